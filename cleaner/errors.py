@@ -1,0 +1,150 @@
+"""
+Every error the cleaner raises on purpose, and the exit code a command ends with.
+
+    CleanerError                      1
+    |- CorruptLogError                1   bytes on disk that are not what they claim; names file, position, reason
+    |  |- CorruptBatchError               a record batch of a `.log`
+    |  |- CorruptIndexError               an offset, time or transaction index
+    |  |- CorruptCheckpointError          a checkpoint, snapshot, marker or metadata file
+    |- UncleanableError               1   sound data that Kafka's cleaner could not clean either (full index, overflow)
+    |- NotCleanlyShutDownError        1   no clean-shutdown marker: recovery has to come first
+    |- TruncationRefusedError         1   recovery would cut more than a torn tail
+    |- PolicyRefusedError             1   the topic's policy forbids it or is not known
+    |- NoSpaceError                   1   too little room for a group's output; says how many bytes are missing
+    |- LogDirOfflineError             1   the disk failed: nothing more is tried in this log dir
+    |- CleaningAborted                1   asked to stop; what is swapped stays, temporary files are gone
+    |- UsageError                     2   a command or call that cannot be understood
+    |- LogDirLockedError             75   another process (a live broker) holds the log dir
+    |- ConfigError                   78   a setting with a bad key or value
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class CleanerError(Exception):
+    """Base of all errors raised on purpose; the message is for the operator and needs no traceback."""
+
+    exit_code = 1
+
+
+class CorruptLogError(CleanerError):
+    """
+    Bytes on disk that are not what they claim to be.
+
+    Args:
+        path: the damaged file.
+        position: byte position in that file where the damage was noticed.
+        reason: what is wrong, without the path.
+    """
+
+    def __init__(self, path: Path | str, position: int, reason: str) -> None:
+        self.path = Path(path)
+        self.position = position
+        self.reason = reason
+        super().__init__(f"{self.path}: at byte {position}: {reason}")
+
+
+class CorruptBatchError(CorruptLogError):
+    """A record batch of a `.log` file that is damaged; the partition is left as it is."""
+
+
+class CorruptIndexError(CorruptLogError):
+    """An offset, time or transaction index that does not fit its log."""
+
+
+class CorruptCheckpointError(CorruptLogError):
+    """A checkpoint, snapshot, marker or metadata file that cannot be read."""
+
+
+class UncleanableError(CleanerError):
+    """
+    Sound data that cannot be cleaned, as Kafka's own cleaner could not either (R-311, R-546, R-576, R-597).
+
+    Args:
+        path: the file or partition directory concerned.
+        reason: what stands in the way.
+    """
+
+    def __init__(self, path: Path | str, reason: str) -> None:
+        self.path = Path(path)
+        self.reason = reason
+        super().__init__(f"{self.path}: {reason}")
+
+
+class NotCleanlyShutDownError(CleanerError):
+    """The log dir has no clean-shutdown marker, so its logs must be recovered before they are cleaned (D-02)."""
+
+
+class TruncationRefusedError(CleanerError):
+    """Recovery would cut more than the torn end of the last segment; lists what, and names `--allow-truncate`."""
+
+
+class PolicyRefusedError(CleanerError):
+    """The topic is not compacted, or its policy is only a default nobody confirmed."""
+
+
+class NoSpaceError(CleanerError):
+    """
+    Too little free space for the next step.
+
+    Args:
+        path: the directory that is to take the output.
+        missing_bytes: how many bytes more are needed.
+    """
+
+    def __init__(self, path: Path | str, missing_bytes: int) -> None:
+        self.path = Path(path)
+        self.missing_bytes = missing_bytes
+        super().__init__(f"{self.path}: {missing_bytes} bytes more free space are needed")
+
+
+class LogDirOfflineError(CleanerError):
+    """
+    An I/O error in a log dir. After a failed fsync nothing written to that file can be trusted (rule R3).
+
+    Args:
+        path: the file or directory concerned.
+        cause: what the operating system said.
+    """
+
+    def __init__(self, path: Path | str, cause: OSError) -> None:
+        self.path = Path(path)
+        self.cause = cause
+        super().__init__(f"{self.path}: {cause.strerror or cause}")
+
+
+class CleaningAborted(CleanerError):
+    """Asked to stop. Groups already swapped stay; the unfinished `.cleaned` files are removed (R-595)."""
+
+
+class UsageError(CleanerError):
+    """A command line or a call that cannot be understood."""
+
+    exit_code = 2
+
+
+class LogDirLockedError(CleanerError):
+    """Another process holds the log dir's lock: a live broker, a writer or another cleaner."""
+
+    exit_code = 75
+
+
+class ConfigError(CleanerError):
+    """
+    A setting that cannot be used.
+
+    Args:
+        key: the setting's name.
+        value: what was given.
+        reason: the bound or rule it breaks.
+    """
+
+    exit_code = 78
+
+    def __init__(self, key: str, value: object, reason: str) -> None:
+        self.key = key
+        self.value = value
+        self.reason = reason
+        super().__init__(f"{key}={value}: {reason}")

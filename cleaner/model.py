@@ -1,0 +1,59 @@
+"""The words every room shares: small frozen values, no behaviour beyond their own meaning."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+_LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
+_LEGAL_PARTITION = re.compile(r"[0-9]{1,10}\Z")
+
+
+class TopicPartition(NamedTuple):
+    """A topic's name and a partition number; prints as the name of its directory."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    @staticmethod
+    def parse(name: str) -> TopicPartition:
+        """
+        Read `topic-0`: split at the last dash (R-104).
+
+        Raises:
+            ValueError: no dash, a topic with characters Kafka refuses, or a partition that is not a number.
+        """
+        topic, dash, number = name.rpartition("-")
+        if not dash or not _LEGAL_TOPIC.match(topic) or not _LEGAL_PARTITION.match(number) or int(number) >= 2**31:
+            raise ValueError(f"{name!r} is not a topic, a dash and a partition number")
+        return TopicPartition(topic, int(number))
+
+
+class AbortedTxn(NamedTuple):
+    """One entry of a transaction index (R-303): an aborted transaction and where it lies."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class LastRecord(NamedTuple):
+    """
+    What is remembered of an active producer (R-545).
+
+    `last_data_offset` is None when the producer's epoch was raised since its last data batch.
+    """
+
+    last_data_offset: int | None
+    producer_epoch: int
+
+
+class EpochEntry(NamedTuple):
+    """One line of `leader-epoch-checkpoint`: the offset at which a leader epoch begins."""
+
+    epoch: int
+    start_offset: int

@@ -1,0 +1,227 @@
+"""
+The only door to the operating system: every file the cleaner reads or changes goes through here.
+
+One door lets a test slip in a disk that forgets what was not synced (`testing/forgetful_fs.py`), lets reads refuse
+symbolic links and pipes in one place, and turns a failed write or fsync into `LogDirOfflineError` once.
+
+Rules every method keeps:
+- a path is opened without following a link in its last component, and only regular files are opened;
+- reads are `pread` into buffers we own, never `mmap`: a file cut short by someone else must not kill the process;
+- an fsync that fails is final (rule R3): the error is raised and the caller drops the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from cleaner.errors import LogDirOfflineError, NoSpaceError
+
+_READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_WRITE_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
+@contextlib.contextmanager
+def disk_errors(path: Path, wanted_bytes: int = 0) -> Iterator[None]:
+    """Turn an `OSError` of a write into `NoSpaceError` or `LogDirOfflineError`, naming `path`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NO_SPACE:
+            raise NoSpaceError(path, wanted_bytes) from error
+        raise LogDirOfflineError(path, error) from error
+
+
+class File:
+    """An open regular file, read and written at positions. Close it, or use it in a `with` block."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+
+    def __enter__(self) -> File:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        return self._descriptor
+
+    def stat(self) -> os.stat_result:
+        """Return the open file's status."""
+        return os.fstat(self._descriptor)
+
+    def size(self) -> int:
+        """Return the file's length in bytes."""
+        return self.stat().st_size
+
+    def read_into(self, buffer: memoryview, position: int) -> int:
+        """Fill `buffer` from `position`; returns the bytes read, fewer than asked only at the end of the file."""
+        done = 0
+        with disk_errors(self.path):
+            while done < len(buffer):
+                count = os.preadv(self._descriptor, [buffer[done:]], position + done)
+                if count == 0:
+                    break
+                done += count
+        return done
+
+    def read(self, size: int, position: int) -> bytes:
+        """Return up to `size` bytes from `position`."""
+        data = bytearray(size)
+        return bytes(data[: self.read_into(memoryview(data), position)])
+
+    def write(self, data: bytes | bytearray | memoryview, position: int) -> None:
+        """Write all of `data` at `position`."""
+        view = memoryview(data).cast("B")
+        with disk_errors(self.path, len(view)):
+            while len(view):
+                count = os.pwrite(self._descriptor, view, position)
+                position += count
+                view = view[count:]
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend (sparsely) the file to `size` bytes."""
+        with disk_errors(self.path):
+            os.ftruncate(self._descriptor, size)
+
+    def fsync(self) -> None:
+        """Force data and size to disk. An error is final: nothing written to this file may be trusted (R3)."""
+        with disk_errors(self.path):
+            os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        """Close the file; a second call does nothing."""
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            with disk_errors(self.path):
+                os.close(descriptor)
+
+
+class FileSystem:
+    """The real file system. Stateless: one instance serves all threads."""
+
+    def open(self, path: Path, *, write: bool = False) -> File:
+        """
+        Open an existing regular file.
+
+        Raises:
+            FileNotFoundError: there is none.
+            LogDirOfflineError: it is a link, a pipe, a device, or the disk refused.
+        """
+        try:
+            descriptor = os.open(path, _WRITE_FLAGS if write else _READ_FLAGS)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise LogDirOfflineError(path, error) from error
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise LogDirOfflineError(path, OSError(errno.EINVAL, "not a regular file"))
+        return File(path, descriptor)
+
+    def create(self, path: Path, *, like: Path) -> File:
+        """
+        Create a file that must not exist yet, open for reading and writing.
+
+        Args:
+            path: the new file.
+            like: a file or directory whose owner, group, mode and extended attributes it takes over.
+        """
+        with disk_errors(path):
+            descriptor = os.open(path, _WRITE_FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
+        file = File(path, descriptor)
+        try:
+            self._take_ownership(file, like)
+        except BaseException:
+            file.close()
+            self.remove(path)
+            raise
+        return file
+
+    def _take_ownership(self, file: File, like: Path) -> None:
+        model = os.lstat(like)
+        mode = stat.S_IMODE(model.st_mode)
+        if stat.S_ISDIR(model.st_mode):
+            # A directory's mode is no file's: keep who may read and write, drop execute, set-id and sticky bits.
+            mode &= 0o666
+        mine = file.stat()
+        with disk_errors(file.path):
+            if (mine.st_uid, mine.st_gid) != (model.st_uid, model.st_gid):
+                os.fchown(file.fileno(), model.st_uid, model.st_gid)
+            os.fchmod(file.fileno(), mode)
+            for name in os.listxattr(like, follow_symlinks=False):
+                if stat.S_ISDIR(model.st_mode) and not name.startswith("user."):
+                    continue  # default ACLs and labels of the directory were applied by the kernel at creation
+                os.setxattr(file.fileno(), name, os.getxattr(like, name, follow_symlinks=False))
+
+    def exists(self, path: Path) -> bool:
+        """Tell whether something (even a dangling link) has this name."""
+        return os.path.lexists(path)
+
+    def stat(self, path: Path) -> os.stat_result:
+        """Return the status of `path` itself, links not followed. Raises FileNotFoundError."""
+        return os.lstat(path)
+
+    def list_dir(self, path: Path) -> list[str]:
+        """Return the names in a directory, sorted."""
+        return sorted(os.listdir(path))
+
+    def read_bytes(self, path: Path, limit: int = 1 << 30) -> bytes:
+        """Return a whole small file. Raises FileNotFoundError; LogDirOfflineError if larger than `limit` bytes."""
+        with self.open(path) as file:
+            size = file.size()
+            if size > limit:
+                raise LogDirOfflineError(path, OSError(errno.EFBIG, f"{size} bytes, at most {limit} expected"))
+            return file.read(size, 0)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Rename within a directory, replacing `target`. Durable only after `fsync_dir`."""
+        with disk_errors(source):
+            os.rename(source, target)
+
+    def remove(self, path: Path) -> None:
+        """Remove a file; one that is already gone is fine."""
+        with disk_errors(path), contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def fsync_dir(self, path: Path) -> None:
+        """Force the names in a directory to disk."""
+        with disk_errors(path):
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def set_mtime_ns(self, path: Path, mtime_ns: int) -> None:
+        """Set a file's modification time, nanoseconds."""
+        with disk_errors(path):
+            os.utime(path, ns=(mtime_ns, mtime_ns), follow_symlinks=False)
+
+    def free_bytes(self, path: Path) -> int:
+        """Return the bytes an unprivileged process may still write on the file system of `path`."""
+        with disk_errors(path):
+            about = os.statvfs(path)
+        return about.f_bavail * about.f_frsize
+
+    def write_atomically(self, path: Path, data: bytes) -> None:
+        """
+        Replace a small file so that a crash leaves the old or the new content: `.tmp`, fsync, rename, directory fsync.
+
+        The new file has owner, group, mode and attributes of the one it replaces, else of the directory.
+        """
+        temporary = path.with_name(path.name + ".tmp")
+        self.remove(temporary)
+        with self.create(temporary, like=path if self.exists(path) else path.parent) as file:
+            file.write(data, 0)
+            file.fsync()
+        self.rename(temporary, path)
+        self.fsync_dir(path.parent)

@@ -1,0 +1,117 @@
+"""Finding and checking the record batches in a chunk of a `.log` file."""
+
+from __future__ import annotations
+
+from numba import int8, int16, int32, int64
+
+from cleaner.kernels.compile import jit
+from cleaner.kernels.crc32c import crc32c_range
+from cleaner.kernels.memory import load_u16_be, load_u32_be, load_u64_be
+
+# Why a scan stopped. Positive values are damage; `format/batch.py` has a sentence for each.
+SCAN_END = 0  # the rest of the chunk is shorter than the batch that starts there
+SCAN_TABLE_FULL = -1
+SCAN_TOO_SHORT = 1
+SCAN_BAD_MAGIC = 2
+SCAN_BAD_CRC = 3
+SCAN_BAD_COUNT = 4
+SCAN_BAD_LAST_OFFSET = 5
+SCAN_BAD_CODEC = 6
+SCAN_OUT_OF_ORDER = 7
+SCAN_COUNT_ABOVE_OFFSETS = 8
+
+_LOG_OVERHEAD = 12  # offset and size, which `size` does not count (R-201)
+_SMALLEST_ENTRY = 14  # R-202
+_HEADER_BYTES = 61  # R-2.2
+_NO_CHECK = -(2**63)
+
+
+@jit
+def scan_batches(data, length, file_position, previous_offset, batches):
+    """
+    List the whole batches at the head of a chunk.
+
+    Args:
+        data: uint8 array, padded; `data[:length]` starts at a batch.
+        file_position: byte position of `data[0]` in its file.
+        previous_offset: last offset before the chunk, to check that offsets ascend and headers make sense;
+            -2**63 leaves out all checks that Kafka's recovery does not make.
+        batches: array of BATCH_DTYPE to fill.
+    Returns:
+        (batches listed, bytes they cover, SCAN_ status, size in bytes of the batch that stopped the scan or 0).
+    """
+    strict = previous_offset != _NO_CHECK
+    at = int64(0)
+    count = 0
+    while length - at >= 17:
+        size = int64(int32(load_u32_be(data, at + 8))) + _LOG_OVERHEAD
+        if size < _LOG_OVERHEAD + _SMALLEST_ENTRY:
+            return count, at, SCAN_TOO_SHORT, size
+        magic = int64(int8(data[at + 16]))
+        if magic < 0 or magic > 2:
+            return count, at, SCAN_BAD_MAGIC, size
+        if magic == 2 and size < _HEADER_BYTES:
+            return count, at, SCAN_TOO_SHORT, size
+        if size > length - at:
+            return count, at, SCAN_END, size
+        if count == batches.size:
+            return count, at, SCAN_TABLE_FULL, size
+        row = batches[count]
+        row.position = file_position + at
+        row.start = at
+        row.size = size
+        row.magic = magic
+        row.base_offset = int64(load_u64_be(data, at))
+        if magic == 2:
+            if load_u32_be(data, at + 17) != crc32c_range(data, at + 21, at + size):
+                return count, at, SCAN_BAD_CRC, size
+            last_delta = int64(int32(load_u32_be(data, at + 23)))
+            row.leader_epoch = int64(int32(load_u32_be(data, at + 12)))
+            # Only the low byte of the attributes is interpreted (R-210).
+            row.attributes = int64(data[at + 22])
+            row.last_offset = row.base_offset + last_delta
+            row.base_timestamp = int64(load_u64_be(data, at + 27))
+            row.max_timestamp = int64(load_u64_be(data, at + 35))
+            row.producer_id = int64(load_u64_be(data, at + 43))
+            row.producer_epoch = int64(int16(load_u16_be(data, at + 51)))
+            row.base_sequence = int64(int32(load_u32_be(data, at + 53)))
+            row.count = int64(int32(load_u32_be(data, at + 57)))
+            if strict:
+                if last_delta < 0 or row.last_offset < row.base_offset:
+                    return count, at, SCAN_BAD_LAST_OFFSET, size
+                if row.count < 0:
+                    return count, at, SCAN_BAD_COUNT, size
+                if row.count > last_delta + 1:
+                    return count, at, SCAN_COUNT_ABOVE_OFFSETS, size
+                if row.attributes & 7 > 4:
+                    return count, at, SCAN_BAD_CODEC, size
+        else:
+            # Its checksum is another one (CRC-32); `format/batch.py` sees to it.
+            row.leader_epoch = -1
+            row.attributes = int64(data[at + 17])
+            row.last_offset = row.base_offset
+            row.base_timestamp = -1
+            row.max_timestamp = -1
+            if magic == 1:
+                if size < 34:
+                    return count, at, SCAN_TOO_SHORT, size
+                row.max_timestamp = int64(load_u64_be(data, at + 18))
+                row.base_timestamp = row.max_timestamp
+            row.producer_id = -1
+            row.producer_epoch = -1
+            row.base_sequence = -1
+            row.count = -1
+            if strict and row.attributes & 7 > 3:
+                return count, at, SCAN_BAD_CODEC, size
+        if strict:
+            if row.base_offset <= previous_offset:
+                return count, at, SCAN_OUT_OF_ORDER, size
+            previous_offset = row.last_offset
+        at += size
+        count += 1
+    size = int64(0)
+    if length - at >= 12:
+        size = int64(int32(load_u32_be(data, at + 8))) + _LOG_OVERHEAD
+        if size < _LOG_OVERHEAD + _SMALLEST_ENTRY:
+            return count, at, SCAN_TOO_SHORT, size
+    return count, at, SCAN_END, size

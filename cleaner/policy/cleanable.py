@@ -1,0 +1,182 @@
+"""
+Which part of a log may be cleaned: from the first dirty offset up to the first uncleanable one.
+
+    log start        first dirty            first uncleanable      active segment       log end
+        |  clean section  |   cleanable section    |     uncleanable section     |         |
+
+The clean section was cleaned before; its records are recopied in every round, but only the cleanable section can
+supersede them. The uncleanable section begins with the first segment that is active, holds an offset that is not yet
+stable (above the high watermark, or of an open transaction), or is younger than the minimum compaction lag.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from cleaner.config import TopicConfig
+
+
+class HasBaseOffset(Protocol):
+    """Anything that starts at a base offset."""
+
+    @property
+    def base_offset(self) -> int:
+        """Lower bound of the segment's offsets."""
+
+
+class SegmentView(HasBaseOffset, Protocol):
+    """What the policy asks of a segment."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the `.log` file."""
+
+    def largest_timestamp(self) -> int:
+        """Return the largest timestamp (ms), or the file's mtime when the segment has none (R-324)."""
+
+    def first_batch_timestamp(self) -> int:
+        """Return the maximum timestamp (ms) of the first batch on disk; -1 without one (R-416)."""
+
+
+AnySegment = TypeVar("AnySegment", bound=HasBaseOffset)
+
+
+class LogView(Protocol):
+    """What the policy asks of a log; `storage.Log` is one."""
+
+    @property
+    def segments(self) -> Sequence[SegmentView]:
+        """All segments by base offset; the last is the active one."""
+
+    @property
+    def log_start_offset(self) -> int:
+        """First offset a reader may ask for."""
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset the next record will get."""
+
+    @property
+    def high_watermark(self) -> int:
+        """First offset not known to be on all in-sync replicas."""
+
+    @property
+    def last_stable_offset(self) -> int:
+        """First offset of an undecided transaction, at most the high watermark (R-407)."""
+
+
+@dataclass(frozen=True)
+class Cleanable:
+    """
+    The cleanable range of a log and what it weighs.
+
+    Attributes:
+        first_dirty_offset: where the cleanable section begins.
+        first_uncleanable_offset: its exclusive end, rounded down to the base of a segment (R-408).
+        clean_bytes: log bytes of the segments below `first_dirty_offset`.
+        cleanable_bytes: log bytes of the segments in the range. A segment that `first_dirty_offset` falls inside counts
+            in both (R-409).
+        uncleanable_bytes: log bytes from `first_uncleanable_offset` on.
+        force_checkpoint: the checkpoint was outside the log and has to be set to `first_dirty_offset` whatever happens.
+        bounded_by: what ends the range: `active segment`, `high watermark`, `last stable offset` (an open
+            transaction) or `min.compaction.lag.ms`.
+    """
+
+    first_dirty_offset: int
+    first_uncleanable_offset: int
+    clean_bytes: int
+    cleanable_bytes: int
+    uncleanable_bytes: int
+    force_checkpoint: bool
+    bounded_by: str
+
+    @property
+    def ratio(self) -> float:
+        """Cleanable bytes as a part of clean and cleanable bytes; 0 for a log without either (R-410)."""
+        total_bytes = self.clean_bytes + self.cleanable_bytes
+        return self.cleanable_bytes / total_bytes if total_bytes else 0.0
+
+
+def segments_between(segments: Sequence[AnySegment], from_offset: int, to_offset: int) -> Sequence[AnySegment]:
+    """
+    Return the segments from the one that holds `from_offset` to the last with a base below `to_offset` (R-401).
+
+    Args:
+        segments: ascending by base offset.
+        from_offset: lies in the first segment returned, unless it is below all of them.
+        to_offset: exclusive; equal to `from_offset` gives nothing at all.
+    Raises:
+        ValueError: `to_offset` is below `from_offset`.
+    """
+    if to_offset < from_offset:
+        raise ValueError(f"segments from {from_offset} to {to_offset}")
+    if from_offset == to_offset:
+        return []
+    floor = bisect_right(segments, from_offset, key=_base_offset) - 1
+    end = bisect_left(segments, to_offset, key=_base_offset)
+    return segments[max(0, floor) : end]
+
+
+def non_active_from(segments: Sequence[AnySegment], from_offset: int) -> Sequence[AnySegment]:
+    """Return the segments from the one that holds `from_offset`, without the active one (R-402)."""
+    active_base = segments[-1].base_offset
+    return [] if from_offset > active_base else segments_between(segments, from_offset, active_base)
+
+
+def cleanable(log: LogView, checkpoint: int | None, topic: TopicConfig, now_ms: int) -> Cleanable:
+    """
+    Find the range of a log that one round may clean now.
+
+    A checkpoint outside the log (cut short, or its start raised) is not an error: the range then begins at the log
+    start offset and `force_checkpoint` is set. Largest timestamps are only asked for when the topic has a minimum lag.
+
+    Args:
+        log: loaded at least as far as offsets and segment sizes.
+        checkpoint: the partition's line in `cleaner-offset-checkpoint`; None when there is none.
+        topic: `min_compaction_lag_ms` is used.
+        now_ms: the moment of the round.
+    Returns:
+        The range, possibly empty (`cleanable_bytes` is then 0).
+    Source:
+        R-405, R-406, R-408, R-409.
+    """
+    segments = log.segments
+    first_dirty_offset = log.log_start_offset if checkpoint is None else checkpoint
+    force_checkpoint = not log.log_start_offset <= first_dirty_offset <= log.log_end_offset
+    if force_checkpoint:
+        first_dirty_offset = log.log_start_offset
+    bound, bounded_by = _bound(log, first_dirty_offset, topic.min_compaction_lag_ms, now_ms)
+    bound = max(first_dirty_offset, bound)
+    below_active = non_active_from(segments, bound)
+    first_uncleanable_offset = (below_active[0] if below_active else segments[-1]).base_offset
+    dirty = segments_between(segments, min(first_dirty_offset, first_uncleanable_offset), first_uncleanable_offset)
+    return Cleanable(
+        first_dirty_offset=first_dirty_offset,
+        first_uncleanable_offset=first_uncleanable_offset,
+        clean_bytes=sum(s.size for s in segments_between(segments, -1, first_dirty_offset)),
+        cleanable_bytes=sum(s.size for s in dirty),
+        uncleanable_bytes=sum(s.size for s in segments if s.base_offset >= first_uncleanable_offset),
+        force_checkpoint=force_checkpoint,
+        bounded_by=bounded_by,
+    )
+
+
+def _bound(log: LogView, first_dirty_offset: int, min_lag_ms: int, now_ms: int) -> tuple[int, str]:
+    """Return the lowest of the three bounds of R-406, not yet rounded, and its name."""
+    bounds = [(log.segments[-1].base_offset, "active segment")]
+    stable = log.last_stable_offset
+    bounds.append((stable, "high watermark" if stable == log.high_watermark else "last stable offset"))
+    if min_lag_ms > 0:
+        for segment in non_active_from(log.segments, first_dirty_offset):
+            if segment.largest_timestamp() > now_ms - min_lag_ms:
+                bounds.append((segment.base_offset, "min.compaction.lag.ms"))
+                break
+    return min(bounds, key=lambda bound: bound[0])
+
+
+def _base_offset(segment: HasBaseOffset) -> int:
+    return segment.base_offset

@@ -1,0 +1,83 @@
+"""Which neighbouring segments are recopied into one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain, pairwise
+from typing import Protocol, TypeVar
+
+MAX_RELATIVE_OFFSET = 2**31 - 1
+"""An offset index stores offsets relative to the segment's base as a signed 32-bit integer (R-301)."""
+
+
+class SegmentSizes(Protocol):
+    """What grouping asks of a segment: where it begins and the bytes of its files in use."""
+
+    @property
+    def base_offset(self) -> int:
+        """Lower bound of the segment's offsets."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the `.log` file."""
+
+    @property
+    def index_bytes(self) -> int:
+        """Bytes of offset index entries in use."""
+
+    @property
+    def time_index_bytes(self) -> int:
+        """Bytes of time index entries in use."""
+
+
+SegmentT = TypeVar("SegmentT", bound=SegmentSizes)
+
+
+def group_segments(
+    segments: Sequence[SegmentT],
+    *,
+    max_log_bytes: int,
+    max_index_bytes: int,
+    first_uncleanable_offset: int,
+) -> list[list[SegmentT]]:
+    """
+    Divide segments, in order, into the groups that become one segment each.
+
+    Sums are of *source* sizes, so a group's output is smaller in all but rare cases and may exceed the limits when
+    batches grow (R-582). A segment over a limit forms a group of its own. An empty segment joins whatever its offsets,
+    lest one empty file stay for every 2^31 offsets.
+
+    Args:
+        segments: ascending; those from the log's first up to the end of the round.
+        max_log_bytes: `segment.bytes`, or what `internal.segment.bytes` puts in its place.
+        max_index_bytes: `segment.index.bytes`, for the offset and the time index alike.
+        first_uncleanable_offset: bounds the offsets of the last segment.
+    Returns:
+        Non-empty lists which, joined, are `segments`.
+    Source:
+        R-580, R-581, R-582.
+    """
+    groups: list[list[SegmentT]] = []
+    log_bytes = index_bytes = time_index_bytes = 0
+    for segment, last_offset in zip(segments, _last_offsets(segments, first_uncleanable_offset), strict=True):
+        log_bytes += segment.size
+        index_bytes += segment.index_bytes
+        time_index_bytes += segment.time_index_bytes
+        if (
+            groups
+            and log_bytes <= max_log_bytes
+            and index_bytes <= max_index_bytes
+            and time_index_bytes <= max_index_bytes
+            and (segment.size == 0 or last_offset - groups[-1][0].base_offset <= MAX_RELATIVE_OFFSET)
+        ):
+            groups[-1].append(segment)
+        else:
+            groups.append([segment])
+            log_bytes, index_bytes, time_index_bytes = segment.size, segment.index_bytes, segment.time_index_bytes
+    return groups
+
+
+def _last_offsets(segments: Sequence[SegmentSizes], first_uncleanable_offset: int) -> Iterable[int]:
+    """Estimate each segment's last offset from where the next begins: its own index may be empty (R-581)."""
+    between = (following.base_offset - 1 for _, following in pairwise(segments))
+    return chain(between, [first_uncleanable_offset - 1] if segments else [])

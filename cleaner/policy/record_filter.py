@@ -1,0 +1,182 @@
+"""
+Who survives a round: the fate of a batch, of a record, and the time from which a tombstone may go.
+
+A batch meets one of three fates before its records are looked at; its records are then asked one by one; what is left
+decides whether it is copied as it stands, rebuilt, kept as an empty header, or gone.
+
+These functions are the rules in their plainest form, one batch and one record at a time. The engine decides whole
+arrays at once; its tests hold it to these.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from cleaner.model import LastRecord
+
+NO_HORIZON = -1
+"""A delete horizon that is not set."""
+
+NO_PRODUCER_ID = -1
+
+
+class BatchFate(IntEnum):
+    """What happens to a batch whose records are all gone. The numbers are those the kernels use."""
+
+    KEEP_IF_NOT_EMPTY = 0
+    KEEP_EVEN_EMPTY = 1
+    DROP = 2
+
+
+def discards_records(*, is_control: bool, can_discard: bool, delete_horizon_ms: int | None, now_ms: int) -> bool:
+    """
+    Tell whether every record of a batch goes without being asked (R-540).
+
+    Args:
+        is_control: the batch holds a marker.
+        can_discard: data of an aborted transaction, or a marker whose transaction has left no data (R-532, R-533).
+        delete_horizon_ms: the batch's own; None when it has none. Only markers wait for it: aborted data goes.
+        now_ms: the moment of the round.
+    """
+    if not is_control:
+        return can_discard
+    return can_discard and delete_horizon_ms is not None and delete_horizon_ms <= now_ms
+
+
+def is_last_of_producer(
+    last_record: LastRecord | None,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    last_offset: int,
+    is_control: bool,
+) -> bool:
+    """
+    Tell whether a batch is what an active producer's state rests on (R-545).
+
+    With a known last data offset that batch is it, whatever its epoch. Without one the state is an epoch alone, which
+    every marker of that epoch carries: all of them are kept.
+
+    Args:
+        last_record: what is remembered of the batch's producer; None when it is not active.
+    """
+    if producer_id == NO_PRODUCER_ID or last_record is None:
+        return False
+    if last_record.last_data_offset is not None:
+        return last_offset == last_record.last_data_offset
+    return is_control and producer_epoch == last_record.producer_epoch
+
+
+def batch_fate(
+    *,
+    is_last_of_producer: bool,
+    last_offset: int,
+    first_uncleanable_offset: int,
+    discards_records: bool,
+) -> BatchFate:
+    """
+    Decide what a batch may become (R-541).
+
+    An active producer's last batch stays for its sequence number and epoch; the batch that ends where the range ends
+    stays so that the log end offset can be read from the files. Both may stay without records.
+
+    Args:
+        is_last_of_producer: see that function.
+        last_offset: the batch's last offset, inclusive.
+        first_uncleanable_offset: the exclusive end of the round's range.
+        discards_records: see that function.
+    """
+    if is_last_of_producer or last_offset + 1 == first_uncleanable_offset:
+        return BatchFate.KEEP_EVEN_EMPTY
+    return BatchFate.DROP if discards_records else BatchFate.KEEP_IF_NOT_EMPTY
+
+
+def retains_record(
+    *,
+    discards_records: bool,
+    is_control: bool,
+    offset: int,
+    latest_offset: int,
+    has_key: bool,
+    has_value: bool,
+    newest_offset: int,
+    retains_deletes: bool,
+) -> bool:
+    """
+    Decide whether a record stays (R-550).
+
+    Note the order: above the map's end everything stays, keyed or not, tombstone or not (R-552). A record without a
+    key below it goes and counts as invalid.
+
+    Args:
+        discards_records: the batch's answer.
+        is_control: the record is a marker.
+        offset: the record's.
+        latest_offset: the last offset the map has seen.
+        has_key, has_value: neither is null.
+        newest_offset: the offset the map has for the key; -1 for a key it does not know.
+        retains_deletes: the answer of `retains_deletes` for the record's batch.
+    """
+    if discards_records:
+        return False
+    if is_control or offset > latest_offset:
+        return True
+    return has_key and offset >= newest_offset and (has_value or retains_deletes)
+
+
+def retains_deletes(
+    *,
+    magic: int,
+    delete_horizon_ms: int | None,
+    now_ms: int,
+    segment_mtime_ms: int,
+    legacy_horizon_ms: int,
+) -> bool:
+    """
+    Tell whether the tombstones of a batch stay for now (R-551).
+
+    Args:
+        magic: 2 goes by the horizon in the batch; 0 and 1 have none and go by the age of their segment's file.
+        delete_horizon_ms: None when the batch has none: its tombstones are seen for the first time and stay.
+        now_ms: the moment of the round.
+        segment_mtime_ms: of the source segment's `.log`.
+        legacy_horizon_ms: see `legacy_delete_horizon_ms`.
+    """
+    if magic < 2:
+        return segment_mtime_ms > legacy_horizon_ms
+    return delete_horizon_ms is None or now_ms < delete_horizon_ms
+
+
+def legacy_delete_horizon_ms(last_clean_segment_mtime_ms: int | None, delete_retention_ms: int) -> int:
+    """
+    Return the file time up to which tombstones of magic 0 and 1 are old enough to go (R-502).
+
+    Args:
+        last_clean_segment_mtime_ms: of the last segment of the clean section; None when there is none.
+        delete_retention_ms: the topic's `delete.retention.ms`.
+    """
+    return 0 if last_clean_segment_mtime_ms is None else last_clean_segment_mtime_ms - delete_retention_ms
+
+
+def needs_horizon(*, keeps_tombstone: bool, is_empty_transaction_marker: bool, delete_horizon_ms: int | None) -> bool:
+    """
+    Tell whether a batch gets its delete horizon in this round (R-561).
+
+    Args:
+        keeps_tombstone: a record that stays has a null value, with a key or without.
+        is_empty_transaction_marker: a marker that can be discarded (R-542).
+        delete_horizon_ms: the batch's own so far; one that is set is never moved.
+    """
+    return delete_horizon_ms is None and (keeps_tombstone or is_empty_transaction_marker)
+
+
+def delete_horizon(*, needs_horizon: bool, delete_horizon_ms: int | None, now_ms: int, delete_retention_ms: int) -> int:
+    """
+    Return the delete horizon (ms) a rebuilt batch carries; negative: none (R-563, R-568).
+
+    The sum wraps like Java's: a huge `delete.retention.ms` gives a negative number, so that the batch carries no
+    horizon, is rebuilt in every round, and its tombstones stay for ever.
+    """
+    if not needs_horizon:
+        return NO_HORIZON if delete_horizon_ms is None else delete_horizon_ms
+    return (now_ms + delete_retention_ms + 2**63) % 2**64 - 2**63

@@ -1,0 +1,167 @@
+"""The fate of batches and records: R-502, R-540 to R-552, R-561, R-563, R-568."""
+
+from __future__ import annotations
+
+import pytest
+
+from cleaner.model import LastRecord
+from cleaner.policy import record_filter
+from cleaner.policy.record_filter import BatchFate, batch_fate, delete_horizon, needs_horizon, retains_record
+
+NOW = 1_000
+
+
+@pytest.mark.parametrize(
+    ("is_control", "can_discard", "horizon", "expected"),
+    [
+        pytest.param(False, False, None, False, id="committed-data"),
+        pytest.param(False, True, None, True, id="aborted-data-goes-at-once"),
+        pytest.param(False, True, NOW + 1, True, id="aborted-data-with-horizon-goes-at-once"),
+        pytest.param(True, False, NOW - 1, False, id="marker-with-data"),
+        pytest.param(True, True, None, False, id="marker-without-horizon"),
+        pytest.param(True, True, NOW + 1, False, id="marker-before-its-horizon"),
+        pytest.param(True, True, NOW, True, id="marker-at-its-horizon"),
+    ],
+)
+def test_marker_waits_for_its_horizon_and_aborted_data_does_not(
+    is_control: bool, can_discard: bool, horizon: int | None, expected: bool
+) -> None:
+    """R-540."""
+    assert expected is record_filter.discards_records(
+        is_control=is_control, can_discard=can_discard, delete_horizon_ms=horizon, now_ms=NOW
+    )
+
+
+@pytest.mark.parametrize(
+    ("last_record", "producer_id", "epoch", "last_offset", "is_control", "expected"),
+    [
+        pytest.param(None, 7, 0, 9, False, False, id="not-active"),
+        pytest.param(LastRecord(9, 0), 7, 0, 9, False, True, id="last-data-batch"),
+        pytest.param(LastRecord(9, 5), 7, 0, 9, False, True, id="epoch-is-not-compared"),
+        pytest.param(LastRecord(9, 0), 7, 0, 8, False, False, id="earlier-batch"),
+        pytest.param(LastRecord(None, 3), 7, 3, 8, True, True, id="marker-of-the-epoch"),
+        pytest.param(LastRecord(None, 3), 7, 2, 8, True, False, id="marker-of-an-older-epoch"),
+        pytest.param(LastRecord(None, 3), 7, 3, 8, False, False, id="data-of-the-epoch"),
+        pytest.param(LastRecord(9, 0), -1, -1, 9, False, False, id="no-producer-id"),
+    ],
+)
+def test_last_batch_of_an_active_producer_is_recognised(
+    last_record: LastRecord | None, producer_id: int, epoch: int, last_offset: int, is_control: bool, expected: bool
+) -> None:
+    """R-545, R-547."""
+    assert expected is record_filter.is_last_of_producer(
+        last_record, producer_id=producer_id, producer_epoch=epoch, last_offset=last_offset, is_control=is_control
+    )
+
+
+@pytest.mark.parametrize(
+    ("is_last", "last_offset", "discards", "fate"),
+    [
+        pytest.param(True, 5, True, BatchFate.KEEP_EVEN_EMPTY, id="producer-before-discard"),
+        pytest.param(False, 99, True, BatchFate.KEEP_EVEN_EMPTY, id="end-of-range-before-discard"),
+        pytest.param(False, 98, True, BatchFate.DROP, id="discard"),
+        pytest.param(False, 98, False, BatchFate.KEEP_IF_NOT_EMPTY, id="otherwise"),
+    ],
+)
+def test_first_matching_rule_decides_a_batch(is_last: bool, last_offset: int, discards: bool, fate: BatchFate) -> None:
+    """R-541, with a range that ends at 100."""
+    assert fate is batch_fate(
+        is_last_of_producer=is_last, last_offset=last_offset, first_uncleanable_offset=100, discards_records=discards
+    )
+
+
+def test_numbers_of_the_fates_are_fixed() -> None:
+    """The kernels use the numbers."""
+    assert [(f.name, f.value) for f in BatchFate] == [("KEEP_IF_NOT_EMPTY", 0), ("KEEP_EVEN_EMPTY", 1), ("DROP", 2)]
+
+
+RECORD = {
+    "discards_records": False,
+    "is_control": False,
+    "offset": 10,
+    "latest_offset": 50,
+    "has_key": True,
+    "has_value": True,
+    "newest_offset": 10,
+    "retains_deletes": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        pytest.param({}, True, id="newest-of-its-key"),
+        pytest.param({"newest_offset": 11}, False, id="superseded"),
+        pytest.param({"newest_offset": -1}, True, id="key-not-in-the-map"),
+        pytest.param({"has_value": False}, False, id="tombstone-past-its-time"),
+        pytest.param({"has_value": False, "retains_deletes": True}, True, id="tombstone-in-its-time"),
+        pytest.param({"has_value": False, "retains_deletes": True, "newest_offset": 11}, False, id="old-tombstone"),
+        pytest.param({"has_key": False}, False, id="no-key"),
+        pytest.param({"has_key": False, "offset": 51}, True, id="no-key-above-the-map"),
+        pytest.param({"offset": 51, "newest_offset": 60}, True, id="above-the-map"),
+        pytest.param({"offset": 51, "has_value": False}, True, id="tombstone-above-the-map"),
+        pytest.param({"offset": 50, "has_key": False}, False, id="no-key-at-the-map-s-end"),
+        pytest.param({"is_control": True, "has_key": False}, True, id="marker"),
+        pytest.param({"discards_records": True, "is_control": True, "offset": 51}, False, id="discarded"),
+    ],
+)
+def test_record_meets_its_fate(changes: dict[str, bool | int], expected: bool) -> None:
+    """R-550, R-552."""
+    assert expected is retains_record(**{**RECORD, **changes})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("magic", "horizon", "mtime", "expected"),
+    [
+        pytest.param(2, None, 0, True, id="first-seen"),
+        pytest.param(2, NOW + 1, 0, True, id="before-the-horizon"),
+        pytest.param(2, NOW, 0, False, id="at-the-horizon"),
+        pytest.param(1, None, 501, True, id="legacy-young-file"),
+        pytest.param(0, None, 500, False, id="legacy-file-at-the-horizon"),
+    ],
+)
+def test_tombstones_stay_until_their_time(magic: int, horizon: int | None, mtime: int, expected: bool) -> None:
+    """R-551: magic 2 by the batch's horizon, older magic by the file's time."""
+    assert expected is record_filter.retains_deletes(
+        magic=magic, delete_horizon_ms=horizon, now_ms=NOW, segment_mtime_ms=mtime, legacy_horizon_ms=500
+    )
+
+
+def test_legacy_horizon_counts_back_from_the_last_clean_segment() -> None:
+    """R-502: zero without a clean section, so that no file is that old."""
+    assert (
+        record_filter.legacy_delete_horizon_ms(None, 300),
+        record_filter.legacy_delete_horizon_ms(1000, 300),
+    ) == (0, 700)
+
+
+@pytest.mark.parametrize(
+    ("tombstone", "marker", "horizon", "expected"),
+    [
+        pytest.param(False, False, None, False, id="values-only"),
+        pytest.param(True, False, None, True, id="tombstone"),
+        pytest.param(False, True, None, True, id="marker-of-an-empty-transaction"),
+        pytest.param(True, True, NOW, False, id="has-one-already"),
+    ],
+)
+def test_horizon_is_set_once(tombstone: bool, marker: bool, horizon: int | None, expected: bool) -> None:
+    """R-561."""
+    assert expected is needs_horizon(
+        keeps_tombstone=tombstone, is_empty_transaction_marker=marker, delete_horizon_ms=horizon
+    )
+
+
+@pytest.mark.parametrize(
+    ("needs", "existing", "retention", "expected"),
+    [
+        pytest.param(True, None, 500, NOW + 500, id="new"),
+        pytest.param(False, 77, 500, 77, id="kept-not-extended"),
+        pytest.param(False, None, 500, -1, id="none"),
+        pytest.param(True, None, 2**63 - 1, NOW - 2**63 - 1, id="wraps-to-none"),
+    ],
+)
+def test_delete_horizon_of_a_rebuilt_batch(needs: bool, existing: int | None, retention: int, expected: int) -> None:
+    """R-563, R-568: the sum wraps like Java's, and negative means none."""
+    assert expected == delete_horizon(
+        needs_horizon=needs, delete_horizon_ms=existing, now_ms=NOW, delete_retention_ms=retention
+    )

@@ -1,0 +1,209 @@
+"""
+Put a cleaned segment in the place of the segments it was made from, so that a crash leaves the old ones or the new one.
+
+The steps are Kafka's (R-601), with a directory fsync as a fence behind each phase (D-10): no file system that keeps to
+POSIX can carry a later phase to disk and forget an earlier one. `docs/crash-safety.md` tells the same as a story.
+
+    step  what happens                                              a crash right after it leaves, once loaded
+    S0    `.cleaned` files written, fsynced, fence                  OLD: every `.cleaned` is removed (R-630)
+    S1    `.cleaned` -> `.swap`: log, index, timeindex, txnindex    OLD: one `.cleaned` left condemns the `.swap` files
+    S2    fence: the swap is decided                                NEW: completed by the loader (R-632)
+    S3    old `.log`s -> `.deleted`, ascending; fence;              NEW: completed by the loader
+          old index files -> `.deleted`; fence
+    S4    `.log.swap` -> `.log`; fence; index files likewise        NEW: only renames remain (R-634)
+    S5    fence: the names are final                                NEW: nothing remains
+    S6    snapshots of absorbed segments and all `.deleted` go      NEW: the loader removes them
+
+Why S3 and S4 take the logs first, with a fence of their own: the loader judges by the `.log` files alone. An old `.log`
+must not outlive its `.txnindex` (its aborted records would become readable), and the new `.index` and `.txnindex` must
+not have their final names while `.log.swap` is still there (the loader would delete them as old ones).
+
+Old segments wholly superseded (R-633). The loader removes old segments between the new segment's base and the end of
+its *last surviving batch*. Where the last old segments of a group kept nothing at all they lie behind that end, so a
+crash between S2 and the first fence of S3 brings them back, each whole or not at all. It is superseded data, never less
+than NEW: what deletes it stands in these segments themselves or in later ones, which are still OLD, and as the cleaner
+checkpoint has not moved yet the next round deletes it again. Behind the first fence of S3 they are gone for good.
+
+Nothing here looks into records; the loader (`storage/loader.py`) relies on these orders.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from cleaner.errors import LogDirOfflineError
+from cleaner.storage.fs import FileSystem
+
+# Kafka's order of renames (R-601). The log leads: without it the loader takes the others for orphans (R-331).
+_LOG = ".log"
+_INDEXES = (".index", ".timeindex", ".txnindex")
+_SEGMENT_FILES = (_LOG, *_INDEXES)
+_SNAPSHOT = ".snapshot"
+_CLEANED, _SWAP, _DELETED = ".cleaned", ".swap", ".deleted"
+
+
+def _path(directory: Path, base: int, extension: str, suffix: str = "") -> Path:
+    return directory / f"{base:020d}{extension}{suffix}"
+
+
+def fsync_sources(fs: FileSystem, directory: Path, bases: Sequence[int]) -> None:
+    """
+    Force segments that somebody else wrote to disk: log, indexes and producer snapshot of each base, then the names.
+
+    To be called before the first swap of a round (D-10). A swap drops the older value of a key because a newer one is
+    in the dirty section; were that only in the page cache (files copied by rsync, a writer that never flushed), a power
+    cut would keep the swap and lose the newer value as well.
+
+    Raises:
+        LogDirOfflineError: an fsync failed; nothing may be swapped in this log dir (R3).
+    """
+    for base in bases:
+        for extension in (*_SEGMENT_FILES, _SNAPSHOT):
+            path = _path(directory, base, extension)
+            if fs.exists(path):
+                with fs.open(path) as file:
+                    file.fsync()
+    fs.fsync_dir(directory)
+
+
+def discard_cleaned(fs: FileSystem, directory: Path, base: int) -> None:
+    """
+    Remove the `.cleaned` files of a base: left-overs before it is written anew (R-590), its own after a failure (R-595).
+
+    Without a fence: `.cleaned` files that come back after a crash are removed by the loader.
+    """
+    for extension in _SEGMENT_FILES:
+        fs.remove(_path(directory, base, extension, _CLEANED))
+
+
+def remove_deleted(fs: FileSystem, directory: Path, bases: Sequence[int]) -> None:
+    """Remove the `.deleted` files that `keep_deleted=True` left behind, once their last reader is gone (D-11)."""
+    for base in bases:
+        for extension in (*_SEGMENT_FILES, _SNAPSHOT):
+            fs.remove(_path(directory, base, extension, _DELETED))
+
+
+def replace_segments(
+    fs: FileSystem,
+    directory: Path,
+    *,
+    new_base: int,
+    old_bases: Sequence[int],
+    still_held: Callable[[], None],
+    keep_deleted: bool = False,
+) -> None:
+    """
+    Let the finished `.cleaned` segment of `new_base` take the place of the old segments (S1 to S6 above).
+
+    The caller has written, fsynced and checked the `.cleaned` files, has set their mtimes *before* that fsync, and has
+    fsynced the directory (S0). When this returns, the new names are durable and the room of the old files is free.
+
+    Args:
+        directory: the partition's directory.
+        new_base: base offset of the new segment, which is that of the first old one.
+        old_bases: base offsets of the segments of the group.
+        still_held: called before the first rename; raises `LogDirLockedError` when the log dir is not ours any more.
+        keep_deleted: leave the `.deleted` files to `remove_deleted`, for the sake of readers that have them open.
+    Raises:
+        LogDirLockedError: from `still_held`. Nothing was renamed; the `.cleaned` files stay, as the directory belongs
+            to somebody else now, whose loader removes them.
+        LogDirOfflineError: the disk failed. Up to S2 the old segments are in place and the `.cleaned` files gone (as
+            far as the disk still obeys); from S3 on the next load completes the swap.
+    """
+    old = sorted(old_bases)
+    if not old or old[0] != new_base:
+        raise ValueError(f"the new segment {new_base} does not begin where the old segments {old} begin")
+    _require_logs(fs, directory, new_base, old)
+    still_held()
+    _announce(fs, directory, new_base)
+    _retire_old(fs, directory, old)
+    _install(fs, directory, new_base)
+    _drop_absorbed_snapshots(fs, directory, old[1:])
+    if not keep_deleted:
+        remove_deleted(fs, directory, old)
+
+
+def _require_logs(fs: FileSystem, directory: Path, new_base: int, old: Sequence[int]) -> None:
+    """Refuse before the first rename what could not be finished: every `.log` concerned has to be there (R-602)."""
+    for path in [_path(directory, new_base, _LOG, _CLEANED), *(_path(directory, base, _LOG) for base in old)]:
+        if not fs.exists(path):
+            raise LogDirOfflineError(path, FileNotFoundError(errno.ENOENT, "vanished before its swap"))
+
+
+def _rename_present(fs: FileSystem, directory: Path, base: int, extensions: Sequence[str], old: str, new: str) -> None:
+    """Change the suffix of those of a segment's files that exist; index files may be missing (R-602)."""
+    for extension in extensions:
+        path = _path(directory, base, extension, old)
+        if fs.exists(path):
+            fs.rename(path, _path(directory, base, extension, new))
+
+
+def _announce(fs: FileSystem, directory: Path, new_base: int) -> None:
+    """
+    S1 and S2: `.cleaned` becomes `.swap`.
+
+    Invariant: any `.cleaned` left proves that the swap was not decided, and the loader drops the `.swap` files at or
+    above it. So the renames may reach the disk in any order, but all of them before any old file loses its name. Without
+    this fence a power cut could keep a rename of S3 and forget one of S1, and the loader would delete both sides.
+    """
+    try:
+        _rename_present(fs, directory, new_base, _SEGMENT_FILES, _CLEANED, _SWAP)
+        fs.fsync_dir(directory)
+    except BaseException as failure:
+        try:
+            _take_back(fs, directory, new_base)
+        except LogDirOfflineError as second:
+            failure.add_note(f"taking the swap back failed as well: {second}")
+        raise
+
+
+def _take_back(fs: FileSystem, directory: Path, new_base: int) -> None:
+    """
+    Undo S1, last rename first, so that the same rule holds on the way back: while any `.cleaned` is left, OLD.
+
+    The files are removed only once a fence shows that no `.swap` can come back: a `.log.swap` returning alone would
+    count as a complete swap. On a disk that refuses even that they stay, and the loader removes them.
+    """
+    for extension in reversed(_SEGMENT_FILES):
+        path = _path(directory, new_base, extension, _SWAP)
+        if fs.exists(path):
+            fs.rename(path, _path(directory, new_base, extension, _CLEANED))
+    fs.fsync_dir(directory)
+    discard_cleaned(fs, directory, new_base)
+
+
+def _retire_old(fs: FileSystem, directory: Path, old: Sequence[int]) -> None:
+    """
+    S3: the old segments become `.deleted`, the logs before the index files.
+
+    First fence: an old `.log` that the loader leaves in place (R-633) still has its `.txnindex`, else consumers would
+    be given its aborted records. Second fence: no old `.txnindex` is left beside the new `.log`; it would name aborted
+    transactions whose markers are gone, and consumers would skip committed records of the same producer.
+    """
+    for base in old:
+        _rename_present(fs, directory, base, (_LOG,), "", _DELETED)
+    fs.fsync_dir(directory)
+    for base in old:
+        _rename_present(fs, directory, base, _INDEXES, "", _DELETED)
+    fs.fsync_dir(directory)
+
+
+def _install(fs: FileSystem, directory: Path, new_base: int) -> None:
+    """
+    S4 and S5: `.swap` becomes final, the log before the index files.
+
+    First fence: while `.log.swap` is there the loader deletes whatever else is named in its range of offsets, and that
+    would be the new `.txnindex`. Second fence: only then are the old files and the checkpoint let go.
+    """
+    _rename_present(fs, directory, new_base, (_LOG,), _SWAP, "")
+    fs.fsync_dir(directory)
+    _rename_present(fs, directory, new_base, _INDEXES, _SWAP, "")
+    fs.fsync_dir(directory)
+
+
+def _drop_absorbed_snapshots(fs: FileSystem, directory: Path, absorbed: Sequence[int]) -> None:
+    """S6: a producer snapshot at a base offset that no segment has any more (R-601, R-650)."""
+    for base in absorbed:
+        _rename_present(fs, directory, base, (_SNAPSHOT,), "", _DELETED)

@@ -70,7 +70,7 @@ def fsync_sources(fs: FileSystem, directory: Path, bases: Sequence[int]) -> None
 
 def discard_cleaned(fs: FileSystem, directory: Path, base: int) -> None:
     """
-    Remove the `.cleaned` files of a base: left-overs before it is written anew (R-590), its own after a failure (R-595).
+    Remove the `.cleaned` files of a base: left-overs before it is written (R-590), its own after a failure (R-595).
 
     Without a fence: `.cleaned` files that come back after a crash are removed by the loader.
     """
@@ -145,8 +145,8 @@ def _announce(fs: FileSystem, directory: Path, new_base: int) -> None:
     S1 and S2: `.cleaned` becomes `.swap`.
 
     Invariant: any `.cleaned` left proves that the swap was not decided, and the loader drops the `.swap` files at or
-    above it. So the renames may reach the disk in any order, but all of them before any old file loses its name. Without
-    this fence a power cut could keep a rename of S3 and forget one of S1, and the loader would delete both sides.
+    above it. So the renames may reach the disk in any order, but all of them before any old file loses its name.
+    Without this fence a power cut could keep a rename of S3 and forget one of S1: the loader would delete both sides.
     """
     try:
         _rename_present(fs, directory, new_base, _SEGMENT_FILES, _CLEANED, _SWAP)

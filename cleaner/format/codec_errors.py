@@ -1,0 +1,33 @@
+"""
+What can be wrong with a compressed stream or a legacy record set.
+
+    ValueError
+    |- DecompressionError             not a whole stream of that codec
+    |  |- DecompressedTooLargeError   more than the caller allows
+    |- LegacyFormatError              a magic 0 or 1 entry whose bytes are not what they claim
+
+They carry a reason only: whoever knows file and position makes a `CorruptBatchError` of them.
+"""
+
+from __future__ import annotations
+
+
+class DecompressionError(ValueError):
+    """A compressed stream that is damaged, cut short, or not of the codec its batch names."""
+
+
+class DecompressedTooLargeError(DecompressionError):
+    """
+    A stream that unpacks to more than is allowed: a bomb, or a limit set too low.
+
+    Args:
+        limit_bytes: the limit it broke.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        super().__init__(f"the batch unpacks to more than {limit_bytes} bytes")
+
+
+class LegacyFormatError(ValueError):
+    """A magic 0 or 1 entry whose bytes are not what they claim."""

@@ -1,0 +1,254 @@
+"""
+The four codecs in Kafka's framings (R-250..R-254): a batch's records, or a legacy wrapper's value, as one stream.
+
+Reading accepts and refuses what Kafka's own readers do. A stream must be complete; bytes after the end of an lz4 frame
+or of the last gzip member are ignored as Kafka ignores them, anything after a zstd frame must be another frame.
+
+What a stream unpacks to is up to whoever wrote it: 32 KB of zstd may hold 1 GiB. Nothing here unpacks without a bound.
+The output buffer grows by doubling up to the caller's limit, and a stream that needs more is refused with the work of
+one buffer of that size.
+
+Writing uses each codec's default level as Kafka does (R-254). With today's libraries gzip (zlib level 6), lz4 and zstd
+give Kafka 4.3.1's very bytes, and snappy in three batches of four; nobody should rely on it.
+
+No object outlives a call, so any number of threads may work at once; the codecs release the GIL while they work.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+from typing import Final, cast
+
+import cramjam
+from isal import isal_zlib
+
+from cleaner.format import lz4_frame
+from cleaner.format.buffers import GrowingBuffer
+from cleaner.format.codec_errors import DecompressedTooLargeError, DecompressionError
+
+# Codec ids: the low three bits of a batch's attributes (R-210). On disk, fixed for ever.
+NONE: Final = 0
+GZIP: Final = 1
+SNAPPY: Final = 2
+LZ4: Final = 3
+ZSTD: Final = 4
+CODEC_NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+
+_IsalError = cast("type[Exception]", isal_zlib.IsalError)  # its stubs call the class an instance
+_GZIP_WINDOW_BITS = 31  # 15 bits of window, +16: gzip header and trailer
+_GZIP_LEVEL = 6  # what zlib's "default" (-1) means
+_GZIP_MEMBER = b"\x1f\x8b\x08"
+_SHORTEST_GZIP_MEMBER = 20  # 10 header, 2 of empty deflate, 8 trailer
+_GZIP_STEP_BYTES = 1 << 20
+_GZIP_OS_POSITION = 9
+_GZIP_OS_UNKNOWN = 0xFF  # what the JDK writes since 16 (R-250)
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_MAGIC_WORD = 0x82534E41  # its first four bytes, where a chunk length could stand
+_XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version, oldest version that can read it
+_XERIAL_HEADER_BYTES = 16
+_XERIAL_CHUNK_BYTES = 32 * 1024
+_SNAPPY_LARGEST_RATIO = 64  # a copy element of 2 or 3 bytes makes at most 64
+
+_ZSTD_LEVEL = 3
+_OUTPUT_FULL = "failed to write whole buffer"  # cramjam's words for an output that is too small
+_FIRST_GUESS_RATIO = 4
+
+_Decompress = Callable[[memoryview, memoryview], int]
+
+
+def decompress(codec: int, magic: int, source: memoryview, out: GrowingBuffer, at: int, limit_bytes: int) -> int:
+    """
+    Unpack one stream to `out.array[at:]`.
+
+    Args:
+        codec: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.
+        magic: of the batch. Before 2 zstd is refused (R-241); at 0 the check byte of lz4 is not looked at (R-252).
+        source: the whole stream, contiguous bytes. Borrowed for the call.
+        out: takes the result; the bytes before `at` are kept when it grows. It never grows beyond `at + limit_bytes`.
+        at: where the result begins.
+        limit_bytes: the most it may unpack to.
+    Returns:
+        The unpacked length in bytes.
+    Raises:
+        DecompressedTooLargeError: more than `limit_bytes`.
+        DecompressionError: unknown codec, or a stream that is damaged, cut short or not of that codec.
+    """
+    reader = _READERS.get(codec)
+    if reader is None:
+        raise DecompressionError(f"codec {codec} is unknown")
+    if codec == ZSTD and magic < 2:
+        raise DecompressionError(f"zstd in a batch of magic {magic}")
+    return reader(magic, source, out, at, limit_bytes)
+
+
+def compress(codec: int, source: memoryview, out: GrowingBuffer, at: int) -> int:
+    """
+    Pack `source` for a batch of magic 2 to `out.array[at:]`.
+
+    Args:
+        codec: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.
+        source: contiguous bytes, not part of `out`. Borrowed for the call.
+        out: takes the result; the bytes before `at` are kept when it grows.
+        at: where the result begins.
+    Returns:
+        The packed length in bytes.
+    Raises:
+        ValueError: unknown codec.
+    """
+    writer = _WRITERS.get(codec)
+    if writer is None:
+        raise ValueError(f"codec {codec} is unknown")
+    return writer(source, out, at)
+
+
+def _put(data: memoryview | bytes | bytearray, out: GrowingBuffer, at: int, at_most: int | None = None) -> int:
+    end = at + len(data)
+    out.ensure(end, keep=at, at_most=at_most)
+    out.view[at:end] = data
+    return len(data)
+
+
+def _grow_until_it_fits(
+    decompress_into: _Decompress, source: memoryview, out: GrowingBuffer, at: int, guess: int, limit_bytes: int
+) -> int:
+    """Unpack into all the room there is, twice as much each time it was too little, up to the limit."""
+    room = min(limit_bytes, max(guess, out.capacity - at))
+    while True:
+        out.ensure(at + room, keep=at, at_most=at + limit_bytes)
+        try:
+            return decompress_into(source, out.view[at : at + room])
+        except cramjam.DecompressionError as error:
+            if str(error) != _OUTPUT_FULL:
+                raise DecompressionError(str(error)) from error
+        if room >= limit_bytes:
+            raise DecompressedTooLargeError(limit_bytes)
+        room = min(limit_bytes, max(2 * room, 4096))
+
+
+def _read_none(magic: int, source: memoryview, out: GrowingBuffer, at: int, limit_bytes: int) -> int:
+    if len(source) > limit_bytes:
+        raise DecompressedTooLargeError(limit_bytes)
+    return _put(source, out, at, at + limit_bytes)
+
+
+def _write_none(source: memoryview, out: GrowingBuffer, at: int) -> int:
+    return _put(source, out, at)
+
+
+def _read_gzip(magic: int, source: memoryview, out: GrowingBuffer, at: int, limit_bytes: int) -> int:
+    """Unpack one member with isal, twice as fast as zlib; the rare stream of several goes to cramjam."""
+    member = isal_zlib.decompressobj(wbits=_GZIP_WINDOW_BITS)
+    done = 0
+    rest: memoryview | bytes = source
+    while not member.eof:
+        try:
+            piece = member.decompress(rest, min(_GZIP_STEP_BYTES, limit_bytes - done + 1))
+        except _IsalError as error:
+            raise DecompressionError(f"gzip: {error}") from error
+        rest = member.unconsumed_tail
+        if done + len(piece) > limit_bytes:
+            raise DecompressedTooLargeError(limit_bytes)
+        if not piece and not member.eof:
+            raise DecompressionError("gzip: the stream is cut short")
+        done += _put(piece, out, at + done, at + limit_bytes)
+    left_over = member.unused_data
+    if len(left_over) >= _SHORTEST_GZIP_MEMBER and left_over.startswith(_GZIP_MEMBER):
+        return _grow_until_it_fits(cramjam.gzip.decompress_into, source, out, at, 2 * done, limit_bytes)
+    return done
+
+
+def _write_gzip(source: memoryview, out: GrowingBuffer, at: int) -> int:
+    length = _put(zlib.compress(source, _GZIP_LEVEL, _GZIP_WINDOW_BITS), out, at)
+    out.view[at + _GZIP_OS_POSITION] = _GZIP_OS_UNKNOWN
+    return length
+
+
+def _read_snappy(magic: int, source: memoryview, out: GrowingBuffer, at: int, limit_bytes: int) -> int:
+    """Unpack a xerial stream (R-251), or the bare block that librdkafka writes."""
+    if len(source) < _XERIAL_HEADER_BYTES or source[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+        return _read_snappy_block(source, out, at, limit_bytes)
+    _check_xerial_version(source, 0)
+    position, done = _XERIAL_HEADER_BYTES, 0
+    while position + 4 <= len(source):
+        length = int.from_bytes(source[position : position + 4], "big")
+        if length == _XERIAL_MAGIC_WORD:
+            # Streams that were joined: another header. The first word says so, being no length a chunk could have.
+            _check_xerial_version(source, position)
+            position += _XERIAL_HEADER_BYTES
+            continue
+        position += 4
+        if length > len(source) - position:
+            raise DecompressionError(f"snappy: a chunk of {length} bytes, {len(source) - position} are left")
+        done += _read_snappy_block(source[position : position + length], out, at + done, limit_bytes, done)
+        position += length
+    return done
+
+
+def _check_xerial_version(source: memoryview, position: int) -> None:
+    header = bytes(source[position : position + _XERIAL_HEADER_BYTES])
+    if len(header) < _XERIAL_HEADER_BYTES or not header.startswith(_XERIAL_MAGIC):
+        raise DecompressionError("snappy: a damaged stream header")
+    version = struct.unpack_from(">i", header, len(_XERIAL_MAGIC))[0]
+    if version < 1:
+        raise DecompressionError(f"snappy: stream version {version}")
+
+
+def _read_snappy_block(source: memoryview, out: GrowingBuffer, at: int, limit_bytes: int, done: int = 0) -> int:
+    """Unpack one block at `at`, `done` bytes of the limit being used up. The length it declares is checked first."""
+    if not len(source):
+        raise DecompressionError("snappy: nothing to unpack")
+    try:
+        length = cramjam.snappy.decompress_raw_len(source)
+        if length > _SNAPPY_LARGEST_RATIO * len(source):
+            raise DecompressionError(f"snappy: {len(source)} bytes cannot hold {length}")
+        if length > limit_bytes - done:
+            raise DecompressedTooLargeError(limit_bytes)
+        out.ensure(at + length, keep=at, at_most=at - done + limit_bytes)
+        return int(cramjam.snappy.decompress_raw_into(source, out.view[at : at + length]))
+    except cramjam.DecompressionError as error:
+        raise DecompressionError(str(error)) from error
+
+
+def _write_snappy(source: memoryview, out: GrowingBuffer, at: int) -> int:
+    chunks = -(-len(source) // _XERIAL_CHUNK_BYTES)
+    # The codec wants room for the worst case, 32 + n + n/6 bytes a chunk, before it starts.
+    out.ensure(at + _XERIAL_HEADER_BYTES + len(source) + len(source) // 6 + 40 * chunks, keep=at)
+    end = at + _put(_XERIAL_HEADER, out, at)
+    for start in range(0, len(source), _XERIAL_CHUNK_BYTES):
+        chunk = source[start : start + _XERIAL_CHUNK_BYTES]
+        length = cramjam.snappy.compress_raw_into(chunk, out.view[end + 4 : out.capacity])
+        out.view[end : end + 4] = length.to_bytes(4, "big")
+        end += 4 + length
+    return end - at
+
+
+def _read_lz4(magic: int, source: memoryview, out: GrowingBuffer, at: int, limit_bytes: int) -> int:
+    return lz4_frame.decompress(source, out, at, limit_bytes, check_header=magic > 0)
+
+
+def _read_zstd(magic: int, source: memoryview, out: GrowingBuffer, at: int, limit_bytes: int) -> int:
+    if not len(source):
+        raise DecompressionError("zstd: nothing to unpack")
+    guess = _FIRST_GUESS_RATIO * len(source)
+    return _grow_until_it_fits(cramjam.zstd.decompress_into, source, out, at, guess, limit_bytes)
+
+
+def _write_zstd(source: memoryview, out: GrowingBuffer, at: int) -> int:
+    """Pack as Kafka's output stream does, size unknown beforehand and flushed before the end: the same bytes."""
+    stream = cramjam.zstd.Compressor(_ZSTD_LEVEL)
+    stream.compress(bytes(source))
+    length = _put(memoryview(stream.flush()), out, at)
+    return length + _put(memoryview(stream.finish()), out, at + length)
+
+
+_READERS: Final = {NONE: _read_none, GZIP: _read_gzip, SNAPPY: _read_snappy, LZ4: _read_lz4, ZSTD: _read_zstd}
+_WRITERS: Final = {
+    NONE: _write_none,
+    GZIP: _write_gzip,
+    SNAPPY: _write_snappy,
+    LZ4: lz4_frame.compress,
+    ZSTD: _write_zstd,
+}

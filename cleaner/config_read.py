@@ -1,0 +1,128 @@
+"""
+Reading texts against the table of settings: which names are known, and values by type.
+
+A name nobody knows is passed over with a warning, unless it is so like a known one that it must be a slip: a
+misspelt `cleanup.polcy` that is passed over would be a topic that is never cleaned, or one that is when it must not be.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Mapping
+
+from cleaner.config_def import Setting, Value
+from cleaner.config_table import BROKER_SETTINGS, SETTING_OF_SYNONYM, TOPIC_SETTINGS, UNUSED_TOPIC_KEYS
+from cleaner.errors import ConfigError
+from cleaner.kafka_keys import FORMER_TOPIC_KEYS, is_broker_key
+
+# How alike two names must be (difflib's ratio) for one to be taken for a slip of the other: two or three letters.
+_ALIKE = 0.88
+_TOPIC_KEYS = frozenset(TOPIC_SETTINGS) | UNUSED_TOPIC_KEYS
+_READ_KEYS = frozenset(TOPIC_SETTINGS) | frozenset(BROKER_SETTINGS) | frozenset(SETTING_OF_SYNONYM)
+
+
+class SettingReader:
+    """
+    Values of settings by type, from texts under Kafka's names; a setting that is not given has its default.
+
+    Args:
+        table: the settings that may be asked for.
+        values: the texts; other names among them are no matter here.
+        warnings: gets a line for each value below a bound that is only Kafka's.
+    """
+
+    def __init__(self, table: Mapping[str, Setting], values: Mapping[str, str], warnings: list[str]) -> None:
+        self._table = table
+        self._values = values
+        self._warnings = warnings
+
+    def is_given(self, name: str) -> bool:
+        """Tell whether the setting, or a broker's name for it, is among the texts."""
+        return name in self._values or any(synonym.name in self._values for synonym in self._table[name].synonyms)
+
+    def integer(self, name: str) -> int:
+        """Return an `int` or `long` setting."""
+        value = self._read(name)
+        assert isinstance(value, int)  # noqa: S101 - the table says so
+        return value
+
+    def real(self, name: str) -> float:
+        """Return a `double` setting."""
+        value = self._read(name)
+        assert isinstance(value, float)  # noqa: S101 - the table says so
+        return value
+
+    def flag(self, name: str) -> bool:
+        """Return a `boolean` setting."""
+        return self._read(name) is True
+
+    def text(self, name: str) -> str:
+        """Return a `string` setting."""
+        value = self._read(name)
+        assert isinstance(value, str)  # noqa: S101 - the table says so
+        return value
+
+    def words(self, name: str) -> tuple[str, ...]:
+        """Return a `list` setting."""
+        value = self._read(name)
+        assert isinstance(value, tuple)  # noqa: S101 - the table says so
+        return value
+
+    def _read(self, name: str) -> Value:
+        setting = self._table[name]
+        under = None
+        text = self._values.get(name)
+        if text is None:
+            under = next((synonym for synonym in setting.synonyms if synonym.name in self._values), None)
+            text = self._values[under.name] if under else setting.default
+        assert text is not None, name  # noqa: S101 - settings without a default are asked for with is_given first
+        value = setting.parse(text, under)
+        if setting.kafka_minimum is not None and isinstance(value, int) and value < setting.kafka_minimum:
+            self._warnings.append(f"{under.name if under else name}={value}: {setting.bound()}")
+        return value
+
+
+def check_topic_keys(keys: Collection[str]) -> list[str]:
+    """
+    Go through the names of settings given for a topic; returns warnings.
+
+    Raises:
+        ConfigError: a name no topic has, but very like one that matters.
+    """
+    warnings = []
+    for key in keys:
+        if key in SETTING_OF_SYNONYM and key not in _TOPIC_KEYS:
+            setting, _ = SETTING_OF_SYNONYM[key]
+            warnings.append(f"{key} is a broker's name: taken as the topic's {setting.name}")
+        elif key not in _TOPIC_KEYS and key not in FORMER_TOPIC_KEYS:
+            refuse_slip(key, _TOPIC_KEYS | frozenset(SETTING_OF_SYNONYM))
+            warnings.append(f"{key} is no topic setting: passed over")
+    return warnings
+
+
+def check_broker_keys(keys: Collection[str]) -> list[str]:
+    """
+    Go through the names in a `server.properties` or a smaller file of ours; returns warnings.
+
+    Raises:
+        ConfigError: a name no broker and no topic has, but very like one that matters.
+    """
+    unknown = []
+    for key in keys:
+        if key not in _READ_KEYS and key not in _TOPIC_KEYS and key not in FORMER_TOPIC_KEYS and not is_broker_key(key):
+            refuse_slip(key, _READ_KEYS)
+            unknown.append(key)
+    return [f"unknown settings are passed over: {', '.join(sorted(unknown))}"] if unknown else []
+
+
+def refuse_slip(key: str, known: Collection[str]) -> None:
+    """Raise ConfigError when `key` is nearly one of the `known` names."""
+    plain = key.strip().lower().replace("_", ".").replace("-", ".")
+    if plain in known:
+        raise ConfigError(key, "", f"unknown setting; did you mean {plain}?")
+    for prefix in ("log.cleaner.", "log.", "cleaner."):
+        if prefix + plain in known:
+            raise ConfigError(key, "", f"unknown setting; did you mean {prefix + plain}?")
+    alike = difflib.get_close_matches(plain, sorted(known), n=1, cutoff=_ALIKE)
+    if alike:
+        raise ConfigError(key, "", f"unknown setting; did you mean {alike[0]}?")

@@ -1,0 +1,119 @@
+"""
+Java properties files, read and written as `java.util.Properties` does.
+
+Kafka keeps its settings (`server.properties`) and `meta.properties` in this form, so whatever a broker accepts has to
+mean the same here: ISO-8859-1, `\\uXXXX` escapes, `=`, `:` or white space between key and value, lines joined by a
+final backslash, and the last of two equal keys.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from cleaner.errors import ConfigError
+
+_BLANKS = " \t\f"
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_TRAILING_BACKSLASHES = re.compile(r"\\*\Z")
+# A key ends at the first '=', ':' or blank that no backslash protects.
+_KEY = re.compile(r"(?:\\.|[^\\=: \t\f])*", re.DOTALL)
+_SEPARATOR = re.compile(r"[ \t\f]*(?:[=:][ \t\f]*)?")
+_ESCAPE = re.compile(r"\\(?:u(.{0,4})|(.)|\Z)", re.DOTALL)
+_FOUR_HEX_DIGITS = re.compile(r"[0-9a-fA-F]{4}\Z")
+_CONTROL_LETTERS = {"t": "\t", "r": "\r", "n": "\n", "f": "\f"}
+_LETTER_OF_CONTROL = {control: letter for letter, control in _CONTROL_LETTERS.items()}
+
+
+def parse_properties(text: bytes, source: str) -> dict[str, str]:
+    """
+    Read a properties file; of two equal keys the last one counts.
+
+    Values keep their trailing blanks, as in Java: whoever needs a number trims.
+
+    Args:
+        text: the file's bytes.
+        source: the file's name, for error messages.
+    Raises:
+        ConfigError: a `\\u` that is not followed by four hexadecimal digits; Java refuses the whole file too.
+    """
+    values: dict[str, str] = {}
+    for line in _logical_lines(text.decode("iso-8859-1")):
+        key = _KEY.match(line)
+        assert key is not None  # noqa: S101 - the pattern matches the empty string
+        separator = _SEPARATOR.match(line, key.end())
+        assert separator is not None  # noqa: S101 - likewise
+        values[_unescape(key.group(), source)] = _unescape(line[separator.end() :], source)
+    return values
+
+
+def format_properties(values: Mapping[str, str], comments: Sequence[str] = ()) -> bytes:
+    """
+    Write a properties file that Java (and `parse_properties`) reads back as the same keys and values.
+
+    Args:
+        values: written in their own order, one a line.
+        comments: lines for the head of the file, without line ends; the `#` is added.
+    """
+    lines = ["#" + _escape(comment, protect="") for comment in comments]
+    lines += [_escape(key, protect="=:#! ") + "=" + _escape_value(value) for key, value in values.items()]
+    return "".join(line + "\n" for line in lines).encode("ascii")
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Yield lines with content: comments and blank lines left out, lines ending in a lone backslash joined."""
+    natural_lines = _LINE_END.split(text)
+    if natural_lines[-1] == "":
+        natural_lines.pop()
+    joined = ""
+    for number, natural in enumerate(natural_lines, 1):
+        line = natural.lstrip(_BLANKS)
+        # Java asks "is anything collected yet?", not "is this a continuation?": so a comment is
+        # recognised behind a line that holds nothing but a backslash.
+        if not joined and (not line or line[0] in "#!"):
+            continue
+        backslashes = _TRAILING_BACKSLASHES.search(line)
+        is_continued = backslashes is not None and len(backslashes.group()) % 2 == 1
+        joined += line[:-1] if is_continued else line
+        if not is_continued or number == len(natural_lines):
+            yield joined
+            joined = ""
+    if joined:
+        yield joined
+
+
+def _unescape(text: str, source: str) -> str:
+    if "\\" not in text:
+        return text
+
+    def replace(match: re.Match[str]) -> str:
+        digits, letter = match.groups()
+        if digits is not None:
+            if not _FOUR_HEX_DIGITS.match(digits):
+                raise ConfigError(source, match.group(), "\\u must be followed by four hexadecimal digits")
+            return chr(int(digits, 16))
+        return _CONTROL_LETTERS.get(letter or "", letter or "")
+
+    unescaped = _ESCAPE.sub(replace, text)
+    # Characters above U+FFFF are written as two escapes, the halves of a UTF-16 pair.
+    return unescaped.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+
+
+def _escape_value(value: str) -> str:
+    escaped = _escape(value, protect="=:#!")
+    return "\\" + escaped if escaped.startswith(" ") else escaped
+
+
+def _escape(text: str, protect: str) -> str:
+    return "".join(_escape_character(character, protect) for character in text)
+
+
+def _escape_character(character: str, protect: str) -> str:
+    if character == "\\":
+        return "\\\\"
+    if character in _LETTER_OF_CONTROL:
+        return "\\" + _LETTER_OF_CONTROL[character]
+    if " " <= character <= "~":
+        return "\\" + character if character in protect else character
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{int.from_bytes(units[at : at + 2], 'big'):04X}" for at in range(0, len(units), 2))

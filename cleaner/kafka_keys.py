@@ -127,7 +127,7 @@ unstable.feature.versions.enable
 """
 
 # Settings of 2.x and 3.x brokers that 4.x no longer knows, and those of the authorizers Kafka ships.
-FORMER__BROKER_KEYS = """
+_FORMER_BROKER_KEYS = """
 allow.everyone.if.no.acl.found auto.include.jmx.reporter broker.id.generation.enable control.plane.listener.name
 delegation.token.master.key eligible.leader.replicas.enable group.coordinator.new.enable group.share.enable
 inter.broker.protocol.version leader.imbalance.per.broker.percentage log.message.downconversion.enable

@@ -35,17 +35,10 @@ from pathlib import Path
 
 from cleaner.errors import LogDirOfflineError
 from cleaner.storage.fs import FileSystem
+from cleaner.storage.names import CLEANED, DELETED, LOG, SEGMENT_SUFFIXES, SNAPSHOT, SWAP, segment_file_name
 
-# Kafka's order of renames (R-601). The log leads: without it the loader takes the others for orphans (R-331).
-_LOG = ".log"
-_INDEXES = (".index", ".timeindex", ".txnindex")
-_SEGMENT_FILES = (_LOG, *_INDEXES)
-_SNAPSHOT = ".snapshot"
-_CLEANED, _SWAP, _DELETED = ".cleaned", ".swap", ".deleted"
-
-
-def _path(directory: Path, base: int, extension: str, suffix: str = "") -> Path:
-    return directory / f"{base:020d}{extension}{suffix}"
+# The index files follow their log in every step, in Kafka's order (R-601).
+_INDEX_SUFFIXES = tuple(suffix for suffix in SEGMENT_SUFFIXES if suffix != LOG)
 
 
 def fsync_sources(fs: FileSystem, directory: Path, bases: Sequence[int]) -> None:
@@ -60,8 +53,8 @@ def fsync_sources(fs: FileSystem, directory: Path, bases: Sequence[int]) -> None
         LogDirOfflineError: an fsync failed; nothing may be swapped in this log dir (R3).
     """
     for base in bases:
-        for extension in (*_SEGMENT_FILES, _SNAPSHOT):
-            path = _path(directory, base, extension)
+        for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT):
+            path = directory / segment_file_name(base, suffix)
             if fs.exists(path):
                 with fs.open(path) as file:
                     file.fsync()
@@ -74,15 +67,15 @@ def discard_cleaned(fs: FileSystem, directory: Path, base: int) -> None:
 
     Without a fence: `.cleaned` files that come back after a crash are removed by the loader.
     """
-    for extension in _SEGMENT_FILES:
-        fs.remove(_path(directory, base, extension, _CLEANED))
+    for suffix in SEGMENT_SUFFIXES:
+        fs.remove(directory / segment_file_name(base, suffix, CLEANED))
 
 
 def remove_deleted(fs: FileSystem, directory: Path, bases: Sequence[int]) -> None:
     """Remove the `.deleted` files that `keep_deleted=True` left behind, once their last reader is gone (D-11)."""
     for base in bases:
-        for extension in (*_SEGMENT_FILES, _SNAPSHOT):
-            fs.remove(_path(directory, base, extension, _DELETED))
+        for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT):
+            fs.remove(directory / segment_file_name(base, suffix, DELETED))
 
 
 def replace_segments(
@@ -127,17 +120,20 @@ def replace_segments(
 
 def _require_logs(fs: FileSystem, directory: Path, new_base: int, old: Sequence[int]) -> None:
     """Refuse before the first rename what could not be finished: every `.log` concerned has to be there (R-602)."""
-    for path in [_path(directory, new_base, _LOG, _CLEANED), *(_path(directory, base, _LOG) for base in old)]:
+    for path in [
+        directory / segment_file_name(new_base, LOG, CLEANED),
+        *(directory / segment_file_name(base, LOG) for base in old),
+    ]:
         if not fs.exists(path):
             raise LogDirOfflineError(path, FileNotFoundError(errno.ENOENT, "vanished before its swap"))
 
 
-def _rename_present(fs: FileSystem, directory: Path, base: int, extensions: Sequence[str], old: str, new: str) -> None:
-    """Change the suffix of those of a segment's files that exist; index files may be missing (R-602)."""
-    for extension in extensions:
-        path = _path(directory, base, extension, old)
+def _rename_present(fs: FileSystem, directory: Path, base: int, suffixes: Sequence[str], old: str, new: str) -> None:
+    """Give those of a segment's files that exist another temporary suffix; index files may be missing (R-602)."""
+    for suffix in suffixes:
+        path = directory / segment_file_name(base, suffix, old)
         if fs.exists(path):
-            fs.rename(path, _path(directory, base, extension, new))
+            fs.rename(path, directory / segment_file_name(base, suffix, new))
 
 
 def _announce(fs: FileSystem, directory: Path, new_base: int) -> None:
@@ -149,7 +145,7 @@ def _announce(fs: FileSystem, directory: Path, new_base: int) -> None:
     Without this fence a power cut could keep a rename of S3 and forget one of S1: the loader would delete both sides.
     """
     try:
-        _rename_present(fs, directory, new_base, _SEGMENT_FILES, _CLEANED, _SWAP)
+        _rename_present(fs, directory, new_base, SEGMENT_SUFFIXES, CLEANED, SWAP)
         fs.fsync_dir(directory)
     except BaseException as failure:
         try:
@@ -166,10 +162,10 @@ def _take_back(fs: FileSystem, directory: Path, new_base: int) -> None:
     The files are removed only once a fence shows that no `.swap` can come back: a `.log.swap` returning alone would
     count as a complete swap. On a disk that refuses even that they stay, and the loader removes them.
     """
-    for extension in reversed(_SEGMENT_FILES):
-        path = _path(directory, new_base, extension, _SWAP)
+    for suffix in reversed(SEGMENT_SUFFIXES):
+        path = directory / segment_file_name(new_base, suffix, SWAP)
         if fs.exists(path):
-            fs.rename(path, _path(directory, new_base, extension, _CLEANED))
+            fs.rename(path, directory / segment_file_name(new_base, suffix, CLEANED))
     fs.fsync_dir(directory)
     discard_cleaned(fs, directory, new_base)
 
@@ -183,10 +179,10 @@ def _retire_old(fs: FileSystem, directory: Path, old: Sequence[int]) -> None:
     transactions whose markers are gone, and consumers would skip committed records of the same producer.
     """
     for base in old:
-        _rename_present(fs, directory, base, (_LOG,), "", _DELETED)
+        _rename_present(fs, directory, base, (LOG,), "", DELETED)
     fs.fsync_dir(directory)
     for base in old:
-        _rename_present(fs, directory, base, _INDEXES, "", _DELETED)
+        _rename_present(fs, directory, base, _INDEX_SUFFIXES, "", DELETED)
     fs.fsync_dir(directory)
 
 
@@ -197,13 +193,13 @@ def _install(fs: FileSystem, directory: Path, new_base: int) -> None:
     First fence: while `.log.swap` is there the loader deletes whatever else is named in its range of offsets, and that
     would be the new `.txnindex`. Second fence: only then are the old files and the checkpoint let go.
     """
-    _rename_present(fs, directory, new_base, (_LOG,), _SWAP, "")
+    _rename_present(fs, directory, new_base, (LOG,), SWAP, "")
     fs.fsync_dir(directory)
-    _rename_present(fs, directory, new_base, _INDEXES, _SWAP, "")
+    _rename_present(fs, directory, new_base, _INDEX_SUFFIXES, SWAP, "")
     fs.fsync_dir(directory)
 
 
 def _drop_absorbed_snapshots(fs: FileSystem, directory: Path, absorbed: Sequence[int]) -> None:
     """S6: a producer snapshot at a base offset that no segment has any more (R-601, R-650)."""
     for base in absorbed:
-        _rename_present(fs, directory, base, (_SNAPSHOT,), "", _DELETED)
+        _rename_present(fs, directory, base, (SNAPSHOT,), "", DELETED)

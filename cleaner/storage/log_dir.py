@@ -1,0 +1,256 @@
+"""
+A log dir: the partitions in it, its four offset checkpoints and its clean-shutdown marker.
+
+    log dir/
+        cleaner-offset-checkpoint           first offset not yet cleaned
+        recovery-point-offset-checkpoint    first offset not known to be on disk
+        replication-offset-checkpoint       high watermark
+        log-start-offset-checkpoint         log start, where it lies inside the first segment
+        .kafka_cleanshutdown                only after a clean stop
+        orders-0/  orders-1/ ...            one directory a partition
+
+Partitions and checkpoints are read again whenever they are asked for: the directory is the truth.
+
+Source: rules R-102, R-105, R-112 to R-118, R-440, R-442, D-07, D-12, D-14.
+"""
+
+from __future__ import annotations
+
+import enum
+import stat
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from cleaner.errors import UncleanableError
+from cleaner.model import TopicPartition
+from cleaner.storage import clean_shutdown, names
+from cleaner.storage.checkpoint import read_offset_checkpoint, write_offset_checkpoint
+from cleaner.storage.fs import FileSystem, disk_errors
+from cleaner.storage.meta_properties import MetaProperties, read_meta_properties
+
+
+class OffsetKind(enum.Enum):
+    """The four offset checkpoints of a log dir; the value is the file's name."""
+
+    CLEANER = names.CLEANER_CHECKPOINT
+    RECOVERY_POINT = names.RECOVERY_POINT_CHECKPOINT
+    HIGH_WATERMARK = names.HIGH_WATERMARK_CHECKPOINT
+    LOG_START = names.LOG_START_CHECKPOINT
+
+
+@dataclass(frozen=True)
+class Listing:
+    """
+    The directories of a log dir, by what they are.
+
+    Attributes:
+        current: the partitions served from here; the only ones that may be cleaned.
+        future: copies being moved here from another log dir.
+        set_aside: names of `-delete` and `-stray` directories, left alone.
+        linked: current partitions that are symbolic links to elsewhere; they are seen but never opened.
+    """
+
+    current: dict[TopicPartition, Path] = field(default_factory=dict)
+    future: dict[TopicPartition, Path] = field(default_factory=dict)
+    set_aside: list[str] = field(default_factory=list)
+    linked: dict[TopicPartition, Path] = field(default_factory=dict)
+
+
+class LogDir:
+    """
+    One entry of `log.dirs`. Safe to share between threads.
+
+    Args:
+        fs: the door to the file system.
+        path: the directory; a link to it is followed once, here.
+    """
+
+    def __init__(self, fs: FileSystem, path: Path) -> None:
+        self.fs = fs
+        self.path = path.resolve()
+        # Held while a checkpoint is read, changed and written, so that two rounds do not undo each other's lines.
+        self._lock = threading.Lock()
+
+    def listing(self) -> Listing:
+        """
+        Sort the sub-directories.
+
+        Raises:
+            UncleanableError: a name no broker would start beside (R-102), or two directories for one partition (R-105).
+            LogDirOfflineError: the directory cannot be listed.
+        """
+        found = Listing()
+        with disk_errors(self.path):
+            entries = self.fs.list_dir(self.path)
+        for name in entries:
+            self._sort_in(found, name)
+        return found
+
+    def _sort_in(self, found: Listing, name: str) -> None:
+        path = self.path / name
+        try:
+            mode = self.fs.stat(path).st_mode
+        except FileNotFoundError:
+            return  # removed since the directory was listed
+        is_link = stat.S_ISLNK(mode)
+        if name == names.REMOTE_LOG_INDEX_CACHE or not (stat.S_ISDIR(mode) or is_link):
+            return
+        try:
+            topic_partition, kind = names.parse_partition_dir(name)
+        except ValueError as error:
+            if is_link:
+                return
+            raise UncleanableError(
+                path, f"{error}; a broker does not start with such a directory in a log dir"
+            ) from error
+        if topic_partition.topic == names.METADATA_TOPIC:
+            return
+        if kind in (names.DirKind.DELETE, names.DirKind.STRAY):
+            found.set_aside.append(name)
+            return
+        if kind is names.DirKind.FUTURE:
+            pools, pool = [found.future], found.future
+        else:
+            pools, pool = [found.current, found.linked], found.linked if is_link else found.current
+        for other in (pool[topic_partition] for pool in pools if topic_partition in pool):
+            raise UncleanableError(path, f"{other.name} is a directory of the same partition; a broker would not start")
+        pool[topic_partition] = path
+
+    def partitions(self) -> dict[TopicPartition, Path]:
+        """Return the directories of the partitions that may be cleaned; raises as `listing`."""
+        return self.listing().current
+
+    def offsets(self, kind: OffsetKind) -> dict[TopicPartition, int]:
+        """
+        Read one of the four checkpoints; a missing or empty file is an empty map.
+
+        Raises:
+            CorruptCheckpointError: the file is damaged. It holds lines of every partition, so none may be cleaned.
+        """
+        return read_offset_checkpoint(self.fs, self.path / kind.value)
+
+    @property
+    def cleaner_offsets(self) -> dict[TopicPartition, int]:
+        """First dirty offsets (R-115)."""
+        return self.offsets(OffsetKind.CLEANER)
+
+    @property
+    def recovery_points(self) -> dict[TopicPartition, int]:
+        """First offsets not known to be flushed (R-116)."""
+        return self.offsets(OffsetKind.RECOVERY_POINT)
+
+    @property
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        """High watermarks (R-117)."""
+        return self.offsets(OffsetKind.HIGH_WATERMARK)
+
+    @property
+    def log_start_offsets(self) -> dict[TopicPartition, int]:
+        """Log start offsets that are not their first segment's base offset (R-118)."""
+        return self.offsets(OffsetKind.LOG_START)
+
+    def put(self, kind: OffsetKind, topic_partition: TopicPartition, offset: int | None) -> bool:
+        """Set one partition's line, or drop it (None); True when the file changed. See `put_all`."""
+        return self.put_all(kind, {topic_partition: offset})
+
+    def put_all(self, kind: OffsetKind, changes: Mapping[TopicPartition, int | None]) -> bool:
+        """
+        Set or drop (None) partitions' lines and write the checkpoint durably; True when the file changed.
+
+        Lines of partitions that have no directory here go too (D-12): a broker whose two log dirs name one partition
+        loses all its cleaner threads (R-442). Nothing is written when nothing changes.
+
+        Raises:
+            CorruptCheckpointError: the file on disk is damaged; it is left as it is.
+            LogDirOfflineError, NoSpaceError: the disk.
+        """
+        with self._lock:
+            found = self.listing()
+            present = found.current.keys() | found.linked.keys()
+            if kind is not OffsetKind.CLEANER:
+                present |= found.future.keys()  # a future copy is never cleaned, but flushed and recovered
+            before = self.offsets(kind)
+            wanted = {**before, **changes}
+            after = {tp: offset for tp, offset in wanted.items() if offset is not None and tp in present}
+            if after == before:
+                return False
+            write_offset_checkpoint(self.fs, self.path / kind.value, after)
+            return True
+
+    def meta_properties(self) -> MetaProperties | None:
+        """Read `meta.properties`; None for a bare copy."""
+        return read_meta_properties(self.fs, self.path / names.META_PROPERTIES)
+
+    def check(self) -> None:
+        """
+        Read everything that belongs to the directory as a whole, so that damage refuses it before anything changes.
+
+        Raises:
+            CorruptCheckpointError: a damaged checkpoint or `meta.properties`.
+            UncleanableError: as `listing`.
+        """
+        self.meta_properties()
+        for kind in OffsetKind:
+            self.offsets(kind)
+        self.listing()
+
+    def has_clean_shutdown_marker(self) -> bool:
+        """Tell whether the directory was left in order (R-112)."""
+        return clean_shutdown.has_marker(self.fs, self.path)
+
+    def write_marker(self) -> None:
+        """Write the clean-shutdown marker durably, with no broker epoch."""
+        clean_shutdown.write_marker(self.fs, self.path)
+
+    def remove_marker(self) -> None:
+        """Remove the clean-shutdown marker durably, if there is one."""
+        clean_shutdown.remove_marker(self.fs, self.path)
+
+
+class Conflict(NamedTuple):
+    """
+    A partition that two log dirs of one broker claim (D-14); prints as a sentence.
+
+    `what` is "directory" (a broker does not start, R-105) or "cleaner-offset-checkpoint" (its cleaner threads die,
+    R-442). Of the latter, `droppable` are the log dirs that lack the partition: their line can go.
+    """
+
+    topic_partition: TopicPartition
+    what: str
+    log_dirs: tuple[Path, ...]
+    droppable: tuple[Path, ...]
+
+    def __str__(self) -> str:
+        places = " and ".join(str(path) for path in self.log_dirs)
+        thing = "a directory" if self.what == "directory" else f"a line in {self.what}"
+        return f"{self.topic_partition} has {thing} in {places}"
+
+
+def find_conflicts(log_dirs: Sequence[LogDir]) -> list[Conflict]:
+    """
+    List the partitions that more than one of a broker's log dirs names (D-14). Changes nothing.
+
+    Raises:
+        CorruptCheckpointError, UncleanableError: as `LogDir.offsets` and `LogDir.listing`.
+    """
+    homes = {log_dir.path: log_dir.listing() for log_dir in log_dirs}
+    directories = {path: found.current.keys() | found.linked.keys() for path, found in homes.items()}
+    lines = {log_dir.path: log_dir.cleaner_offsets.keys() for log_dir in log_dirs}
+    conflicts = [Conflict(tp, "directory", paths, ()) for tp, paths in _claimed_twice(directories)]
+    for tp, paths in _claimed_twice(lines):
+        droppable = tuple(path for path in paths if tp not in directories[path])
+        conflicts.append(Conflict(tp, names.CLEANER_CHECKPOINT, paths, droppable))
+    return conflicts
+
+
+def _claimed_twice(
+    claims: Mapping[Path, Iterable[TopicPartition]],
+) -> list[tuple[TopicPartition, tuple[Path, ...]]]:
+    by_partition: dict[TopicPartition, list[Path]] = {}
+    for path, partitions in claims.items():
+        for topic_partition in partitions:
+            by_partition.setdefault(topic_partition, []).append(path)
+    return [(tp, tuple(paths)) for tp, paths in sorted(by_partition.items()) if len(paths) > 1]

@@ -1,0 +1,249 @@
+"""
+A disk that forgets, and in any order, whatever was not fsynced.
+
+`ForgetfulFileSystem` works on a real directory and writes a journal of every change. From the journal it tells what a
+power cut at some moment may leave, going by what POSIX promises and no more:
+
+- what was written to a file before its last fsync is there; each later write may be there, missing, torn, or zeros;
+- names created, renamed or removed before the directory's last fsync are so; each later change of a name may have
+  happened or not, one independently of the other; a rename is atomic: the file has its old name or its new one;
+- fsync of a file does not make its name durable, fsync of a directory not the files' contents.
+
+Real file systems forget less (ext4 and XFS carry out names in order), so what is safe here is safe on them.
+The journal is exact and choices come from a seed: a state that broke something can be had again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cleaner.testing.watched_fs import Operation, WatchedFileSystem
+
+# What a file shows as its mtime when the time set was forgotten; no test sets this one.
+FORGOTTEN_MTIME_NS = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class FileState:
+    """What a file holds after the power cut."""
+
+    data: bytes
+    mtime_ns: int
+
+
+@dataclass(frozen=True)
+class DiskState:
+    """
+    What a power cut left: files by path relative to the root, and the directories to hold them.
+
+    `note` says which changes were forgotten; it plays no part in comparisons.
+    """
+
+    files: tuple[tuple[Path, FileState], ...]
+    directories: tuple[Path, ...]
+    note: str = field(default="", compare=False)
+
+    def write_to(self, root: Path) -> None:
+        """Lay the state out in a directory that is empty or does not exist yet."""
+        for directory in (Path(), *self.directories):
+            (root / directory).mkdir(parents=True, exist_ok=True)
+        for path, state in self.files:
+            (root / path).write_bytes(state.data)
+            os.utime(root / path, ns=(state.mtime_ns, state.mtime_ns))
+
+
+@dataclass
+class _File:
+    """A file while a state is worked out."""
+
+    data: bytearray
+    mtime_ns: int = FORGOTTEN_MTIME_NS
+
+
+class ForgetfulFileSystem(WatchedFileSystem):
+    """
+    A real directory with a journal of every change made to it.
+
+    `journal` begins with the files found at the start; `start` is its length then. `syncs` lists every fsync in order.
+
+    Args:
+        root: directory to work on; files that are in it now are taken for durable.
+        unsynced: says for each of them whether it is *not*: contents and name were never fsynced.
+        skip_sync: number (from 0) of an fsync or directory fsync to leave out, to see whether anyone notices.
+    """
+
+    def __init__(
+        self, root: Path, *, unsynced: Callable[[Path], bool] = lambda _: False, skip_sync: int | None = None
+    ) -> None:
+        self.root = root
+        self.journal: list[Operation] = []
+        self.syncs: list[Operation] = []
+        self._skip_sync = skip_sync
+        self._directories = tuple(sorted(path.relative_to(root) for path in root.rglob("*") if path.is_dir()))
+        # Files are told apart by numbers of our own: a file system may give an inode's number to a later file.
+        self._numbers = itertools.count()
+        self._number_of_inode: dict[int, int] = {}
+        self._number_of_name: dict[Path, int] = {}
+        self._durable_at_start: set[int] = set()
+        for path in sorted(path for path in root.rglob("*") if path.is_file() and not path.is_symlink()):
+            about = path.stat()
+            self._enter(Operation("create", path, about.st_ino))
+            self._enter(Operation("write", path, about.st_ino, data=path.read_bytes()))
+            self._enter(Operation("set_mtime", path, about.st_ino, number=about.st_mtime_ns))
+            if not unsynced(path):
+                self._durable_at_start.add(self._number_of_name[path])
+        self.start = len(self.journal)
+
+    def after(self, operation: Operation) -> None:
+        """Enter the change in the journal, unless it is the fsync to be left out."""
+        if operation.kind in ("fsync", "fsync_dir"):
+            self.syncs.append(operation)
+            if len(self.syncs) - 1 == self._skip_sync:
+                return
+        self._enter(operation)
+
+    def _enter(self, operation: Operation) -> None:
+        """Add to the journal, with our number of the file in the place of its inode."""
+        number = 0
+        if operation.kind == "create":
+            number = next(self._numbers)
+            self._number_of_inode[operation.inode] = self._number_of_name[operation.path] = number
+        elif operation.kind == "rename" and operation.target is not None:
+            number = self._number_of_name.pop(operation.path)
+            self._number_of_name[operation.target] = number
+        elif operation.kind == "remove":
+            number = self._number_of_name.pop(operation.path)
+        elif operation.kind != "fsync_dir":
+            number = self._number_of_inode[operation.inode]
+        self.journal.append(dataclasses.replace(operation, inode=number))
+
+    def crash_points(self) -> list[int]:
+        """
+        Return the lengths of the journal at which a power cut can leave something new: before each fsync, at the end.
+
+        What may be there at any other moment may be there at the next of these too, since each change in between can
+        still be forgotten.
+        """
+        syncs = [number for number, operation in enumerate(self.journal) if operation.kind in ("fsync", "fsync_dir")]
+        return [*syncs, len(self.journal)]
+
+    def states_at(self, point: int, *, limit: int, seed: int) -> Iterator[DiskState]:
+        """
+        Yield different states that a power cut after the first `point` changes may leave, at most `limit` of them.
+
+        All of them, if every combination of forgotten changes is within the limit; else everything kept, everything
+        forgotten, the changes kept up to each one, all but one, only one, and then random combinations.
+        """
+        pending = self._pending(point)
+        rng = random.Random(f"{seed}/{point}")  # noqa: S311  the choices of a test, no secret
+        seen: set[DiskState] = set()
+        for kept in itertools.islice(_choices(len(pending), limit, rng), 4 * limit):
+            state = self._state(point, dict(zip(pending, kept, strict=True)), rng)
+            if state not in seen:
+                seen.add(state)
+                yield state
+            if len(seen) >= limit:
+                return
+
+    def _pending(self, point: int) -> list[int]:
+        """List the changes, by their place in the journal, that no fsync has made durable yet."""
+        synced_files = dict.fromkeys(self._durable_at_start, self.start)
+        synced_directories: dict[Path, int] = {}
+        for place, operation in enumerate(self.journal[:point]):
+            if operation.kind == "fsync":
+                synced_files[operation.inode] = place
+            elif operation.kind == "fsync_dir":
+                synced_directories[operation.path] = place
+        pending = []
+        for place, operation in enumerate(self.journal[:point]):
+            if place < self.start and operation.inode in self._durable_at_start:
+                continue
+            if operation.kind in ("create", "rename", "remove"):
+                is_pending = place > synced_directories.get(operation.path.parent, -1)
+            elif operation.kind in ("write", "truncate", "set_mtime"):
+                is_pending = place > synced_files.get(operation.inode, -1)
+            else:
+                is_pending = False
+            if is_pending:
+                pending.append(place)
+        return pending
+
+    def _state(self, point: int, kept: dict[int, bool], rng: random.Random) -> DiskState:
+        """Carry out the durable changes and those of the pending ones that are kept."""
+        files: dict[int, _File] = {}
+        names: dict[Path, int] = {}
+        for place, operation in enumerate(self.journal[:point]):
+            is_kept = kept.get(place, True)
+            if operation.kind == "create":
+                files[operation.inode] = _File(bytearray())
+            if operation.kind in ("create", "rename", "remove"):
+                if is_kept:
+                    _change_name(names, operation)
+            elif operation.kind not in ("fsync", "fsync_dir"):
+                _change_file(files[operation.inode], operation, is_kept, rng)
+        forgotten = ", ".join(str(self.journal[place]) for place, is_kept in kept.items() if not is_kept)
+        return DiskState(
+            tuple(
+                (path.relative_to(self.root), FileState(bytes(files[number].data), files[number].mtime_ns))
+                for path, number in sorted(names.items())
+            ),
+            self._directories,
+            f"power cut after change {point - self.start}, forgotten: {forgotten or 'nothing'}",
+        )
+
+
+def _choices(count: int, limit: int, rng: random.Random) -> Iterator[tuple[bool, ...]]:
+    """Yield which of `count` pending changes are kept: all combinations of a few, else telling and random ones."""
+    if 2**count <= limit:
+        yield from itertools.product((True, False), repeat=count)
+        return
+    yield (True,) * count
+    yield (False,) * count
+    for place in range(count):
+        yield tuple(number != place for number in range(count))
+        yield tuple(number == place for number in range(count))
+        yield tuple(number <= place for number in range(count))
+    while True:
+        share = rng.random()
+        yield tuple(rng.random() < share for _ in range(count))
+
+
+def _change_name(names: dict[Path, int], operation: Operation) -> None:
+    """
+    Carry out one change of a name, perhaps without those before it.
+
+    A file has one name. A rename whose forerunner was forgotten still takes the file from the name it has to the new
+    one, and a removal removes it whatever its name is.
+    """
+    for path in [path for path, number in names.items() if number == operation.inode]:
+        del names[path]
+    if operation.kind == "create":
+        names[operation.path] = operation.inode
+    elif operation.target is not None:
+        names[operation.target] = operation.inode
+
+
+def _change_file(file: _File, operation: Operation, is_kept: bool, rng: random.Random) -> None:
+    """Carry out one change of a file's contents; a forgotten write may leave nothing, zeros, or its first half."""
+    if operation.kind == "set_mtime":
+        if is_kept:
+            file.mtime_ns = operation.number
+        return
+    file.mtime_ns = FORGOTTEN_MTIME_NS
+    if operation.kind == "truncate":
+        if is_kept:
+            del file.data[operation.number :]
+            file.data.extend(bytes(operation.number - len(file.data)))
+        return
+    data = operation.data
+    if not is_kept:
+        data = rng.choice((b"", b"", bytes(len(data)), data[: len(data) // 2]))
+    if data:
+        file.data.extend(bytes(max(0, operation.position - len(file.data))))
+        file.data[operation.position : operation.position + len(data)] = data

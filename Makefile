@@ -1,0 +1,49 @@
+# make demo    clean three logs and show them before and after
+# make test    every test (short forms of the long ones)
+# make check   format, lint, types, layers: what CI runs before the tests
+# make bench   our rounds beside Kafka's warm cleaner and cp
+# make crash   crash tests in their long form
+# make random-logs N=2000 SEED=1    random logs, cleaned by Kafka and by us, compared
+# make lock    requirements.lock anew from pyproject.toml
+#
+# All of them install what they need: see tools/prepare.
+
+BIN := .venv/bin
+# Two test processes keep two cores busy; a file's tests stay together, so that its broker starts once.
+PYTEST := $(BIN)/python -m pytest -n $(or $(WORKERS),2) --dist loadfile
+N ?= 2000
+SEED ?= $(shell date +%s)
+
+.PHONY: demo test check bench crash random-logs lock python tools
+
+python:
+	@tools/prepare python
+
+tools:
+	@tools/prepare tests
+
+demo: python
+	@$(BIN)/python tools/demo.py
+
+# Kernels first with every index checked, in machine code of its own; then everything.
+test: tools
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/.cache/bounds-checked $(PYTEST) -m "kernels and not slow" $(ARGS)
+	$(PYTEST) -m "not slow" $(ARGS)
+
+check: python
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: tools
+	$(BIN)/python -m benchmarks.rounds $(ARGS)
+
+crash: tools
+	$(PYTEST) tests/crash $(ARGS)
+
+random-logs: tools
+	$(BIN)/python -m tests.kafka.random_logs --count $(N) --seed $(SEED)
+
+lock: python
+	$(BIN)/python tools/lock.py

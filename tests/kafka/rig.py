@@ -1,0 +1,138 @@
+"""
+Kafka's public jars and the programs in `java/`, fetched and compiled once into the user's cache.
+
+    python -m tests.kafka.rig          fetches everything the tests need
+    Rig.load("4.3").java(CLEANING_ROUND, log_dir, "topic-0", now_ms, settings_file)
+
+Needs Java 17, Maven and, the first time, a Maven repository. `Unavailable` says what is missing; a test that meets it
+skips, and a skip is a failure under CI.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+VERSIONS = ("4.3", "3.9")
+CLEANING_ROUND = "org.apache.kafka.storage.internals.log.CleaningRound"
+GENERATE_LOG = "org.apache.kafka.storage.internals.log.GenerateLog"
+RANDOM_LOGS = "org.apache.kafka.storage.internals.log.RandomLogs"
+WARM_BENCH = "org.apache.kafka.storage.internals.log.WarmBench"
+CLIENT = "rig.Client"
+
+
+class Unavailable(Exception):
+    """Java, Maven or Kafka's jars are not to be had here; the message says what to do."""
+
+
+class JavaFailed(Exception):
+    """A Java program ended with a status other than 0; carries what it wrote to stderr."""
+
+
+def cache_root() -> Path:
+    """Return the directory for jars and classes: `$KAFKA_RIG_CACHE`, or one in the user's cache."""
+    if os.environ.get("KAFKA_RIG_CACHE"):
+        return Path(os.environ["KAFKA_RIG_CACHE"])
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "log-cleaner" / "kafka"
+
+
+@dataclass(frozen=True)
+class Rig:
+    """
+    One Kafka version, ready to run.
+
+    Only 4.3 has the compiled programs: its client talks to older brokers too.
+    """
+
+    version: str
+    jars: Path
+    classes: Path | None
+
+    @staticmethod
+    def load(version: str) -> Rig:
+        """Return the rig of `4.3` or `3.9`, fetching and compiling what is not there yet."""
+        missing = [tool for tool in ("java", "javac", "mvn") if shutil.which(tool) is None]
+        if missing:
+            raise Unavailable(f"{', '.join(missing)} not found: install a JDK (17 or later) and Maven")
+        root = cache_root()
+        root.mkdir(parents=True, exist_ok=True)
+        # Test processes run side by side: one fetches, the others wait for it.
+        with (root / f"{version}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            jars = _fetch(version, root)
+            return Rig(version, jars, _compile(jars, root) if version == VERSIONS[0] else None)
+
+    @property
+    def class_path(self) -> str:
+        """Return what Java takes behind `-cp`."""
+        return os.pathsep.join([*([str(self.classes)] if self.classes else []), f"{self.jars}/*"])
+
+    def command(self, main: str, *arguments: object, heap: str = "512m", log_level: str = "error") -> list[str]:
+        """Return the command line that runs a main class, Kafka's own or one of `java/`."""
+        logging = [
+            f"-Drig.log.level={log_level}",
+            f"-Dlog4j2.configurationFile={HERE / 'log4j2.properties'}",
+            f"-Dlog4j.configuration=file:{HERE / 'log4j.properties'}",
+        ]
+        options = [f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"] if heap == "512m" else [f"-Xmx{heap}"]
+        return ["java", *options, *logging, "-cp", self.class_path, main, *map(str, arguments)]
+
+    def java(
+        self, main: str, *arguments: object, heap: str = "512m", stdin: str = "", ok: tuple[int, ...] = (0,)
+    ) -> str:
+        """Run a main class to its end and return what it printed; any status not in `ok` raises `JavaFailed`."""
+        done = subprocess.run(
+            self.command(main, *arguments, heap=heap), input=stdin, capture_output=True, text=True, timeout=900
+        )
+        if done.returncode not in ok:
+            raise JavaFailed(f"{main} {' '.join(map(str, arguments))}: status {done.returncode}\n{done.stderr[-4000:]}")
+        return done.stdout
+
+
+def _replace_directory(new: Path, target: Path) -> None:
+    shutil.rmtree(target, ignore_errors=True)
+    new.rename(target)
+
+
+def _fetch(version: str, root: Path) -> Path:
+    pom = HERE / f"broker-{version}.xml"
+    stamp = hashlib.sha256(pom.read_bytes()).hexdigest()[:16]
+    jars = root / f"jars-{version}-{stamp}"
+    if jars.is_dir():
+        return jars
+    new = root / f"{jars.name}.new"
+    shutil.rmtree(new, ignore_errors=True)
+    goal = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+    command = ["mvn", "-q", "-B", "-f", str(pom), goal, "-DincludeScope=runtime", f"-DoutputDirectory={new}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    if done.returncode != 0:
+        raise Unavailable(f"Maven could not fetch Kafka {version}: {(done.stdout + done.stderr).strip()[-600:]}")
+    _replace_directory(new, jars)
+    return jars
+
+
+def _compile(jars: Path, root: Path) -> Path:
+    sources = sorted((HERE / "java").glob("*.java"))
+    stamp = hashlib.sha256(b"".join(source.read_bytes() for source in sources) + jars.name.encode()).hexdigest()[:16]
+    classes = root / f"classes-{stamp}"
+    if classes.is_dir():
+        return classes
+    new = root / f"{classes.name}.new"
+    shutil.rmtree(new, ignore_errors=True)
+    command = ["javac", "-nowarn", "-cp", f"{jars}/*", "-d", str(new), *map(str, sources)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    if done.returncode != 0:
+        raise JavaFailed(f"javac: {done.stderr[-4000:]}")
+    _replace_directory(new, classes)
+    return classes
+
+
+if __name__ == "__main__":
+    for each in VERSIONS:
+        print(f"Kafka {each}: {Rig.load(each).jars}")

@@ -1,0 +1,266 @@
+"""One cleaning round, Kafka's way, on a log held as bytes (section 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tests.reference.batches import Batch, Rec, Unbuildable, read_records, rebuild, rebuild_empty, wrap_64
+from tests.reference.log_state import LogState, Segment, Settings, cleanable_range, load
+from tests.reference.segment_writer import IndexFull, OutOfRange, SegmentWriter
+from tests.reference.transactions import TransactionState
+
+
+@dataclass
+class Stats:
+    """Kafka's counters (R-718) and, of the records that went, why."""
+
+    map_messages_read: int = 0
+    messages_read: int = 0
+    bytes_read: int = 0
+    messages_written: int = 0
+    bytes_written: int = 0
+    invalid_messages: int = 0
+    superseded: int = 0
+    tombstones: int = 0
+    aborted: int = 0
+    markers: int = 0
+
+
+@dataclass(frozen=True)
+class Result:
+    """
+    The partition's files after a round.
+
+    `failed` names what stopped Kafka half-way: groups before the one it stopped in are swapped, the checkpoint stays.
+    """
+
+    files: dict[str, bytes]
+    mtimes_ms: dict[str, int]
+    cleaned: bool
+    first_dirty: int
+    first_uncleanable: int
+    end_offset: int
+    stats: Stats
+    failed: str = ""
+
+
+@dataclass
+class OffsetMap:
+    """Key to last offset, with as many keys as fit (R-512, R-522)."""
+
+    limit: int
+    latest_offset: int = -1
+    offsets: dict[bytes, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Round:
+    """What stays the same through one round."""
+
+    state: LogState
+    settings: Settings
+    now_ms: int
+    first_uncleanable: int
+    legacy_horizon_ms: int
+    map: OffsetMap
+    transactions: TransactionState
+    stats: Stats
+
+
+def clean_round(
+    files: Mapping[str, bytes],
+    mtimes_ms: Mapping[str, int],
+    settings: Settings,
+    *,
+    now_ms: int,
+    checkpoint: int | None = None,
+    log_start: int = 0,
+    high_watermark: int | None = None,
+) -> Result:
+    """
+    Load, clean one round, close.
+
+    Args:
+        files: names and bytes of a partition directory after a clean stop; not changed.
+        mtimes_ms: modification times of the `.log` files at least.
+        checkpoint: first dirty offset, None without one.
+        high_watermark: None takes the log end.
+    """
+    state = load(files, mtimes_ms, settings, now_ms, log_start, high_watermark)
+    first, uncleanable, cleanable_bytes = cleanable_range(state, settings, checkpoint, now_ms)
+    stats = Stats()
+    files, mtimes_ms = dict(files), dict(mtimes_ms)
+    if cleanable_bytes == 0:
+        return Result(files, mtimes_ms, False, first, uncleanable, first, stats)
+    offset_map = build_map(state, settings, first, uncleanable, stats)
+    end_offset = offset_map.latest_offset + 1
+    clean_part = state.between(0, first)
+    horizon = clean_part[-1].mtime_ms - settings.delete_retention_ms if clean_part else 0
+    this = Round(state, settings, now_ms, uncleanable, horizon, offset_map, TransactionState(), stats)
+    for group in group_segments(state.between(0, end_offset), settings, uncleanable):
+        try:
+            cleaned = clean_group(this, group)
+        except (IndexFull, OutOfRange, Unbuildable) as error:
+            return Result(files, mtimes_ms, False, first, uncleanable, first, stats, repr(error))
+        _swap(files, mtimes_ms, group, cleaned)
+        # What the next group sees of the log: the swapped segment in place of the old ones.
+        state.segments = [s for s in state.segments if s not in group] + [cleaned]
+        state.segments.sort(key=lambda s: s.base_offset)
+    return Result(files, mtimes_ms, True, first, uncleanable, end_offset, stats)
+
+
+def build_map(state: LogState, settings: Settings, first: int, end: int, stats: Stats) -> OffsetMap:
+    """R-510..R-513."""
+    offset_map = OffsetMap(int(settings.slots * settings.load_factor))
+    transactions = TransactionState()
+    transactions.add(state.collect_aborts(first, end))
+    dirty = state.between(first, end)
+    for i, segment in enumerate(dirty):
+        following = dirty[i + 1].base_offset if i + 1 < len(dirty) else end
+        if _map_segment(segment, first, offset_map, transactions, stats):
+            break
+        offset_map.latest_offset = following - 1
+    return offset_map
+
+
+def _map_segment(
+    segment: Segment, first: int, offset_map: OffsetMap, transactions: TransactionState, stats: Stats
+) -> bool:
+    """Return True when the map is full."""
+    start = segment.position_of(first)
+    for batch in segment.batches:
+        if batch.position < start:
+            continue
+        discard = transactions.can_discard(batch)
+        if batch.control:
+            stats.map_messages_read += 1
+        elif discard:
+            stats.map_messages_read += batch.count
+        else:
+            for record in read_records(batch):
+                if record.key is not None and record.offset >= first:
+                    if len(offset_map.offsets) >= offset_map.limit:
+                        return True
+                    offset_map.offsets[record.key] = record.offset
+                    offset_map.latest_offset = record.offset
+                stats.map_messages_read += 1
+        if batch.last_offset >= first:
+            offset_map.latest_offset = batch.last_offset
+    return False
+
+
+def group_segments(segments: list[Segment], settings: Settings, first_uncleanable: int) -> list[list[Segment]]:
+    """R-580, R-581."""
+    groups: list[list[Segment]] = []
+    for i, segment in enumerate(segments):
+        last = (segments[i + 1].base_offset if i + 1 < len(segments) else first_uncleanable) - 1
+        group = groups[-1] if groups else []
+        fits = (
+            bool(group)
+            and sum(len(s.log) for s in [*group, segment]) <= settings.segment_bytes
+            and sum(len(s.index) // 8 * 8 for s in [*group, segment]) <= settings.segment_index_bytes
+            and sum(len(s.time_index) // 12 * 12 for s in [*group, segment]) <= settings.segment_index_bytes
+            and (len(segment.log) == 0 or last - group[0].base_offset <= 2**31 - 1)
+        )
+        if fits:
+            group.append(segment)
+        else:
+            groups.append([segment])
+    return groups
+
+
+def clean_group(this: Round, group: list[Segment]) -> Segment:
+    """R-590, R-591."""
+    writer = SegmentWriter(group[0].base_offset, this.settings)
+    this.transactions.output = []
+    for i, segment in enumerate(group):
+        upper = group[i + 1].base_offset if i + 1 < len(group) else segment.next_offset
+        this.transactions.add(this.state.collect_aborts(segment.base_offset, upper))
+        retain_legacy_tombstones = segment.mtime_ms > this.legacy_horizon_ms
+        for batch in segment.batches:
+            _clean_batch(this, batch, retain_legacy_tombstones, writer)
+    return writer.close(this.transactions.output, group[-1].mtime_ms)
+
+
+def _clean_batch(this: Round, batch: Batch, retain_legacy_tombstones: bool, writer: SegmentWriter) -> None:
+    """R-540..R-564."""
+    stats = this.stats
+    stats.bytes_read += len(batch.raw)
+    can_discard = this.transactions.can_discard(batch)
+    discard = can_discard
+    if batch.control:
+        discard = can_discard and batch.delete_horizon is not None and batch.delete_horizon <= this.now_ms
+    keep_even_empty = _is_last_record_of_producer(this.state, batch) or batch.last_offset + 1 == this.first_uncleanable
+    if discard:
+        stats.markers += batch.count if batch.control else 0
+        stats.aborted += 0 if batch.control else batch.count
+        if not keep_even_empty:
+            return
+    records = read_records(batch)
+    stats.messages_read += len(records)
+    kept = [r for r in records if not discard and _is_kept(this, batch, r, retain_legacy_tombstones)]
+    output = b""
+    if kept:
+        empty_marker = can_discard and batch.control
+        has_tombstone = any(record.value is None for record in kept)
+        needs_horizon = (has_tombstone or empty_marker) and batch.delete_horizon is None
+        if batch.magic == 2 and len(kept) == len(records) and not needs_horizon:
+            output = batch.raw
+        else:
+            horizon = -1 if batch.delete_horizon is None else batch.delete_horizon
+            if needs_horizon:
+                horizon = wrap_64(this.now_ms + this.settings.delete_retention_ms)
+            output = rebuild(batch, kept, horizon)
+    elif keep_even_empty:
+        output = rebuild_empty(batch)
+    if output:
+        stats.messages_written += len(kept)
+        stats.bytes_written += len(output)
+        writer.append(output)
+
+
+def _is_last_record_of_producer(state: LogState, batch: Batch) -> bool:
+    """R-545."""
+    producer = state.producers.get(batch.producer_id)
+    if batch.producer_id < 0 or producer is None:
+        return False
+    if producer.last_data_offset >= 0:
+        return batch.last_offset == producer.last_data_offset
+    return batch.control and batch.producer_epoch == producer.epoch
+
+
+def _is_kept(this: Round, batch: Batch, record: Rec, retain_legacy_tombstones: bool) -> bool:
+    """R-550, R-551."""
+    if batch.control or record.offset > this.map.latest_offset:
+        return True
+    if record.key is None:
+        this.stats.invalid_messages += 1
+        return False
+    if record.offset < this.map.offsets.get(record.key, -1):
+        this.stats.superseded += 1
+        return False
+    if record.value is not None:
+        return True
+    if batch.magic == 2:
+        kept = batch.delete_horizon is None or this.now_ms < batch.delete_horizon
+    else:
+        kept = retain_legacy_tombstones
+    this.stats.tombstones += not kept
+    return kept
+
+
+def _swap(files: dict[str, bytes], mtimes_ms: dict[str, int], group: list[Segment], cleaned: Segment) -> None:
+    """R-601: the group's files go, the cleaned ones come; snapshots of absorbed segments go (S6)."""
+    for segment in group:
+        for suffix in (".log", ".index", ".timeindex", ".txnindex"):
+            files.pop(f"{segment.base_offset:020d}{suffix}", None)
+            mtimes_ms.pop(f"{segment.base_offset:020d}{suffix}", None)
+        if segment.base_offset != cleaned.base_offset:
+            files.pop(f"{segment.base_offset:020d}.snapshot", None)
+    name = f"{cleaned.base_offset:020d}"
+    files |= {name + ".log": cleaned.log, name + ".index": cleaned.index, name + ".timeindex": cleaned.time_index}
+    if cleaned.txn_index is not None:
+        files[name + ".txnindex"] = cleaned.txn_index
+    for suffix in (".log", ".index", ".timeindex"):
+        mtimes_ms[name + suffix] = cleaned.mtime_ms

@@ -40,7 +40,8 @@ _IsalError = cast("type[Exception]", isal_zlib.IsalError)  # its stubs call the 
 _GZIP_WINDOW_BITS = 31  # 15 bits of window, +16: gzip header and trailer
 _GZIP_LEVEL = 6  # what zlib's "default" (-1) means
 _GZIP_MEMBER = b"\x1f\x8b\x08"
-_SHORTEST_GZIP_MEMBER = 20  # 10 header, 2 of empty deflate, 8 trailer
+_GZIP_LOOKS_AHEAD_BYTES = 19  # the JDK takes fewer than these for no member, whatever they are
+_GZIP_BITE_BYTES = 8 * 1024
 _GZIP_STEP_BYTES = 1 << 20
 _GZIP_OS_POSITION = 9
 _GZIP_OS_UNKNOWN = 0xFF  # what the JDK writes since 16 (R-250)
@@ -139,25 +140,36 @@ def _write_none(source: memoryview, out: GrowingBuffer, at: int) -> int:
 
 
 def _read_gzip(magic: int, source: memoryview, out: GrowingBuffer, at: int, limit_bytes: int) -> int:
-    """Unpack one member with isal, twice as fast as zlib; the rare stream of several goes to cramjam."""
+    """Unpack the members of a gzip stream one after the other (isal takes half the time of zlib)."""
+    done, position = _read_gzip_member(source, len(source), out, at, 0, limit_bytes)
+    while len(source) - position >= _GZIP_LOOKS_AHEAD_BYTES and source[position : position + 3] == _GZIP_MEMBER:
+        # Small bites: isal copies what lies behind a member, and there may be a member in every 20 bytes.
+        done, used = _read_gzip_member(source[position:], _GZIP_BITE_BYTES, out, at, done, limit_bytes)
+        position += used
+    return done
+
+
+def _read_gzip_member(
+    source: memoryview, bite_bytes: int, out: GrowingBuffer, at: int, done: int, limit_bytes: int
+) -> tuple[int, int]:
+    """Unpack the member at the head of `source` behind the `done` bytes at `at`; returns bytes done, and bytes used."""
     member = isal_zlib.decompressobj(wbits=_GZIP_WINDOW_BITS)
-    done = 0
-    rest: memoryview | bytes = source
+    fed = 0
     while not member.eof:
+        waiting: memoryview | bytes = member.unconsumed_tail
+        if not waiting:
+            waiting = source[fed : fed + bite_bytes]
+            fed += len(waiting)
         try:
-            piece = member.decompress(rest, min(_GZIP_STEP_BYTES, limit_bytes - done + 1))
+            piece = member.decompress(waiting, min(_GZIP_STEP_BYTES, limit_bytes - done + 1))
         except _IsalError as error:
             raise DecompressionError(f"gzip: {error}") from error
-        rest = member.unconsumed_tail
         if done + len(piece) > limit_bytes:
             raise DecompressedTooLargeError(limit_bytes)
-        if not piece and not member.eof:
+        if not (piece or waiting or member.eof):
             raise DecompressionError("gzip: the stream is cut short")
         done += _put(piece, out, at + done, at + limit_bytes)
-    left_over = member.unused_data
-    if len(left_over) >= _SHORTEST_GZIP_MEMBER and left_over.startswith(_GZIP_MEMBER):
-        return _grow_until_it_fits(cramjam.gzip.decompress_into, source, out, at, 2 * done, limit_bytes)
-    return done
+    return done, fed - len(member.unused_data)
 
 
 def _write_gzip(source: memoryview, out: GrowingBuffer, at: int) -> int:
@@ -170,13 +182,12 @@ def _read_snappy(magic: int, source: memoryview, out: GrowingBuffer, at: int, li
     """Unpack a xerial stream (R-251), or the bare block that librdkafka writes."""
     if len(source) < _XERIAL_HEADER_BYTES or source[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
         return _read_snappy_block(source, out, at, limit_bytes)
-    _check_xerial_version(source, 0)
     position, done = _XERIAL_HEADER_BYTES, 0
     while position + 4 <= len(source):
         length = int.from_bytes(source[position : position + 4], "big")
         if length == _XERIAL_MAGIC_WORD:
             # Streams that were joined: another header. The first word says so, being no length a chunk could have.
-            _check_xerial_version(source, position)
+            _check_inner_xerial_header(source, position)
             position += _XERIAL_HEADER_BYTES
             continue
         position += 4
@@ -187,7 +198,8 @@ def _read_snappy(magic: int, source: memoryview, out: GrowingBuffer, at: int, li
     return done
 
 
-def _check_xerial_version(source: memoryview, position: int) -> None:
+def _check_inner_xerial_header(source: memoryview, position: int) -> None:
+    """Check a header that is not the first; of the first, Kafka's library looks at the magic only."""
     header = bytes(source[position : position + _XERIAL_HEADER_BYTES])
     if len(header) < _XERIAL_HEADER_BYTES or not header.startswith(_XERIAL_MAGIC):
         raise DecompressionError("snappy: a damaged stream header")
@@ -230,8 +242,6 @@ def _read_lz4(magic: int, source: memoryview, out: GrowingBuffer, at: int, limit
 
 
 def _read_zstd(magic: int, source: memoryview, out: GrowingBuffer, at: int, limit_bytes: int) -> int:
-    if not len(source):
-        raise DecompressionError("zstd: nothing to unpack")
     guess = _FIRST_GUESS_RATIO * len(source)
     return _grow_until_it_fits(cramjam.zstd.decompress_into, source, out, at, guess, limit_bytes)
 

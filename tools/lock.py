@@ -1,4 +1,4 @@
-"""Writes requirements.lock: the versions that pip resolves from pyproject.toml in a fresh environment, and setuptools."""
+"""Writes requirements.lock: what pip resolves from pyproject.toml in a fresh environment, with setuptools."""
 
 from __future__ import annotations
 

@@ -1,0 +1,74 @@
+"""The clean-shutdown marker: R-112."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cleaner.storage.clean_shutdown import has_marker, read_broker_epoch, remove_marker, write_marker
+from cleaner.storage.fs import FileSystem
+
+FS = FileSystem()
+
+
+class Recorder(FileSystem):
+    """Notes in which order names are changed and directories synced."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str]] = []
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Rename."""
+        self.calls.append(("rename", target.name))
+        super().rename(source, target)
+
+    def remove(self, path: Path) -> None:
+        """Remove."""
+        if self.exists(path):
+            self.calls.append(("remove", path.name))
+        super().remove(path)
+
+    def fsync_dir(self, path: Path) -> None:
+        """Sync."""
+        self.calls.append(("fsync_dir", path.name))
+        super().fsync_dir(path)
+
+
+def test_marker_is_written_as_kafka_writes_it(tmp_path: Path) -> None:
+    """R-112: the same JSON, under its final name only, on disk with its directory."""
+    fs = Recorder()
+    write_marker(fs, tmp_path)
+    assert (tmp_path / ".kafka_cleanshutdown").read_bytes() == b'{"version":0,"brokerEpoch":-1}'
+    assert fs.calls == [("rename", ".kafka_cleanshutdown"), ("fsync_dir", tmp_path.name)]
+    assert has_marker(FS, tmp_path)
+    assert read_broker_epoch(FS, tmp_path) == -1
+
+
+def test_marker_is_removed_on_disk_too(tmp_path: Path) -> None:
+    """A removed marker cannot come back after a power cut; removing none touches nothing."""
+    write_marker(FS, tmp_path, broker_epoch=12)
+    assert read_broker_epoch(FS, tmp_path) == 12
+    fs = Recorder()
+    remove_marker(fs, tmp_path)
+    remove_marker(fs, tmp_path)
+    assert fs.calls == [("remove", ".kafka_cleanshutdown"), ("fsync_dir", tmp_path.name)]
+    assert not has_marker(FS, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"[]", b"{}", b'{"brokerEpoch":"x"}', b'{"brokerEpoch":true}', b"\xff", b"[" * 4000, b" " * 5000],
+    ids=["empty", "list", "no-epoch", "text", "bool", "bytes", "nested", "long"],
+)
+def test_marker_with_any_content_is_a_marker(tmp_path: Path, content: bytes) -> None:
+    """R-112: only its existence counts; an epoch that cannot be read is none."""
+    (tmp_path / ".kafka_cleanshutdown").write_bytes(content)
+    assert has_marker(FS, tmp_path)
+    assert read_broker_epoch(FS, tmp_path) is None
+
+
+def test_marker_missing_has_no_epoch(tmp_path: Path) -> None:
+    """After an unclean stop there is nothing."""
+    assert not has_marker(FS, tmp_path)
+    assert read_broker_epoch(FS, tmp_path) is None

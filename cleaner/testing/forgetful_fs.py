@@ -22,6 +22,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from cleaner.testing.watched_fs import Operation, WatchedFileSystem
 
@@ -29,8 +30,7 @@ from cleaner.testing.watched_fs import Operation, WatchedFileSystem
 FORGOTTEN_MTIME_NS = 1_000_000_000
 
 
-@dataclass(frozen=True)
-class FileState:
+class FileState(NamedTuple):
     """What a file holds after the power cut."""
 
     data: bytes
@@ -58,12 +58,25 @@ class DiskState:
             os.utime(root / path, ns=(state.mtime_ns, state.mtime_ns))
 
 
-@dataclass
-class _File:
-    """A file while a state is worked out."""
+class _Disk:
+    """The disk while a state is worked out: files by their numbers, and their names."""
 
-    data: bytearray
-    mtime_ns: int = FORGOTTEN_MTIME_NS
+    def __init__(self, files: dict[int, FileState], names: dict[Path, int]) -> None:
+        self.files = files
+        self.names = names
+
+    def copy(self) -> _Disk:
+        return _Disk(dict(self.files), dict(self.names))
+
+    def apply(self, operation: Operation, is_kept: bool, rng: random.Random) -> None:
+        """Carry out one change, or what a power cut leaves of it."""
+        if operation.kind == "create":
+            self.files[operation.inode] = FileState(b"", FORGOTTEN_MTIME_NS)
+        if operation.kind in ("create", "rename", "remove"):
+            if is_kept:
+                _change_name(self.names, operation)
+        elif operation.kind not in ("fsync", "fsync_dir"):
+            self.files[operation.inode] = _changed_file(self.files[operation.inode], operation, is_kept, rng)
 
 
 class ForgetfulFileSystem(WatchedFileSystem):
@@ -142,9 +155,14 @@ class ForgetfulFileSystem(WatchedFileSystem):
         """
         pending = self._pending(point)
         rng = random.Random(f"{seed}/{point}")  # noqa: S311  the choices of a test, no secret
+        # What lies before the first pending change is the same in every state.
+        settled = pending[0] if pending else point
+        disk = _Disk({}, {})
+        for operation in self.journal[:settled]:
+            disk.apply(operation, True, rng)
         seen: set[DiskState] = set()
         for kept in itertools.islice(_choices(len(pending), limit, rng), 4 * limit):
-            state = self._state(point, dict(zip(pending, kept, strict=True)), rng)
+            state = self._state(disk.copy(), settled, point, dict(zip(pending, kept, strict=True)), rng)
             if state not in seen:
                 seen.add(state)
                 yield state
@@ -174,25 +192,13 @@ class ForgetfulFileSystem(WatchedFileSystem):
                 pending.append(place)
         return pending
 
-    def _state(self, point: int, kept: dict[int, bool], rng: random.Random) -> DiskState:
-        """Carry out the durable changes and those of the pending ones that are kept."""
-        files: dict[int, _File] = {}
-        names: dict[Path, int] = {}
-        for place, operation in enumerate(self.journal[:point]):
-            is_kept = kept.get(place, True)
-            if operation.kind == "create":
-                files[operation.inode] = _File(bytearray())
-            if operation.kind in ("create", "rename", "remove"):
-                if is_kept:
-                    _change_name(names, operation)
-            elif operation.kind not in ("fsync", "fsync_dir"):
-                _change_file(files[operation.inode], operation, is_kept, rng)
+    def _state(self, disk: _Disk, settled: int, point: int, kept: dict[int, bool], rng: random.Random) -> DiskState:
+        """Carry out the changes from `settled` to `point`: the durable ones, and those of the pending that are kept."""
+        for place in range(settled, point):
+            disk.apply(self.journal[place], kept.get(place, True), rng)
         forgotten = ", ".join(str(self.journal[place]) for place, is_kept in kept.items() if not is_kept)
         return DiskState(
-            tuple(
-                (path.relative_to(self.root), FileState(bytes(files[number].data), files[number].mtime_ns))
-                for path, number in sorted(names.items())
-            ),
+            tuple((path.relative_to(self.root), disk.files[number]) for path, number in sorted(disk.names.items())),
             self._directories,
             f"power cut after change {point - self.start}, forgotten: {forgotten or 'nothing'}",
         )
@@ -229,21 +235,19 @@ def _change_name(names: dict[Path, int], operation: Operation) -> None:
         names[operation.target] = operation.inode
 
 
-def _change_file(file: _File, operation: Operation, is_kept: bool, rng: random.Random) -> None:
+def _changed_file(file: FileState, operation: Operation, is_kept: bool, rng: random.Random) -> FileState:
     """Carry out one change of a file's contents; a forgotten write may leave nothing, zeros, or its first half."""
     if operation.kind == "set_mtime":
-        if is_kept:
-            file.mtime_ns = operation.number
-        return
-    file.mtime_ns = FORGOTTEN_MTIME_NS
+        return FileState(file.data, operation.number) if is_kept else file
     if operation.kind == "truncate":
-        if is_kept:
-            del file.data[operation.number :]
-            file.data.extend(bytes(operation.number - len(file.data)))
-        return
-    data = operation.data
+        size = operation.number
+        data = file.data[:size] + bytes(max(0, size - len(file.data))) if is_kept else file.data
+        return FileState(data, FORGOTTEN_MTIME_NS)
+    written = operation.data
     if not is_kept:
-        data = rng.choice((b"", b"", bytes(len(data)), data[: len(data) // 2]))
-    if data:
-        file.data.extend(bytes(max(0, operation.position - len(file.data))))
-        file.data[operation.position : operation.position + len(data)] = data
+        written = rng.choice((b"", b"", bytes(len(written)), written[: len(written) // 2]))
+    if not written:
+        return FileState(file.data, FORGOTTEN_MTIME_NS)
+    position = operation.position
+    before = file.data[:position] + bytes(max(0, position - len(file.data)))
+    return FileState(before + written + file.data[position + len(written) :], FORGOTTEN_MTIME_NS)

@@ -1,0 +1,173 @@
+"""
+Groups of segments and what they were made into, for crashes of the swap alone: no cleaning, all files made by hand.
+
+Each case has two groups and an active segment. The verdict on a directory is a word a group: `old`, `new`, or
+`new+superseded` where whole old segments lie behind the end of the new one (R-633).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cleaner.storage.fs import FileSystem
+from cleaner.storage.names import CLEANED, LOG, segment_file_name, snapshot_file_name
+from cleaner.storage.swap import fsync_sources, replace_segments
+from cleaner.testing.batch_builder import Producer
+from cleaner.testing.log_builder import LogBuilder
+from tests.crash.loader_model import INDEXES, Files, load, next_offset
+
+SUFFIXES = (".log", *INDEXES)
+NEW_MTIME_MS = 1_600_000_000_000
+
+
+@dataclass(frozen=True)
+class Group:
+    """Old segments by base offset, and the files of the one that replaces them."""
+
+    bases: tuple[int, ...]
+    new: Files
+
+    @property
+    def base(self) -> int:
+        """The base offset of the first, and of the new one."""
+        return self.bases[0]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A partition directory before the swaps, and its groups in order."""
+
+    name: str
+    before: Files
+    groups: tuple[Group, ...]
+
+    @property
+    def log_end(self) -> int:
+        """The offset of the newest snapshot."""
+        return max(int(name[:20]) for name in self.before if name.endswith(".snapshot"))
+
+    @property
+    def rebuilt(self) -> Mapping[bytes, Files]:
+        """The index files of every `.log`, as recovery would make them."""
+        found = {}
+        for files in (self.before, *(group.new for group in self.groups)):
+            for name, data in files.items():
+                if name.endswith(".log"):
+                    stem = name.removesuffix(".log")
+                    found[data] = {suffix: files[stem + suffix] for suffix in INDEXES if stem + suffix in files}
+        return found
+
+    def write(self, directory: Path) -> None:
+        """Lay out the directory before the swaps."""
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, data in self.before.items():
+            (directory / name).write_bytes(data)
+
+    def verdicts(self, found: Mapping[str, bytes]) -> list[str]:
+        """
+        Load the directory as a broker would and judge each group; an AssertionError is a crash that did harm.
+
+        Groups are swapped in order, so the words before `old` are `new`; and what is in no group is untouched.
+        """
+        files = load(found, self.rebuilt)
+        words = [self._verdict(group, files) for group in self.groups]
+        assert "old" not in words or set(words[words.index("old") :]) == {"old"}, f"swapped out of order: {words}"
+        in_groups = {base for group in self.groups for base in group.bases}
+        for name, data in self.before.items():
+            # Nobody syncs the small files and the snapshot at the log end but those who write them.
+            if name.endswith((*SUFFIXES, ".snapshot")) and int(name[:20]) not in {*in_groups, self.log_end}:
+                assert files.get(name) == data, f"{name} is in no group but was changed"
+        assert not [name for name in files if name.endswith((".cleaned", ".swap", ".deleted"))]
+        return words
+
+    def _verdict(self, group: Group, files: Files) -> str:
+        held = {base: _segment(files, base) for base in group.bases}
+        old = {base: _segment(self.before, base) for base in group.bases}
+        new = _segment(group.new, group.base)
+        if held == old:
+            lost = [name for base in group.bases if (name := snapshot_file_name(base)) in self.before.keys() - files]
+            assert not lost, f"group {group.base} is old but for {lost}"
+            return "old"
+        end = next_offset(group.base, group.new[segment_file_name(group.base, LOG)])
+        first = dict(held[group.base])
+        if end == group.base and first.get(".txnindex") == old[group.base].get(".txnindex"):
+            # The loader leaves the old transaction index beside an empty segment (R-633).
+            first.pop(".txnindex", None)
+        assert first == new, f"group {group.base} is neither old nor new: {_sizes(held)}"
+        rest = [base for base in group.bases[1:] if held[base]]
+        for base in rest:
+            assert held[base] == old[base], f"old segment {base} came back in parts: {_sizes(held)}"
+            assert base >= end, f"old segment {base} came back inside of the new one"
+        return "new+superseded" if rest else "new"
+
+
+def _segment(files: Mapping[str, bytes], base: int) -> Files:
+    return {suffix: files[name] for suffix in SUFFIXES if (name := segment_file_name(base, suffix)) in files}
+
+
+def _sizes(held: Mapping[int, Files]) -> dict[int, dict[str, int]]:
+    return {base: {suffix: len(data) for suffix, data in files.items()} for base, files in held.items()}
+
+
+def run(fs: FileSystem, directory: Path, case: Case, finished: Callable[[], None] = lambda: None) -> None:
+    """Do what a round does around its swaps; `finished` is told when each group is said to be durable."""
+    fsync_sources(fs, directory, [int(name[:20]) for name in case.before if name.endswith(".log")])
+    for group in case.groups:
+        for name, data in group.new.items():
+            with fs.create(directory / (name + CLEANED), like=directory / segment_file_name(group.base, LOG)) as file:
+                file.write(data, 0)
+                if not name.endswith(".txnindex"):
+                    fs.set_mtime_ns(file.path, NEW_MTIME_MS * 1_000_000)
+                file.fsync()
+        fs.fsync_dir(directory)
+        replace_segments(fs, directory, new_base=group.base, old_bases=group.bases, still_held=lambda: None)
+        finished()
+
+
+def _fill(log: LogBuilder, *, abort: bool) -> None:
+    """Append ten offsets, with an aborted transaction among them or not."""
+    if abort:
+        producer = Producer(9, 0, log.next_offset, transactional=True)
+        log.append(*[(f"k{number}", f"v{log.next_offset}") for number in range(4)], producer=producer)
+        log.end_transaction(9, 0, commit=False)
+        log.append(*[(f"k{number}", f"w{log.next_offset}") for number in range(5)])
+    else:
+        log.append(*[(f"k{number}", f"v{log.next_offset}") for number in range(5)])
+        log.append(*[(f"k{number}", f"w{log.next_offset}") for number in range(5)])
+
+
+def _old_log() -> LogBuilder:
+    """Segments 0, 10, 20 | 30, 40 | 50 (active), all but 10 and 50 with a transaction index."""
+    log = LogBuilder(index_interval_bytes=1)
+    for base in range(0, 60, 10):
+        _fill(log, abort=base not in (10, 50))
+        if base < 50:
+            log.roll()
+    return log
+
+
+def _new_segment(base: int, last_offset: int | None, *, abort: bool) -> Files:
+    """Return the files of a cleaned segment whose last batch ends at `last_offset` (None: it is empty)."""
+    log = LogBuilder(base_offset=base, index_interval_bytes=1)
+    if abort:
+        log.append(("kept", "by producer"), producer=Producer(9, 0, base, transactional=True))
+        log.end_transaction(9, 0, commit=False)
+    if last_offset is not None:
+        log.append(("new", f"of {base}"))
+        log.skip(last_offset - log.next_offset)
+        log.append(("new", f"last of {base}"))
+    return {name: data for name, data in log.files().items() if name.endswith(SUFFIXES)}
+
+
+def _case(name: str, first: Files, second: Files) -> Case:
+    before = _old_log().files()
+    return Case(name, before, (Group((0, 10, 20), first), Group((30, 40), second)))
+
+
+CASES = (
+    _case("merged", _new_segment(0, 29, abort=True), _new_segment(30, 49, abort=False)),
+    _case("superseded-tail", _new_segment(0, 8, abort=False), _new_segment(30, 39, abort=False)),
+    _case("nothing-left", _new_segment(0, None, abort=False), _new_segment(30, None, abort=False)),
+)

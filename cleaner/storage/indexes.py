@@ -1,0 +1,217 @@
+"""
+The three index files of a segment, as numpy arrays with the bytes of the disk.
+
+    .index        8 bytes   i32 offset - base | i32 position in the log                               (R-301)
+    .timeindex   12 bytes   i64 timestamp     | i32 offset - base                                     (R-302)
+    .txnindex    34 bytes   i16 version = 0   | i64 producer, first, last, last stable offset         (R-303)
+
+Kafka checks almost nothing of this when it loads a log (R-330) and then trusts every entry. Here every index is
+checked when it is read: an index that leads astray would make a cleaner skip records it was to compare.
+
+Source: rules R-301 to R-314, R-330 to R-333; `OffsetIndex.java`, `TimeIndex.java`, `AbortedTxn.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from cleaner.errors import CorruptIndexError
+from cleaner.model import AbortedTxn
+from cleaner.storage.fs import FileSystem
+
+# Values on disk, fixed for ever.
+OFFSET_ENTRY = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
+TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("relative_offset", ">i4")])
+TXN_ENTRY = np.dtype(
+    [
+        ("version", ">i2"),
+        ("producer_id", ">i8"),
+        ("first_offset", ">i8"),
+        ("last_offset", ">i8"),
+        ("last_stable_offset", ">i8"),
+    ]
+)
+if (OFFSET_ENTRY.itemsize, TIME_ENTRY.itemsize, TXN_ENTRY.itemsize) != (8, 12, 34):
+    raise AssertionError("an index entry has not the width of R-301 to R-303")
+
+TXN_VERSION = 0
+MAX_RELATIVE_OFFSET = 2**31 - 1
+"""Largest distance from the base offset an index entry can hold (R-304)."""
+
+Entries = npt.NDArray[np.void]
+
+
+def read_offset_index(fs: FileSystem, path: Path, log_bytes: int) -> Entries:
+    """
+    Read and check an offset index.
+
+    Args:
+        path: the `.index` file.
+        log_bytes: size of the `.log` it belongs to.
+    Returns:
+        OFFSET_ENTRY rows.
+    Raises:
+        FileNotFoundError: there is none.
+        CorruptIndexError: an odd length, an entry below the base offset or past the end of the log, or entries that
+            do not ascend in both offset and position (the part of R-333 that needs no look at the log).
+    """
+    entries = _read(fs, path, OFFSET_ENTRY)
+    offsets = entries["relative_offset"].astype(np.int64)
+    positions = entries["position"].astype(np.int64)
+    size = OFFSET_ENTRY.itemsize
+    _refuse_first(path, size, offsets < 0, "an offset below the segment's base offset")
+    _refuse_first(
+        path, size, (positions < 0) | (positions >= log_bytes), f"a position outside the log's {log_bytes} bytes"
+    )
+    _refuse_first(path, size, _falls(offsets, strictly=True), "an offset that is not above the one before")
+    _refuse_first(path, size, _falls(positions, strictly=True), "a position that is not above the one before")
+    return entries
+
+
+def read_time_index(fs: FileSystem, path: Path) -> Entries:
+    """
+    Read and check a time index.
+
+    Returns:
+        TIME_ENTRY rows.
+    Raises:
+        FileNotFoundError: there is none.
+        CorruptIndexError: an odd length, or timestamps or offsets that go back (R-313, R-332).
+    """
+    entries = _read(fs, path, TIME_ENTRY)
+    offsets = entries["relative_offset"].astype(np.int64)
+    size = TIME_ENTRY.itemsize
+    _refuse_first(path, size, offsets < 0, "an offset below the segment's base offset")
+    _refuse_first(path, size, _falls(offsets, strictly=False), "an offset that goes back")
+    timestamps = entries["timestamp"].astype(np.int64)
+    _refuse_first(path, size, _falls(timestamps, strictly=False), "a timestamp that goes back")
+    return entries
+
+
+def read_txn_index(fs: FileSystem, path: Path) -> list[AbortedTxn]:
+    """
+    Read a transaction index; a trailing partial entry is ignored, as Kafka does.
+
+    Raises:
+        FileNotFoundError: there is none.
+        CorruptIndexError: an entry of an unknown version, or last offsets that do not ascend (R-303).
+    """
+    data = fs.read_bytes(path)
+    entries = np.frombuffer(data, TXN_ENTRY, count=len(data) // TXN_ENTRY.itemsize)
+    size = TXN_ENTRY.itemsize
+    # Kafka looks at the first byte of the version alone (R-303).
+    _refuse_first(path, size, entries["version"].astype(np.int64) >= 256, "an entry of an unknown version")
+    last_offsets = entries["last_offset"].astype(np.int64)
+    _refuse_first(path, size, _falls(last_offsets, strictly=True), "a last offset that is not above the one before")
+    return [AbortedTxn(*row[1:]) for row in entries.tolist()]
+
+
+def offset_entries(relative_offsets: Sequence[int], positions: Sequence[int]) -> Entries:
+    """Make OFFSET_ENTRY rows."""
+    entries = np.empty(len(positions), OFFSET_ENTRY)
+    entries["relative_offset"] = relative_offsets
+    entries["position"] = positions
+    return entries
+
+
+def time_entries(timestamps: Sequence[int], relative_offsets: Sequence[int]) -> Entries:
+    """Make TIME_ENTRY rows."""
+    entries = np.empty(len(timestamps), TIME_ENTRY)
+    entries["timestamp"] = timestamps
+    entries["relative_offset"] = relative_offsets
+    return entries
+
+
+def txn_index_bytes(txns: Sequence[AbortedTxn]) -> bytes:
+    """Return the content of a transaction index."""
+    return np.array([(TXN_VERSION, *txn) for txn in txns], TXN_ENTRY).tobytes()
+
+
+def lookup_position(entries: Entries, relative_offset: int) -> int:
+    """Return the position of the last entry at or below an offset, 0 without one (R-314)."""
+    slot = int(np.searchsorted(entries["relative_offset"].astype(np.int64), relative_offset, side="right"))
+    return int(entries["position"][slot - 1]) if slot else 0
+
+
+class OffsetIndexCheck:
+    """
+    Holds an offset index against the batches of its log, chunk by chunk (R-333).
+
+    An entry (o, p) is good when a batch begins at p with a base offset of at most o, every earlier batch ends below o,
+    and o does not lie beyond the segment's last offset. So were entries written by every version: per batch (its own
+    last offset) or, up to 3.9.0 and in 4.0.0, per append (the append's last offset, at the append's first batch).
+
+    Args:
+        entries: what `read_offset_index` returned.
+        path: the index file, for error messages.
+        base_offset: the segment's.
+    """
+
+    def __init__(self, entries: Entries, path: Path, base_offset: int) -> None:
+        self._path = path
+        self._offsets = entries["relative_offset"].astype(np.int64) + base_offset
+        self._positions = entries["position"].astype(np.int64)
+        self._next = 0
+        self._last_offset = base_offset - 1
+
+    def add(
+        self, positions: npt.NDArray[np.int64], base_offsets: npt.NDArray[np.int64], last_offsets: npt.NDArray[np.int64]
+    ) -> None:
+        """
+        Check the entries that point into the next batches of the log, given in file order from position 0 on.
+
+        Raises:
+            CorruptIndexError: an entry is not good.
+        """
+        if not len(positions):
+            return
+        stop = int(np.searchsorted(self._positions, positions[-1], side="right"))
+        wanted = slice(self._next, stop)
+        rows = np.searchsorted(positions, self._positions[wanted])
+        self._refuse(positions[rows] != self._positions[wanted], "an entry that points into the middle of a batch")
+        offsets = self._offsets[wanted]
+        before = np.concatenate(([self._last_offset], last_offsets))[rows]
+        self._refuse(base_offsets[rows] > offsets, "an entry whose offset lies before the batch it points at")
+        self._refuse(before >= offsets, "an entry whose offset lies before the place it points at")
+        self._next = stop
+        self._last_offset = int(last_offsets[-1])
+
+    def finish(self) -> None:
+        """
+        Check what could not be checked before the end of the log was seen.
+
+        Raises:
+            CorruptIndexError: an entry points past the last batch, or names an offset beyond the last one.
+        """
+        self._refuse(np.ones(len(self._offsets) - self._next, bool), "an entry that points past the last batch")
+        self._next = 0
+        self._refuse(self._offsets > self._last_offset, f"an offset beyond the segment's last, {self._last_offset}")
+
+    def _refuse(self, bad: npt.NDArray[np.bool_], reason: str) -> None:
+        if bad.any():
+            slot = self._next + int(bad.argmax())
+            raise CorruptIndexError(self._path, slot * OFFSET_ENTRY.itemsize, reason)
+
+
+def _read(fs: FileSystem, path: Path, entry: np.dtype[np.void]) -> Entries:
+    data = fs.read_bytes(path)
+    if len(data) % entry.itemsize:
+        whole = len(data) - len(data) % entry.itemsize
+        raise CorruptIndexError(path, whole, f"{len(data)} bytes are no multiple of {entry.itemsize}")
+    return np.frombuffer(data, entry)
+
+
+def _falls(values: npt.NDArray[np.int64], *, strictly: bool) -> npt.NDArray[np.bool_]:
+    """Mark the values that are below the one before or, if they have to ascend strictly, equal to it."""
+    falls = np.zeros(len(values), bool)
+    falls[1:] = values[1:] <= values[:-1] if strictly else values[1:] < values[:-1]
+    return falls
+
+
+def _refuse_first(path: Path, entry_bytes: int, bad: npt.NDArray[np.bool_], reason: str) -> None:
+    if bad.any():
+        raise CorruptIndexError(path, int(bad.argmax()) * entry_bytes, reason)

@@ -1,0 +1,137 @@
+"""
+What a stop in the middle of a swap, a deletion or a copy leaves in a partition directory, and how it is settled.
+
+    .deleted   replaced or expired: to be removed
+    .cleaned   not finished: to be removed, and with it every `.swap` at or above the lowest one (the swap had not begun
+               in earnest; the old segments are in place)
+    .swap      otherwise: the swap is completed. Old files between the new segments' first and next offset go, then the
+               `.swap` files get their final names
+
+Source: rules R-630 to R-634; `LogLoader.java`. How a swap leads here: `swap.py`.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cleaner.errors import CorruptLogError
+from cleaner.format.batch import ReadBuffer, SegmentReader
+from cleaner.storage import names
+from cleaner.storage.fs import FileSystem
+
+_KRAFT_DELETED = ".checkpoint.deleted"  # KRaft's own snapshots, none of our business (R-630)
+_INDEX_SUFFIXES = (names.INDEX, names.TIME_INDEX, names.TXN_INDEX)
+
+
+@dataclass(frozen=True)
+class Leftovers:
+    """
+    Temporary files, sorted by what is to become of them.
+
+    Attributes:
+        condemned_swaps: `.swap` files of an unfinished swap; to be removed before `unfinished`.
+        unfinished: `.cleaned` files.
+        deleted: `.deleted` files.
+        swaps: `.swap` files of a swap to be completed.
+    """
+
+    condemned_swaps: list[str]
+    unfinished: list[str]
+    deleted: list[str]
+    swaps: list[str]
+
+    def removals(self) -> list[list[str]]:
+        """
+        Return what is to be removed, in groups: each has to be gone for good before the next.
+
+        Invariant: `.cleaned` files outlive the `.swap` files they condemn. The other way round a crash could leave a
+        part of a swap that looks complete, and recovery would install it.
+        """
+        return [group for group in (self.condemned_swaps, self.unfinished + self.deleted) if group]
+
+
+def list_files(fs: FileSystem, directory: Path) -> list[str]:
+    """
+    List what is no directory, sorted. Links are listed too: opening one fails and names it.
+    """
+    return [name for name in fs.list_dir(directory) if not stat.S_ISDIR(fs.stat(directory / name).st_mode)]
+
+
+def find_leftovers(directory: Path, files: Sequence[str]) -> Leftovers:
+    """
+    Sort the temporary files of a partition directory.
+
+    Raises:
+        CorruptLogError: a `.cleaned` or `.swap` file, a segment or a snapshot without an offset in its name: Kafka
+            cannot load such a directory either (R-630).
+    """
+    _check_names(directory, files)
+    cleaned = [name for name in files if name.endswith(names.CLEANED)]
+    swaps = [name for name in files if name.endswith(names.SWAP)]
+    lowest_cleaned = min((names.offset_of(name) for name in cleaned), default=2**63)
+    return Leftovers(
+        condemned_swaps=[name for name in swaps if names.offset_of(name) >= lowest_cleaned],
+        unfinished=cleaned,
+        deleted=[name for name in files if name.endswith(names.DELETED) and not name.endswith(_KRAFT_DELETED)],
+        swaps=[name for name in swaps if names.offset_of(name) < lowest_cleaned],
+    )
+
+
+def _check_names(directory: Path, files: Sequence[str]) -> None:
+    for name in files:
+        if name.endswith((names.CLEANED, names.SWAP, *_INDEX_SUFFIXES)):
+            try:
+                names.offset_of(name)
+            except ValueError as error:
+                raise CorruptLogError(directory / name, 0, f"a foreign file, Kafka cannot load it: {error}") from error
+        elif name.endswith((names.LOG, names.SNAPSHOT)) and names.parse_file_name(name) is None:
+            # Kafka would open, or make, the file of that number under its proper name instead.
+            raise CorruptLogError(directory / name, 0, "a foreign file: its name is not an offset of 20 digits")
+
+
+def complete_swap(fs: FileSystem, directory: Path, files: Sequence[str], swaps: Sequence[str]) -> None:
+    """
+    Complete an interrupted swap, as Kafka's loader would (R-631, R-632).
+
+    The offsets to clear come from the last batch that survived in the new segments. Old segments behind it, or all if
+    nothing survived, stay: superseded records come back and will be cleaned again (R-633).
+
+    Raises:
+        CorruptBatchError: a new segment is damaged; nothing was changed.
+    """
+    ranges = [_offset_range(fs, directory / name) for name in swaps if name.endswith(names.LOG + names.SWAP)]
+    if ranges:
+        first, end = min(low for low, _ in ranges), max(high for _, high in ranges)
+        for name in files:
+            if not name.endswith(names.SWAP) and first <= _offset_or_minus_one(name) < end:
+                fs.remove(directory / name)
+        # Old files must be gone for good before the new ones lose their suffix: without a `.log.swap` nothing would
+        # tell the next load that they are superseded.
+        fs.fsync_dir(directory)
+    for suffix in names.SEGMENT_SUFFIXES:
+        for name in swaps:
+            if name.endswith(suffix + names.SWAP):
+                fs.rename(directory / name, directory / name.removesuffix(names.SWAP))
+        fs.fsync_dir(directory)
+    for name in swaps:
+        if not name.removesuffix(names.SWAP).endswith(names.SEGMENT_SUFFIXES):
+            fs.rename(directory / name, directory / name.removesuffix(names.SWAP))
+
+
+def _offset_range(fs: FileSystem, path: Path) -> tuple[int, int]:
+    base_offset = names.offset_of(path.name)
+    next_offset = base_offset
+    with fs.open(path) as file:
+        for chunk in SegmentReader(file, size=file.size(), buffer=ReadBuffer()):
+            next_offset = int(chunk.batches["last_offset"][-1]) + 1
+    return base_offset, next_offset
+
+
+def _offset_or_minus_one(name: str) -> int:
+    try:
+        return names.offset_of(name)
+    except ValueError:
+        return -1

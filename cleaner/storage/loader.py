@@ -1,0 +1,253 @@
+"""
+Loading a log, as Kafka's loader does when a broker starts.
+
+With a clean-shutdown marker the log is read as it stands: names, indexes, the last batches, the newest producer
+snapshot. Everything is checked before anything is changed, and what Kafka would change waits in `Log.settle`. The one
+exception is an interrupted swap, which is completed at once, as nothing can be said of the log before. Without a marker
+the log is recovered first (`recovery.py`).
+
+Source: rules R-118, R-123, R-126, R-330, R-331, R-630 to R-642, R-652; `LogLoader.java`, `UnifiedLog.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cleaner.config import TopicConfig
+from cleaner.errors import NotCleanlyShutDownError
+from cleaner.format.batch import ReadBuffer
+from cleaner.model import TopicPartition
+from cleaner.storage import names
+from cleaner.storage.fs import FileSystem
+from cleaner.storage.leader_epochs import read_leader_epochs, truncate_from_end, truncate_from_start
+from cleaner.storage.leftovers import complete_swap, find_leftovers, list_files
+from cleaner.storage.load_changes import LoadChanges
+from cleaner.storage.log import Log
+from cleaner.storage.producer_state import ProducerState
+from cleaner.storage.rebuild import RebuiltSegment, rebuild_producer_state, rebuild_segment
+from cleaner.storage.segment import Segment
+from cleaner.storage.snapshots import Snapshots
+
+
+@dataclass
+class Loading:
+    """
+    A log while it is being loaded: what `loader` and `recovery` share.
+
+    Attributes:
+        log_start_offset: the checkpointed one, 0 without a line in the checkpoint.
+        recovery_point: the checkpointed one.
+        segments: those loaded so far, ascending.
+        truncated_bytes: what recovery has cut off so far.
+    """
+
+    fs: FileSystem
+    directory: Path
+    topic: TopicConfig
+    log_start_offset: int
+    recovery_point: int
+    is_clean: bool
+    allow_truncate: bool
+    now_ms: int
+    expiration_ms: int
+    changes: LoadChanges
+    segments: list[Segment] = field(default_factory=list)
+    truncated_bytes: int = 0
+    buffer: ReadBuffer = field(default_factory=ReadBuffer)
+
+    def new_producer_state(self) -> ProducerState:
+        """Return a producer state that nothing was taken into yet."""
+        return ProducerState(self.changes.snapshots, now_ms=self.now_ms, expiration_ms=self.expiration_ms)
+
+    def rebuild(self, segment: Segment) -> RebuiltSegment:
+        """
+        Make a segment's indexes anew, with the producers as of its base offset; snapshots are taken at both ends.
+
+        Raises:
+            SegmentOverflowError, UncleanableError, CorruptBatchError: see `rebuild_segment`.
+        """
+        state = self.new_producer_state()
+        rebuild_producer_state(
+            state,
+            self.segments,
+            log_start_offset=self.log_start_offset,
+            end_offset=segment.base_offset,
+            was_clean=False,
+            buffer=self.buffer,
+        )
+        rebuilt = rebuild_segment(segment, state, self.changes.epochs, self.topic, self.buffer)
+        self.changes.epochs = rebuilt.epochs
+        if rebuilt.next_offset > segment.base_offset:
+            state.take_snapshot()
+        return rebuilt
+
+
+def load_log(
+    fs: FileSystem,
+    directory: Path,
+    topic_partition: TopicPartition,
+    *,
+    topic: TopicConfig,
+    log_start_offset: int,
+    recovery_point: int,
+    high_watermark: int | None,
+    clean_shutdown: bool,
+    producer_id_expiration_ms: int,
+    now_ms: int,
+    allow_truncate: bool = True,
+    read_only: bool = False,
+) -> Log:
+    """
+    Load a partition's log; without a clean-shutdown marker, recover it.
+
+    Args:
+        topic: `index_interval_bytes` and `segment_index_bytes` are used for indexes made anew.
+        log_start_offset, recovery_point: the partition's lines in the checkpoints, 0 without one.
+        high_watermark: likewise; None without one, which stands for the log start offset (D-03).
+        clean_shutdown: the log dir's marker is there, so nothing but the names of left-over files is doubted (D-02).
+        producer_id_expiration_ms: `producer.id.expiration.ms`.
+        now_ms: the moment idle producers are judged by.
+        allow_truncate: let recovery cut more than a torn tail.
+        read_only: change nothing at all; call neither `settle` nor `close`.
+    Raises:
+        CorruptLogError: damage. With `clean_shutdown` nothing was changed, but for a swap that was completed.
+        NotCleanlyShutDownError: `read_only`, and an interrupted swap has to be completed or the log recovered first.
+        TruncationRefusedError: recovery would have to cut more than a torn tail, and may not.
+        UncleanableError: an index made anew would be full (R-311).
+    """
+    if read_only and not clean_shutdown:
+        raise NotCleanlyShutDownError(f"{directory}: it has to be recovered first")
+    files = _settle_swap(fs, directory, list_files(fs, directory), read_only=read_only)
+    changes = LoadChanges(
+        directory,
+        Snapshots(fs, directory, _snapshot_offsets(files)),
+        read_leader_epochs(fs, directory / names.LEADER_EPOCHS),
+        has_epochs=names.LEADER_EPOCHS in files,
+    )
+    loading = Loading(
+        fs=fs,
+        directory=directory,
+        topic=topic,
+        log_start_offset=log_start_offset,
+        recovery_point=recovery_point,
+        is_clean=clean_shutdown,
+        allow_truncate=allow_truncate,
+        now_ms=now_ms,
+        expiration_ms=producer_id_expiration_ms,
+        changes=changes,
+    )
+    for group in find_leftovers(directory, files).removals():
+        changes.remove(directory / name for name in group)
+    _load_segments(loading, files)
+    log_end_offset = _end_of_log(loading)
+    return _finish(loading, topic_partition, log_end_offset, high_watermark)
+
+
+def _settle_swap(fs: FileSystem, directory: Path, files: list[str], *, read_only: bool) -> list[str]:
+    """Complete an interrupted swap; returns the files there are then."""
+    leftovers = find_leftovers(directory, files)
+    if not leftovers.swaps:
+        return files
+    if read_only:
+        raise NotCleanlyShutDownError(f"{directory}: an interrupted swap has to be completed first")
+    complete_swap(fs, directory, files, leftovers.swaps)
+    return list_files(fs, directory)
+
+
+def _snapshot_offsets(files: Sequence[str]) -> list[int]:
+    parsed = [names.parse_file_name(name) for name in files]
+    return [file.offset for file in parsed if file and file.suffix == names.SNAPSHOT and not file.temporary]
+
+
+def _load_segments(loading: Loading, files: Sequence[str]) -> None:
+    """Find the segments, and note which of their files are missing, left over or damaged (R-330, R-331, R-635)."""
+    present = set(files)
+    for name in files:
+        if name.endswith((names.INDEX, names.TIME_INDEX, names.TXN_INDEX)):
+            if names.segment_file_name(names.offset_of(name), names.LOG) not in present:
+                loading.changes.remove([loading.directory / name])
+        elif name.endswith(names.LOG):
+            segment = Segment.open(loading.fs, loading.directory, names.offset_of(name))
+            if segment.time_index_path.name not in present:
+                loading.changes.create_empty(segment.time_index_path)
+            if segment.index_path.name not in present or _has_foreign_txns(segment):
+                _rebuild_now(loading, segment)
+            elif loading.is_clean:
+                # Kafka does not look (R-330); a cleaner that trusted these would skip or misplace records.
+                segment.offset_index()
+                segment.time_index()
+            loading.segments.append(segment)
+
+
+def _has_foreign_txns(segment: Segment) -> bool:
+    """Tell whether the transaction index names a marker below the segment: Kafka makes such an index anew (R-330)."""
+    txns = segment.aborted_txns()
+    return bool(txns) and min(txn.last_offset for txn in txns) < segment.base_offset
+
+
+def _rebuild_now(loading: Loading, segment: Segment) -> None:
+    """Make the indexes of a segment anew although it need not be recovered; damage in it is not cut away."""
+    rebuilt = loading.rebuild(segment)
+    if rebuilt.damage is not None:
+        raise rebuilt.damage
+    segment.rebuilt = rebuilt.indexes
+    loading.changes.write_indexes(segment)
+
+
+def _end_of_log(loading: Loading) -> int:
+    """Return the log end offset; a log without segments, or that ends below its start, begins anew there (R-641)."""
+    if loading.segments:
+        last = loading.segments[-1]
+        log_end_offset = last.next_offset(buffer=loading.buffer, check_order=loading.is_clean)
+        if log_end_offset >= loading.log_start_offset:
+            return log_end_offset
+        for segment in reversed(loading.segments):
+            loading.changes.remove_segment(segment)
+        loading.segments.clear()
+        loading.changes.epochs = []
+        for offset in loading.changes.snapshots.offsets():
+            loading.changes.snapshots.remove(offset)
+    loading.segments.append(new_segment(loading.fs, loading.directory, loading.log_start_offset, loading.changes))
+    return loading.log_start_offset
+
+
+def new_segment(fs: FileSystem, directory: Path, base_offset: int, changes: LoadChanges) -> Segment:
+    """Have an empty segment created with the pending changes."""
+    segment = Segment(fs, directory, base_offset, size=0, mtime_ns=0)
+    for suffix in (names.LOG, names.INDEX, names.TIME_INDEX):
+        changes.create_empty(segment.path(suffix))
+    return segment
+
+
+def _finish(loading: Loading, topic_partition: TopicPartition, log_end_offset: int, high_watermark: int | None) -> Log:
+    changes = loading.changes
+    changes.epochs = truncate_from_end(changes.epochs, log_end_offset)
+    log_start_offset = max(loading.log_start_offset, loading.segments[0].base_offset)
+    # Kafka cuts by the checkpointed start, not by the one that counts (R-123).
+    changes.epochs = truncate_from_start(changes.epochs, loading.log_start_offset)
+    changes.snapshots.remove_strays(segment.base_offset for segment in loading.segments)
+    state = loading.new_producer_state()
+    rebuild_producer_state(
+        state,
+        loading.segments,
+        log_start_offset=log_start_offset,
+        end_offset=log_end_offset,
+        was_clean=loading.is_clean,
+        buffer=loading.buffer,
+    )
+    log = Log(
+        loading.fs,
+        loading.directory,
+        topic_partition,
+        loading.topic,
+        segments=loading.segments,
+        log_start_offset=log_start_offset,
+        log_end_offset=log_end_offset,
+        producers=state,
+        changes=changes,
+        truncated_bytes=loading.truncated_bytes,
+    )
+    log.set_high_watermark(log_start_offset if high_watermark is None else high_watermark)
+    return log

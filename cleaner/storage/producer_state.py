@@ -1,0 +1,309 @@
+"""
+What is known of the producers of one partition at some offset, and how it changes with every batch.
+
+Brokers keep this in memory and snapshot it now and then; here it is made again from the newest snapshot and the batches
+after it. It decides which batches a cleaner has to keep (the last one of every active producer) and how far it may go
+(up to the first transaction that is not decided).
+
+A batch changes a producer's *pending* entry, and the pending entries are merged into the known ones when a segment (in
+a replay) or a batch (in a recovery) is done. That detour is Kafka's; where epochs go back it decides what is forgotten.
+
+Source: rules R-126, R-127, R-211, R-407, R-545, R-652, R-653; `ProducerStateManager.java`, `ProducerAppendInfo.java`,
+`ProducerStateEntry.java`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from cleaner.errors import CorruptCheckpointError
+from cleaner.model import AbortedTxn, LastRecord
+from cleaner.storage.producer_snapshot import ProducerEntry, java_order
+from cleaner.storage.snapshots import Snapshots
+
+_MAX_SEQUENCE = 2**31 - 1
+_NONE = -1
+
+
+@dataclass(slots=True)
+class Producer:
+    """
+    One producer; -1 stands for "none" in every field, and `last_offset` is -1 while it has no data batch.
+    """
+
+    producer_id: int
+    epoch: int = _NONE
+    last_sequence: int = _NONE
+    last_offset: int = _NONE
+    offset_delta: int = 0
+    timestamp_ms: int = _NONE
+    coordinator_epoch: int = _NONE
+    txn_first_offset: int = _NONE
+
+    def forget_batches(self) -> None:
+        """Drop what is known of data batches, as a new epoch does."""
+        self.last_sequence, self.last_offset, self.offset_delta = _NONE, _NONE, 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Move to an epoch; another one than before forgets the batches."""
+        if epoch != self.epoch:
+            self.forget_batches()
+            self.epoch = epoch
+
+    def merge(self, newer: Producer) -> None:
+        """Take over what a pending entry has come to."""
+        self.set_epoch(newer.epoch)
+        if newer.last_offset != _NONE:
+            self.last_sequence = newer.last_sequence
+            self.last_offset = newer.last_offset
+            self.offset_delta = newer.offset_delta
+        self.timestamp_ms = newer.timestamp_ms
+        self.coordinator_epoch = newer.coordinator_epoch
+        self.txn_first_offset = newer.txn_first_offset
+
+    def to_entry(self) -> ProducerEntry:
+        """Return the entry of a snapshot."""
+        return ProducerEntry(
+            self.producer_id,
+            self.epoch,
+            self.last_sequence,
+            self.last_offset,
+            self.offset_delta,
+            self.timestamp_ms,
+            self.coordinator_epoch,
+            self.txn_first_offset,
+        )
+
+
+class CompletedTxn(NamedTuple):
+    """A transaction whose marker was met."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_aborted: bool
+
+
+class TransactionStateError(ValueError):
+    """A batch outside any transaction by a producer that has one open: no broker writes that (R-653)."""
+
+
+class ProducerState:
+    """
+    The producers of one partition.
+
+    Attributes:
+        map_end_offset: the offset up to which (exclusive) batches have been taken in.
+    """
+
+    def __init__(self, snapshots: Snapshots, *, now_ms: int, expiration_ms: int) -> None:
+        self.snapshots = snapshots
+        self.map_end_offset = 0
+        self._now_ms = now_ms
+        self._expiration_ms = expiration_ms
+        self._last_snapshot_offset = 0
+        self._producers: dict[int, Producer] = {}
+        self._pending: dict[int, Producer] = {}
+        self._started: dict[int, list[int]] = {}
+        self._completed: list[CompletedTxn] = []
+        # Open transactions: first offset -> producer id. Decided ones whose marker is not below the high watermark:
+        # first offset -> offset of the marker.
+        self._ongoing: dict[int, int] = {}
+        self._unreplicated: dict[int, int] = {}
+
+    # ---- what is known ---------------------------------------------------------------------------------------------
+
+    def active_producers(self) -> dict[int, LastRecord]:
+        """Return each active producer's last data offset and epoch (R-545)."""
+        return {
+            producer.producer_id: LastRecord(
+                producer.last_offset if producer.last_offset >= 0 else None, producer.epoch
+            )
+            for producer in self._producers.values()
+        }
+
+    def is_empty(self) -> bool:
+        """Tell whether nothing is known: no producer, no transaction awaiting the high watermark."""
+        return not self._producers and not self._unreplicated
+
+    def first_unstable_offset(self) -> int | None:
+        """Return the lowest first offset of a transaction that is open or not replicated yet (R-407)."""
+        return min((*self._ongoing, *self._unreplicated), default=None)
+
+    def has_open_transaction(self, producer_id: int) -> bool:
+        """Tell whether a producer has a transaction open, pending batches included."""
+        producer = self._pending.get(producer_id) or self._producers.get(producer_id)
+        return producer is not None and producer.txn_first_offset != _NONE
+
+    def last_stable_offset_of(self, txn: CompletedTxn) -> int:
+        """Return the last stable offset as of a marker: for its transaction index entry (R-653)."""
+        others = [first for first, producer_id in self._ongoing.items() if producer_id != txn.producer_id]
+        return min(others, default=txn.last_offset + 1)
+
+    def aborted_txn(self, txn: CompletedTxn) -> AbortedTxn:
+        """Return the transaction index entry of an aborted transaction, to be asked for before `commit`."""
+        return AbortedTxn(txn.producer_id, txn.first_offset, txn.last_offset, self.last_stable_offset_of(txn))
+
+    # ---- batches ---------------------------------------------------------------------------------------------------
+
+    def touch(self, producer_id: int) -> Producer:
+        """Return a producer's pending entry; one met for the first time becomes known, whatever its batch does."""
+        pending = self._pending.get(producer_id)
+        if pending is None:
+            known = self._producers.get(producer_id)
+            if known is None:
+                pending = Producer(producer_id)
+            else:
+                pending = dataclasses.replace(known)
+                pending.forget_batches()
+            self._pending[producer_id] = pending
+        return pending
+
+    def append_data(
+        self,
+        producer_id: int,
+        *,
+        epoch: int,
+        base_sequence: int,
+        base_offset: int,
+        last_offset: int,
+        timestamp_ms: int,
+        is_transactional: bool,
+    ) -> None:
+        """
+        Take in a data batch.
+
+        Raises:
+            TransactionStateError: not transactional although the producer has a transaction open.
+        """
+        producer = self.touch(producer_id)
+        producer.set_epoch(epoch)
+        producer.last_sequence = last_sequence(base_sequence, last_offset - base_offset)
+        producer.last_offset = last_offset
+        producer.offset_delta = last_offset - base_offset
+        producer.timestamp_ms = timestamp_ms
+        if producer.txn_first_offset == _NONE and is_transactional:
+            producer.txn_first_offset = base_offset
+            self._started.setdefault(producer_id, []).append(base_offset)
+        elif producer.txn_first_offset != _NONE and not is_transactional:
+            raise TransactionStateError(
+                f"producer {producer_id} wrote outside its transaction, which began at {producer.txn_first_offset}"
+            )
+
+    def append_marker(
+        self, producer_id: int, *, epoch: int, coordinator_epoch: int, offset: int, timestamp_ms: int, is_abort: bool
+    ) -> CompletedTxn | None:
+        """Take in a commit or abort marker; returns the transaction it decides, None if there is none open."""
+        producer = self.touch(producer_id)
+        completed = None
+        if producer.txn_first_offset != _NONE:
+            completed = CompletedTxn(producer_id, producer.txn_first_offset, offset, is_abort)
+            self._completed.append(completed)
+        producer.set_epoch(epoch)
+        producer.coordinator_epoch = coordinator_epoch
+        producer.timestamp_ms = timestamp_ms
+        producer.txn_first_offset = _NONE
+        return completed
+
+    def discard_pending(self) -> None:
+        """Forget the batches since the last `commit`."""
+        self._pending.clear()
+        self._started.clear()
+        self._completed.clear()
+
+    def commit(self) -> None:
+        """Merge the pending entries into the known ones, and close the decided transactions."""
+        for producer_id in java_order(self._pending):
+            known = self._producers.get(producer_id)
+            if known is None:
+                self._producers[producer_id] = self._pending[producer_id]
+            else:
+                known.merge(self._pending[producer_id])
+        for producer_id, firsts in self._started.items():
+            self._ongoing.update(dict.fromkeys(firsts, producer_id))
+        for txn in self._completed:
+            self._ongoing.pop(txn.first_offset, None)
+            self._unreplicated[txn.first_offset] = txn.last_offset
+        self.discard_pending()
+
+    # ---- high watermark and log start ------------------------------------------------------------------------------
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        """Forget decided transactions whose marker is below the high watermark."""
+        self._unreplicated = {first: marker for first, marker in self._unreplicated.items() if marker >= high_watermark}
+
+    def on_log_start_raised(self, log_start_offset: int) -> None:
+        """Follow a log start offset that retention raised."""
+        self.on_high_watermark(log_start_offset)
+        self.map_end_offset = max(self.map_end_offset, log_start_offset)
+        latest = self.snapshots.latest()
+        self._last_snapshot_offset = log_start_offset if latest is None else latest
+
+    # ---- snapshots -------------------------------------------------------------------------------------------------
+
+    def take_snapshot(self) -> None:
+        """Put a snapshot at `map_end_offset`, unless the last one lies there."""
+        if self.map_end_offset > self._last_snapshot_offset:
+            entries = [producer.to_entry() for producer in self._producers.values()]
+            self.snapshots.write(self.map_end_offset, entries)
+            self._last_snapshot_offset = self.map_end_offset
+
+    def take_empty_snapshots(self, offsets: Iterable[int]) -> None:
+        """Put empty snapshots at ascending offsets: what Kafka does after a clean stop that left none (R-127)."""
+        for offset in offsets:
+            self.map_end_offset = offset
+            self.take_snapshot()
+
+    def reload(self, log_start_offset: int, log_end_offset: int) -> None:
+        """Cut the snapshots to the log and start from the newest readable one (R-652)."""
+        self.snapshots.remove_outside(log_start_offset, log_end_offset)
+        if log_end_offset == self.map_end_offset:
+            self.on_log_start_raised(log_start_offset)
+            return
+        self._producers.clear()
+        self._ongoing.clear()
+        self._unreplicated.clear()
+        self._load_latest(log_start_offset)
+
+    def _load_latest(self, log_start_offset: int) -> None:
+        while (latest := self.snapshots.latest()) is not None:
+            try:
+                entries = self.snapshots.read(latest)
+            except CorruptCheckpointError:
+                # A damaged snapshot is no loss: the next older one and the batches after it say the same (R-125).
+                self.snapshots.remove(latest)
+                continue
+            for entry in entries:
+                self._load(entry)
+            self._last_snapshot_offset = self.map_end_offset = latest
+            return
+        self._last_snapshot_offset = self.map_end_offset = log_start_offset
+
+    def _load(self, entry: ProducerEntry) -> None:
+        has_txn = entry.current_txn_first_offset >= 0
+        if not has_txn and self._now_ms - entry.timestamp_ms >= self._expiration_ms:
+            return
+        producer = Producer(
+            entry.producer_id,
+            epoch=entry.producer_epoch,
+            timestamp_ms=entry.timestamp_ms,
+            coordinator_epoch=entry.coordinator_epoch,
+        )
+        if entry.last_offset >= 0:
+            producer.last_sequence = entry.last_sequence
+            producer.last_offset = entry.last_offset
+            producer.offset_delta = entry.offset_delta
+        if has_txn:
+            producer.txn_first_offset = entry.current_txn_first_offset
+            self._ongoing[entry.current_txn_first_offset] = entry.producer_id
+        self._producers[entry.producer_id] = producer
+
+
+def last_sequence(base_sequence: int, last_offset_delta: int) -> int:
+    """Return the sequence number of a batch's last record: -1 stays -1, and 2**31 - 1 is followed by 0 (R-211)."""
+    if base_sequence == _NONE:
+        return _NONE
+    return (base_sequence + last_offset_delta) % (_MAX_SEQUENCE + 1)

@@ -119,8 +119,14 @@ def _lz4(data: bytes) -> bytes:
         if size == 0:
             break
         block = data[at : at + (size & ~_LZ4_STORED)]
-        out += block if size & _LZ4_STORED else bytes(cramjam.lz4.decompress_block(block, output_len=limit))
+        out += block if size & _LZ4_STORED else _lz4_block(block, limit)
         at += len(block) + (4 if flags & 0x10 else 0)
     if at + (4 if flags & 0x04 else 0) != len(data):
         raise BadStream("bytes behind the lz4 frame")
     return bytes(out)
+
+
+def _lz4_block(block: bytes, limit_bytes: int) -> bytes:
+    # `decompress_block` would pad its answer with zeros up to the limit; this one tells the length.
+    out = bytearray(limit_bytes)
+    return bytes(out[: cramjam.lz4.decompress_block_into(block, out)])

@@ -68,7 +68,7 @@ class LogBuilder:
 
     Args:
         base_offset: of the first segment.
-        segment_bytes: roll by itself before a batch that would not fit; None rolls only when told.
+        segment_bytes: roll by itself before a batch that would not fit; None rolls only when told or an index is full.
         index_interval_bytes, segment_index_bytes: of the offset and time indexes (R-310, R-320).
     """
 
@@ -177,7 +177,8 @@ class LogBuilder:
         """Append finished batches, whose lengths are right, updating every index and the producers."""
         for batch in split_batches(data):
             segment = self._segments[-1]
-            if self.segment_bytes is not None and segment.log and len(segment.log) + len(batch) > self.segment_bytes:
+            too_large = self.segment_bytes is not None and len(segment.log) + len(batch) > self.segment_bytes
+            if segment.log and (too_large or segment.is_full):
                 segment = self.roll()
             info = batch_info(batch)
             segment.append(batch, info)

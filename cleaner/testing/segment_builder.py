@@ -68,11 +68,16 @@ class SegmentBuilder:
         self.since_last_entry += len(batch)
         self.log += batch
 
-    def _add_entries(self, relative_offset: int) -> None:
+    @property
+    def is_full(self) -> bool:
+        """Tell whether an index takes no further entry, so that a broker would roll (R-311)."""
         limits = (self.segment_index_bytes // 8 * 8, self.segment_index_bytes // 12 * 12 - 12)
+        return len(self.index) >= limits[0] or len(self.time_index) >= limits[1]
+
+    def _add_entries(self, relative_offset: int) -> None:
         if relative_offset > _INT_MAX:
             raise ValueError("too far from the segment's base offset: roll first")
-        if len(self.index) >= limits[0] or len(self.time_index) >= limits[1]:
+        if self.is_full:
             raise ValueError("the index of the active segment is full: roll first")
         self.index += struct.pack(">ii", relative_offset, len(self.log))
         self.time_index += self.closing_entry()

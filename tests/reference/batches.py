@@ -120,6 +120,8 @@ def read_records(batch: Batch) -> list[Rec]:
         if batch.timestamp_type == LOG_APPEND_TIME:
             time = batch.max_timestamp
         found.append(Rec(batch.base_offset + offset_delta, time, key, value, tuple(headers)))
+    if at != len(data):
+        raise ValueError(f"{len(data) - at} bytes behind the last record")
     return found
 
 

@@ -36,6 +36,7 @@ from pathlib import Path
 from cleaner.errors import LogDirLockedError, LogDirOfflineError
 from cleaner.storage import names
 from cleaner.storage.fs import File, FileSystem
+from cleaner.storage.ownership import can_own
 
 
 class LockMode(enum.Enum):
@@ -116,6 +117,9 @@ class LogDirLock:
             return self._fs.open(self.path, write=True)
         except FileNotFoundError:
             pass
+        # Asked before: a file that had to be deleted again might by then be another process's lock.
+        if not can_own(self._fs.stat(self.path.parent)):
+            raise LogDirOfflineError(self.path, PermissionError(errno.EPERM, "the log dir belongs to another user"))
         try:
             return self._fs.create(self.path, like=self.path.parent)
         except LogDirOfflineError as error:

@@ -174,6 +174,15 @@ def test_lock_file_created_by_somebody_faster_is_opened(tmp_path: Path) -> None:
     LogDirLock(SomebodyFaster(), tmp_path).release()
 
 
+def test_lock_file_is_not_created_in_another_users_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that could not be given to the directory's owner is not even made: deleting it again is not safe."""
+    monkeypatch.setattr("cleaner.storage.locks.can_own", lambda _: False)
+    monkeypatch.setattr(FileSystem, "create", lambda *_, **__: pytest.fail("created"))
+    with pytest.raises(LogDirOfflineError, match="belongs to another user"):
+        LogDirLock(FS, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 def test_lock_on_a_link_is_refused(tmp_path: Path) -> None:
     """A `.lock` that is a link to elsewhere is neither followed nor replaced."""
     (tmp_path / "elsewhere").touch()

@@ -50,15 +50,27 @@ DELETE_HORIZON_FLAG = 0x40
 
 # One row a batch, all 64 bits wide. `position` counts in the file, `start` in the chunk; `attributes` is the low byte.
 # Of magic 0 and 1: base and last offset are the entry's offset, count is -1 (unknown until it is unpacked).
-BATCH_DTYPE = np.dtype(
-    [
-        (name, np.int64)
-        for name in (
-            "position start size base_offset last_offset base_timestamp max_timestamp attributes magic count "
-            "producer_id producer_epoch base_sequence leader_epoch"
-        ).split()
-    ]
+# The records lie at [body_start, body_end) of the chunk, or of the unpacked bytes once `unpacked` is 1 (`records.py`).
+_BATCH_FIELDS = (
+    "position",
+    "start",
+    "size",
+    "base_offset",
+    "last_offset",
+    "base_timestamp",
+    "max_timestamp",
+    "attributes",
+    "magic",
+    "count",
+    "producer_id",
+    "producer_epoch",
+    "base_sequence",
+    "leader_epoch",
+    "body_start",
+    "body_end",
+    "unpacked",
 )
+BATCH_DTYPE = np.dtype([(name, np.int64) for name in _BATCH_FIELDS])
 
 DEFAULT_CHUNK_BYTES = 1 << 20  # about a core's second-level cache; larger chunks gain nothing
 _TABLE_ROWS = 8192
@@ -179,7 +191,7 @@ class SegmentReader:
 
     def _fill(self) -> int:
         wanted = min(self._buffer.capacity, self._size - self._position)
-        got = self._file.read_into(memoryview(self._buffer.data)[:wanted], self._position)
+        got = self._file.read_into(self._buffer.data.data[:wanted], self._position)
         if got < wanted:
             raise CorruptBatchError(self._file.path, self._position + got, "the file became shorter while it was read")
         return got

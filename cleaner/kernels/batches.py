@@ -62,6 +62,9 @@ def scan_batches(data, length, file_position, previous_offset, batches):
         row.size = size
         row.magic = magic
         row.base_offset = int64(load_u64_be(data, at))
+        row.body_start = at + _HEADER_BYTES
+        row.body_end = at + size
+        row.unpacked = 0
         if magic == 2:
             if load_u32_be(data, at + 17) != crc32c_range(data, at + 21, at + size):
                 return count, at, SCAN_BAD_CRC, size

@@ -1,9 +1,9 @@
 """
 CRC-32C (Castagnoli), the checksum of record batches (R-201) and producer snapshots (R-125).
 
-The processor's own instruction does eight bytes in three cycles but may start a new one every cycle, so long inputs run in
-three lanes side by side; the lanes are joined by tables that say what appending zeros does to a checksum. Where there is
-neither SSE4.2 nor the ARM CRC extension, tables of eight bytes a step do the work.
+The processor's own instruction does eight bytes in three cycles but may start a new one every cycle, so long inputs
+run in three lanes side by side; the lanes are joined by tables that say what appending zeros does to a checksum. Where
+there is neither SSE4.2 nor the ARM CRC extension, tables of eight bytes a step do the work.
 """
 
 from __future__ import annotations

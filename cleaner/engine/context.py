@@ -1,0 +1,62 @@
+"""What a round is given from outside: the disk, the time, and the ways to watch, slow and stop it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from cleaner.clock import Clock
+from cleaner.format.batch import ReadBuffer
+from cleaner.offset_map import OffsetMap
+from cleaner.storage.fs import FileSystem
+
+
+def _nothing() -> None:
+    """The usual answer of `check_done` and `still_held`: go on."""
+
+
+def _no_throttle(_bytes: int) -> None:
+    """Let every byte pass."""
+
+
+def _no_progress(_phase: str, _done: int, _total: int) -> None:
+    """Tell nobody."""
+
+
+def _no_checkpoint(_offset: int) -> None:
+    """Write no checkpoint: the caller does so itself."""
+
+
+@dataclass(frozen=True)
+class RoundContext:
+    """
+    The surroundings of one round.
+
+    Attributes:
+        fs: the door to the disk.
+        clock: for durations; `now_ms` is the round's one moment (R-501).
+        now_ms: wall clock, read once.
+        still_held: called before each group's first rename; raises LogDirLockedError when the lock is lost.
+        check_done: called before each buffer; raises CleaningAborted to stop (R-431).
+        throttle: told of bytes about to be processed and written; sleeps as long as it takes (R-715).
+        progress: told of (phase `map` or `copy`, bytes done, bytes in all).
+        write_checkpoint: stores the new first dirty offset, the round's last step.
+        verify: re-read every cleaned segment before it is swapped in (rule R9).
+        max_dirty_bytes, max_seconds: end the map early, just as a smaller map would.
+        offset_map: the caller's, cleared and used; None makes one for this round.
+        buffer: the caller's read buffer.
+    """
+
+    fs: FileSystem
+    clock: Clock
+    now_ms: int
+    still_held: Callable[[], None] = _nothing
+    check_done: Callable[[], None] = _nothing
+    throttle: Callable[[int], None] = _no_throttle
+    progress: Callable[[str, int, int], None] = _no_progress
+    write_checkpoint: Callable[[int], None] = _no_checkpoint
+    verify: bool = True
+    max_dirty_bytes: int | None = None
+    max_seconds: float | None = None
+    offset_map: OffsetMap | None = None
+    buffer: ReadBuffer = field(default_factory=ReadBuffer)

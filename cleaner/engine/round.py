@@ -1,0 +1,214 @@
+"""
+One cleaning round of one log.
+
+A log has two sections. The *clean* section was cleaned before and holds a key at most once; the *dirty* section, from
+the first dirty offset on, may hold keys of either again. A round
+
+    1. reads the dirty section and remembers for each key its last offset (`build_map.py`), checking every batch;
+    2. divides all segments up to the end of the map into groups, each small enough to become one segment;
+    3. recopies group by group, leaving out every record whose key comes again later (`recopy/`), reads the result back,
+       and swaps it in so that a crash leaves the old segments or the new one (`storage/swap.py`);
+    4. writes the checkpoint: the next round's dirty section begins where this one's map ended.
+
+A tombstone (a record with a null value) deletes its key's earlier records at once and itself stays until its batch's
+delete horizon has passed, so that readers who have seen the earlier record get to see the tombstone too. Data of
+aborted transactions goes at once; a marker stays as long as data of its transaction does, and then until a horizon of
+its own. The last batch of every active producer stays, without records if need be, for its sequence number.
+
+A map that fills up ends the round early: what it covers is cleaned, the checkpoint advances that far, and the next
+round goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cleaner.config import CleanerConfig, TopicConfig
+from cleaner.engine.build_map import BuiltMap, MapBuilder
+from cleaner.engine.context import RoundContext
+from cleaner.format.records import Unpacker
+from cleaner.offset_map import OffsetMap
+from cleaner.policy.cleanable import Cleanable
+from cleaner.policy.grouping import group_segments
+from cleaner.policy.record_filter import legacy_delete_horizon_ms
+from cleaner.recopy.cleaned_segment import CleanedSegment
+from cleaner.recopy.fates import ActiveProducers
+from cleaner.recopy.group import GroupRecopier, RecopyRules
+from cleaner.recopy.retained import Removed
+from cleaner.recopy.survivors import MapSurvivors
+from cleaner.recopy.verify import verify_cleaned
+from cleaner.storage.log import Log
+from cleaner.storage.segment import Segment
+from cleaner.storage.swap import fsync_sources, replace_segments
+
+
+@dataclass(frozen=True)
+class RoundResult:
+    """
+    What a round did.
+
+    Attributes:
+        first_dirty_offset, end_offset: the dirty section covered; `end_offset` is the new checkpoint.
+        map_full: the map ended before the cleanable section did: another round is due.
+        map_bytes_read, map_messages_read, map_entries: of the first pass.
+        bytes_read, bytes_written, messages_read, messages_written: of the second.
+        invalid_messages: records without a key that went (R-718).
+        removed: records that went, by reason.
+        map_seconds, copy_seconds: durations.
+    """
+
+    first_dirty_offset: int
+    end_offset: int
+    map_full: bool
+    map_bytes_read: int
+    map_messages_read: int
+    map_entries: int
+    bytes_read: int
+    bytes_written: int
+    messages_read: int
+    messages_written: int
+    invalid_messages: int
+    removed: Removed
+    map_seconds: float
+    copy_seconds: float
+
+
+def clean_log(
+    log: Log, cleanable: Cleanable, topic: TopicConfig, config: CleanerConfig, context: RoundContext
+) -> RoundResult:
+    """
+    Clean one log once.
+
+    Args:
+        log: loaded in full; what its load would change on disk is settled here, once the dirty section is known good.
+        cleanable: the range to clean; it must not be empty.
+        topic, config: the settings.
+        context: the surroundings.
+    Raises:
+        CorruptLogError: damage. In the dirty section: nothing was changed. In the clean section: the groups before it
+            are swapped in, each sound by itself.
+        UncleanableError: Kafka's cleaner could not either; as for damage in the clean section.
+        CleaningAborted: stopped; swapped groups stay.
+        NoSpaceError, LogDirOfflineError: the disk refused.
+    """
+    began_ns = context.clock.monotonic_ns()
+    offset_map = context.offset_map or OffsetMap(config.key_limit, config.slots)
+    unpacker = Unpacker(config.batch_limit_bytes(topic))
+
+    built = MapBuilder(log, cleanable, offset_map, unpacker, context).build()
+    mapped_ns = context.clock.monotonic_ns()
+
+    # A swap drops older values for newer ones: those, and all names, must be on disk first (D-10).
+    dirty = log.segments_between(cleanable.first_dirty_offset, cleanable.first_uncleanable_offset)
+    fsync_sources(context.fs, log.directory, [segment.base_offset for segment in dirty])
+    log.settle(context.fs)
+
+    recopier = _make_recopier(log, cleanable, topic, offset_map, unpacker, built, context)
+    for group in _groups(log, cleanable, topic, built.end_offset):
+        _clean_group(log, group, topic, recopier, context)
+
+    context.write_checkpoint(built.end_offset)
+    copied_ns = context.clock.monotonic_ns()
+    counts = recopier.counts
+    return RoundResult(
+        first_dirty_offset=cleanable.first_dirty_offset,
+        end_offset=built.end_offset,
+        map_full=built.is_full,
+        map_bytes_read=built.bytes_read,
+        map_messages_read=built.messages_read,
+        map_entries=offset_map.entries,
+        bytes_read=counts.bytes_read,
+        bytes_written=counts.bytes_written,
+        messages_read=counts.messages_read,
+        messages_written=counts.messages_written,
+        invalid_messages=counts.removed.keyless,
+        removed=counts.removed,
+        map_seconds=(mapped_ns - began_ns) / 1e9,
+        copy_seconds=(copied_ns - mapped_ns) / 1e9,
+    )
+
+
+def _groups(log: Log, cleanable: Cleanable, topic: TopicConfig, end_offset: int) -> list[list[Segment]]:
+    return group_segments(
+        log.segments_between(0, end_offset),
+        max_log_bytes=topic.segment_bytes,
+        max_index_bytes=topic.segment_index_bytes,
+        first_uncleanable_offset=cleanable.first_uncleanable_offset,
+    )
+
+
+def _make_recopier(
+    log: Log,
+    cleanable: Cleanable,
+    topic: TopicConfig,
+    offset_map: OffsetMap,
+    unpacker: Unpacker,
+    built: BuiltMap,
+    context: RoundContext,
+) -> GroupRecopier:
+    clean = log.segments_between(0, cleanable.first_dirty_offset)
+    total_bytes = sum(segment.size for segment in log.segments_between(0, built.end_offset))
+    done_bytes = 0
+
+    def before_chunk(read_bytes: int, written_bytes: int) -> None:
+        nonlocal done_bytes
+        context.check_done()
+        context.throttle(read_bytes + written_bytes)
+        done_bytes += read_bytes
+        context.progress("copy", done_bytes, total_bytes)
+
+    rules = RecopyRules(
+        first_uncleanable_offset=cleanable.first_uncleanable_offset,
+        legacy_horizon_ms=legacy_delete_horizon_ms(clean[-1].mtime_ms if clean else None, topic.delete_retention_ms),
+        now_ms=context.now_ms,
+        delete_retention_ms=topic.delete_retention_ms,
+    )
+    return GroupRecopier(
+        rules=rules,
+        survivors=MapSurvivors(offset_map, context.now_ms),
+        producers=ActiveProducers(log.active_producers),
+        collect_aborted=log.collect_aborted,
+        unpacker=unpacker,
+        buffer=context.buffer,
+        before_chunk=before_chunk,
+    )
+
+
+def _clean_group(
+    log: Log, group: Sequence[Segment], topic: TopicConfig, recopier: GroupRecopier, context: RoundContext
+) -> None:
+    """Recopy a group, read the result back, and swap it in. On any failure the group is as it was."""
+    target = CleanedSegment(
+        context.fs,
+        log.directory,
+        group[0].base_offset,
+        like=group[0].log_path,
+        interval_bytes=topic.index_interval_bytes,
+        max_index_bytes=topic.segment_index_bytes,
+    )
+    try:
+        messages_before = recopier.counts.messages_written
+        aborts = recopier.recopy(group, target)
+        target.finish(aborts, mtime_ns=group[-1].mtime_ms * 1_000_000)
+        if context.verify:
+            verify_cleaned(
+                context.fs,
+                target,
+                recopier.counts.messages_written - messages_before,
+                interval_bytes=topic.index_interval_bytes,
+                max_index_bytes=topic.segment_index_bytes,
+                buffer=context.buffer,
+            )
+        context.still_held()
+    except BaseException:
+        target.discard()
+        raise
+    replace_segments(
+        context.fs,
+        log.directory,
+        new_base=target.base_offset,
+        old_bases=[segment.base_offset for segment in group],
+        still_held=context.still_held,
+    )
+    log.replace(group, target.base_offset)

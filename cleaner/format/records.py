@@ -1,0 +1,127 @@
+"""
+The records of a chunk's batches, ready for the kernels: compressed batches unpacked, old formats turned into new
+ones.
+
+An uncompressed batch of magic 2 is used where it lies. Everything else goes through one reusable buffer, some
+batches at a time, so that memory stays bounded however well a chunk was compressed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from cleaner.errors import CorruptBatchError
+from cleaner.format.batch import COMPRESSION_MASK, HEADER_BYTES, Batches, Bytes, Chunk
+from cleaner.format.buffers import GrowingBuffer
+from cleaner.format.compression import decompress
+from cleaner.format.legacy import convert_legacy
+from cleaner.kernels import records as kernel
+
+_USUAL_BYTES = 4 << 20  # unpacked at a time, unless one batch is larger
+
+_REASONS = {
+    kernel.RECORD_BAD_LENGTH: "its length does not fit the batch",
+    kernel.RECORD_BAD_VARINT: "a varint that is too long or cut off",
+    kernel.RECORD_BAD_KEY: "its key does not fit the record",
+    kernel.RECORD_BAD_VALUE: "its value does not fit the record",
+    kernel.RECORD_BAD_HEADERS: "its headers do not fit the record",
+    kernel.RECORD_BAD_END: "it does not end where its length says",
+    kernel.RECORD_BAD_OFFSET: "its offset does not ascend or lies beyond its batch",
+    kernel.RECORD_LEFT_OVER: "bytes are left behind the batch's last record",
+    kernel.RECORD_MISSING: "the batch ends before its last record",
+}
+
+
+@dataclass(frozen=True)
+class Block:
+    """
+    Some neighbouring batches whose records can be read; valid until the unpacker's next step.
+
+    Attributes:
+        data, unpacked: uint8 arrays; `row["unpacked"]` tells in which of them a batch's records lie.
+        batches: rows of BATCH_DTYPE, a part of the chunk's.
+        first: index of the first one in the chunk.
+    """
+
+    data: Bytes
+    unpacked: Bytes
+    batches: Batches
+    first: int
+
+    @property
+    def record_count(self) -> int:
+        """Records in all batches together, as their headers count them."""
+        return int(self.batches["count"].sum())
+
+
+def bad_record(path: Path, row: np.void, status: int, record_position: int) -> CorruptBatchError:
+    """Return the error for a damaged record, naming its batch and where in the batch's records it lies."""
+    where = f"in the record {record_position} bytes into its {'unpacked ' if row['unpacked'] else ''}records: "
+    return CorruptBatchError(path, int(row["position"]), where + _REASONS[status])
+
+
+class Unpacker:
+    """
+    Makes the records of batches readable, block by block.
+
+    Args:
+        limit_bytes: most bytes one batch may unpack to; a batch above it is damage or an attack.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._buffer = GrowingBuffer()
+        self._scratch = GrowingBuffer()
+
+    def blocks(self, path: Path, chunk: Chunk, unwanted: npt.NDArray[np.bool_] | None = None) -> Iterator[Block]:
+        """
+        Yield a chunk's batches in blocks, in order, all of them.
+
+        Args:
+            path: the chunk's file, for errors.
+            chunk: rows of magic 0 and 1 are rewritten as the magic-2 batch they amount to.
+            unwanted: batches whose records nobody will read; of magic 0 and 1 they are read all the same.
+        Raises:
+            CorruptBatchError: a batch that cannot be unpacked, or would exceed the limit.
+        """
+        batches = chunk.batches
+        packed = (batches["attributes"] & COMPRESSION_MASK != 0) & (batches["count"] > 0)
+        if unwanted is not None:
+            packed &= ~unwanted
+        packed |= batches["magic"] < 2
+        first = used = 0
+        for index in np.flatnonzero(packed):
+            if used >= _USUAL_BYTES:
+                yield Block(chunk.data, self._buffer.array, batches[first:index], first)
+                first, used = int(index), 0
+            used += self._unpack(path, chunk.data, batches[index], used)
+        yield Block(chunk.data, self._buffer.array, batches[first:], first)
+        self._buffer.shrink(2 * _USUAL_BYTES)
+        self._scratch.shrink(_USUAL_BYTES)
+
+    def _unpack(self, path: Path, data: Bytes, row: np.void, at: int) -> int:
+        start, size = int(row["start"]), int(row["size"])
+        try:
+            if row["magic"] < 2:
+                return self._convert(data[start : start + size].data, row, at)
+            codec = int(row["attributes"]) & COMPRESSION_MASK
+            source = data[start + HEADER_BYTES : start + size].data
+            length = decompress(codec, 2, source, self._buffer, at, self._limit_bytes)
+        except ValueError as error:
+            raise CorruptBatchError(path, int(row["position"]), str(error)) from error
+        row["body_start"], row["body_end"], row["unpacked"] = at, at + length, 1
+        return length
+
+    def _convert(self, entry: memoryview, row: np.void, at: int) -> int:
+        batch = convert_legacy(entry, self._buffer, at, self._limit_bytes, self._scratch)
+        row["base_offset"], row["last_offset"] = batch.base_offset, batch.last_offset
+        row["base_timestamp"], row["max_timestamp"] = batch.base_timestamp, batch.max_timestamp
+        row["attributes"] = batch.codec | (batch.timestamp_type << 3)
+        row["count"] = batch.count
+        row["body_start"], row["body_end"], row["unpacked"] = at, at + batch.length, 1
+        return batch.length

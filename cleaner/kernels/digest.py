@@ -1,0 +1,102 @@
+"""
+The 16-byte digest of a key: MurmurHash3 x64 128 (its low half, equal to `mmh3`) joined with a keyed SipHash-1-3.
+
+MurmurHash is quick and public, and anybody can build keys that collide in it, whatever the seed: alone it would let
+a producer delete other people's records. SipHash under a key nobody has seen settles that; it also picks the slot,
+so that nobody can build keys that crowd one place of the map.
+"""
+
+from __future__ import annotations
+
+from numba import uint64
+
+from cleaner.kernels.compile import jit
+from cleaner.kernels.memory import load_u64_le, rotate_left
+
+_C1 = 0x87C37B91114253D5
+_C2 = 0x4CF5AD432745937F
+
+
+@jit
+def _tail(data, at, count):
+    """Return the last `count` (0 to 7) bytes as a little-endian word; the padded buffer allows the wide load."""
+    if count == 0:
+        return uint64(0)
+    return load_u64_le(data, at) & ((uint64(1) << uint64(8 * count)) - uint64(1))
+
+
+@jit
+def _mix(word):
+    word ^= word >> uint64(33)
+    word *= uint64(0xFF51AFD7ED558CCD)
+    word ^= word >> uint64(33)
+    word *= uint64(0xC4CEB9FE1A85EC53)
+    return word ^ (word >> uint64(33))
+
+
+@jit
+def murmur3_low(data, start, size):
+    """Return the low 64 bits of MurmurHash3 x64 128, seed 0, of `data[start:start + size]`."""
+    c1, c2 = uint64(_C1), uint64(_C2)
+    h1 = uint64(0)
+    h2 = uint64(0)
+    at = start
+    end = start + (size & -16)
+    while at < end:
+        k1 = rotate_left(load_u64_le(data, at) * c1, uint64(31)) * c2
+        h1 = (rotate_left(h1 ^ k1, uint64(27)) + h2) * uint64(5) + uint64(0x52DCE729)
+        k2 = rotate_left(load_u64_le(data, at + 8) * c2, uint64(33)) * c1
+        h2 = (rotate_left(h2 ^ k2, uint64(31)) + h1) * uint64(5) + uint64(0x38495AB5)
+        at += 16
+    left = size & 15
+    if left > 8:
+        h2 ^= rotate_left(_tail(data, at + 8, left - 8) * c2, uint64(33)) * c1
+    if left >= 8:
+        h1 ^= rotate_left(load_u64_le(data, at) * c1, uint64(31)) * c2
+    elif left > 0:
+        h1 ^= rotate_left(_tail(data, at, left) * c1, uint64(31)) * c2
+    h1 ^= uint64(size)
+    h2 ^= uint64(size)
+    h1 += h2
+    h2 += h1
+    h1 = _mix(h1)
+    return h1 + _mix(h2)
+
+
+@jit
+def _sip_round(v0, v1, v2, v3):
+    v0 += v1
+    v1 = rotate_left(v1, uint64(13)) ^ v0
+    v0 = rotate_left(v0, uint64(32))
+    v2 += v3
+    v3 = rotate_left(v3, uint64(16)) ^ v2
+    v0 += v3
+    v3 = rotate_left(v3, uint64(21)) ^ v0
+    v2 += v1
+    v1 = rotate_left(v1, uint64(17)) ^ v2
+    v2 = rotate_left(v2, uint64(32))
+    return v0, v1, v2, v3
+
+
+@jit
+def siphash13(data, start, size, key0, key1):
+    """Return SipHash-1-3 (64 bits) of `data[start:start + size]` under the 128-bit key (key0, key1)."""
+    v0 = key0 ^ uint64(0x736F6D6570736575)
+    v1 = key1 ^ uint64(0x646F72616E646F6D)
+    v2 = key0 ^ uint64(0x6C7967656E657261)
+    v3 = key1 ^ uint64(0x7465646279746573)
+    at = start
+    end = start + (size & -8)
+    while at < end:
+        word = load_u64_le(data, at)
+        v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3 ^ word)
+        v0 ^= word
+        at += 8
+    word = (uint64(size & 255) << uint64(56)) | _tail(data, at, size & 7)
+    v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3 ^ word)
+    v0 ^= word
+    v2 ^= uint64(255)
+    v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
+    v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
+    v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
+    return v0 ^ v1 ^ v2 ^ v3

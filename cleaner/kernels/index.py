@@ -1,0 +1,92 @@
+"""Index entries of batches appended to a segment (R-311..R-313, R-320..R-323)."""
+
+from __future__ import annotations
+
+from numba import int64, uint64
+
+from cleaner.kernels.compile import jit
+from cleaner.kernels.memory import store_u32_be, store_u64_be
+
+OFFSET_ENTRY_BYTES = 8
+TIME_ENTRY_BYTES = 12
+
+INDEX_DONE = 0
+INDEX_OFFSET_FULL = 1
+INDEX_TIME_FULL = 2
+INDEX_OVERFLOW = 3
+
+# Cells of the state array: what a segment being written remembers between append calls.
+(
+    STATE_POSITION,
+    STATE_SINCE_ENTRY,
+    STATE_MAX_TIMESTAMP,
+    STATE_MAX_TIMESTAMP_OFFSET,
+    STATE_OFFSET_BYTES,
+    STATE_TIME_BYTES,
+    STATE_LAST_TIME,
+) = range(7)
+STATE_CELLS = 7
+
+_MAX_INT = 2**31 - 1
+
+
+@jit
+def append_time_entry(time_index, base_offset, timestamp, offset, state):
+    """Write a time index entry if its timestamp is above the last one's (R-313). Returns an INDEX_ status."""
+    if timestamp > state[STATE_LAST_TIME]:
+        relative = offset - base_offset
+        if relative < 0 or relative > _MAX_INT:
+            return INDEX_OVERFLOW
+        at = state[STATE_TIME_BYTES]
+        store_u64_be(time_index, at, uint64(timestamp))
+        store_u32_be(time_index, at + 8, uint64(relative))
+        state[STATE_TIME_BYTES] = at + TIME_ENTRY_BYTES
+        state[STATE_LAST_TIME] = timestamp
+    return INDEX_DONE
+
+
+@jit
+def index_batches(
+    sizes, last_offsets, max_timestamps, base_offset, interval_bytes, max_bytes, offset_index, time_index, state
+):
+    """
+    Take note of batches appended one after the other (R-320).
+
+    Args:
+        sizes, last_offsets, max_timestamps: int64 a batch.
+        base_offset: the segment's.
+        interval_bytes: `index.interval.bytes`.
+        max_bytes: `segment.index.bytes`, the room of either index (R-310, R-311).
+        offset_index, time_index: uint8 arrays with room for one more entry a batch.
+        state: int64 cells STATE_....
+    Returns:
+        INDEX_DONE, or what stood in the way; nothing of the batch concerned is then noted.
+    """
+    most_offset_bytes = max_bytes // OFFSET_ENTRY_BYTES * OFFSET_ENTRY_BYTES
+    most_time_bytes = (max_bytes // TIME_ENTRY_BYTES - 1) * TIME_ENTRY_BYTES
+    for b in range(sizes.size):
+        if max_timestamps[b] > state[STATE_MAX_TIMESTAMP]:
+            state[STATE_MAX_TIMESTAMP] = max_timestamps[b]
+            state[STATE_MAX_TIMESTAMP_OFFSET] = last_offsets[b]
+        if state[STATE_SINCE_ENTRY] > interval_bytes:
+            relative = last_offsets[b] - base_offset
+            if relative < 0 or relative > _MAX_INT:
+                return INDEX_OVERFLOW
+            if state[STATE_OFFSET_BYTES] >= most_offset_bytes:
+                return INDEX_OFFSET_FULL
+            at = state[STATE_OFFSET_BYTES]
+            store_u32_be(offset_index, at, uint64(relative))
+            store_u32_be(offset_index, at + 4, uint64(state[STATE_POSITION]))
+            state[STATE_OFFSET_BYTES] = at + OFFSET_ENTRY_BYTES
+            # A full time index raises before it is asked whether there is anything to write (R-311).
+            if state[STATE_TIME_BYTES] >= most_time_bytes:
+                return INDEX_TIME_FULL
+            status = append_time_entry(
+                time_index, base_offset, state[STATE_MAX_TIMESTAMP], state[STATE_MAX_TIMESTAMP_OFFSET], state
+            )
+            if status != INDEX_DONE:
+                return status
+            state[STATE_SINCE_ENTRY] = int64(0)
+        state[STATE_POSITION] += sizes[b]
+        state[STATE_SINCE_ENTRY] += sizes[b]
+    return INDEX_DONE

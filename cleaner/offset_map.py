@@ -1,0 +1,126 @@
+"""
+The offset map: key digest to last offset, over the dirty section of one round (R-520..R-523).
+
+An entry takes 24 bytes, a 16-byte digest and an 8-byte offset, in one flat table with open addressing. How many
+keys it may hold is set by the dedupe buffer, as in Kafka; how much memory it touches depends on the keys there are:
+the table starts small and doubles, in place of pages given back as they are emptied, so that growing never needs
+both whole.
+
+Unlike Kafka's MD5, the digest cannot be made to collide by whoever writes the keys: see `kernels/digest.py`.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from cleaner.kernels import offset_map as kernel
+
+ENTRY_BYTES = 24
+_FIRST_SLOTS = 1 << 15  # 768 KiB: fits a second-level cache
+_HUGE_PAGE_BYTES = 2 << 20
+_MOVE_SLICES = 16
+_DENSEST = 5 / 8  # while the table can still grow; above, misses walk far
+
+Words = npt.NDArray[np.uint64]
+
+
+class OffsetMap:
+    """
+    A map from key digests to offsets that lives one round at a time.
+
+    Args:
+        key_limit: most distinct keys it takes: floor(slots x load factor) (R-512).
+        slots: most slots the table may grow to; one more than `key_limit` is always there, so that a search ends.
+
+    Attributes:
+        key_limit: as given.
+        table: flat uint64 words, three an entry. Replaced when the map grows.
+        slots: slots the table has now.
+        keys: the SipHash key of this round, two words.
+        state: counters the kernels advance; see `kernels/offset_map.py`.
+        scratch: words between hashing and probing.
+    """
+
+    def __init__(self, key_limit: int, slots: int) -> None:
+        if key_limit < 1:
+            raise ValueError("an offset map needs room for at least one key")
+        self.key_limit = key_limit
+        self._most_slots = max(slots, key_limit + 1)
+        self.scratch: Words = np.zeros(kernel.SCRATCH_WORDS, np.uint64)
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all keys, shrink, and draw a new digest key."""
+        self.state: npt.NDArray[np.int64] = np.zeros(kernel.STATE_CELLS, np.int64)
+        self.state[kernel.STATE_LATEST_OFFSET] = -1
+        self.keys: Words = np.frombuffer(bytearray(os.urandom(16)), np.uint64)
+        self._allocate(min(_FIRST_SLOTS, self._most_slots))
+
+    def _allocate(self, slots: int) -> None:
+        size = slots * ENTRY_BYTES
+        memory = mmap.mmap(-1, size)
+        if size >= _HUGE_PAGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
+            memory.madvise(mmap.MADV_HUGEPAGE)  # keys hit random pages: fewer of them is most of the speed
+        self._memory = memory
+        self.table: Words = np.frombuffer(memory, np.uint64)
+        self.slots = slots
+
+    @property
+    def entries(self) -> int:
+        """Distinct keys in the map."""
+        return int(self.state[kernel.STATE_ENTRIES])
+
+    @property
+    def latest_offset(self) -> int:
+        """Last offset the map covers; -1 before the first (R-513)."""
+        return int(self.state[kernel.STATE_LATEST_OFFSET])
+
+    @latest_offset.setter
+    def latest_offset(self, offset: int) -> None:
+        self.state[kernel.STATE_LATEST_OFFSET] = offset
+
+    @property
+    def utilization(self) -> float:
+        """Entries in proportion to what the dedupe buffer has slots for."""
+        return self.entries / self._most_slots
+
+    def can_fill_up_with(self, records: int) -> bool:
+        """Tell whether `records` more could exceed the key limit."""
+        return self.entries + records > self.key_limit
+
+    def reserve(self, records: int) -> None:
+        """Grow so that `records` more keys find the table sparse, as far as it may grow."""
+        wanted = self.entries + records
+        slots = self.slots
+        while slots < self._most_slots and wanted > slots * _DENSEST:
+            slots = min(2 * slots, self._most_slots)
+        if slots != self.slots:
+            self._grow(slots)
+
+    def _grow(self, slots: int) -> None:
+        old_table, old_slots, old_memory = self.table, self.slots, self._memory
+        self._allocate(slots)
+        # Slots scale with the table, so neighbours stay neighbours: both tables are walked in order.
+        bounds = [old_slots * i // _MOVE_SLICES for i in range(_MOVE_SLICES + 1)]
+        for first, last in pairwise(bounds):
+            kernel.move_entries(old_table, old_slots, self.table, slots, first, last)
+            start = -(-first * ENTRY_BYTES // mmap.PAGESIZE) * mmap.PAGESIZE
+            length = last * ENTRY_BYTES // mmap.PAGESIZE * mmap.PAGESIZE - start
+            if length > 0:
+                old_memory.madvise(mmap.MADV_DONTNEED, start, length)
+
+    def get(self, key: bytes) -> int:
+        """Return the last offset of a key; -1 when the map does not know it. For tests and tools: one key at a time."""
+        data = np.frombuffer(key + bytes(8), np.uint8).copy()
+        return int(kernel.find_offset(data, 0, len(key), self.table, self.slots, self.keys))
+
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """Return the offsets of all entries, in no order."""
+        marked = self.table[2 :: kernel.WORDS]
+        offsets: npt.NDArray[np.int64] = marked[marked != 0].astype(np.int64) - 1
+        return offsets

@@ -1,0 +1,195 @@
+"""
+Writing what stays of a block of batches into an output buffer (R-560..R-578), with the help the kernel asks for.
+
+The kernel copies and rebuilds; what it leaves to us is compression, records whose bytes a rewrite would change, and the
+words for what Kafka's own builder refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from cleaner.errors import UncleanableError
+from cleaner.format.batch import COMPRESSION_MASK, HEADER_BYTES
+from cleaner.format.buffers import GrowingBuffer
+from cleaner.format.compression import compress
+from cleaner.format.records import Block
+from cleaner.format.rewrite import canonical_records
+from cleaner.kernels import PAD_BYTES
+from cleaner.kernels import retain as kernel
+from cleaner.recopy.cleaned_segment import WRITTEN_DTYPE
+from cleaner.recopy.survivors import BlockFates, Flags
+
+_USUAL_OUT_BYTES = 2 << 20
+
+_REFUSALS = {
+    kernel.RETAIN_EMPTY_LEGACY: "the last batch of the range has magic 0 or 1 and keeps no record; only magic 2 can be"
+    " kept empty (R-546)",
+    kernel.RETAIN_BAD_TIMESTAMP: "a record to be rewritten has a negative timestamp (R-576)",
+    kernel.RETAIN_NO_PRODUCER_ID: "a transactional batch to be rewritten has no producer id (R-576)",
+    kernel.RETAIN_NO_PRODUCER_EPOCH: "a batch to be rewritten has a producer id but no producer epoch (R-576)",
+    kernel.RETAIN_NO_SEQUENCE: "a batch to be rewritten has a producer id but no sequence (R-576)",
+    kernel.RETAIN_OFFSET_TOO_FAR: "a batch to be rewritten spans more than 2**31 - 1 offsets (R-576)",
+}
+
+AppendOutput = Callable[[memoryview, npt.NDArray[np.void], int], None]
+
+
+@dataclass
+class Removed:
+    """Records that went, by reason: all counts. `markers` and `aborted` include batches that went unread."""
+
+    superseded: int = 0
+    tombstones: int = 0
+    aborted: int = 0
+    markers: int = 0
+    keyless: int = 0
+
+
+@dataclass
+class CopyCounts:
+    """What was read and what stayed (R-718); bytes of batches, and records."""
+
+    bytes_read: int = 0
+    bytes_written: int = 0
+    messages_read: int = 0
+    messages_written: int = 0
+    removed: Removed = field(default_factory=Removed)
+
+
+class RetainedWriter:
+    """
+    Turns judged blocks into output bytes.
+
+    Args:
+        new_horizon_ms: the delete horizon that batches get in this round (R-563).
+        counts: advanced block by block.
+    """
+
+    def __init__(self, new_horizon_ms: int, counts: CopyCounts) -> None:
+        self._new_horizon_ms = new_horizon_ms
+        self._counts = counts
+        self._out = GrowingBuffer(_USUAL_OUT_BYTES)
+        self._rebuilt = GrowingBuffer()
+        self._written = np.zeros(0, WRITTEN_DTYPE)
+        self._state = np.zeros(kernel.STATE_CELLS, np.int64)
+
+    def write(self, path: Path, block: Block, fates: BlockFates, verdicts: Flags, append: AppendOutput) -> None:
+        """
+        Write a block's survivors through `append`.
+
+        Args:
+            path: the source, for errors.
+            block, fates, verdicts: the batches and what was decided of them.
+            append: takes output bytes, rows of WRITTEN_DTYPE and the largest offset among them; called when the output
+                buffer is full and at the end.
+        Raises:
+            UncleanableError: Kafka's cleaner could not write a batch either (R-546, R-576).
+        """
+        if len(self._written) < len(block.batches):
+            self._written = np.zeros(len(block.batches), WRITTEN_DTYPE)
+        self._state[:] = 0
+        self._state[kernel.STATE_LARGEST_OFFSET] = -1
+        while True:
+            status = kernel.retain_batches(
+                block.data,
+                block.unpacked,
+                block.batches,
+                fates.fates,
+                fates.empties_marker,
+                verdicts,
+                self._new_horizon_ms,
+                self._out.array,
+                self._out.capacity,
+                self._written,
+                self._state,
+            )
+            if status == kernel.RETAIN_DONE:
+                break
+            row = block.batches[int(self._state[kernel.STATE_BATCH])]
+            if status == kernel.RETAIN_OUT_FULL:
+                self._flush(append)
+                self._make_room(row)
+            elif status in (kernel.RETAIN_COMPRESS, kernel.RETAIN_ODD_BYTES):
+                self._rebuild(path, block, int(self._state[kernel.STATE_BATCH]), fates, verdicts)
+            else:
+                raise self._refusal(path, row, int(status))
+        self._flush(append)
+        self._out.shrink(2 * _USUAL_OUT_BYTES)
+        self._count()
+
+    def _flush(self, append: AppendOutput) -> None:
+        filled, rows = int(self._state[kernel.STATE_OUT]), int(self._state[kernel.STATE_WRITTEN_ROWS])
+        if rows:
+            append(self._out.view[:filled], self._written[:rows], int(self._state[kernel.STATE_LARGEST_OFFSET]))
+        self._counts.bytes_written += filled
+        self._state[kernel.STATE_OUT] = 0
+        self._state[kernel.STATE_WRITTEN_ROWS] = 0
+        self._state[kernel.STATE_LARGEST_OFFSET] = -1
+
+    def _make_room(self, row: np.void) -> None:
+        self._out.ensure(max(int(row["size"]), self._rebuilt_bytes(row)))
+
+    @staticmethod
+    def _rebuilt_bytes(row: np.void) -> int:
+        body = max(int(row["size"]), int(row["body_end"] - row["body_start"]))
+        return body + int(row["count"]) * kernel.GROWTH_PER_RECORD + HEADER_BYTES
+
+    def _rebuild(self, path: Path, block: Block, index: int, fates: BlockFates, verdicts: Flags) -> None:
+        """Rebuild the batch the kernel stopped at, pack it, and count it as the kernel would have."""
+        rows = block.batches[index : index + 1].copy()
+        ordinal, count = int(self._state[kernel.STATE_ORDINAL]), int(rows[0]["count"])
+        data, unpacked = block.data, block.unpacked
+        while True:
+            self._rebuilt.ensure(self._rebuilt_bytes(rows[0]))
+            status, end, last_offset, max_timestamp, kept = kernel.rebuild_apart(
+                data, unpacked, rows, verdicts, ordinal, bool(fates.empties_marker[index]), self._new_horizon_ms,
+                self._rebuilt.array, self._state,
+            )  # fmt: skip
+            if status != kernel.RETAIN_ODD_BYTES:
+                break
+            body = (unpacked if rows[0]["unpacked"] else data).data[
+                int(rows[0]["body_start"]) : int(rows[0]["body_end"])
+            ]
+            data = unpacked = np.frombuffer(bytearray(canonical_records(body, count) + bytes(PAD_BYTES)), np.uint8)
+            rows["body_start"], rows["body_end"] = 0, len(data) - PAD_BYTES
+        if status != kernel.RETAIN_DONE:
+            raise self._refusal(path, rows[0], int(status))
+        size = self._pack(int(rows[0]["attributes"]) & COMPRESSION_MASK, int(end))
+        kernel.note_written(
+            self._written, self._state, size, int(last_offset), int(max_timestamp), int(kept), int(last_offset)
+        )
+        self._state[kernel.STATE_BYTES_READ] += int(rows[0]["size"])
+        self._state[kernel.STATE_MESSAGES_READ] += count
+        self._state[kernel.STATE_ORDINAL] += count
+        self._state[kernel.STATE_BATCH] += 1
+
+    def _pack(self, codec: int, end: int) -> int:
+        """Move the rebuilt batch to the output, its records compressed. Returns its size."""
+        start = int(self._state[kernel.STATE_OUT])
+        body_at = start + HEADER_BYTES
+        self._out.ensure(body_at, keep=start)
+        packed = compress(codec, self._rebuilt.view[HEADER_BYTES:end], self._out, body_at)
+        self._out.array[start:body_at] = self._rebuilt.array[:HEADER_BYTES]
+        kernel.seal_batch(self._out.array, start, body_at + packed)
+        return HEADER_BYTES + packed
+
+    def _count(self) -> None:
+        counts, state = self._counts, self._state
+        counts.bytes_read += int(state[kernel.STATE_BYTES_READ])
+        counts.messages_read += int(state[kernel.STATE_MESSAGES_READ])
+        counts.messages_written += int(state[kernel.STATE_MESSAGES_WRITTEN])
+        counts.removed.superseded += int(state[kernel.STATE_SUPERSEDED])
+        counts.removed.tombstones += int(state[kernel.STATE_TOMBSTONES])
+        counts.removed.aborted += int(state[kernel.STATE_ABORTED])
+        counts.removed.markers += int(state[kernel.STATE_MARKERS])
+        counts.removed.keyless += int(state[kernel.STATE_KEYLESS])
+
+    @staticmethod
+    def _refusal(path: Path, row: np.void, status: int) -> UncleanableError:
+        return UncleanableError(path, f"at byte {row['position']}: {_REFUSALS[status]}")

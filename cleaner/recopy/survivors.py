@@ -1,0 +1,98 @@
+"""
+Who stays: a verdict on every record of a block.
+
+`recopy/group.py` asks through the `Survivors` interface and does not care who answers: an offset map here, bitmaps a
+Spark job made elsewhere. A record has one fate whoever decides it (`policy/record_filter.py` has the rules one by one).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from cleaner.format.records import Block, bad_record
+from cleaner.kernels import offset_map as kernel
+from cleaner.offset_map import OffsetMap
+
+Flags = npt.NDArray[np.uint8]
+
+
+class Survivors(Protocol):
+    """Gives verdicts on records."""
+
+    def judge(self, path: Path, block: Block, fates: BlockFates, verdicts: Flags) -> None:
+        """
+        Fill `verdicts`, one a record of the block, with the values of `kernels/offset_map.py`.
+
+        Raises:
+            CorruptBatchError: a damaged record.
+        """
+
+
+@dataclass(frozen=True)
+class BlockFates:
+    """
+    What is known of a block's batches before their records are read.
+
+    Attributes:
+        fates: int8 a batch, the numbers of `policy.BatchFate` (R-541).
+        discarded: uint8 a batch; 1 drops all its records (R-540).
+        unread: uint8 a batch; 1 for batches that go whole.
+        empties_marker: uint8 a batch; 1 for a marker none of whose data is left (R-542).
+        legacy_deletes_stay: whether tombstones of magic 0 and 1 stay (R-551).
+    """
+
+    fates: npt.NDArray[np.int8]
+    discarded: Flags
+    unread: Flags
+    empties_marker: Flags
+    legacy_deletes_stay: bool
+
+    def part(self, first: int, count: int) -> BlockFates:
+        """Return the same for `count` batches from `first` on."""
+        cut = slice(first, first + count)
+        return BlockFates(
+            self.fates[cut], self.discarded[cut], self.unread[cut], self.empties_marker[cut], self.legacy_deletes_stay
+        )
+
+
+class MapSurvivors:
+    """
+    Verdicts from an offset map: the last record of every key stays (R-550, R-551).
+
+    Args:
+        offset_map: built over the dirty section.
+        now_ms: the round's time.
+    """
+
+    def __init__(self, offset_map: OffsetMap, now_ms: int) -> None:
+        self._map = offset_map
+        self._now_ms = now_ms
+        self._state = np.zeros(kernel.STATE_CELLS, np.int64)
+
+    def judge(self, path: Path, block: Block, fates: BlockFates, verdicts: Flags) -> None:
+        """Fill `verdicts`; see `Survivors`."""
+        status = kernel.judge_records(
+            block.data,
+            block.unpacked,
+            block.batches,
+            fates.unread,
+            fates.discarded,
+            self._map.latest_offset,
+            self._now_ms,
+            fates.legacy_deletes_stay,
+            self._map.table,
+            self._map.slots,
+            self._map.keys,
+            self._map.scratch,
+            verdicts,
+            self._state,
+        )
+        if status != kernel.INDEX_GOOD:
+            row = block.batches[int(self._state[kernel.STATE_BATCH])]
+            record_position = int(self._state[kernel.STATE_RECORD_POSITION])
+            raise bad_record(path, row, int(self._state[kernel.STATE_STATUS]), record_position)

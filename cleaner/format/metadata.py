@@ -1,0 +1,230 @@
+"""
+The few records of KRaft's metadata log that say how a topic is set up.
+
+A cluster's settings live in the log `__cluster_metadata-0` and in snapshots of it, both made of ordinary record
+batches, never compressed. A record's value is
+
+    frame version  unsigned varint, 1
+    api key        unsigned varint, which kind of record
+    version        unsigned varint, of that kind; 0 for all kinds read here
+    fields         by the kind's schema
+
+where strings are an unsigned varint (length + 1, 0 for null) and UTF-8, ids are 16 bytes, and tagged fields close
+each record. Kinds this file does not know are passed over: they are about replicas, features, quotas and the like.
+"""
+
+from __future__ import annotations
+
+import copy
+import struct
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from uuid import UUID
+
+from cleaner.kernels.crc32c import crc32c
+
+# Batch header of magic 2 (R-210): base offset, batch length, leader epoch, magic, CRC, attributes, last offset delta.
+_HEAD = struct.Struct(">qiibIhi")
+_COUNT = struct.Struct(">i")
+LENGTH_END = 12
+HEADER_SIZE = 61
+_COUNT_POSITION = 57
+_CRC_START = 21
+_CONTROL_BIT = 0x20
+_CODEC_MASK = 0x07
+# KRaft writes batches of at most 8 MiB; a longer one is not a torn batch but a damaged length.
+MAX_BATCH_BYTES = 9 << 20
+
+_FRAME_VERSION = 1
+_TOPIC = 2
+_CONFIG = 4
+_REMOVE_TOPIC = 9
+_BEGIN_TRANSACTION = 23
+_END_TRANSACTION = 24
+_ABORT_TRANSACTION = 25
+_KNOWN = (_TOPIC, _CONFIG, _REMOVE_TOPIC, _BEGIN_TRANSACTION, _END_TRANSACTION, _ABORT_TRANSACTION)
+
+# ConfigResource.Type: whose setting a ConfigRecord is.
+_RESOURCE_TOPIC = 2
+_RESOURCE_BROKER = 4
+
+
+class MetadataBatch(NamedTuple):
+    """One record batch: its offsets, its size in bytes, and the values of its records (none of a control batch)."""
+
+    base_offset: int
+    last_offset: int
+    size: int
+    is_control: bool
+    values: list[bytes]
+
+
+@dataclass
+class MetadataImage:
+    """
+    What the records so far add up to.
+
+    `topic_ids` maps a topic's name to its id. `topic_configs` maps a topic's name, `broker_configs` a node id (or the
+    empty string, for all brokers), to the settings given to it.
+    """
+
+    topic_ids: dict[str, UUID] = field(default_factory=dict)
+    topic_configs: dict[str, dict[str, str]] = field(default_factory=dict)
+    broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
+    _before_transaction: MetadataImage | None = field(default=None, repr=False, compare=False)
+
+    def apply(self, value: bytes) -> None:
+        """
+        Take in the value of one record.
+
+        Between the two marks of a metadata transaction changes are provisional: an abort undoes them.
+
+        Raises:
+            ValueError: not a metadata record, or of a version that is not known here.
+        """
+        read = _Fields(value)
+        frame_version = read.varint()
+        if frame_version != _FRAME_VERSION:
+            raise ValueError(f"metadata record with frame version {frame_version}, only {_FRAME_VERSION} is known")
+        api_key, version = read.varint(), read.varint()
+        if api_key not in _KNOWN:
+            return
+        if version != 0:
+            raise ValueError(f"metadata record of kind {api_key} with version {version}, only 0 is known")
+        if api_key == _TOPIC:
+            name = read.text()
+            self.topic_ids[name] = read.topic_id()
+        elif api_key == _REMOVE_TOPIC:
+            self._remove_topic(read.topic_id())
+        elif api_key == _CONFIG:
+            self._change_config(read)
+        elif api_key == _BEGIN_TRANSACTION:
+            if self._before_transaction is not None:
+                raise ValueError("a metadata transaction begins inside another")
+            self._before_transaction = copy.deepcopy(self)
+        elif api_key == _END_TRANSACTION:
+            self._before_transaction = None
+        else:
+            self.drop_unfinished_transaction()
+
+    def drop_unfinished_transaction(self) -> None:
+        """Undo what an open metadata transaction changed; to be called at the end of the log too."""
+        before = self._before_transaction
+        if before is not None:
+            self.topic_ids = before.topic_ids
+            self.topic_configs = before.topic_configs
+            self.broker_configs = before.broker_configs
+            self._before_transaction = None
+
+    def _remove_topic(self, topic_id: UUID) -> None:
+        for name in [name for name, known_id in self.topic_ids.items() if known_id == topic_id]:
+            del self.topic_ids[name]
+            # The settings go with the topic: one made anew under the name starts without them.
+            self.topic_configs.pop(name, None)
+
+    def _change_config(self, read: _Fields) -> None:
+        resource_type, resource, key, value = read.byte(), read.text(), read.text(), read.nullable_text()
+        if resource_type == _RESOURCE_TOPIC:
+            settings = self.topic_configs.setdefault(resource, {})
+        elif resource_type == _RESOURCE_BROKER:
+            settings = self.broker_configs.setdefault(resource, {})
+        else:
+            return
+        if value is None:
+            settings.pop(key, None)
+        else:
+            settings[key] = value
+
+
+def read_batch(data: memoryview, start: int) -> MetadataBatch | None:
+    """
+    Read the batch at `start`; None when the data ends before it does.
+
+    Raises:
+        ValueError: what stands there is no sound batch: length, magic, checksum, codec or a record.
+    """
+    if len(data) - start < LENGTH_END:
+        return None
+    length = int.from_bytes(data[start + 8 : start + LENGTH_END], "big", signed=True)
+    size = LENGTH_END + length
+    if not HEADER_SIZE <= size <= MAX_BATCH_BYTES:
+        raise ValueError(f"a batch of {size} bytes")
+    if len(data) - start < size:
+        return None
+    batch = data[start : start + size]
+    base_offset, _, _, magic, crc, attributes, last_offset_delta = _HEAD.unpack_from(batch)
+    if magic != 2:
+        raise ValueError(f"magic {magic}, only 2 is used for metadata")
+    if crc32c(bytes(batch[_CRC_START:])) != crc:
+        raise ValueError("wrong CRC-32C")
+    if attributes & _CODEC_MASK:
+        raise ValueError("a compressed batch; metadata is never compressed")
+    is_control = bool(attributes & _CONTROL_BIT)
+    values = [] if is_control else _record_values(batch)
+    return MetadataBatch(base_offset, base_offset + last_offset_delta, size, is_control, values)
+
+
+def _record_values(batch: memoryview) -> list[bytes]:
+    """Return the values of a batch's records; keys and headers are not used for metadata."""
+    (count,) = _COUNT.unpack_from(batch, _COUNT_POSITION)
+    read = _Fields(bytes(batch[HEADER_SIZE:]))
+    values = []
+    for _ in range(count):
+        record = _Fields(read.take(read.zigzag()))
+        record.byte()
+        record.zigzag()
+        record.zigzag()
+        key_length = record.zigzag()
+        record.take(max(key_length, 0))
+        values.append(record.take(record.zigzag()))
+    return values
+
+
+class _Fields:
+    """Reads fields one after the other; raises ValueError where the bytes end too early."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def take(self, size: int) -> bytes:
+        """Return the next `size` bytes."""
+        if not 0 <= size <= len(self._data) - self._at:
+            raise ValueError(f"a field of {size} bytes where {len(self._data) - self._at} are left")
+        self._at += size
+        return self._data[self._at - size : self._at]
+
+    def byte(self) -> int:
+        """Return a signed byte."""
+        return int.from_bytes(self.take(1), "big", signed=True)
+
+    def varint(self) -> int:
+        """Return an unsigned varint of at most ten bytes."""
+        value = 0
+        for shift in range(0, 70, 7):
+            byte = self.take(1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+        raise ValueError("a varint of more than ten bytes")
+
+    def zigzag(self) -> int:
+        """Return a signed varint."""
+        value = self.varint()
+        return (value >> 1) ^ -(value & 1)
+
+    def nullable_text(self) -> str | None:
+        """Return a compact string; None for null."""
+        size = self.varint()
+        return None if size == 0 else self.take(size - 1).decode("utf-8")
+
+    def text(self) -> str:
+        """Return a compact string that may not be null."""
+        text = self.nullable_text()
+        if text is None:
+            raise ValueError("null where a text must be")
+        return text
+
+    def topic_id(self) -> UUID:
+        """Return an id."""
+        return UUID(bytes=self.take(16))

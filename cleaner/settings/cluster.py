@@ -1,0 +1,122 @@
+"""
+The cluster's metadata as a source of settings: where it is, whether it means this topic, what it says of the broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from uuid import UUID
+
+from cleaner.config_table import TOPIC_SETTINGS
+from cleaner.errors import ConfigError
+from cleaner.format.metadata import MetadataImage
+from cleaner.settings.layers import Layer, Reach
+from cleaner.settings.metadata_log import find_metadata_log, read_metadata_log
+from cleaner.storage.fs import FileSystem
+from cleaner.storage.kafka_uuid import format_uuid
+from cleaner.storage.meta_properties import read_meta_properties
+
+# Broker settings that a cluster may change at run time (R-801); the others count as the file has them.
+DYNAMIC_BROKER_KEYS = (
+    "log.cleaner.threads",
+    "log.cleaner.dedupe.buffer.size",
+    "log.cleaner.io.buffer.size",
+    "log.cleaner.io.buffer.load.factor",
+    "log.cleaner.io.max.bytes.per.second",
+    "log.cleaner.backoff.ms",
+    "message.max.bytes",
+    "producer.id.expiration.ms",
+)
+# A broker setting of a topic is dynamic under the first of its names (R-802).
+_DYNAMIC_TOPIC_KEYS = frozenset(setting.synonyms[0].name for setting in TOPIC_SETTINGS.values() if setting.synonyms)
+_META_PROPERTIES = "meta.properties"
+
+
+class Cluster:
+    """
+    The metadata at hand; without any it knows no topic and says nothing.
+
+    Args:
+        fs: the file system.
+        log_dir: the log dir, which may hold a metadata log itself and tells the node id.
+        given: `--metadata-dir`: the metadata log, or the directory it is in.
+        broker: the broker settings of the command, for `metadata.log.dir` and the node id.
+    Raises:
+        ConfigError: there is no metadata log in `given`.
+        CorruptCheckpointError: the metadata log or `meta.properties` is damaged.
+    """
+
+    def __init__(self, fs: FileSystem, log_dir: Path, given: Path | None, broker: Mapping[str, str]) -> None:
+        self.warnings: list[str] = []
+        self.image = MetadataImage()
+        directory = self._find(fs, log_dir, given, broker)
+        self.is_known = directory is not None
+        self.dynamic_layers: list[Layer] = []
+        if directory is not None:
+            reading = read_metadata_log(fs, directory)
+            self.image = reading.image
+            self.warnings += reading.warnings
+            self.dynamic_layers = self._read_dynamic(_node_id(fs, log_dir, broker))
+
+    def topic_layer(self, topic: str) -> Layer:
+        """Return the settings of a topic, to be asked for after `is_same_topic`."""
+        return Layer("cluster metadata", Reach.TOPIC, self.image.topic_configs.get(topic, {}))
+
+    def dynamic_broker_settings(self) -> dict[str, str]:
+        """Return the settings of the process that the cluster sets: those of this node win over those of all."""
+        merged: dict[str, str] = {}
+        for layer in reversed(self.dynamic_layers):
+            merged |= {key: text for key, text in layer.values.items() if key in DYNAMIC_BROKER_KEYS}
+        return merged
+
+    def is_same_topic(self, topic: str, topic_id: UUID | None, warnings: list[str]) -> bool:
+        """Tell whether the metadata speaks of this very topic and not of another one that had the name."""
+        known_id = self.image.topic_ids.get(topic)
+        if known_id is not None and known_id == topic_id:
+            return True
+        if known_id is not None:
+            mine = "none" if topic_id is None else format_uuid(topic_id)
+            warnings.append(
+                f"the cluster metadata has topic id {format_uuid(known_id)}, partition.metadata {mine}: "
+                "its settings there are not used"
+            )
+        elif self.is_known:
+            warnings.append("the cluster metadata knows no such topic")
+        return False
+
+    def _find(self, fs: FileSystem, log_dir: Path, given: Path | None, broker: Mapping[str, str]) -> Path | None:
+        """Return the given metadata log, else that of `metadata.log.dir`, in the log dir, in the first of `log.dirs`."""
+        if given is not None:
+            directory = find_metadata_log(fs, given)
+            if directory is None:
+                raise ConfigError("--metadata-dir", given, "there is no metadata log in it")
+            return directory
+        configured = broker.get("metadata.log.dir", "").strip()
+        if configured:
+            directory = find_metadata_log(fs, Path(configured))
+            if directory is not None:
+                return directory
+            self.warnings.append(f"metadata.log.dir={configured}: there is no metadata log in it")
+        # Without `metadata.log.dir` a broker keeps it in the first of its log dirs.
+        first = next((broker[key].split(",")[0].strip() for key in ("log.dirs", "log.dir") if key in broker), "")
+        return find_metadata_log(fs, log_dir) or (find_metadata_log(fs, Path(first)) if first else None)
+
+    def _read_dynamic(self, node_id: str | None) -> list[Layer]:
+        """Return the broker settings in the metadata: those of this node, then those of all nodes."""
+        resources = [("", "cluster metadata (all brokers)")]
+        if node_id is not None:
+            resources.insert(0, (node_id, f"cluster metadata (broker {node_id})"))
+        layers = []
+        for resource, origin in resources:
+            given = self.image.broker_configs.get(resource, {})
+            dynamic = {k: v for k, v in given.items() if k in _DYNAMIC_TOPIC_KEYS or k in DYNAMIC_BROKER_KEYS}
+            layers.append(Layer(origin, Reach.BROKER, dynamic, names_topic_settings=False))
+        return layers
+
+
+def _node_id(fs: FileSystem, log_dir: Path, broker: Mapping[str, str]) -> str | None:
+    meta = read_meta_properties(fs, log_dir / _META_PROPERTIES)
+    if meta is not None and meta.node_id is not None:
+        return str(meta.node_id)
+    return next((broker[key].strip() for key in ("node.id", "broker.id") if key in broker), None)

@@ -1,0 +1,125 @@
+"""
+The files an operator writes settings into, and the `--set` option.
+
+Files named on the command line may be links (a mounted Kubernetes ConfigMap is nothing but links); the one inside the
+log dir may not, because whoever can write there is not trusted to choose what is read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from cleaner.config_def import Setting
+from cleaner.config_read import refuse_slip
+from cleaner.config_table import SETTING_OF_SYNONYM, TOPIC_SETTINGS, UNUSED_TOPIC_KEYS
+from cleaner.errors import ConfigError, LogDirOfflineError, UsageError
+from cleaner.kafka_keys import FORMER_TOPIC_KEYS
+from cleaner.properties import parse_properties
+from cleaner.storage.fs import FileSystem
+
+CLEANER_TOPICS = "cleaner-topics.properties"
+
+# A configuration is written by hand; what is larger was given by mistake.
+_LIMIT_BYTES = 16 << 20
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
+_TOPIC_KEYS = frozenset(TOPIC_SETTINGS) | UNUSED_TOPIC_KEYS | FORMER_TOPIC_KEYS | frozenset(SETTING_OF_SYNONYM)
+
+
+def read_config_file(fs: FileSystem, path: Path) -> dict[str, str]:
+    """
+    Read a properties file the operator named.
+
+    Raises:
+        ConfigError: there is none, it cannot be read, or it is malformed.
+    """
+    try:
+        return parse_properties(fs.read_bytes(path.resolve(), _LIMIT_BYTES), str(path))
+    except FileNotFoundError:
+        raise ConfigError("file", path, "there is no such file") from None
+    except LogDirOfflineError as error:
+        raise ConfigError("file", path, error.cause.strerror or "cannot be read") from error
+
+
+def read_topic_file(fs: FileSystem, topics_dir: Path, topic: str) -> dict[str, str] | None:
+    """Read `<topic>.properties` in `--topics-dir`; None when the topic has no file. Raises ConfigError."""
+    path = topics_dir / f"{topic}.properties"
+    return read_config_file(fs, path) if fs.exists(path) else None
+
+
+def parse_set(text: str) -> tuple[str | None, str, str]:
+    """
+    Read one `--set [TOPIC:]key=value`; returns topic (None for all), key and value.
+
+    Raises:
+        UsageError: no `=`, an empty key, or a topic name Kafka refuses.
+    """
+    name, equals, value = text.partition("=")
+    # Neither topic names nor keys hold a colon, so the first one ends the topic.
+    topic, colon, key = name.rpartition(":")
+    if not equals or not key.strip():
+        raise UsageError(f"--set {text}: expected [TOPIC:]key=value")
+    if colon and not _TOPIC_NAME.match(topic):
+        raise UsageError(f"--set {text}: {topic!r} is no topic name")
+    return (topic if colon else None), key.strip(), value
+
+
+def read_cleaner_topics(
+    fs: FileSystem, log_dir: Path, topics: Collection[str], warnings: list[str]
+) -> dict[str, dict[str, str]]:
+    """
+    Read `cleaner-topics.properties` of a log dir: lines `topic.key=value`.
+
+    Topics and keys both hold dots, so `a.delete.retention.ms` may be topic `a` or topic `a.delete`. A topic that is in
+    the log dir is meant before one that is not; between two that are, the longer key counts, with a warning.
+
+    Args:
+        fs: the file system.
+        log_dir: the log dir.
+        topics: names of the topics that have a partition there.
+        warnings: gets a line for what is passed over or taken by that rule.
+    Returns:
+        Settings by topic; none without the file.
+    Raises:
+        ConfigError: a malformed file, or a key very like one that matters.
+    """
+    path = log_dir / CLEANER_TOPICS
+    if not fs.exists(path):
+        return {}
+    settings: dict[str, dict[str, str]] = {}
+    for line_key, value in parse_properties(fs.read_bytes(path, _LIMIT_BYTES), str(path)).items():
+        split = _split_topic(line_key, topics, warnings)
+        if split is not None:
+            topic, key = split
+            settings.setdefault(topic, {})[key] = value
+    return settings
+
+
+def _split_topic(line_key: str, topics: Collection[str], warnings: list[str]) -> tuple[str, str] | None:
+    splits = [(line_key[:at], line_key[at + 1 :]) for at, letter in enumerate(line_key) if letter == "." and at]
+    meant = [(topic, key) for topic, key in splits if key in _TOPIC_KEYS and _TOPIC_NAME.match(topic)]
+    here = [(topic, key) for topic, key in meant if topic in topics]
+    if len(here) > 1:
+        warnings.append(f"{CLEANER_TOPICS}: {line_key} is taken as {here[0][1]} of topic {here[0][0]}")
+    for candidates in (here, meant):
+        if candidates:
+            return candidates[0]
+    for topic, key in splits:
+        if topic in topics:
+            refuse_slip(key, _TOPIC_KEYS)
+    warnings.append(f"{CLEANER_TOPICS}: {line_key} names no topic setting: passed over")
+    return None
+
+
+def split_by_table(
+    values: Mapping[str, str], broker_settings: Mapping[str, Setting]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """
+    Part the keys of a `--config` file: those under a topic's own names, and those a broker has.
+
+    `compression.type` is both and counts as the broker's, so that a plain `server.properties` names no topic setting.
+    """
+    of_broker = {key: text for key, text in values.items() if key in SETTING_OF_SYNONYM or key in broker_settings}
+    of_topics = {key: text for key, text in values.items() if key in TOPIC_SETTINGS and key not in of_broker}
+    return of_topics, of_broker

@@ -1,0 +1,175 @@
+"""
+Reading a KRaft metadata log from disk: the newest whole snapshot, then the log behind it.
+
+The directory is the one a controller or broker keeps as `__cluster_metadata-0`, perhaps a copy of a live one, so the
+last segment may end in the middle of a batch: what follows the last whole batch is left out, as Kafka cuts it off on
+its next start. Damage anywhere else is an error, because the settings behind it would be missed.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from cleaner.errors import CorruptCheckpointError
+from cleaner.format.metadata import LENGTH_END, MAX_BATCH_BYTES, MetadataBatch, MetadataImage, read_batch
+from cleaner.storage.fs import File, FileSystem
+
+METADATA_LOG = "__cluster_metadata-0"
+
+_SEGMENT = re.compile(r"([0-9]{20})\.log\Z")
+# End offset (exclusive) and epoch. One being written is called `.checkpoint.part`.
+_SNAPSHOT = re.compile(r"([0-9]{20})-[0-9]{10}\.checkpoint\Z")
+
+
+class MetadataReading(NamedTuple):
+    """What a metadata log says, up to which offset (exclusive), and what the operator should know about it."""
+
+    image: MetadataImage
+    end_offset: int
+    warnings: list[str]
+
+
+def find_metadata_log(fs: FileSystem, directory: Path) -> Path | None:
+    """Return the metadata log that `directory` is or holds, or None."""
+    for candidate in (directory / METADATA_LOG, directory):
+        try:
+            names = fs.list_dir(candidate)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        if candidate.name == METADATA_LOG or any(_SNAPSHOT.match(name) for name in names):
+            return candidate
+    return None
+
+
+def read_metadata_log(fs: FileSystem, directory: Path) -> MetadataReading:
+    """
+    Read all of a metadata log.
+
+    Args:
+        fs: the file system.
+        directory: the `__cluster_metadata-0` directory.
+    Raises:
+        CorruptCheckpointError: damage before the last batch, or a log that begins after its snapshot ends.
+    """
+    names = fs.list_dir(directory)
+    warnings: list[str] = []
+    image, next_offset = _read_newest_snapshot(fs, directory, names, warnings)
+    segments = sorted(name for name in names if _SEGMENT.match(name))
+    for name, following in zip(segments, [*segments[1:], None], strict=True):
+        # A segment that a later one shows to lie wholly below the snapshot has nothing new.
+        if following is not None and int(following[:20]) <= next_offset:
+            continue
+        reader = _Reader(fs, directory / name, may_be_torn=following is None)
+        next_offset = reader.replay(image, next_offset)
+        warnings += reader.warnings
+    image.drop_unfinished_transaction()
+    return MetadataReading(image, next_offset, warnings)
+
+
+def _read_newest_snapshot(
+    fs: FileSystem, directory: Path, names: list[str], warnings: list[str]
+) -> tuple[MetadataImage, int]:
+    for name in sorted((name for name in names if _SNAPSHOT.match(name)), reverse=True):
+        image = MetadataImage()
+        try:
+            _Reader(fs, directory / name, may_be_torn=False).load_snapshot(image)
+        except CorruptCheckpointError as error:
+            # An older snapshot and a longer stretch of log lead to the same end; a gap between them is found below.
+            warnings.append(f"snapshot of the cluster metadata left out: {error}")
+        else:
+            return image, int(name[:20])
+    return MetadataImage(), 0
+
+
+class _Reader:
+    """Reads the batches of one file."""
+
+    def __init__(self, fs: FileSystem, path: Path, *, may_be_torn: bool) -> None:
+        self._fs = fs
+        self._path = path
+        self._may_be_torn = may_be_torn
+        self.warnings: list[str] = []
+
+    def replay(self, image: MetadataImage, next_offset: int) -> int:
+        """Apply the batches from `next_offset` on; returns the offset behind the last one."""
+        with self._fs.open(self._path) as file:
+            window = _Window(file)
+            while (batch := self._next_batch(window)) is not None:
+                if batch.base_offset > next_offset:
+                    reason = f"offset {batch.base_offset} follows {next_offset - 1}: records are missing"
+                    raise CorruptCheckpointError(self._path, window.position, reason)
+                if batch.last_offset >= next_offset:
+                    self._apply(batch, image, window.position)
+                    next_offset = batch.last_offset + 1
+                window.position += batch.size
+        return next_offset
+
+    def load_snapshot(self, image: MetadataImage) -> None:
+        """Apply all batches of a snapshot, which is whole when its last batch is the footer."""
+        with self._fs.open(self._path) as file:
+            window = _Window(file)
+            last = None
+            while (batch := self._next_batch(window)) is not None:
+                self._apply(batch, image, window.position)
+                window.position += batch.size
+                last = batch
+            if last is None or not last.is_control:
+                raise CorruptCheckpointError(self._path, window.position, "the snapshot has no footer")
+
+    def _next_batch(self, window: _Window) -> MetadataBatch | None:
+        if window.is_at_end():
+            return None
+        reason = "the file ends within a batch"
+        try:
+            batch = read_batch(window.view(), 0)
+            if batch is not None:
+                return batch
+            is_torn = True
+        except ValueError as error:
+            reason = str(error)
+            is_torn = window.is_torn_here()
+        if not (self._may_be_torn and is_torn):
+            raise CorruptCheckpointError(self._path, window.position, reason)
+        self.warnings.append(f"{self._path}: from byte {window.position} on unfinished and left out: {reason}")
+        return None
+
+    def _apply(self, batch: MetadataBatch, image: MetadataImage, position: int) -> None:
+        try:
+            for value in batch.values:
+                image.apply(value)
+        except ValueError as error:
+            raise CorruptCheckpointError(self._path, position, str(error)) from error
+
+
+class _Window:
+    """The bytes of a file from `position` on, read ahead by at least one whole batch."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self._size = file.size()
+        self._data = memoryview(b"")
+        self._data_position = 0
+        self.position = 0
+
+    def is_at_end(self) -> bool:
+        """Tell whether all bytes are used up."""
+        return self.position >= self._size
+
+    def view(self) -> memoryview:
+        """Return bytes from `position`: a whole batch if the file holds one there."""
+        view = self._data[self.position - self._data_position :]
+        is_short = len(view) < LENGTH_END or len(view) < LENGTH_END + int.from_bytes(view[8:LENGTH_END], "big")
+        if is_short and self.position + len(view) < self._size:
+            self._data = view = memoryview(self._file.read(MAX_BATCH_BYTES, self.position))
+            self._data_position = self.position
+        return view
+
+    def is_torn_here(self) -> bool:
+        """Tell whether what stands at `position` can be the last write, cut short: it reaches the end, or is zeros."""
+        view = self.view()
+        length = int.from_bytes(view[8:LENGTH_END], "big", signed=True)
+        reaches_end = 0 < length <= MAX_BATCH_BYTES and self.position + LENGTH_END + length >= self._size
+        is_whole_rest = self.position + len(view) >= self._size
+        return reaches_end or (is_whole_rest and not any(view))

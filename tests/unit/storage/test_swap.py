@@ -1,0 +1,211 @@
+"""Unit tests of the swap: what it leaves, what it refuses, and what a failing disk makes of it."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from cleaner.errors import LogDirLockedError, LogDirOfflineError, NoSpaceError
+from cleaner.storage.fs import FileSystem
+from cleaner.storage.swap import discard_cleaned, fsync_sources, remove_deleted, replace_segments
+from cleaner.testing.watched_fs import FailingFileSystem, Operation, WatchedFileSystem
+from tests.crash.swap_cases import CASES, Case, run
+
+MERGED = CASES[0]
+
+
+def _contents(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def _after(case: Case) -> dict[str, bytes]:
+    """The directory a complete run leaves: new segments, no snapshots of absorbed ones, all else untouched."""
+    absorbed = {base for group in case.groups for base in group.bases[1:]}
+    replaced = {base for group in case.groups for base in group.bases}
+    kept = {
+        name: data
+        for name, data in case.before.items()
+        if not name[:20].isdigit()
+        or int(name[:20]) not in replaced
+        or (name.endswith(".snapshot") and int(name[:20]) not in absorbed)
+    }
+    return kept | {name: data for group in case.groups for name, data in group.new.items()}
+
+
+class _Recorder(WatchedFileSystem):
+    """Lists every change by its name."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def after(self, operation: Operation) -> None:
+        self.seen.append(str(operation).replace("0" * 18, "").replace("topic-0", "directory"))
+
+
+def _write_cleaned(directory: Path, case: Case) -> None:
+    for name, data in case.groups[0].new.items():
+        (directory / (name + ".cleaned")).write_bytes(data)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_swap_completed_leaves_new_segments_only(tmp_path: Path, case: Case) -> None:
+    """Old files, snapshots of absorbed segments and every temporary suffix are gone (R-601, D-11)."""
+    case.write(tmp_path)
+    run(FileSystem(), tmp_path, case)
+    assert _contents(tmp_path) == _after(case)
+
+
+def test_swap_steps_come_in_order_with_a_fence_behind_each(tmp_path: Path) -> None:
+    """S1 to S6 as the module's table says, logs before indexes, with five fences (R-601, D-10)."""
+    case = CASES[1]
+    directory = tmp_path / "topic-0"
+    case.write(directory)
+    _write_cleaned(directory, case)
+    fs = _Recorder()
+    replace_segments(fs, directory, new_base=0, old_bases=[20, 10, 0], still_held=lambda: fs.seen.append("lock?"))
+    index_files = ["00.index", "00.timeindex", "00.txnindex", "10.index", "10.timeindex"]
+    index_files += ["20.index", "20.timeindex", "20.txnindex"]
+    assert fs.seen == [
+        "lock?",
+        *(f"rename 00.{kind}.cleaned -> 00.{kind}.swap" for kind in ("log", "index", "timeindex")),
+        "fsync_dir directory",
+        *(f"rename {base}.log -> {base}.log.deleted" for base in ("00", "10", "20")),
+        "fsync_dir directory",
+        *(f"rename {name} -> {name}.deleted" for name in index_files),
+        "fsync_dir directory",
+        "rename 00.log.swap -> 00.log",
+        "fsync_dir directory",
+        *(f"rename 00.{kind}.swap -> 00.{kind}" for kind in ("index", "timeindex")),
+        "fsync_dir directory",
+        *(f"rename {base}.snapshot -> {base}.snapshot.deleted" for base in ("10", "20")),
+        *(f"remove 00.{kind}.deleted" for kind in ("log", "index", "timeindex", "txnindex")),
+        *(f"remove 10.{kind}.deleted" for kind in ("log", "index", "timeindex", "snapshot")),
+        *(f"remove 20.{kind}.deleted" for kind in ("log", "index", "timeindex", "txnindex", "snapshot")),
+    ]
+
+
+def test_swap_keeping_deleted_files_leaves_them_to_remove_deleted(tmp_path: Path) -> None:
+    """Readers may still have the old files open; they go when the caller says so."""
+    MERGED.write(tmp_path)
+    _write_cleaned(tmp_path, MERGED)
+    group = MERGED.groups[0]
+    replace_segments(
+        FileSystem(), tmp_path, new_base=0, old_bases=group.bases, still_held=lambda: None, keep_deleted=True
+    )
+    for base in group.bases:
+        kept = tmp_path / f"{base:020d}.log.deleted"
+        assert kept.read_bytes() == MERGED.before[f"{base:020d}.log"]
+    assert (tmp_path / f"{10:020d}.snapshot.deleted").exists()
+    remove_deleted(FileSystem(), tmp_path, group.bases)
+    assert not [path for path in tmp_path.iterdir() if path.suffix == ".deleted"]
+
+
+def test_swap_with_lock_lost_renames_nothing(tmp_path: Path) -> None:
+    """Once somebody else holds the log dir not one name is changed; its loader removes the `.cleaned` files."""
+    MERGED.write(tmp_path)
+    _write_cleaned(tmp_path, MERGED)
+    before = _contents(tmp_path)
+
+    def lost() -> None:
+        raise LogDirLockedError("taken over")
+
+    with pytest.raises(LogDirLockedError):
+        replace_segments(FileSystem(), tmp_path, new_base=0, old_bases=[0, 10, 20], still_held=lost)
+    assert _contents(tmp_path) == before
+
+
+def test_swap_of_a_vanished_segment_is_refused_before_the_first_rename(tmp_path: Path) -> None:
+    """An old `.log` that is gone means that somebody else works on the directory (R-602)."""
+    MERGED.write(tmp_path)
+    _write_cleaned(tmp_path, MERGED)
+    (tmp_path / f"{10:020d}.log").unlink()
+    before = _contents(tmp_path)
+    with pytest.raises(LogDirOfflineError, match=r"10\.log"):
+        replace_segments(FileSystem(), tmp_path, new_base=0, old_bases=[0, 10, 20], still_held=lambda: None)
+    assert _contents(tmp_path) == before
+
+
+def test_swap_of_a_group_beginning_elsewhere_is_refused(tmp_path: Path) -> None:
+    """The new segment's base offset is that of the first old one (R-601)."""
+    with pytest.raises(ValueError, match="does not begin"):
+        replace_segments(FileSystem(), tmp_path, new_base=10, old_bases=[0, 10], still_held=lambda: None)
+
+
+@pytest.mark.parametrize("lasting", [False, True], ids=["once", "lasting"])
+@pytest.mark.parametrize(("code", "error"), [(errno.EIO, LogDirOfflineError), (errno.ENOSPC, NoSpaceError)])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_swap_with_any_call_failing_leaves_old_or_new(
+    tmp_path: Path, case: Case, code: int, error: type[Exception], lasting: bool
+) -> None:
+    """Whichever call fails, the error is told and a loader finds every group old or new (R1, R3)."""
+    total = FailingFileSystem(None, code)
+    case.write(tmp_path / "whole")
+    run(total, tmp_path / "whole", case)
+    for number in range(total.calls):
+        directory = tmp_path / str(number)
+        case.write(directory)
+        fs = FailingFileSystem(number, code, lasting=lasting)
+        with pytest.raises(error):
+            run(fs, directory, case)
+        case.verdicts(_contents(directory))
+
+
+def test_swap_failing_before_it_is_decided_takes_everything_back(tmp_path: Path) -> None:
+    """Up to the fence of S2 a failure leaves the old segments and no temporary file (R-595)."""
+    for number in range(5):  # four renames and the fence
+        directory = tmp_path / str(number)
+        MERGED.write(directory)
+        _write_cleaned(directory, MERGED)
+        fs = FailingFileSystem(number, errno.EIO)
+        with pytest.raises(LogDirOfflineError):
+            replace_segments(fs, directory, new_base=0, old_bases=[0, 10, 20], still_held=lambda: None)
+        assert fs.failed is not None
+        assert fs.failed.kind == ("fsync_dir" if number == 4 else "rename")
+        assert _contents(directory) == MERGED.before
+
+
+def test_swap_that_cannot_be_taken_back_keeps_a_cleaned_file_as_witness(tmp_path: Path) -> None:
+    """With the disk gone for good, a `.cleaned` file is left that makes every loader drop the `.swap` files (R-630)."""
+    for number in range(1, 4):
+        directory = tmp_path / str(number)
+        MERGED.write(directory)
+        _write_cleaned(directory, MERGED)
+        fs = FailingFileSystem(number, errno.EIO, lasting=True)
+        with pytest.raises(LogDirOfflineError) as caught:
+            replace_segments(fs, directory, new_base=0, old_bases=[0, 10, 20], still_held=lambda: None)
+        assert "taking the swap back failed as well" in caught.value.__notes__[0]
+        assert [path for path in directory.iterdir() if path.suffix == ".cleaned"]
+        assert MERGED.verdicts(_contents(directory)) == ["old", "old"]
+
+
+def test_fsync_of_sources_takes_every_file_and_the_names(tmp_path: Path) -> None:
+    """Log, indexes and snapshot of each segment, then the directory, before the first swap (D-10)."""
+    MERGED.write(tmp_path)
+    fs = _Recorder()
+    fsync_sources(fs, tmp_path, [0, 10])
+    assert fs.seen == [
+        *(f"fsync 00.{kind}" for kind in ("log", "index", "timeindex", "txnindex")),
+        *(f"fsync 10.{kind}" for kind in ("log", "index", "timeindex", "snapshot")),
+        f"fsync_dir {tmp_path.name}",
+    ]
+
+
+def test_fsync_of_sources_failing_stops_before_any_swap(tmp_path: Path) -> None:
+    """An fsync error is final: nothing is written or renamed after it (R3)."""
+    MERGED.write(tmp_path)
+    fs = FailingFileSystem(3, errno.EIO)
+    with pytest.raises(LogDirOfflineError):
+        run(fs, tmp_path, MERGED)
+    assert _contents(tmp_path) == MERGED.before
+
+
+def test_discard_removes_cleaned_files_of_that_base_only(tmp_path: Path) -> None:
+    """Left-overs of one base go before it is written anew (R-590); others are not ours to touch."""
+    MERGED.write(tmp_path)
+    _write_cleaned(tmp_path, MERGED)
+    other = tmp_path / f"{30:020d}.log.cleaned"
+    other.write_bytes(b"")
+    discard_cleaned(FileSystem(), tmp_path, 0)
+    assert _contents(tmp_path) == {**MERGED.before, other.name: b""}

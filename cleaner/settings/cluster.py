@@ -86,7 +86,7 @@ class Cluster:
         return False
 
     def _find(self, fs: FileSystem, log_dir: Path, given: Path | None, broker: Mapping[str, str]) -> Path | None:
-        """Return the given metadata log, else that of `metadata.log.dir`, in the log dir, in the first of `log.dirs`."""
+        """Return the metadata log that is given, or in `metadata.log.dir`, the log dir, the first of `log.dirs`."""
         if given is not None:
             directory = find_metadata_log(fs, given)
             if directory is None:

@@ -284,14 +284,10 @@ def _bytes(text: str | None) -> bytes | None:
     return None if text is None else bytes.fromhex(text)
 
 
-def repairs_at_start(broker: Broker) -> list[str]:
-    """Return the lines of the last start's log that tell of a log recovered, an index rebuilt or a file set aside."""
-    what = r"Recovering|orrupt|rebuild|Could not find|stray|Deleted producer state snapshot|Error while loading"
-    return [
-        line
-        for line in broker.log.splitlines()
-        if re.search(r" (LogManager|LogLoader|UnifiedLog|ProducerStateManager)\$? ", line) and re.search(what, line)
-    ]
+def repairs_at_start(broker: Broker, topic: str) -> list[str]:
+    """Return the lines of the last start's log that tell of a topic recovered, set aside or given new indexes."""
+    what = r"Recovering|orrupt|rebuilding index|Could not find|stray|Error while loading"
+    return [line for line in broker.log.splitlines() if f"{topic}-0" in line and re.search(what, line)]
 
 
 def started_without_recovery(broker: Broker) -> bool:

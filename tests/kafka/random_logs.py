@@ -1,0 +1,147 @@
+"""
+Random logs through Kafka's cleaner and through ours: `python -m tests.kafka.random_logs --count 2000 --seed 1`.
+
+`java/RandomLogs.java` writes a log for each seed and runs rounds of Kafka's own cleaner on it. Every round is run again
+by `cleaner.clean` from the same input, and what it leaves has to be what Kafka left: each file of the partition byte
+for byte, with the same modification times of the segments. Only bytes that were compressed again may differ: of those
+batches header and records are compared, and a batch that Kafka copied has to be copied.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import cleaner
+from cleaner.model import TopicPartition
+from cleaner.testing.log_builder import write_log_dir
+from tests.golden.comparison import contents, differences
+from tests.kafka.rig import RANDOM_LOGS, Rig
+from tests.reference.batches import read_batches
+
+PARTITION = TopicPartition("t", 0)
+CHUNK = 100
+SEGMENT_KINDS = (".log", ".index", ".timeindex", ".txnindex")
+EQUAL, EQUAL_DECODED, BOTH_STOPPED, WENT_ON, DIFFERENT = (
+    "equal in every byte",
+    "equal when decoded",
+    "stopped where Kafka's cleaner stopped",
+    "finished where Kafka's cleaner failed",
+    "DIFFERENT",
+)
+
+
+class Outcome(NamedTuple):
+    """How one round compares; `detail` says where it differs or stopped."""
+
+    kind: str
+    detail: str = ""
+
+
+def make_log_dir(home: Path, number: int, got: Mapping[str, Any], work: Path) -> None:
+    """Make the log dir that Kafka's round began with: the input, a marker, and the four checkpoints."""
+    shutil.copytree(home / f"in{number}", work / str(PARTITION), copy_function=shutil.copy2)
+    write_log_dir(
+        work,
+        cleaner_offsets={} if got["checkpoint"] is None else {PARTITION: got["checkpoint"]},
+        high_watermarks={PARTITION: got["high_watermark"]},
+        recovery_points={PARTITION: got["log_end"]},
+        log_start_offsets={PARTITION: got["log_start"]} if got["log_start"] else {},
+    )
+
+
+def segment_files(directory: Path) -> dict[str, bytes]:
+    """Return the files that a round writes."""
+    return {name: data for name, data in contents(directory).items() if name.endswith(SEGMENT_KINDS)}
+
+
+def modified_ms(directory: Path) -> dict[str, int]:
+    """Return the times of the segments, which a round hands on (R-591)."""
+    return {path.name: path.stat().st_mtime_ns // 10**6 for path in directory.glob("*.log")}
+
+
+def compare(source: Mapping[str, bytes], expected: Path, actual: Path, index_interval_bytes: int) -> Outcome:
+    """Compare what two rounds left of one partition."""
+    theirs, ours = contents(expected), contents(actual)
+    if theirs == ours and modified_ms(expected) == modified_ms(actual):
+        return Outcome(EQUAL)
+    batches = {b.raw for name, data in source.items() if name.endswith(".log") for b in read_batches(data)}
+    found = differences(
+        theirs, ours, compressed=True, source_batches=batches, index_interval_bytes=index_interval_bytes
+    )
+    if modified_ms(expected) != modified_ms(actual):
+        found.append(f"modified at {modified_ms(expected)} expected, {modified_ms(actual)} found")
+    return Outcome(DIFFERENT, "; ".join(found)) if found else Outcome(EQUAL_DECODED)
+
+
+def check_round(home: Path, number: int, work: Path) -> Outcome:
+    """Run one round with our cleaner and compare."""
+    about = json.loads((home / f"round{number}.json").read_text())
+    got = about["got"]
+    make_log_dir(home, number, got, work)
+    partition = work / str(PARTITION)
+    source = contents(partition)
+    try:
+        report = cleaner.clean(work, str(PARTITION), about["settings"], now_ms=got["now"])
+    except cleaner.CleanerError as error:
+        if "error" not in got:
+            return Outcome(DIFFERENT, f"we stopped: {error}")
+        # Kafka swaps group by group: the groups done before it failed, or none of them.
+        left = segment_files(partition)
+        sound = left in [segment_files(home / f"{stage}{number}") for stage in ("in", "out")]
+        return Outcome(BOTH_STOPPED if sound else DIFFERENT, f"Kafka: {got['error']}; we: {error}")
+    if "error" in got:
+        return Outcome(WENT_ON, f"Kafka: {got['error']}")
+    if got["cleaned"] and report.end_offset != got["end"]:
+        return Outcome(DIFFERENT, f"clean up to {got['end']} expected, {report.end_offset} found")
+    return compare(source, home / f"out{number}", partition, int(about["settings"]["index.interval.bytes"]))
+
+
+def check_logs(logs: Path, scratch: Path) -> Iterator[tuple[str, Outcome]]:
+    """Check every round of every log; yields the round's name and how it compares."""
+    for home in sorted(logs.iterdir()):
+        for about in sorted(home.glob("round*.json")):
+            number = int(about.stem.removeprefix("round"))
+            yield f"{home.name} round {number}", check_round(home, number, scratch / home.name / str(number))
+
+
+def run(kafka: Rig, count: int, seed: int, codecs: str, legacy_share: float) -> tuple[Counter[str], list[str]]:
+    """Write, clean and compare `count` logs from `seed` on; returns how often each outcome came, and what differs."""
+    outcomes: Counter[str] = Counter()
+    differences = []
+    for first in range(seed, seed + count, CHUNK):
+        with tempfile.TemporaryDirectory(prefix="random-logs-") as scratch:
+            logs = Path(scratch) / "kafka"
+            kafka.java(RANDOM_LOGS, logs, min(CHUNK, seed + count - first), first, codecs, legacy_share)
+            for name, outcome in check_logs(logs, Path(scratch) / "ours"):
+                outcomes[outcome.kind] += 1
+                if outcome.kind == DIFFERENT:
+                    differences.append(f"{name} ({codecs}, {legacy_share}): {outcome.detail}")
+    return outcomes, differences
+
+
+def main() -> int:
+    """The long form."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=2000, help="how many logs; each has up to four rounds")
+    parser.add_argument("--seed", type=int, required=True, help="of the first log; the next ones follow")
+    parser.add_argument("--codecs", default="none,gzip,snappy,lz4,zstd")
+    parser.add_argument("--legacy", type=float, default=0.15, help="the share of batches of magic 0 and 1")
+    options = parser.parse_args()
+    outcomes, differences = run(Rig.load("4.3"), options.count, options.seed, options.codecs, options.legacy)
+    print(f"{options.count} random logs from seed {options.seed}, {outcomes.total()} rounds:")
+    for kind, count in outcomes.most_common():
+        print(f"{count:7}  {kind}")
+    print("\n".join(differences))
+    return 1 if differences or not outcomes else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,165 @@
+"""
+The cleaner as a library: what the commands of the same names do, for one call.
+
+Everything is given by the caller; nothing is kept between calls; logs and signals are the caller's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+
+from cleaner.api.clean import clean_log_dir
+from cleaner.api.options import CleanOptions, HighWatermark, Progress, Rounds, Sources, Surroundings
+from cleaner.api.plan import plan_log_dir
+from cleaner.api.recover import recover_log_dir
+from cleaner.api.reports import CleanReport, PlanEntry, RecoveredPartition, RecoverReport, Refusal, Removed
+from cleaner.api.session import parse_names
+from cleaner.errors import CleanerError
+from cleaner.storage.fs import FileSystem
+
+__all__ = [
+    "CleanReport",
+    "PlanEntry",
+    "RecoverReport",
+    "RecoveredPartition",
+    "Refusal",
+    "Removed",
+    "clean",
+    "plan",
+    "recover",
+]
+
+
+def clean(
+    log_dir: str | PathLike[str],
+    partition: str,
+    settings: Mapping[str, str] | None = None,
+    *,
+    now_ms: int | None = None,
+    high_watermark: HighWatermark = "checkpoint",
+    recover: bool = False,
+    allow_truncate: bool = False,
+    retention: bool = False,
+    verify: bool = True,
+    rounds: Rounds = 1,
+    max_dirty_bytes: int | None = None,
+    max_seconds: float | None = None,
+    progress: Progress | None = None,
+    check_done: Callable[[], None] | None = None,
+    fs: FileSystem | None = None,
+    topics_dir: str | PathLike[str] | None = None,
+    metadata_dir: str | PathLike[str] | None = None,
+) -> CleanReport:
+    """
+    Clean one partition now, whenever anything in it is cleanable.
+
+    The log dir must not be in use and must have been left in order (or use `recover`). Do not call this in a thread
+    that has to answer signals: compiled loops hold Python's signal handlers back.
+
+    Args:
+        log_dir: the log dir.
+        partition: its directory's name, `prices-0`. It counts as named by the operator.
+        settings: topic settings of this topic, and settings of the broker, under Kafka's names. They win over
+            whatever is found elsewhere; without `cleanup.policy` here or there the topic is not compacted.
+        now_ms: the moment of the round, milliseconds since 1970; None: now.
+        high_watermark: `checkpoint`, `end` or an offset; see `CleanOptions`.
+        recover: recover the log first if the log dir has no clean-shutdown marker.
+        allow_truncate: let that recovery cut more than a torn tail.
+        retention: delete expired segments afterwards.
+        verify: re-read each written segment before it takes the place of the old ones.
+        rounds: at most so many, or `all`.
+        max_dirty_bytes, max_seconds: end a round's map early, as a smaller map would.
+        progress: told phase, bytes done and bytes in all.
+        check_done: asked before each buffer; raises CleaningAborted to stop.
+        fs: the door to the file system.
+        topics_dir: a directory of `<topic>.properties` files.
+        metadata_dir: the directory of a KRaft metadata log.
+    Returns:
+        What was done; `end_offset` is the new cleaner checkpoint.
+    Raises:
+        CleanerError: one of `cleaner.errors`; a damaged or refused partition is left as it was.
+    """
+    topic = parse_names([partition])[0].topic
+    options = CleanOptions(
+        high_watermark=high_watermark,
+        recover=recover,
+        allow_truncate=allow_truncate,
+        retention=retention,
+        verify=verify,
+        rounds=rounds,
+        max_dirty_bytes=max_dirty_bytes,
+        max_seconds=max_seconds,
+    )
+    sources = Sources.of_call(topic, settings, topics_dir, metadata_dir)
+    surroundings = Surroundings.of(fs, now_ms, progress, check_done)
+    for outcome in clean_log_dir(Path(log_dir), [partition], sources, options, surroundings):
+        if isinstance(outcome, CleanReport):
+            return outcome
+        if isinstance(outcome, Refusal):
+            raise outcome.error
+    raise CleanerError(f"{partition}: passed over")  # of a named partition there is always one of the two
+
+
+def plan(
+    log_dir: str | PathLike[str],
+    settings: Mapping[str, str] | None = None,
+    *,
+    now_ms: int | None = None,
+    high_watermark: HighWatermark = "checkpoint",
+    fs: FileSystem | None = None,
+    topics_dir: str | PathLike[str] | None = None,
+    metadata_dir: str | PathLike[str] | None = None,
+) -> list[PlanEntry]:
+    """
+    List every partition of a log dir with its policy, its sizes and whether it is due. Locks and changes nothing.
+
+    Args:
+        log_dir: the log dir.
+        settings: as a `server.properties`: settings of the broker, which topics without settings of their own take.
+        now_ms: the moment to judge by; None: now.
+        high_watermark: as for `clean`.
+        fs: the door to the file system.
+        topics_dir, metadata_dir: as for `clean`.
+    Raises:
+        CleanerError: the log dir as a whole cannot be read. What is wrong with one partition is in its entry.
+    """
+    sources = Sources.of_call(None, settings, topics_dir, metadata_dir)
+    return plan_log_dir(Path(log_dir), sources, Surroundings.of(fs, now_ms), high_watermark=high_watermark)
+
+
+def recover(
+    log_dir: str | PathLike[str],
+    partitions: Sequence[str] | None = None,
+    settings: Mapping[str, str] | None = None,
+    *,
+    allow_truncate: bool = False,
+    now_ms: int | None = None,
+    progress: Progress | None = None,
+    check_done: Callable[[], None] | None = None,
+    fs: FileSystem | None = None,
+    topics_dir: str | PathLike[str] | None = None,
+    metadata_dir: str | PathLike[str] | None = None,
+) -> RecoverReport:
+    """
+    Recover logs as a broker's loader would, and leave a clean-shutdown marker if all of them could be.
+
+    Args:
+        log_dir: the log dir.
+        partitions: names; None: all of them.
+        settings: as for `plan`.
+        allow_truncate: let recovery cut more than the torn end of a last segment.
+        now_ms: the moment idle producers are forgotten by; None: now.
+        progress: told what is being recovered, how many are done and how many there are.
+        check_done: asked before each partition; raises CleaningAborted to stop.
+        fs: the door to the file system.
+        topics_dir, metadata_dir: as for `clean`.
+    Returns:
+        What was recovered and what refused.
+    Raises:
+        CleanerError: the log dir as a whole cannot be used. A refused partition is in the report.
+    """
+    sources = Sources.of_call(None, settings, topics_dir, metadata_dir)
+    surroundings = Surroundings.of(fs, now_ms, progress, check_done)
+    return recover_log_dir(Path(log_dir), partitions, sources, surroundings, allow_truncate=allow_truncate)

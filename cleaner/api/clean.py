@@ -1,0 +1,158 @@
+"""
+`clean`: a round or more for the partitions named, or for all that are due.
+
+One partition at a time: load, find the cleanable range, rounds, retention, close, checkpoints. Until a round has read
+the whole dirty section and found it sound, nothing on disk changes; so a partition that is refused is left as it was,
+and the next one is taken.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from cleaner.api import load as loading
+from cleaner.api.options import CleanOptions, Sources, Surroundings
+from cleaner.api.recover import recover_partitions
+from cleaner.api.reports import CleanReport, Refusal, Skipped
+from cleaner.api.rounds import Work, run_rounds
+from cleaner.api.session import Session, as_cleaner_errors, choose_partitions, open_session, parse_names
+from cleaner.api.trust import standing
+from cleaner.errors import (
+    CleanerError,
+    CleaningAborted,
+    LogDirLockedError,
+    LogDirOfflineError,
+    NotCleanlyShutDownError,
+    PolicyRefusedError,
+)
+from cleaner.model import TopicPartition
+from cleaner.policy.cleanable import cleanable
+from cleaner.policy.due import due
+from cleaner.storage.locks import LockMode
+from cleaner.storage.log_dir import OffsetKind
+
+Outcome = CleanReport | Refusal | Skipped
+
+_DISK_FAILURES = frozenset((errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.ESHUTDOWN))
+
+
+def clean_log_dir(
+    log_dir: Path,
+    partitions: Sequence[str] | None,
+    sources: Sources,
+    options: CleanOptions,
+    surroundings: Surroundings,
+) -> Iterator[Outcome]:
+    """
+    Clean partitions of a log dir, one after the other.
+
+    Args:
+        log_dir: the directory.
+        partitions: names; cleaned whenever anything in them is cleanable. None: every partition that is due.
+        sources: where settings come from.
+        options: how to clean.
+        surroundings: the caller's clock, progress and the like.
+    Yields:
+        For each partition in turn a report, why it was refused, or (of those not named) why it was passed over. The
+        lock is held until the last one was taken.
+    Raises:
+        UsageError: no such directory or partition.
+        NotCleanlyShutDownError: no clean-shutdown marker, and `options.recover` is not set.
+        LogDirLockedError: the log dir is in use; also when the lock was lost on the way.
+        CorruptCheckpointError, UncleanableError: the directory as a whole is not sound; nothing was changed.
+        CleaningAborted: `surroundings.check_done` said so; groups already swapped stay.
+    """
+    named = None if partitions is None else parse_names(partitions)
+    mode = LockMode.EXCLUSIVE if options.recover else LockMode.SHARED
+    with as_cleaner_errors(log_dir), open_session(log_dir, sources, surroundings, mode=mode) as session:
+        todo = choose_partitions(session, named)
+        is_clean = session.log_dir.has_clean_shutdown_marker()
+        if not is_clean and not options.recover:
+            raise NotCleanlyShutDownError(
+                f"{session.log_dir.path}: no clean-shutdown marker (.kafka_cleanshutdown), so its logs may be torn; "
+                "recover them first (cleaner recover, or clean --recover)"
+            )
+        if not is_clean and named is None:
+            recovered = recover_partitions(session, todo, allow_truncate=options.allow_truncate)
+            yield from recovered.refused
+            refused = {refusal.partition for refusal in recovered.refused}
+            todo = {tp: path for tp, path in todo.items() if str(tp) not in refused}
+            is_clean = True  # what is left in `todo` was recovered and closed in order, with a marker or without
+        job = _Job(session, options, named is not None, is_clean)
+        for topic_partition, directory in todo.items():
+            outcome = _attempt(job, topic_partition, directory)
+            yield outcome
+            if isinstance(outcome, Refusal) and _is_disk_failure(outcome.error):
+                return
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What all partitions of one call have in common."""
+
+    session: Session
+    options: CleanOptions
+    is_named: bool
+    clean_shutdown: bool
+
+
+def _attempt(job: _Job, topic_partition: TopicPartition, directory: Path) -> Outcome:
+    try:
+        with as_cleaner_errors(directory):
+            return _clean_partition(job, topic_partition, directory)
+    except (LogDirLockedError, CleaningAborted):
+        raise
+    except CleanerError as error:
+        return Refusal(str(topic_partition), error)
+
+
+def _is_disk_failure(error: CleanerError) -> bool:
+    """Tell whether the disk itself failed, so that nothing more should be tried in its log dir."""
+    return isinstance(error, LogDirOfflineError) and error.cause.errno in _DISK_FAILURES
+
+
+def _clean_partition(job: _Job, topic_partition: TopicPartition, directory: Path) -> CleanReport | Skipped:
+    """Clean one partition, step by step."""
+    began = time.monotonic()
+    session, options = job.session, job.options
+    session.surroundings.check_done()
+    resolved = session.topic(topic_partition, directory)
+    verdict = standing(resolved, is_named=job.is_named, trust_default=session.trusts_default_policy)
+    if not verdict.is_allowed:
+        if job.is_named:
+            raise PolicyRefusedError(f"{topic_partition}: {verdict.reason}")
+        return Skipped(str(topic_partition), verdict.reason)
+    topic, now_ms = resolved.config, session.surroundings.clock.now_ms()
+    log = loading.load(
+        session,
+        topic_partition,
+        directory,
+        topic,
+        now_ms=now_ms,
+        clean_shutdown=job.clean_shutdown,
+        high_watermark=options.high_watermark,
+        allow_truncate=options.allow_truncate,
+    )
+    found = cleanable(log, session.log_dir.cleaner_offsets.get(topic_partition), topic, now_ms)
+    if not job.is_named and not (answer := due(log, found, topic, now_ms)).is_due:
+        if found.force_checkpoint:  # R-420: corrected whether or not the log is taken
+            session.log_dir.put(OffsetKind.CLEANER, topic_partition, found.first_dirty_offset)
+        return Skipped(str(topic_partition), answer.reason)
+    work = Work(session, options, log, topic, now_ms, refuses_keyless=verdict.refuses_keyless)
+    report = run_rounds(work, found)
+    deleted = 0
+    if options.retention:
+        from cleaner.storage.retention import delete_expired_segments
+
+        deleted = delete_expired_segments(session.surroundings.fs, log, topic, now_ms)
+    loading.close(session, log)
+    return replace(
+        report,
+        retention_deleted_segments=deleted,
+        elapsed_seconds=time.monotonic() - began,
+        warnings=tuple(resolved.warnings),
+    )

@@ -1,0 +1,144 @@
+"""What a caller may ask of `clean` and `recover`, and where settings are looked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Literal
+
+from cleaner.clock import Clock, StillClock, SystemClock
+from cleaner.config_table import TOPIC_SETTINGS
+from cleaner.storage.fs import FileSystem
+
+HighWatermark = int | Literal["checkpoint", "end"]
+Rounds = int | Literal["all"]
+Progress = Callable[[str, int, int], None]
+
+
+def no_progress(_phase: str, _done: int, _total: int) -> None:
+    """Tell nobody."""
+
+
+def tell_nobody(_warning: str) -> None:
+    """Let a warning pass."""
+
+
+def never_done() -> None:
+    """Go on: nobody asks to stop."""
+
+
+@dataclass(frozen=True)
+class SetOption:
+    """One `--set [TOPIC:]key=value`; `topic` is None for every topic and for settings of the process."""
+
+    topic: str | None
+    key: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Sources:
+    """
+    Where settings come from, beside the log dir itself.
+
+    Attributes:
+        config: the keys of `--config FILE`: a `server.properties`, topic settings, or both.
+        sets: `--set`, which win over everything.
+        topics_dir: a directory of `<topic>.properties` files.
+        metadata_dir: the directory of a KRaft metadata log, where it is not in the log dir or in `metadata.log.dir`.
+        trust_default_policy: also take a topic for compacted of which only a default says so.
+    """
+
+    config: Mapping[str, str] = field(default_factory=dict)
+    sets: Sequence[SetOption] = ()
+    topics_dir: Path | None = None
+    metadata_dir: Path | None = None
+    trust_default_policy: bool = False
+
+    @staticmethod
+    def of_call(
+        topic: str | None,
+        settings: Mapping[str, str] | None,
+        topics_dir: str | PathLike[str] | None,
+        metadata_dir: str | PathLike[str] | None,
+    ) -> Sources:
+        """
+        Make sources of a library call's arguments.
+
+        Settings of a topic are then `--set` for that topic, so that nothing found elsewhere wins; all others, and all
+        of them without a topic, are as in a `--config` file.
+        """
+        given = dict(settings or {})
+        mine = {key: value for key, value in given.items() if topic is not None and key in TOPIC_SETTINGS}
+        return Sources(
+            config={key: value for key, value in given.items() if key not in mine},
+            sets=tuple(SetOption(topic, key, value) for key, value in mine.items()),
+            topics_dir=None if topics_dir is None else Path(topics_dir),
+            metadata_dir=None if metadata_dir is None else Path(metadata_dir),
+        )
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """
+    What a caller lends for the time of a call.
+
+    Attributes:
+        fs: the door to the file system.
+        clock: `now_ms` is read once for each partition.
+        progress: told phase, bytes done and bytes in all.
+        check_done: asked before each buffer; raises CleaningAborted to stop.
+        warn: told what is odd about the log dir and the settings of the process.
+    """
+
+    fs: FileSystem = field(default_factory=FileSystem)
+    clock: Clock = field(default_factory=SystemClock)
+    progress: Progress = no_progress
+    check_done: Callable[[], None] = never_done
+    warn: Callable[[str], None] = tell_nobody
+
+    @staticmethod
+    def of(
+        fs: FileSystem | None = None,
+        now_ms: int | None = None,
+        progress: Progress | None = None,
+        check_done: Callable[[], None] | None = None,
+        warn: Callable[[str], None] | None = None,
+    ) -> Surroundings:
+        """Fill in the usual ones for what is None; `now_ms` makes the clock stand still."""
+        return Surroundings(
+            fs=fs or FileSystem(),
+            clock=SystemClock() if now_ms is None else StillClock(now_ms),
+            progress=progress or no_progress,
+            check_done=check_done or never_done,
+            warn=warn or tell_nobody,
+        )
+
+
+@dataclass(frozen=True)
+class CleanOptions:
+    """
+    How to clean.
+
+    Attributes:
+        high_watermark: up to where records count as replicated: the checkpoint's line, the log end, or an offset.
+            Without a line in the checkpoint nothing is cleaned.
+        recover: recover logs of a log dir without a clean-shutdown marker first, instead of refusing it.
+        allow_truncate: let that recovery cut more than a torn tail.
+        retention: delete expired segments afterwards.
+        verify: re-read each written segment before it takes the place of the old ones.
+        rounds: at most so many, or `all`: until the range is clean.
+        max_dirty_bytes: end a round's map after so many bytes of the dirty section, as a smaller map would.
+        max_seconds: end a round's map after so long.
+    """
+
+    high_watermark: HighWatermark = "checkpoint"
+    recover: bool = False
+    allow_truncate: bool = False
+    retention: bool = False
+    verify: bool = True
+    rounds: Rounds = 1
+    max_dirty_bytes: int | None = None
+    max_seconds: float | None = None

@@ -1,0 +1,171 @@
+"""What `clean`, `plan` and `recover` give back: frozen values, printed as they are by `--format json`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cleaner.errors import CleanerError
+
+
+@dataclass(frozen=True)
+class Removed:
+    """
+    Records that a cleaning left out, by reason.
+
+    Attributes:
+        superseded: a later record has the same key.
+        tombstones: null values past their delete horizon.
+        aborted: data of aborted transactions.
+        markers: transaction markers past their delete horizon.
+        keyless: records without a key, which a compacted topic should not hold; Kafka counts them as invalid.
+    """
+
+    superseded: int = 0
+    tombstones: int = 0
+    aborted: int = 0
+    markers: int = 0
+    keyless: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.superseded + self.tombstones + self.aborted + self.markers + self.keyless
+
+
+@dataclass(frozen=True)
+class CleanReport:
+    """
+    What cleaning one partition did; sums over its rounds.
+
+    Attributes:
+        partition: as its directory is named.
+        first_dirty_offset: where the dirty section began.
+        first_uncleanable_offset: the exclusive end of what could be cleaned.
+        end_offset: up to where the log is clean now, exclusive; the new line in `cleaner-offset-checkpoint`. Equal to
+            `first_dirty_offset` when nothing was cleaned.
+        rounds: how many were run.
+        bytes_read, messages_read: of the segments recopied, clean section and dirty.
+        bytes_written, messages_written: of what took their place.
+        map_messages_read: messages of the dirty section read for the offset map.
+        invalid_messages: records without a key that were left out.
+        removed: what was left out and why.
+        rounds_remaining: an estimate of how many more rounds like the last one would reach
+            `first_uncleanable_offset`; 0 when it was reached.
+        map_seconds, copy_seconds, elapsed_seconds: building the map, recopying, and all with loading and closing.
+        retention_deleted_segments: what `--retention` deleted.
+        note: why nothing was cleaned, or why less than everything; empty when there is nothing to say.
+        warnings: settings that look wrong and the like.
+    """
+
+    partition: str
+    first_dirty_offset: int
+    first_uncleanable_offset: int
+    end_offset: int
+    rounds: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    messages_read: int = 0
+    messages_written: int = 0
+    map_messages_read: int = 0
+    invalid_messages: int = 0
+    removed: Removed = Removed()
+    rounds_remaining: int = 0
+    map_seconds: float = 0.0
+    copy_seconds: float = 0.0
+    elapsed_seconds: float = 0.0
+    retention_deleted_segments: int = 0
+    note: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PlanEntry:
+    """
+    One partition as `plan` sees it. Sizes are bytes of `.log` files.
+
+    Attributes:
+        partition: as its directory is named.
+        policy: `cleanup.policy`, comma-separated; empty for the empty policy.
+        policy_origin: where that comes from.
+        policy_trusted: False when only a default says so; such a topic is cleaned only when named.
+        segments: how many.
+        bytes: of all segments.
+        first_dirty_offset, first_uncleanable_offset: the cleanable range; None for a topic that is not compacted.
+        clean_bytes: below the first dirty offset.
+        dirty_bytes: in the cleanable range.
+        uncleanable_bytes: from its end on.
+        ratio: dirty bytes as a part of clean and dirty bytes.
+        is_due: by its ratio or its age. `clean --all` takes what is due; a named partition needs only dirty bytes.
+        reason: why, or why not.
+        error: what keeps the partition from being looked at; empty when nothing does.
+    """
+
+    partition: str
+    policy: str = ""
+    policy_origin: str = ""
+    policy_trusted: bool = False
+    segments: int = 0
+    bytes: int = 0
+    first_dirty_offset: int | None = None
+    first_uncleanable_offset: int | None = None
+    clean_bytes: int = 0
+    dirty_bytes: int = 0
+    uncleanable_bytes: int = 0
+    ratio: float = 0.0
+    is_due: bool = False
+    reason: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class RecoveredPartition:
+    """
+    One partition after recovery.
+
+    Attributes:
+        partition: as its directory is named.
+        log_start_offset, log_end_offset: as recovered.
+        bytes_before, bytes_after: of its `.log` files.
+        elapsed_seconds: for this partition.
+    """
+
+    partition: str
+    log_start_offset: int
+    log_end_offset: int
+    bytes_before: int
+    bytes_after: int
+    elapsed_seconds: float
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A partition that was left as it is, and the error that says why."""
+
+    partition: str
+    error: CleanerError
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A partition that nobody named and that was passed over, and why."""
+
+    partition: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class RecoverReport:
+    """
+    What `recover` did.
+
+    Attributes:
+        partitions: those recovered, in order of their names.
+        refused: those that were not.
+        has_marker: the log dir has a clean-shutdown marker now; a broker starts without recovery.
+        note: why there is none; a broker will recover when it starts.
+    """
+
+    partitions: tuple[RecoveredPartition, ...]
+    refused: tuple[Refusal, ...] = field(default=())
+    has_marker: bool = False
+    note: str = ""

@@ -1,0 +1,138 @@
+"""The rounds of one loaded log, and the report that sums them up."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING
+
+from cleaner.api import load as loading
+from cleaner.api.options import CleanOptions
+from cleaner.api.reports import CleanReport, Removed
+from cleaner.api.session import Session
+from cleaner.api.throttle import Throttle
+from cleaner.config import TopicConfig
+from cleaner.policy.cleanable import Cleanable, cleanable, segments_between
+from cleaner.storage.log import Log
+from cleaner.storage.log_dir import OffsetKind
+
+if TYPE_CHECKING:
+    from cleaner.engine.context import RoundContext
+    from cleaner.engine.round import RoundResult
+
+
+@dataclass(frozen=True)
+class Work:
+    """
+    One loaded log and what is to be done with it.
+
+    Attributes:
+        session: the log dir.
+        options: the caller's.
+        log: loaded, not yet settled.
+        topic: its settings.
+        now_ms: the one moment of all its rounds.
+        refuses_keyless: a record without a key in the range stops the cleaning before anything changes.
+    """
+
+    session: Session
+    options: CleanOptions
+    log: Log
+    topic: TopicConfig
+    now_ms: int
+    refuses_keyless: bool = False
+
+    def write_checkpoint(self, offset: int) -> None:
+        """Write the partition's line in `cleaner-offset-checkpoint`."""
+        self.session.log_dir.put(OffsetKind.CLEANER, self.log.topic_partition, offset)
+
+    def context(self) -> RoundContext:
+        """Return the surroundings of a round."""
+        from cleaner.engine.context import RoundContext
+
+        lent, name = self.session.surroundings, str(self.log.topic_partition)
+        return RoundContext(
+            fs=lent.fs,
+            clock=lent.clock,
+            now_ms=self.now_ms,
+            still_held=self.session.still_held,
+            check_done=lent.check_done,
+            throttle=Throttle(self.session.settings.cleaner.io_max_bytes_per_second, lent.clock),
+            progress=lambda phase, done, total: lent.progress(f"{name} {phase}", done, total),
+            write_checkpoint=self.write_checkpoint,
+            verify=self.options.verify,
+            max_dirty_bytes=self.options.max_dirty_bytes,
+            max_seconds=self.options.max_seconds,
+        )
+
+
+def run_rounds(work: Work, found: Cleanable) -> CleanReport:
+    """Run rounds until the range is clean or enough were run; without anything to clean, only settle the log."""
+    report = _nothing_yet(work, found)
+    if found.cleanable_bytes == 0:
+        work.log.settle(work.session.surroundings.fs)
+        if found.force_checkpoint:
+            work.write_checkpoint(found.first_dirty_offset)
+        return replace(report, note=_why_nothing(work, found))
+    from cleaner.engine.round import clean_log  # compiles kernels: not for those who only ask
+
+    context = work.context()
+    while True:
+        result = clean_log(work.log, found, work.topic, work.session.settings.cleaner, context)
+        report = _add(report, result)
+        has_advanced = result.end_offset > found.first_dirty_offset
+        found = cleanable(work.log, result.end_offset, work.topic, work.now_ms)
+        if found.cleanable_bytes == 0:
+            return report
+        if report.rounds == work.options.rounds or not has_advanced:
+            return _unfinished(report, result, work.log)
+
+
+def _nothing_yet(work: Work, found: Cleanable) -> CleanReport:
+    return CleanReport(
+        partition=str(work.log.topic_partition),
+        first_dirty_offset=found.first_dirty_offset,
+        first_uncleanable_offset=found.first_uncleanable_offset,
+        end_offset=found.first_dirty_offset,
+    )
+
+
+def _add(report: CleanReport, result: RoundResult) -> CleanReport:
+    """Add a round to the report."""
+    removed = {
+        field.name: getattr(report.removed, field.name) + getattr(result.removed, field.name)
+        for field in fields(Removed)
+    }
+    return replace(
+        report,
+        end_offset=result.end_offset,
+        rounds=report.rounds + 1,
+        bytes_read=report.bytes_read + result.bytes_read,
+        bytes_written=report.bytes_written + result.bytes_written,
+        messages_read=report.messages_read + result.messages_read,
+        messages_written=report.messages_written + result.messages_written,
+        map_messages_read=report.map_messages_read + result.map_messages_read,
+        invalid_messages=report.invalid_messages + result.invalid_messages,
+        removed=Removed(**removed),
+        map_seconds=report.map_seconds + result.map_seconds,
+        copy_seconds=report.copy_seconds + result.copy_seconds,
+    )
+
+
+def _unfinished(report: CleanReport, result: RoundResult, log: Log) -> CleanReport:
+    """Say how much is left: the map was too small, or the round was to end early."""
+    end, bound = result.end_offset, report.first_uncleanable_offset
+    left_bytes = sum(segment.size for segment in segments_between(log.segments, end, max(end, bound)))
+    remaining = max(1, math.ceil(left_bytes / max(1, result.map_bytes_read)))
+    why = "the offset map was full" if result.map_full else "the round was to end early"
+    return replace(
+        report,
+        rounds_remaining=remaining,
+        note=f"{why} at offset {end} of {bound}: about {remaining} more rounds (--rounds all)",
+    )
+
+
+def _why_nothing(work: Work, found: Cleanable) -> str:
+    if loading.lacks_high_watermark(work.session, work.log.topic_partition, work.options.high_watermark):
+        return loading.NO_HIGH_WATERMARK
+    return f"nothing to clean from offset {found.first_dirty_offset} on: the range ends at the {found.bounded_by}"

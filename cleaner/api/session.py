@@ -1,0 +1,136 @@
+"""A log dir opened for a command: locked, its own files read and found sound, its settings at hand."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cleaner.api.options import Sources, Surroundings
+from cleaner.errors import LogDirOfflineError, UsageError
+from cleaner.model import TopicPartition
+from cleaner.settings import ResolvedTopic, SettingsResolver
+from cleaner.storage.locks import LockMode, LockRole, LogDirLock
+from cleaner.storage.log_dir import LogDir, find_conflicts
+from cleaner.storage.names import PARTITION_METADATA
+from cleaner.storage.partition_metadata import read_topic_id
+
+
+@dataclass(frozen=True)
+class Session:
+    """
+    What every step on a log dir needs.
+
+    Attributes:
+        log_dir: its files.
+        settings: of its topics and of the process.
+        surroundings: the caller's clock, progress and the like.
+        trusts_default_policy: the operator takes a default for the truth.
+        lock: None where nothing is going to be changed.
+    """
+
+    log_dir: LogDir
+    settings: SettingsResolver
+    surroundings: Surroundings
+    trusts_default_policy: bool = False
+    lock: LogDirLock | None = None
+
+    def topic(self, topic_partition: TopicPartition, directory: Path) -> ResolvedTopic:
+        """
+        Return the settings of a partition's topic.
+
+        Raises:
+            CorruptCheckpointError: `partition.metadata` is damaged.
+            ConfigError: a bad setting.
+        """
+        topic_id = read_topic_id(self.surroundings.fs, directory / PARTITION_METADATA)
+        return self.settings.topic(topic_partition.topic, topic_id)
+
+    def still_held(self) -> None:
+        """Raise LogDirLockedError when the lock was lost; without a lock there is nothing to lose."""
+        if self.lock is not None:
+            self.lock.still_held()
+
+
+@contextlib.contextmanager
+def open_session(
+    log_dir: Path, sources: Sources, surroundings: Surroundings, *, mode: LockMode | None
+) -> Iterator[Session]:
+    """
+    Open a log dir for the length of a `with` block.
+
+    Args:
+        log_dir: the directory.
+        sources: where settings come from.
+        surroundings: the caller's.
+        mode: how to lock it, in the cleaner's role; None takes no lock and leaves not even a lock file.
+    Raises:
+        UsageError: no such directory.
+        LogDirLockedError: a live broker, or another cleaner.
+        CorruptCheckpointError, UncleanableError: the directory as a whole is not sound; nothing in it may be changed.
+        ConfigError: a bad setting of the process.
+    """
+    if not log_dir.is_dir():
+        raise UsageError(f"{log_dir}: no such directory")
+    fs = surroundings.fs
+    with contextlib.ExitStack() as stack:
+        lock = None
+        if mode is not None:
+            lock = stack.enter_context(LogDirLock(fs, log_dir, mode, LockRole.CLEANER))
+        directory = LogDir(fs, log_dir)
+        directory.check()
+        settings = SettingsResolver.of(fs, directory.path, sources)
+        for warning in (*settings.warnings, *_conflicts(directory, settings)):
+            surroundings.warn(warning)
+        trusts_default = sources.trust_default_policy or settings.cleaner.trust_default_policy
+        yield Session(directory, settings, surroundings, trusts_default, lock)
+
+
+def _conflicts(log_dir: LogDir, settings: SettingsResolver) -> list[str]:
+    """Return what another log dir of the same broker claims too (D-14), if the configuration names this one."""
+    paths = [Path(text).resolve() for text in settings.cleaner.log_dirs]
+    if log_dir.path not in paths:
+        return []
+    family = [LogDir(log_dir.fs, path) for path in dict.fromkeys(paths) if path.is_dir()]
+    return [str(conflict) for conflict in find_conflicts(family)]
+
+
+def parse_names(texts: Sequence[str]) -> list[TopicPartition]:
+    """
+    Read names of partitions as given by the caller, each once, in the order given.
+
+    Raises:
+        UsageError: not a topic, a dash and a number.
+    """
+    try:
+        return list(dict.fromkeys(TopicPartition.parse(text.rstrip("/").rpartition("/")[2]) for text in texts))
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def choose_partitions(session: Session, named: Sequence[TopicPartition] | None) -> dict[TopicPartition, Path]:
+    """
+    Return the directories of the partitions named, or (None) of all of them by name.
+
+    Raises:
+        UsageError: one of them is not there, or is a symbolic link.
+    """
+    found = session.log_dir.listing()
+    if named is None:
+        return dict(sorted(found.current.items()))
+    for topic_partition in named:
+        if topic_partition in found.linked:
+            raise UsageError(f"{found.linked[topic_partition]}: a symbolic link, which is never followed")
+        if topic_partition not in found.current:
+            raise UsageError(f"{session.log_dir.path}: no partition {topic_partition}")
+    return {topic_partition: found.current[topic_partition] for topic_partition in named}
+
+
+@contextlib.contextmanager
+def as_cleaner_errors(path: Path) -> Iterator[None]:
+    """Turn what the operating system says, where it was not expected, into an error with a name."""
+    try:
+        yield
+    except OSError as error:
+        raise LogDirOfflineError(Path(error.filename) if error.filename else path, error) from error

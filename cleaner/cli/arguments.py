@@ -1,0 +1,139 @@
+"""Options that every command takes, and how their values are read."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cleaner.api.options import HighWatermark, Rounds, Sources
+
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Keeps the layout of descriptions and examples."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=32, width=110)
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """Add what all commands take: the log dir, the sources of settings, the moment, the format."""
+    parser.add_argument("log_dir", metavar="LOG_DIR", type=Path, help="one entry of a broker's log.dirs")
+    settings = parser.add_argument_group(
+        "settings, in falling precedence",
+        "Between --topics-dir and --config comes cleaner-topics.properties in the log dir; below --config the KRaft "
+        "metadata log, if there is one for this cluster.",
+    )
+    settings.add_argument(
+        "--set",
+        dest="sets",
+        metavar="[TOPIC:]KEY=VALUE",
+        action="append",
+        default=[],
+        help="a setting of one topic, or of the process and all topics; may be repeated",
+    )
+    settings.add_argument("--topics-dir", metavar="DIR", type=Path, help="a directory of <topic>.properties files")
+    settings.add_argument(
+        "--config", metavar="FILE", type=Path, help="a server.properties, or a file with a few of its or a topic's keys"
+    )
+    settings.add_argument(
+        "--metadata-dir", metavar="DIR", type=Path, help="where __cluster_metadata-0 is, if not in the log dir"
+    )
+    parser.add_argument(
+        "--now", metavar="MS", type=parse_now, help="the moment to work by, in ms since 1970 (default: the clock's)"
+    )
+    parser.add_argument(
+        "--format", choices=("table", "json"), default="table", help="json: one object a line (default: table)"
+    )
+    parser.add_argument(
+        "--as-root", action="store_true", help="started as root, stay root instead of becoming the log dir's owner"
+    )
+
+
+def add_high_watermark(parser: argparse.ArgumentParser) -> None:
+    """Add `--high-watermark`."""
+    parser.add_argument(
+        "--high-watermark",
+        metavar="checkpoint|end|N",
+        type=parse_high_watermark,
+        default="checkpoint",
+        help="up to where records count as replicated, and may be cleaned: replication-offset-checkpoint, the log end, "
+        "or an offset (default: checkpoint; a partition without a line there is not cleaned)",
+    )
+
+
+def sources(arguments: argparse.Namespace) -> Sources:
+    """
+    Gather where settings come from; the `--config` file is read here, before any change of user.
+
+    Raises:
+        ConfigError: the file cannot be read or is not a properties file.
+        UsageError: a `--set` that is none.
+    """
+    from cleaner.api.options import SetOption, Sources
+    from cleaner.settings import parse_set, read_config_file
+    from cleaner.storage.fs import FileSystem
+
+    return Sources(
+        config={} if arguments.config is None else read_config_file(FileSystem(), arguments.config),
+        sets=tuple(SetOption(*parse_set(text)) for text in arguments.sets),
+        topics_dir=arguments.topics_dir,
+        metadata_dir=arguments.metadata_dir,
+        trust_default_policy=getattr(arguments, "trust_default_policy", False),
+    )
+
+
+def parse_high_watermark(text: str) -> HighWatermark:
+    """Read `checkpoint`, `end` or an offset."""
+    match text:
+        case "checkpoint" | "end":
+            return text
+    return parse_offset(text)
+
+
+def parse_rounds(text: str) -> Rounds:
+    """Read a number of rounds, or `all`."""
+    match text:
+        case "all":
+            return text
+    count = parse_offset(text)
+    if count < 1:
+        raise argparse.ArgumentTypeError("at least one round")
+    return count
+
+
+def parse_now(text: str) -> int:
+    """Read milliseconds since 1970."""
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) < 2**62:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of milliseconds since 1970")
+    return int(text)
+
+
+def parse_offset(text: str) -> int:
+    """Read a number that is not negative."""
+    if not text.isascii() or not text.isdigit() or int(text) >= 2**63:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 up")
+    return int(text)
+
+
+def parse_bytes(text: str) -> int:
+    """Read a number of bytes, with K, M, G or T behind it for powers of 1024."""
+    digits = text[:-1] if text[-1:].lower() in "kmgt" and text[-1:] else text
+    count = parse_offset(digits) * _UNITS[text[len(digits) :].lower()]
+    if count < 1:
+        raise argparse.ArgumentTypeError("at least one byte")
+    return count
+
+
+def parse_seconds(text: str) -> float:
+    """Read a duration in seconds."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return seconds

@@ -1,0 +1,73 @@
+"""
+The command `cleaner`: one file a sub-command, each loaded with what it needs only when it runs.
+
+Exit codes: 0 done or nothing to do, 1 something was refused, 2 usage, 75 the log dir is in use, 78 a bad setting.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from cleaner import __version__
+from cleaner.cli import clean, plan, recover
+from cleaner.cli.arguments import HelpFormatter
+from cleaner.cli.output import print_error
+from cleaner.errors import CleanerError
+
+_COMMANDS = {"clean": clean, "plan": plan, "recover": recover}
+
+_DESCRIPTION = """\
+Cleans Kafka log directories outside a broker: byte for byte what Kafka 4.3.1's log cleaner would leave."""
+
+_EPILOG = """\
+Start with `cleaner plan LOG_DIR`: it changes nothing and says what there is to do. Each command explains itself:
+cleaner clean --help."""
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the whole command line."""
+    parser = argparse.ArgumentParser(
+        prog="cleaner", description=_DESCRIPTION, epilog=_EPILOG, formatter_class=HelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("--version", action="version", version=f"cleaner {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, module in _COMMANDS.items():
+        command = commands.add_parser(
+            name,
+            help=module.SUMMARY,
+            description=module.DESCRIPTION,
+            epilog=module.EXAMPLES,
+            formatter_class=HelpFormatter,
+            allow_abbrev=False,
+        )
+        module.add_arguments(command)
+        command.set_defaults(run=module.run)
+    return parser
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line; names of partitions may stand behind options too, which argparse alone refuses."""
+    parser = make_parser()
+    chosen, rest = parser.parse_known_args(arguments)
+    if rest and (not hasattr(chosen, "partitions") or any(word.startswith("-") for word in rest)):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:
+        chosen.partitions = [*chosen.partitions, *rest]
+    return chosen
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code. Errors raised on purpose are one line on standard error."""
+    chosen = _parse(arguments)
+    try:
+        code: int = chosen.run(chosen)
+    except CleanerError as error:
+        print_error(str(error))
+        return error.exit_code
+    except BrokenPipeError:
+        # Whoever reads our output has gone; what was to be cleaned is clean. Keep Python from complaining at its exit.
+        sys.stderr.close()
+        return 1
+    return code

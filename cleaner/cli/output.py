@@ -1,0 +1,43 @@
+"""How a command answers: JSON lines for programs, an aligned table for people, errors one line each."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+
+def json_line(value: DataclassInstance) -> str:
+    """Return a frozen report as one line of JSON; names are the fields'."""
+    return json.dumps(dataclasses.asdict(value), default=str, ensure_ascii=False)
+
+
+def print_error(message: str, stream: TextIO | None = None) -> None:
+    """Print one clear line: what is wrong, with newlines and control characters made visible."""
+    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)
+    print(f"cleaner: {line}", file=sys.stderr if stream is None else stream)
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, left: frozenset[int] = frozenset((0,))) -> str:
+    """
+    Lay out a table; numbers stand right, the columns in `left` stand left.
+
+    Args:
+        headings: one a column.
+        rows: as many texts each.
+        left: columns of words.
+    """
+    lines = [list(headings), *[list(row) for row in rows]]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
+    return "\n".join(
+        "  ".join(
+            text.ljust(width) if column in left else text.rjust(width)
+            for column, (text, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )

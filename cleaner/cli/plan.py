@@ -1,0 +1,51 @@
+"""`cleaner plan`."""
+
+from __future__ import annotations
+
+import argparse
+
+from cleaner.cli.arguments import add_common, add_high_watermark, sources
+
+SUMMARY = "list the partitions of a log dir: policy, sizes, due or not"
+
+DESCRIPTION = """\
+Lists every partition of a log dir: its cleanup policy and where that comes from, its segments, how much of it is
+clean, dirty and uncleanable, the dirty ratio, and whether `cleaner clean --all` would take it, with the reason.
+
+Takes no lock and writes nothing, so it may run beside a broker; what it shows of a log that is being written is
+then a moment in the past."""
+
+EXAMPLES = """\
+examples:
+  cleaner plan /var/lib/kafka --config /etc/kafka/server.properties
+  cleaner plan /var/lib/kafka --format json | jq -r 'select(.is_due) | .partition'
+
+exit status:
+  0  listed      1  some partition could not be looked at      2  usage      78  a bad setting"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    add_common(parser)
+    add_high_watermark(parser)
+    parser.add_argument(
+        "--trust-default-policy",
+        action="store_true",
+        help="judge as clean --all --trust-default-policy would",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """List the partitions; returns the exit code."""
+    settings = sources(arguments)
+
+    from cleaner.api.options import Surroundings
+    from cleaner.api.plan import plan_log_dir
+    from cleaner.cli.identity import take_identity
+    from cleaner.cli.logs import log_warning
+    from cleaner.cli.show_plan import show_plan
+
+    take_identity(arguments.log_dir, stay_root=arguments.as_root, with_kernels=False)
+    lent = Surroundings.of(now_ms=arguments.now, warn=log_warning)
+    entries = plan_log_dir(arguments.log_dir, settings, lent, high_watermark=arguments.high_watermark)
+    return show_plan(entries, arguments.format)

@@ -1,0 +1,82 @@
+"""A progress bar on standard error, drawn only when that is a terminal."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import TextIO
+
+_WIDTH = 24
+_REDRAW_SECONDS = 0.1
+_CLEAR_LINE = "\r\x1b[K"
+
+
+class ProgressBar:
+    """
+    Shows one phase of one partition at a time: `prices-0 copy [#####.....]  41 %  1.2 GiB`.
+
+    Calls come from the thread that works. Use it in a `with` block, so that the line is gone when the command speaks.
+    """
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self._enabled = self._stream.isatty()
+        self._drawn_at = float("-inf")
+        self._phase = ""
+
+    def __enter__(self) -> ProgressBar:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.clear()
+
+    def __call__(self, phase: str, done: int, total: int) -> None:
+        """
+        Note how far a phase is.
+
+        Args:
+            phase: what is being done, with the partition's name.
+            done, total: bytes.
+        """
+        if not self._enabled:
+            return
+        now = time.monotonic()
+        if phase == self._phase and done < total and now - self._drawn_at < _REDRAW_SECONDS:
+            return
+        self._phase, self._drawn_at = phase, now
+        part = min(1.0, done / total) if total else 1.0
+        bar = "#" * round(part * _WIDTH)
+        self._stream.write(f"{_CLEAR_LINE}{phase} [{bar:.<{_WIDTH}}] {part:4.0%}  {human_bytes(done)}")
+        self._stream.flush()
+
+    def speaking(self, say: Callable[[str], None]) -> Callable[[str], None]:
+        """Return `say`, but with the bar off the screen first."""
+
+        def clear_and_say(text: str) -> None:
+            self.clear()
+            say(text)
+
+        return clear_and_say
+
+    def clear(self) -> None:
+        """Take the bar off the screen, before something else is printed."""
+        if self._enabled and self._phase:
+            self._stream.write(_CLEAR_LINE)
+            self._stream.flush()
+            self._phase = ""
+
+
+def human_bytes(count: int) -> str:
+    """Write a number of bytes for people: `17 B`, `1.2 GiB`."""
+    if count < 1024:
+        return f"{count} B"
+    value = float(count)
+    units = iter(("KiB", "MiB", "GiB", "TiB"))
+    unit = ""
+    while value >= 1024 and (larger := next(units, "")):
+        value, unit = value / 1024, larger
+    return f"{value:.1f} {unit}"

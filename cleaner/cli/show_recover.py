@@ -1,0 +1,37 @@
+"""How `cleaner recover` shows its report."""
+
+from __future__ import annotations
+
+from cleaner.api.reports import RecoveredPartition, RecoverReport
+from cleaner.cli.logs import log_note
+from cleaner.cli.output import json_line, print_error, table
+from cleaner.cli.progress import human_bytes
+
+_HEADINGS = ("partition", "log start", "log end", "bytes before", "after", "seconds")
+
+
+def show_recovered(report: RecoverReport, form: str) -> int:
+    """Print what was recovered and what refused; returns the exit code."""
+    if form == "json":
+        for partition in report.partitions:
+            print(json_line(partition))
+    elif report.partitions:
+        print(table(_HEADINGS, map(_row, report.partitions)))
+    for refusal in report.refused:
+        print_error(f"{refusal.partition}: {refusal.error}")
+    if report.note:
+        log_note(report.note)
+    elif report.has_marker:
+        log_note("the log dir has a clean-shutdown marker: a broker starts on it without recovery")
+    return 1 if report.refused else 0
+
+
+def _row(partition: RecoveredPartition) -> tuple[str, ...]:
+    return (
+        partition.partition,
+        str(partition.log_start_offset),
+        str(partition.log_end_offset),
+        human_bytes(partition.bytes_before),
+        human_bytes(partition.bytes_after),
+        f"{partition.elapsed_seconds:.2f}",
+    )

@@ -11,77 +11,24 @@ Source: rules R-118, R-123, R-126, R-330, R-331, R-630 to R-642, R-652; `LogLoad
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from cleaner.config import TopicConfig
-from cleaner.errors import NotCleanlyShutDownError
-from cleaner.format.batch import ReadBuffer
+from cleaner.errors import NotCleanlyShutDownError, TruncationRefusedError
 from cleaner.model import TopicPartition
 from cleaner.storage import names
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.leader_epochs import read_leader_epochs, truncate_from_end, truncate_from_start
 from cleaner.storage.leftovers import complete_swap, find_leftovers, list_files
 from cleaner.storage.load_changes import LoadChanges
+from cleaner.storage.loading import Loading
 from cleaner.storage.log import Log
-from cleaner.storage.producer_state import ProducerState
-from cleaner.storage.rebuild import RebuiltSegment, rebuild_producer_state, rebuild_segment
+from cleaner.storage.rebuild import SegmentOverflowError, rebuild_producer_state
+from cleaner.storage.recovery import cut_damage, recover_segments
 from cleaner.storage.segment import Segment
 from cleaner.storage.snapshots import Snapshots
-
-
-@dataclass
-class Loading:
-    """
-    A log while it is being loaded: what `loader` and `recovery` share.
-
-    Attributes:
-        log_start_offset: the checkpointed one, 0 without a line in the checkpoint.
-        recovery_point: the checkpointed one.
-        segments: those loaded so far, ascending.
-        truncated_bytes: what recovery has cut off so far.
-    """
-
-    fs: FileSystem
-    directory: Path
-    topic: TopicConfig
-    log_start_offset: int
-    recovery_point: int
-    is_clean: bool
-    allow_truncate: bool
-    now_ms: int
-    expiration_ms: int
-    changes: LoadChanges
-    segments: list[Segment] = field(default_factory=list)
-    truncated_bytes: int = 0
-    buffer: ReadBuffer = field(default_factory=ReadBuffer)
-
-    def new_producer_state(self) -> ProducerState:
-        """Return a producer state that nothing was taken into yet."""
-        return ProducerState(self.changes.snapshots, now_ms=self.now_ms, expiration_ms=self.expiration_ms)
-
-    def rebuild(self, segment: Segment) -> RebuiltSegment:
-        """
-        Make a segment's indexes anew, with the producers as of its base offset; snapshots are taken at both ends.
-
-        Raises:
-            SegmentOverflowError, UncleanableError, CorruptBatchError: see `rebuild_segment`.
-        """
-        state = self.new_producer_state()
-        rebuild_producer_state(
-            state,
-            self.segments,
-            log_start_offset=self.log_start_offset,
-            end_offset=segment.base_offset,
-            was_clean=False,
-            buffer=self.buffer,
-        )
-        rebuilt = rebuild_segment(segment, state, self.changes.epochs, self.topic, self.buffer)
-        self.changes.epochs = rebuilt.epochs
-        if rebuilt.next_offset > segment.base_offset:
-            state.take_snapshot()
-        return rebuilt
+from cleaner.storage.split import split_overflowed_segment
 
 
 def load_log(
@@ -140,7 +87,9 @@ def load_log(
     )
     for group in find_leftovers(directory, files).removals():
         changes.remove(directory / name for name in group)
-    _load_segments(loading, files)
+    _splitting_overflows(loading, _load_segments)
+    if not clean_shutdown:
+        _splitting_overflows(loading, recover_segments)
     log_end_offset = _end_of_log(loading)
     return _finish(loading, topic_partition, log_end_offset, high_watermark)
 
@@ -161,9 +110,29 @@ def _snapshot_offsets(files: Sequence[str]) -> list[int]:
     return [file.offset for file in parsed if file and file.suffix == names.SNAPSHOT and not file.temporary]
 
 
-def _load_segments(loading: Loading, files: Sequence[str]) -> None:
+def _splitting_overflows(loading: Loading, step: Callable[[Loading], None]) -> None:
+    """Take a step of loading, again after each segment that had to be split (R-614)."""
+    while True:
+        try:
+            step(loading)
+        except SegmentOverflowError as overflow:
+            source = overflow.segment
+            bases = split_overflowed_segment(loading.fs, source, loading.topic, loading.buffer)
+            if source.base_offset not in bases:
+                loading.changes.snapshots.remove(source.base_offset)
+            at = next((at for at, s in enumerate(loading.segments) if s is source), len(loading.segments))
+            loading.segments[at : at + 1] = [Segment.open(loading.fs, loading.directory, base) for base in bases]
+        else:
+            return
+
+
+def _load_segments(loading: Loading) -> None:
     """Find the segments, and note which of their files are missing, left over or damaged (R-330, R-331, R-635)."""
+    loading.segments.clear()
+    files = list_files(loading.fs, loading.directory)
     present = set(files)
+    logs = [name for name in files if name.endswith(names.LOG)]
+    loading.last_base_offset = names.offset_of(logs[-1]) if logs else -1
     for name in files:
         if name.endswith((names.INDEX, names.TIME_INDEX, names.TXN_INDEX)):
             if names.segment_file_name(names.offset_of(name), names.LOG) not in present:
@@ -188,12 +157,19 @@ def _has_foreign_txns(segment: Segment) -> bool:
 
 
 def _rebuild_now(loading: Loading, segment: Segment) -> None:
-    """Make the indexes of a segment anew although it need not be recovered; damage in it is not cut away."""
+    """
+    Make the indexes of a segment anew although it need not be recovered.
+
+    After a clean stop damage in it is not cut away. Without one it is, but later segments stay, as in Kafka.
+    """
     rebuilt = loading.rebuild(segment)
-    if rebuilt.damage is not None:
+    if rebuilt.damage is not None and loading.is_clean:
         raise rebuilt.damage
+    cut_damage(loading, segment, rebuilt, later=[])
     segment.rebuilt = rebuilt.indexes
     loading.changes.write_indexes(segment)
+    if not loading.is_clean:
+        loading.changes.apply(loading.fs)
 
 
 def _end_of_log(loading: Loading) -> int:
@@ -203,6 +179,11 @@ def _end_of_log(loading: Loading) -> int:
         log_end_offset = last.next_offset(buffer=loading.buffer, check_order=loading.is_clean)
         if log_end_offset >= loading.log_start_offset:
             return log_end_offset
+        if not loading.allow_truncate:
+            raise TruncationRefusedError(
+                f"{loading.directory}: the log ends at offset {log_end_offset}, below its start, "
+                f"{loading.log_start_offset}; all its segments would be deleted (see --allow-truncate)"
+            )
         for segment in reversed(loading.segments):
             loading.changes.remove_segment(segment)
         loading.segments.clear()

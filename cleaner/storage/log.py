@@ -162,6 +162,8 @@ class Log:
         """Note that a swap has put one segment in the place of `old`; returns the new one, freshly looked at."""
         gone = {segment.base_offset for segment in old}
         new = Segment.open(self._fs, self.directory, new_base)
+        for base in gone - {new_base}:
+            self._changes.snapshots.forget(base)
         kept = [segment for segment in self.segments if segment.base_offset not in gone]
         self.segments = sorted([*kept, new], key=lambda segment: segment.base_offset)
         return new

@@ -68,6 +68,12 @@ class Snapshots:
         if offset in self._on_disk:
             self._removed.add(offset)
 
+    def forget(self, offset: int) -> None:
+        """Note that somebody else, the swap of a segment, has removed a snapshot."""
+        self._written.pop(offset, None)
+        self._removed.discard(offset)
+        self._on_disk.discard(offset)
+
     def remove_strays(self, base_offsets: Iterable[int]) -> None:
         """
         Remove the snapshots that belong to no segment, except the highest when it lies above all segments (R-126).

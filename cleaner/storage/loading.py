@@ -1,0 +1,70 @@
+"""A log while it is being loaded: what `loader.py` and `recovery.py` work on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cleaner.config import TopicConfig
+from cleaner.format.batch import ReadBuffer
+from cleaner.storage.fs import FileSystem
+from cleaner.storage.load_changes import LoadChanges
+from cleaner.storage.producer_state import ProducerState
+from cleaner.storage.rebuild import RebuiltSegment, rebuild_producer_state, rebuild_segment
+from cleaner.storage.segment import Segment
+
+
+@dataclass
+class Loading:
+    """
+    The state of loading one log.
+
+    Attributes:
+        log_start_offset: the checkpointed one, 0 without a line in the checkpoint.
+        recovery_point: the checkpointed one.
+        segments: those loaded so far, ascending.
+        last_base_offset: of the last segment in the directory, whether loaded yet or not.
+        truncated_bytes: what recovery has cut off so far.
+        buffer: what all readers read into.
+    """
+
+    fs: FileSystem
+    directory: Path
+    topic: TopicConfig
+    log_start_offset: int
+    recovery_point: int
+    is_clean: bool
+    allow_truncate: bool
+    now_ms: int
+    expiration_ms: int
+    changes: LoadChanges
+    segments: list[Segment] = field(default_factory=list)
+    last_base_offset: int = -1
+    truncated_bytes: int = 0
+    buffer: ReadBuffer = field(default_factory=ReadBuffer)
+
+    def new_producer_state(self) -> ProducerState:
+        """Return a producer state that nothing was taken into yet."""
+        return ProducerState(self.changes.snapshots, now_ms=self.now_ms, expiration_ms=self.expiration_ms)
+
+    def rebuild(self, segment: Segment) -> RebuiltSegment:
+        """
+        Make a segment's indexes anew, with the producers as of its base offset; snapshots are taken at both ends.
+
+        Raises:
+            SegmentOverflowError, UncleanableError, CorruptBatchError: see `rebuild_segment`.
+        """
+        state = self.new_producer_state()
+        rebuild_producer_state(
+            state,
+            self.segments,
+            log_start_offset=self.log_start_offset,
+            end_offset=segment.base_offset,
+            was_clean=False,
+            buffer=self.buffer,
+        )
+        rebuilt = rebuild_segment(segment, state, self.changes.epochs, self.topic, self.buffer)
+        self.changes.epochs = rebuilt.epochs
+        if rebuilt.next_offset > segment.base_offset:
+            state.take_snapshot()
+        return rebuilt

@@ -1,0 +1,48 @@
+"""
+Deleting the oldest segments of a log, in an order that a crash cannot turn into a hole.
+
+Source: rules R-123, R-126, R-913; `UnifiedLog.java` (deleteSegments), `LocalLog.java` (roll). Which segments go is
+decided by `policy/retention.py`.
+"""
+
+from __future__ import annotations
+
+from cleaner.storage import names
+from cleaner.storage.fs import FileSystem
+from cleaner.storage.leader_epochs import truncate_from_start
+from cleaner.storage.loader import new_segment
+from cleaner.storage.log import Log
+
+
+def delete_oldest(fs: FileSystem, log: Log, count: int) -> None:
+    """
+    Delete the `count` oldest segments, their snapshots, and the leader epochs below the new log start offset.
+
+    When all go, an empty segment at the log end takes their place first.
+
+    Invariant: a segment is gone for good before the next younger one is touched. Were their order left to the file
+    system, a power cut could keep an old segment and lose a younger one: a log with a hole, in which deleted records
+    come back.
+
+    Raises:
+        ValueError: a segment to be deleted reaches above the high watermark.
+    """
+    if count == 0:
+        return
+    changes = log.changes
+    expired, kept = log.segments[:count], log.segments[count:]
+    start_offset = kept[0].base_offset if kept else log.log_end_offset
+    log.raise_log_start(start_offset)
+    changes.epochs = truncate_from_start(changes.epochs, log.log_start_offset)
+    if not kept:
+        log.producers.take_snapshot()
+        kept = [new_segment(fs, log.directory, log.log_end_offset, changes)]
+        log.settle(fs)
+    for segment in expired:
+        for suffix in names.SEGMENT_SUFFIXES:
+            fs.remove(segment.path(suffix))
+        fs.fsync_dir(log.directory)
+        if segment.base_offset != kept[0].base_offset:
+            changes.snapshots.remove(segment.base_offset)
+    log.segments = kept
+    log.settle(fs)

@@ -146,7 +146,7 @@ def _clean_partition(job: _Job, topic_partition: TopicPartition, directory: Path
     report = run_rounds(work, found)
     deleted = 0
     if options.retention:
-        from cleaner.storage.retention import delete_expired_segments
+        from cleaner.engine.retention import delete_expired_segments
 
         deleted = delete_expired_segments(session.surroundings.fs, log, topic, now_ms)
     loading.close(session, log)

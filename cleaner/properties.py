@@ -65,6 +65,8 @@ def _logical_lines(text: str) -> Iterator[str]:
     natural_lines = _LINE_END.split(text)
     if natural_lines[-1] == "":
         natural_lines.pop()
+    # Java looks for the end of the file behind the first character of a line end, so CR LF hides it.
+    last = 0 if text.endswith("\r\n") else len(natural_lines)
     joined = ""
     for number, natural in enumerate(natural_lines, 1):
         line = natural.lstrip(_BLANKS)
@@ -75,7 +77,7 @@ def _logical_lines(text: str) -> Iterator[str]:
         backslashes = _TRAILING_BACKSLASHES.search(line)
         is_continued = backslashes is not None and len(backslashes.group()) % 2 == 1
         joined += line[:-1] if is_continued else line
-        if not is_continued or number == len(natural_lines):
+        if not is_continued or number == last:
             yield joined
             joined = ""
     if joined:

@@ -7,7 +7,7 @@ the map is full the rest of that segment is still checked: it will be recopied t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,12 +35,16 @@ class BuiltMap:
         is_full: the pass ended before the end of the cleanable section.
         bytes_read: of whole chunks worked on (R-718).
         messages_read: records seen; batches of aborted transactions count whole, markers as one.
+        keyless_messages: records without a key in the range; the second pass removes them.
+        messages_by_segment: records of each segment covered whole, by base offset.
     """
 
     end_offset: int
     is_full: bool
     bytes_read: int
     messages_read: int
+    keyless_messages: int
+    messages_by_segment: Mapping[int, int]
 
 
 class MapBuilder:
@@ -80,18 +84,28 @@ class MapBuilder:
         transactions = CleanedTransactions()
         transactions.add_aborted(self._log.collect_aborted(first_dirty, end))
         is_full = False
+        messages_by_segment: dict[int, int] = {}
         for segment, next_base in zip(segments, _next_bases(segments, end), strict=True):
+            messages_before = self._messages
             is_full = self._add_segment(segment, transactions)
             if is_full:
                 break
+            if segment.base_offset >= first_dirty:
+                messages_by_segment[segment.base_offset] = self._messages - messages_before
             # Offsets may be missing between the last batch and the next segment (R-513).
             self._map.latest_offset = next_base - 1
         return BuiltMap(
             end_offset=self._map.latest_offset + 1,
             is_full=is_full,
             bytes_read=self._bytes_read,
-            messages_read=int(self._map.state[kernel.STATE_MESSAGES]),
+            messages_read=self._messages,
+            keyless_messages=int(self._map.state[kernel.STATE_KEYLESS]),
+            messages_by_segment=messages_by_segment,
         )
+
+    @property
+    def _messages(self) -> int:
+        return int(self._map.state[kernel.STATE_MESSAGES])
 
     def _add_segment(self, segment: Segment, transactions: CleanedTransactions) -> bool:
         """Add one segment's keys. Returns whether the map ended in it; the segment is then still read to its end."""

@@ -42,6 +42,8 @@ class RoundContext:
         progress: told of (phase `map` or `copy`, bytes done, bytes in all).
         write_checkpoint: stores the new first dirty offset, the round's last step.
         verify: re-read every cleaned segment before it is swapped in (rule R9).
+        refuse_keyless: stop, with nothing changed, when the dirty section holds records without a key, which cleaning
+            would remove: the topic was hardly meant to be compacted.
         max_dirty_bytes, max_seconds: end the map early, just as a smaller map would.
         offset_map: the caller's, cleared and used; None makes one for this round.
         buffer: the caller's read buffer.
@@ -56,6 +58,7 @@ class RoundContext:
     progress: Callable[[str, int, int], None] = _no_progress
     write_checkpoint: Callable[[int], None] = _no_checkpoint
     verify: bool = True
+    refuse_keyless: bool = False
     max_dirty_bytes: int | None = None
     max_seconds: float | None = None
     offset_map: OffsetMap | None = None

@@ -27,6 +27,8 @@ from dataclasses import dataclass
 from cleaner.config import CleanerConfig, TopicConfig
 from cleaner.engine.build_map import BuiltMap, MapBuilder
 from cleaner.engine.context import RoundContext
+from cleaner.engine.expected_output import ExpectedOutput
+from cleaner.errors import PolicyRefusedError
 from cleaner.format.records import Unpacker
 from cleaner.offset_map import OffsetMap
 from cleaner.policy.cleanable import Cleanable
@@ -90,6 +92,7 @@ def clean_log(
             are swapped in, each sound by itself.
         UncleanableError: Kafka's cleaner could not either; as for damage in the clean section.
         CleaningAborted: stopped; swapped groups stay.
+        PolicyRefusedError: see `RoundContext.refuse_keyless`.
         NoSpaceError, LogDirOfflineError: the disk refused.
     """
     began_ns = context.clock.monotonic_ns()
@@ -98,6 +101,9 @@ def clean_log(
 
     built = MapBuilder(log, cleanable, offset_map, unpacker, context).build()
     mapped_ns = context.clock.monotonic_ns()
+    if context.refuse_keyless and built.keyless_messages:
+        reason = f"{built.keyless_messages} records without a key would be removed; name the partition to clean it"
+        raise PolicyRefusedError(f"{log.directory}: {reason}")
 
     # A swap drops older values for newer ones: those, and all names, must be on disk first (D-10).
     dirty = log.segments_between(cleanable.first_dirty_offset, cleanable.first_uncleanable_offset)
@@ -105,7 +111,9 @@ def clean_log(
     log.settle(context.fs)
 
     recopier = _make_recopier(log, cleanable, topic, offset_map, unpacker, built, context)
+    room = ExpectedOutput(offset_map, built.messages_by_segment)
     for group in _groups(log, cleanable, topic, built.end_offset):
+        room.require_room(context.fs, group)
         _clean_group(log, group, topic, recopier, context)
 
     context.write_checkpoint(built.end_offset)

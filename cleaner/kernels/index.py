@@ -46,14 +46,12 @@ def append_time_entry(time_index, base_offset, timestamp, offset, state):
 
 
 @jit
-def index_batches(
-    sizes, last_offsets, max_timestamps, base_offset, interval_bytes, max_bytes, offset_index, time_index, state
-):
+def index_batches(batches, base_offset, interval_bytes, max_bytes, offset_index, time_index, state):
     """
     Take note of batches appended one after the other (R-320).
 
     Args:
-        sizes, last_offsets, max_timestamps: int64 a batch.
+        batches: rows with `size`, `last_offset` and `max_timestamp`.
         base_offset: the segment's.
         interval_bytes: `index.interval.bytes`.
         max_bytes: `segment.index.bytes`, the room of either index (R-310, R-311).
@@ -64,12 +62,13 @@ def index_batches(
     """
     most_offset_bytes = max_bytes // OFFSET_ENTRY_BYTES * OFFSET_ENTRY_BYTES
     most_time_bytes = (max_bytes // TIME_ENTRY_BYTES - 1) * TIME_ENTRY_BYTES
-    for b in range(sizes.size):
-        if max_timestamps[b] > state[STATE_MAX_TIMESTAMP]:
-            state[STATE_MAX_TIMESTAMP] = max_timestamps[b]
-            state[STATE_MAX_TIMESTAMP_OFFSET] = last_offsets[b]
+    for b in range(batches.size):
+        batch = batches[b]
+        if batch.max_timestamp > state[STATE_MAX_TIMESTAMP]:
+            state[STATE_MAX_TIMESTAMP] = batch.max_timestamp
+            state[STATE_MAX_TIMESTAMP_OFFSET] = batch.last_offset
         if state[STATE_SINCE_ENTRY] > interval_bytes:
-            relative = last_offsets[b] - base_offset
+            relative = batch.last_offset - base_offset
             if relative < 0 or relative > _MAX_INT:
                 return INDEX_OVERFLOW
             if state[STATE_OFFSET_BYTES] >= most_offset_bytes:
@@ -87,6 +86,6 @@ def index_batches(
             if status != INDEX_DONE:
                 return status
             state[STATE_SINCE_ENTRY] = int64(0)
-        state[STATE_POSITION] += sizes[b]
-        state[STATE_SINCE_ENTRY] += sizes[b]
+        state[STATE_POSITION] += batch.size
+        state[STATE_SINCE_ENTRY] += batch.size
     return INDEX_DONE

@@ -39,8 +39,16 @@ EXPIRED_TOMBSTONE = 8
 DISCARDED = 16
 
 # Cells of the state array that `index_records` reads and advances.
-STATE_ENTRIES, STATE_LATEST_OFFSET, STATE_MESSAGES, STATE_BATCH, STATE_STATUS, STATE_RECORD_POSITION = range(6)
-STATE_CELLS = 6
+(
+    STATE_ENTRIES,
+    STATE_LATEST_OFFSET,
+    STATE_MESSAGES,
+    STATE_KEYLESS,
+    STATE_BATCH,
+    STATE_STATUS,
+    STATE_RECORD_POSITION,
+) = range(7)
+STATE_CELLS = 7
 
 
 @jit
@@ -117,7 +125,10 @@ def index_records(
                     return INDEX_BAD_RECORD
                 previous_delta = delta
                 offset = row.base_offset + delta
-                if key_size >= 0 and offset >= first_dirty_offset:
+                is_dirty = offset >= first_dirty_offset
+                if is_dirty and key_size < 0:
+                    state[STATE_KEYLESS] += 1
+                elif is_dirty:
                     sip = siphash13(body, key_start, key_size, keys[0], keys[1])
                     scratch[WORDS * pending] = sip
                     scratch[WORDS * pending + 1] = murmur3_low(body, key_start, key_size)

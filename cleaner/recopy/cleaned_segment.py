@@ -71,9 +71,7 @@ class SegmentIndexes:
         self._offsets.ensure(offset_bytes + rows * kernel.OFFSET_ENTRY_BYTES, keep=offset_bytes)
         self._times.ensure(time_bytes + rows * kernel.TIME_ENTRY_BYTES, keep=time_bytes)
         status = kernel.index_batches(
-            written["size"],
-            written["last_offset"],
-            written["max_timestamp"],
+            written,
             self._base_offset,
             self._interval_bytes,
             self._max_bytes,

@@ -1,0 +1,177 @@
+"""
+Packing a block with snappy, choosing as the library does that Kafka uses (snappy-java 1.1.10.7): the bytes are equal.
+
+Every position is looked up in a table of earlier positions by a hash of its four bytes; a match is extended as far as
+it goes, the bytes between matches are literals. Where no match turns up the steps become longer.
+
+    element: tag (low two bits: 0 literal, 1 copy with 11 bits of offset, 2 copy with 16) | length | offset | bytes
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba import int64, types, uint8, uint16, uint32
+from numba.extending import intrinsic
+
+from cleaner.kernels.compile import jit
+from cleaner.kernels.memory import copy_bytes, load_u64_be, load_u64_le, store_u64_be
+
+# Values of the library; the output depends on each of them.
+TABLE_BITS = 14
+_SMALLEST_TABLE = 256
+_HASH_FACTOR = 0x1E35A7BD
+_MARGIN_BYTES = 15  # no match begins in the last bytes
+_FIRST_SKIP = 32
+_MOST_COPY = 64
+
+
+@jit
+def _slot(word, mask):
+    product = uint32(uint32(word) * uint32(_HASH_FACTOR))
+    return int64((product >> uint32(32 - TABLE_BITS)) & mask)
+
+
+@jit
+def _word(data, at):
+    return uint32(load_u64_le(data, at))
+
+
+@intrinsic
+def _trailing_zeros(typing_context, word):
+    """Return how many low bits of a word that is not 0 are 0."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.uint64(types.uint64), generate
+
+
+@jit
+def _match_length(data, candidate, at, end):
+    """Return how many bytes from `at` equal those from `candidate`, which lies before it."""
+    start = at
+    while end - at >= 8:
+        difference = load_u64_le(data, candidate) ^ load_u64_le(data, at)
+        if difference:
+            return at - start + int64(_trailing_zeros(difference) >> 3)
+        candidate += 8
+        at += 8
+    while at < end and data[candidate] == data[at]:
+        candidate += 1
+        at += 1
+    return at - start
+
+
+@jit
+def _put_literal(data, start, size, target, at):
+    left = size - 1
+    if left < 60:
+        target[at] = uint8(left << 2)
+        at += 1
+    else:
+        tag_at = at
+        at += 1
+        while left > 0:
+            target[at] = uint8(left & 255)
+            left >>= 8
+            at += 1
+        target[tag_at] = uint8((59 + at - tag_at - 1) << 2)
+    copy_bytes(target, at, data, start, size)
+    return at + size
+
+
+@jit
+def _put_copy(target, at, offset, size):
+    while size > 0:
+        # At least four bytes must stay for the last copy.
+        step = size
+        if size >= _MOST_COPY + 4:
+            step = int64(_MOST_COPY)
+        elif size > _MOST_COPY:
+            step = int64(_MOST_COPY - 4)
+        if step < 12 and offset < 2048:
+            target[at] = uint8(1 | (step - 4) << 2 | (offset >> 8) << 5)
+            target[at + 1] = uint8(offset & 255)
+            at += 2
+        else:
+            target[at] = uint8(2 | (step - 1) << 2)
+            target[at + 1] = uint8(offset & 255)
+            target[at + 2] = uint8(offset >> 8)
+            at += 3
+        size -= step
+    return at
+
+
+@jit
+def compress_block(data, start, end, table, target, at):
+    """
+    Pack `data[start:end]` as one snappy block.
+
+    Args:
+        data: uint8 array; 1 to 65536 bytes of it.
+        table: uint16 array of 2**TABLE_BITS words, whatever they hold.
+        target: uint8 array with room for 32 + n + n/6 bytes from `at` on; not `data`.
+    Returns:
+        The position in `target` after the block.
+    """
+    size = end - start
+    left = size
+    while left >= 128:
+        target[at] = uint8(left & 127 | 128)
+        left >>= 7
+        at += 1
+    target[at] = uint8(left)
+    at += 1
+    slots = _SMALLEST_TABLE
+    while slots < size and slots < 1 << TABLE_BITS:
+        slots <<= 1
+    table[:slots] = 0
+    mask = uint32(slots - 1)
+    position = int64(start)
+    emitted = position
+    limit = end - _MARGIN_BYTES
+    if size < _MARGIN_BYTES:
+        return _put_literal(data, emitted, size, target, at)
+    while True:
+        # Step 1: look for four bytes seen before.
+        position += 1
+        skip = int64(_FIRST_SKIP)
+        while True:
+            next_position = position + (skip >> 5)
+            if next_position > limit:
+                return _put_literal(data, emitted, end - emitted, target, at)
+            skip += skip >> 5
+            word = _word(data, position)
+            slot = _slot(word, mask)
+            candidate = start + int64(table[slot])
+            table[slot] = uint16(position - start)
+            if _word(data, candidate) == word:
+                break
+            position = next_position
+        literal = position - emitted
+        if literal <= 16:
+            # Copying 16 bytes is quicker than asking how many; the surplus is overwritten later, and no match begins
+            # so late that there were not 16 bytes to read.
+            target[at] = uint8((literal - 1) << 2)
+            store_u64_be(target, at + 1, load_u64_be(data, emitted))
+            store_u64_be(target, at + 9, load_u64_be(data, emitted + 8))
+            at += 1 + literal
+        else:
+            at = _put_literal(data, emitted, literal, target, at)
+        # Step 2: copy it, and go on copying while another match follows at once.
+        while True:
+            matched = 4 + _match_length(data, candidate + 4, position + 4, end)
+            at = _put_copy(target, at, position - candidate, matched)
+            position += matched
+            emitted = position
+            if position >= limit:
+                if position < end:
+                    at = _put_literal(data, emitted, end - emitted, target, at)
+                return at
+            table[_slot(_word(data, position - 1), mask)] = uint16(position - 1 - start)
+            word = _word(data, position)
+            slot = _slot(word, mask)
+            candidate = start + int64(table[slot])
+            table[slot] = uint16(position - start)
+            if _word(data, candidate) != word:
+                break

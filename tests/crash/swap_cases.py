@@ -1,8 +1,7 @@
 """
 Groups of segments and what they were made into, for crashes of the swap alone: no cleaning, all files made by hand.
 
-Each case has two groups and an active segment. The verdict on a directory is a word a group: `old`, `new`, or
-`new+superseded` where whole old segments lie behind the end of the new one (R-633).
+Each case has two groups and an active segment.
 """
 
 from __future__ import annotations
@@ -12,27 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cleaner.storage.fs import FileSystem
-from cleaner.storage.names import CLEANED, LOG, segment_file_name, snapshot_file_name
+from cleaner.storage.names import CLEANED, LOG, SEGMENT_SUFFIXES, segment_file_name
 from cleaner.storage.swap import fsync_sources, replace_segments
 from cleaner.testing.batch_builder import Producer
 from cleaner.testing.log_builder import LogBuilder
-from tests.crash.loader_model import INDEXES, Files, load, next_offset
+from tests.crash.loader_model import INDEXES, Files, load
+from tests.crash.verdict import Group, judge
 
-SUFFIXES = (".log", *INDEXES)
 NEW_MTIME_MS = 1_600_000_000_000
-
-
-@dataclass(frozen=True)
-class Group:
-    """Old segments by base offset, and the files of the one that replaces them."""
-
-    bases: tuple[int, ...]
-    new: Files
-
-    @property
-    def base(self) -> int:
-        """The base offset of the first, and of the new one."""
-        return self.bases[0]
 
 
 @dataclass(frozen=True)
@@ -42,11 +28,6 @@ class Case:
     name: str
     before: Files
     groups: tuple[Group, ...]
-
-    @property
-    def log_end(self) -> int:
-        """The offset of the newest snapshot."""
-        return max(int(name[:20]) for name in self.before if name.endswith(".snapshot"))
 
     @property
     def rebuilt(self) -> Mapping[bytes, Files]:
@@ -66,49 +47,8 @@ class Case:
             (directory / name).write_bytes(data)
 
     def verdicts(self, found: Mapping[str, bytes]) -> list[str]:
-        """
-        Load the directory as a broker would and judge each group; an AssertionError is a crash that did harm.
-
-        Groups are swapped in order, so the words before `old` are `new`; and what is in no group is untouched.
-        """
-        files = load(found, self.rebuilt)
-        words = [self._verdict(group, files) for group in self.groups]
-        assert "old" not in words or set(words[words.index("old") :]) == {"old"}, f"swapped out of order: {words}"
-        in_groups = {base for group in self.groups for base in group.bases}
-        for name, data in self.before.items():
-            # Nobody syncs the small files and the snapshot at the log end but those who write them.
-            if name.endswith((*SUFFIXES, ".snapshot")) and int(name[:20]) not in {*in_groups, self.log_end}:
-                assert files.get(name) == data, f"{name} is in no group but was changed"
-        assert not [name for name in files if name.endswith((".cleaned", ".swap", ".deleted"))]
-        return words
-
-    def _verdict(self, group: Group, files: Files) -> str:
-        held = {base: _segment(files, base) for base in group.bases}
-        old = {base: _segment(self.before, base) for base in group.bases}
-        new = _segment(group.new, group.base)
-        if held == old:
-            lost = [name for base in group.bases if (name := snapshot_file_name(base)) in self.before.keys() - files]
-            assert not lost, f"group {group.base} is old but for {lost}"
-            return "old"
-        end = next_offset(group.base, group.new[segment_file_name(group.base, LOG)])
-        first = dict(held[group.base])
-        if end == group.base and first.get(".txnindex") == old[group.base].get(".txnindex"):
-            # The loader leaves the old transaction index beside an empty segment (R-633).
-            first.pop(".txnindex", None)
-        assert first == new, f"group {group.base} is neither old nor new: {_sizes(held)}"
-        rest = [base for base in group.bases[1:] if held[base]]
-        for base in rest:
-            assert held[base] == old[base], f"old segment {base} came back in parts: {_sizes(held)}"
-            assert base >= end, f"old segment {base} came back inside of the new one"
-        return "new+superseded" if rest else "new"
-
-
-def _segment(files: Mapping[str, bytes], base: int) -> Files:
-    return {suffix: files[name] for suffix in SUFFIXES if (name := segment_file_name(base, suffix)) in files}
-
-
-def _sizes(held: Mapping[int, Files]) -> dict[int, dict[str, int]]:
-    return {base: {suffix: len(data) for suffix, data in files.items()} for base, files in held.items()}
+        """Load the directory as a broker would and judge each group; an AssertionError is a crash that did harm."""
+        return judge(self.before, self.groups, load(found, self.rebuilt))
 
 
 def run(fs: FileSystem, directory: Path, case: Case, finished: Callable[[], None] = lambda: None) -> None:
@@ -158,7 +98,7 @@ def _new_segment(base: int, last_offset: int | None, *, abort: bool) -> Files:
         log.append(("new", f"of {base}"))
         log.skip(last_offset - log.next_offset)
         log.append(("new", f"last of {base}"))
-    return {name: data for name, data in log.files().items() if name.endswith(SUFFIXES)}
+    return {name: data for name, data in log.files().items() if name.endswith(SEGMENT_SUFFIXES)}
 
 
 def _case(name: str, first: Files, second: Files) -> Case:

@@ -217,7 +217,11 @@ class LogBuilder:
         found: dict[str, bytes] = {}
         for segment in self._segments:
             found |= segment.files()
-        for offset, snapshot in (self.snapshots | {self.next_offset: self.snapshot()}).items():
+        snapshots = dict(self.snapshots)
+        if self.next_offset > self._segments[0].base_offset:
+            # Kafka writes none for a log that is still empty, and deletes one at the log start offset.
+            snapshots[self.next_offset] = self.snapshot()
+        for offset, snapshot in snapshots.items():
             found[offset_name(offset) + ".snapshot"] = snapshot
         lines = ["0", str(len(self.epochs)), *(f"{entry.epoch} {entry.start_offset}" for entry in self.epochs)]
         found["leader-epoch-checkpoint"] = "".join(line + "\n" for line in lines).encode()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.golden.archive import DATA, RANDOM_LOGS, unpack
+from tests.scratch import scratch_directory
 
 
 @pytest.fixture(scope="session")
@@ -24,6 +25,7 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 
 @pytest.fixture(scope="session")
-def random_logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the directory of the random logs, which nobody changes."""
-    return unpack(RANDOM_LOGS, tmp_path_factory.mktemp("random"))
+def random_logs() -> Iterator[Path]:
+    """Give the directory of the random logs, which nobody changes."""
+    with scratch_directory() as directory:
+        yield unpack(RANDOM_LOGS, directory)

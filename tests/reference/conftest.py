@@ -1,5 +1,5 @@
 """The twin is proven on the golden archives."""
 
-from tests.golden.fixtures import unpacked
+from tests.golden.fixtures import random_logs, unpacked
 
-__all__ = ["unpacked"]
+__all__ = ["random_logs", "unpacked"]

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.golden.archive import RANDOM_LOGS, unpack
 from tests.golden.comparison import differences
 from tests.golden.random_rounds import RandomRound, random_rounds
 from tests.golden.scenario import Step, steps
@@ -91,9 +90,9 @@ def run_random(this: RandomRound) -> list[str]:
     return found
 
 
-def test_twin_on_random_logs_leaves_kafkas_files_times_and_counters(tmp_path: Path) -> None:
+def test_twin_on_random_logs_leaves_kafkas_files_times_and_counters(random_logs: Path) -> None:
     """Sixty random logs, every round: the twin and Kafka's cleaner agree, also where Kafka gives up half-way."""
-    rounds = list(random_rounds(unpack(RANDOM_LOGS, tmp_path)))
+    rounds = list(random_rounds(random_logs))
     found = [f"{this}: {line}" for this in rounds for line in run_random(this)]
 
     assert len(rounds) > 150

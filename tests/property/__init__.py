@@ -1,0 +1,1 @@
+"""Properties of cleaning, on logs that hypothesis makes up."""

@@ -1,0 +1,144 @@
+"""Rounds of the engine and of the twin on one log dir, and what is read from the result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import cleaner
+from cleaner.api import CleanReport
+from cleaner.errors import UncleanableError
+from cleaner.testing.log_builder import HIGH_WATERMARKS, START_MS, LogBuilder, offset_checkpoint, write_log_dir
+from tests.golden.comparison import contents, differences
+from tests.property.logs import PARTITION, Case, build
+from tests.reference.batches import Rec, read_batches, read_records
+from tests.reference.log_state import LogState, Settings, load
+from tests.reference.round import Result, clean_round
+
+
+class Outcome(NamedTuple):
+    """One round: the engine's report, or None where it gave up, beside the twin's result."""
+
+    report: CleanReport | None
+    twin: Result
+    found: list[str]
+
+
+def twin_settings(settings: dict[str, str]) -> Settings:
+    """Translate settings under Kafka's names for the twin."""
+    return Settings(
+        slots=int(settings["log.cleaner.dedupe.buffer.size"]) // 24,
+        load_factor=float(settings["log.cleaner.io.buffer.load.factor"]),
+        segment_bytes=int(settings["internal.segment.bytes"]),
+        segment_index_bytes=int(settings["segment.index.bytes"]),
+        index_interval_bytes=int(settings["index.interval.bytes"]),
+        delete_retention_ms=int(settings["delete.retention.ms"]),
+        min_compaction_lag_ms=int(settings["min.compaction.lag.ms"]),
+        producer_id_expiration_ms=int(settings["producer.id.expiration.ms"]),
+    )
+
+
+def cleaner_checkpoint(log_dir: Path) -> int | None:
+    """Return the partition's line of the cleaner's checkpoint."""
+    words = (log_dir / "cleaner-offset-checkpoint").read_text().split()
+    return int(words[-1]) if len(words) > 2 else None
+
+
+def partition_files(log_dir: Path) -> tuple[dict[str, bytes], dict[str, int]]:
+    """Return the partition's files and the times of its `.log` files in milliseconds."""
+    directory = log_dir / str(PARTITION)
+    times = {path.name: path.stat().st_mtime_ns // 1_000_000 for path in directory.glob("*.log")}
+    return contents(directory), times
+
+
+def run_rounds(case: Case, log_dir: Path) -> Iterator[Outcome]:
+    """Write the case's log, then clean it round by round, each time from what the engine left."""
+    log = build(case.operations, case.settings)
+    write_log_dir(log_dir, log)
+    now_ms = START_MS + 3000
+    for percent, advance in zip(case.replicated_percent, case.advances_ms, strict=True):
+        now_ms += advance
+        outcome = run_round(case, log, log_dir, log.next_offset * percent // 100, now_ms)
+        yield outcome
+        if outcome.report is None:
+            return
+
+
+def run_round(case: Case, log: LogBuilder, log_dir: Path, high_watermark: int, now_ms: int) -> Outcome:
+    """Clean one round with both and list what differs."""
+    settings = twin_settings(case.settings)
+    (log_dir / HIGH_WATERMARKS).write_bytes(offset_checkpoint({PARTITION: high_watermark}))
+    files, times = partition_files(log_dir)
+    first_base = log.base_offsets[0]
+    twin = clean_round(
+        files,
+        times,
+        settings,
+        now_ms=now_ms,
+        checkpoint=cleaner_checkpoint(log_dir),
+        log_start=first_base,
+        high_watermark=high_watermark,
+    )
+    try:
+        report = cleaner.clean(log_dir, str(PARTITION), case.settings, now_ms=now_ms)
+    except UncleanableError as error:
+        left, _ = partition_files(log_dir)
+        if not twin.failed:
+            return Outcome(None, twin, [repr(error)])
+        # The groups before the one Kafka stops in are swapped, or nothing is.
+        return Outcome(None, twin, [] if left == files else _other_files(twin, log_dir, files, settings))
+    if twin.failed:
+        return Outcome(report, twin, [f"went on where Kafka stops: {twin.failed}"])
+    return Outcome(report, twin, _other_files(twin, log_dir, files, settings) + _other_counters(report, twin))
+
+
+def _other_files(twin: Result, log_dir: Path, source: dict[str, bytes], settings: Settings) -> list[str]:
+    left, times = partition_files(log_dir)
+    found = differences(
+        twin.files,
+        left,
+        compressed=True,
+        source_batches={b.raw for name, data in source.items() if name.endswith(".log") for b in read_batches(data)},
+        index_interval_bytes=settings.index_interval_bytes,
+    )
+    wanted_times = {name: time for name, time in twin.mtimes_ms.items() if name.endswith(".log")}
+    return found if times == wanted_times else [*found, f"times {times}, twin {wanted_times}"]
+
+
+def _other_counters(report: CleanReport, twin: Result) -> list[str]:
+    stats = twin.stats
+    wanted = {
+        "first_dirty_offset": twin.first_dirty,
+        "end_offset": twin.end_offset,
+        "bytes_read": stats.bytes_read,
+        "messages_read": stats.messages_read,
+        "messages_written": stats.messages_written,
+        "map_messages_read": stats.map_messages_read,
+        "invalid_messages": stats.invalid_messages,
+    }
+    found = [f"{k} {getattr(report, k)}, twin {v}" for k, v in wanted.items() if getattr(report, k) != v]
+    removed = {
+        "superseded": stats.superseded,
+        "tombstones": stats.tombstones,
+        "aborted": stats.aborted,
+        "markers": stats.markers,
+        "keyless": stats.invalid_messages,
+    }
+    found += [
+        f"removed.{k} {getattr(report.removed, k)}, twin {v}"
+        for k, v in removed.items()
+        if getattr(report.removed, k) != v
+    ]
+    return found
+
+
+def loaded(log_dir: Path, case: Case) -> LogState:
+    """Load what lies in the log dir with the twin."""
+    files, times = partition_files(log_dir)
+    return load(files, times, twin_settings(case.settings), START_MS, 0, None)
+
+
+def data_records(state: LogState) -> list[Rec]:
+    """Return all records but markers, in order."""
+    return [r for s in state.segments for b in s.batches if not b.control for r in read_records(b)]

@@ -1,0 +1,18 @@
+"""The engine and the slow twin make the same files of the same log, round after round."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, given, settings
+
+from tests.property.logs import Case, cases
+from tests.property.rounds import run_rounds
+from tests.scratch import scratch_directory
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(cases)
+def test_engine_on_random_logs_leaves_the_twins_files(case: Case) -> None:
+    """Three rounds: every file, time and counter as the twin has it; both give up in the same place or neither."""
+    with scratch_directory() as directory:
+        for number, outcome in enumerate(run_rounds(case, directory), 1):
+            assert outcome.found == [], f"round {number}"

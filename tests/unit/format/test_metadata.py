@@ -1,0 +1,153 @@
+"""KRaft records: what they add up to, and that damage is an error."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cleaner.format.metadata import MetadataImage, read_batch
+from cleaner.kernels.crc32c import crc32c
+from cleaner.testing.metadata_builder import (
+    ABORT,
+    BEGIN,
+    BROKER,
+    END,
+    NO_OP,
+    TOPIC,
+    batch,
+    config_record,
+    record,
+    remove_topic_record,
+    topic_record,
+)
+
+ONE, TWO = UUID(int=1), UUID(int=2)
+COMPACT = config_record(TOPIC, "t", "cleanup.policy", "compact")
+
+
+def _image(*values: bytes) -> MetadataImage:
+    image = MetadataImage()
+    for value in values:
+        image.apply(value)
+    return image
+
+
+def test_image_of_topic_and_settings_holds_them_by_name() -> None:
+    """Topics, their settings and those of brokers are told apart; other records and resources are passed over."""
+    other = config_record(16, "group", "x", "1")
+    broker = config_record(BROKER, "", "log.cleaner.threads", "2")
+    image = _image(NO_OP, topic_record("t", ONE), COMPACT, broker, other)
+    assert image.topic_ids == {"t": ONE}
+    assert image.topic_configs == {"t": {"cleanup.policy": "compact"}}
+    assert image.broker_configs == {"": {"log.cleaner.threads": "2"}}
+
+
+def test_image_of_setting_set_to_null_loses_it() -> None:
+    """A null value takes a setting back; the last value counts otherwise."""
+    image = _image(COMPACT, config_record(TOPIC, "t", "a", "1"), config_record(TOPIC, "t", "a", "2"))
+    assert image.topic_configs["t"] == {"cleanup.policy": "compact", "a": "2"}
+    image.apply(config_record(TOPIC, "t", "cleanup.policy", None))
+    assert image.topic_configs["t"] == {"a": "2"}
+
+
+def test_image_of_removed_topic_forgets_its_settings() -> None:
+    """A topic made anew under the name starts without the settings of the old one."""
+    image = _image(topic_record("t", ONE), COMPACT, remove_topic_record(ONE), topic_record("t", TWO))
+    assert image.topic_ids == {"t": TWO}
+    assert image.topic_configs == {}
+
+
+def test_image_of_aborted_transaction_is_as_before_it() -> None:
+    """What stands between begin and abort never was; what stands between begin and end stays."""
+    image = _image(topic_record("t", ONE), BEGIN, COMPACT, remove_topic_record(ONE), ABORT)
+    assert (image.topic_ids, image.topic_configs) == ({"t": ONE}, {})
+    image = _image(topic_record("t", ONE), BEGIN, COMPACT, END, BEGIN, remove_topic_record(ONE))
+    image.drop_unfinished_transaction()
+    assert (image.topic_ids, image.topic_configs) == ({"t": ONE}, {"t": {"cleanup.policy": "compact"}})
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        pytest.param(record(2, b"", frame_version=2), "frame version 2", id="frame-version"),
+        pytest.param(record(4, b"", version=1), "version 1", id="version"),
+        pytest.param(topic_record("t", ONE)[:-8], "a field of 16 bytes", id="cut"),
+        pytest.param(b"\x01\x02\x00\x00" + ONE.bytes, "null", id="null-name"),
+        pytest.param(b"\xff" * 11, "a varint", id="overlong-varint"),
+    ],
+)
+def test_image_of_malformed_record_is_refused(value: bytes, reason: str) -> None:
+    """Bytes that are no metadata record of a known version are an error that says why."""
+    with pytest.raises(ValueError, match=reason):
+        MetadataImage().apply(value)
+
+
+def test_nested_transaction_is_refused() -> None:
+    """A transaction never begins inside another."""
+    with pytest.raises(ValueError, match="inside another"):
+        _image(BEGIN, BEGIN)
+
+
+def test_read_batch_returns_offsets_and_values() -> None:
+    """A batch gives the values of its records in order; one that is cut off is None."""
+    data = memoryview(b"xx" + batch(7, [COMPACT, NO_OP]) + b"rest")
+    found = read_batch(data, 2)
+    assert found is not None
+    assert (found.base_offset, found.last_offset, found.size) == (7, 8, len(data) - 6)
+    assert found.values == [COMPACT, NO_OP]
+    assert read_batch(data[:-5], 2) is None
+    assert read_batch(data, len(data) - 4) is None
+
+
+def test_read_batch_of_control_records_has_no_values() -> None:
+    """Leader changes and snapshot footers carry offsets only."""
+    found = read_batch(memoryview(batch(3, [b"\0"], attributes=0x20)), 0)
+    assert found is not None
+    assert (found.is_control, found.values) == (True, [])
+
+
+@pytest.mark.parametrize(
+    ("position", "byte", "reason"),
+    [(8, 0x7F, "bytes"), (16, 1, "magic 1"), (60, 9, "CRC"), (70, 0xFF, "CRC")],
+)
+def test_read_batch_with_damage_is_refused(position: int, byte: int, reason: str) -> None:
+    """Each kind of damage is named."""
+    data = bytearray(batch(0, [COMPACT]))
+    data[position] = byte
+    with pytest.raises(ValueError, match=reason):
+        read_batch(memoryview(data), 0)
+
+
+def test_read_batch_with_compression_is_refused() -> None:
+    """Kafka never compresses metadata."""
+    with pytest.raises(ValueError, match="compressed"):
+        read_batch(memoryview(batch(0, [COMPACT], attributes=4)), 0)
+
+
+@given(st.binary(max_size=80))
+def test_image_of_any_bytes_ends_in_value_error_at_worst(value: bytes) -> None:
+    """Hostile bytes never lead to another error."""
+    try:
+        MetadataImage().apply(value)
+    except ValueError as error:
+        assert str(error)
+
+
+@given(
+    st.lists(st.binary(max_size=20), min_size=1, max_size=3), st.integers(61, 120), st.binary(min_size=1, max_size=8)
+)
+def test_read_batch_with_any_records_ends_in_value_error_at_worst(values: list[bytes], start: int, junk: bytes) -> None:
+    """Records overwritten under a right checksum never lead to another error than ValueError."""
+    data = bytearray(batch(0, values))
+    data[start : start + len(junk)] = junk
+    data[8:12] = (len(data) - 12).to_bytes(4, "big")
+    data[17:21] = crc32c(bytes(data[21:])).to_bytes(4, "big")
+    try:
+        found = read_batch(memoryview(data), 0)
+    except ValueError as error:
+        assert str(error)
+    else:
+        assert found is not None

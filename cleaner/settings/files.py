@@ -37,9 +37,9 @@ def read_config_file(fs: FileSystem, path: Path) -> dict[str, str]:
     try:
         return parse_properties(fs.read_bytes(path.resolve(), _LIMIT_BYTES), str(path))
     except FileNotFoundError:
-        raise ConfigError("file", path, "there is no such file") from None
+        raise ConfigError("configuration file", path, "there is no such file") from None
     except LogDirOfflineError as error:
-        raise ConfigError("file", path, error.cause.strerror or "cannot be read") from error
+        raise ConfigError("configuration file", path, error.cause.strerror or "cannot be read") from error
 
 
 def read_topic_file(fs: FileSystem, topics_dir: Path, topic: str) -> dict[str, str] | None:

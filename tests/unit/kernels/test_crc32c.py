@@ -1,0 +1,81 @@
+"""CRC-32C against Google's library, through every lane and through the tables."""
+
+from __future__ import annotations
+
+import google_crc32c
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numba import uint64
+
+from cleaner.kernels import crc32c as kernel
+from cleaner.kernels.compile import jit
+from cleaner.kernels.crc32c import crc32c, crc32c_range
+from cleaner.kernels.memory import load_u64_le
+
+pytestmark = pytest.mark.kernels
+
+_SHORT, _LONG = 3 * 256, 3 * 2048
+_BOUNDARIES = (0, 8, _SHORT, 2 * _SHORT, _LONG, _LONG + _SHORT, 2 * _LONG, 2 * _LONG + 3 * _SHORT)
+LENGTHS = sorted({max(0, boundary + i) for boundary in _BOUNDARIES for i in range(-9, 10)})
+
+RANDOM = np.random.default_rng(20).integers(0, 256, 2 * _LONG + 4 * _SHORT, np.uint8)
+
+
+@jit
+def _by_tables(data, start, end):  # type: ignore[no-untyped-def]
+    state = uint64(0xFFFFFFFF)
+    at = start
+    while at + 8 <= end:
+        state = kernel._table_8_bytes(state, load_u64_le(data, at))
+        at += 8
+    while at < end:
+        state = kernel._SLICING[(state ^ uint64(data[at])) & uint64(255)] ^ (state >> uint64(8))
+        at += 1
+    return state ^ uint64(0xFFFFFFFF)
+
+
+def test_crc32c_of_check_string_is_published_value() -> None:
+    """The catalogue's check value of CRC-32/ISCSI."""
+    assert crc32c(b"123456789") == 0xE3069283
+
+
+def test_crc32c_at_lane_boundaries_equals_google() -> None:
+    """Every length around a boundary of the short and the long lanes, at every alignment."""
+    for length in LENGTHS:
+        for start in range(8) if length < 64 else (0, 1, 5):
+            expected = google_crc32c.value(RANDOM[start : start + length].tobytes())
+            assert crc32c_range(RANDOM, start, start + length) == expected, (start, length)
+
+
+def test_table_steps_at_lane_boundaries_equal_google() -> None:
+    """Where the processor has no instruction the tables give the same checksum."""
+    for length in LENGTHS:
+        expected = google_crc32c.value(RANDOM[3 : 3 + length].tobytes())
+        assert _by_tables(RANDOM, 3, 3 + length) == expected, length
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview], ids=["bytes", "bytearray", "memoryview"])
+def test_crc32c_takes_any_buffer(kind: type) -> None:
+    """Readers and writers hand in what they have."""
+    assert crc32c(kind(b"record batch")) == google_crc32c.value(b"record batch")
+
+
+@given(st.binary(max_size=4000), st.integers(0, 7))
+def test_crc32c_of_any_bytes_equals_google(data: bytes, cut: int) -> None:
+    """Any content, any alignment."""
+    assert crc32c(memoryview(data)[cut:]) == google_crc32c.value(data[cut:])
+
+
+@pytest.mark.parametrize("zeros", [256, 512, 2048, 4096])
+def test_append_zeros_table_equals_feeding_zeros(zeros: int) -> None:
+    """The tables that join the lanes say what that many zero bytes do to a state."""
+    tables = {256: kernel._SHORT_ONE, 512: kernel._SHORT_TWO, 2048: kernel._LONG_ONE, 4096: kernel._LONG_TWO}
+    state = 0x12345678
+    joined = 0
+    for row in range(4):
+        joined ^= int(tables[zeros][256 * row + (state >> 8 * row & 255)])
+    for _ in range(zeros):
+        state = int(kernel._SLICING[state & 255]) ^ (state >> 8)
+    assert joined == state

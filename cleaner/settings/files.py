@@ -42,6 +42,14 @@ def read_config_file(fs: FileSystem, path: Path) -> dict[str, str]:
         raise ConfigError("configuration file", path, error.cause.strerror or "cannot be read") from error
 
 
+def check_topics_dir(fs: FileSystem, topics_dir: Path) -> None:
+    """Raise ConfigError when `--topics-dir` is no directory that can be listed."""
+    try:
+        fs.list_dir(topics_dir)
+    except OSError as error:
+        raise ConfigError("--topics-dir", topics_dir, error.strerror or "cannot be listed") from error
+
+
 def read_topic_file(fs: FileSystem, topics_dir: Path, topic: str) -> dict[str, str] | None:
     """Read `<topic>.properties` in `--topics-dir`; None when the topic has no file. Raises ConfigError."""
     path = topics_dir / f"{topic}.properties"

@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from cleaner.errors import CorruptCheckpointError
+from cleaner.errors import CorruptCheckpointError, LogDirOfflineError
 from cleaner.format.metadata import LENGTH_END, MAX_BATCH_BYTES, MetadataBatch, MetadataImage, read_batch
 from cleaner.storage.fs import File, FileSystem
 
@@ -32,12 +32,14 @@ class MetadataReading(NamedTuple):
 
 
 def find_metadata_log(fs: FileSystem, directory: Path) -> Path | None:
-    """Return the metadata log that `directory` is or holds, or None."""
+    """Return the metadata log that `directory` is or holds, or None. Raises LogDirOfflineError: it cannot be listed."""
     for candidate in (directory / METADATA_LOG, directory):
         try:
             names = fs.list_dir(candidate)
         except (FileNotFoundError, NotADirectoryError):
             continue
+        except OSError as error:
+            raise LogDirOfflineError(candidate, error) from error
         if candidate.name == METADATA_LOG or any(_SNAPSHOT.match(name) for name in names):
             return candidate
     return None

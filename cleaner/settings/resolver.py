@@ -28,10 +28,15 @@ from uuid import UUID
 from cleaner.config import CleanerConfig, TopicConfig
 from cleaner.config_read import check_topic_keys, refuse_slip
 from cleaner.config_table import BROKER_SETTINGS, SETTING_OF_SYNONYM, TOPIC_SETTINGS, UNUSED_TOPIC_KEYS
-from cleaner.errors import ConfigError
 from cleaner.kafka_keys import FORMER_TOPIC_KEYS
 from cleaner.settings.cluster import Cluster
-from cleaner.settings.files import CLEANER_TOPICS, read_cleaner_topics, read_topic_file, split_by_table
+from cleaner.settings.files import (
+    CLEANER_TOPICS,
+    check_topics_dir,
+    read_cleaner_topics,
+    read_topic_file,
+    split_by_table,
+)
 from cleaner.settings.internal_topics import INTERNAL_TOPICS
 from cleaner.settings.layers import Found, Layer, Reach, check_values, find_settings
 from cleaner.settings.sources import SourcesLike
@@ -80,8 +85,8 @@ class SettingsResolver:
         self._topics_dir = sources.topics_dir
         self._sets = sources.sets
         self.warnings: list[str] = []
-        if self._topics_dir is not None and not self._topics_dir.is_dir():
-            raise ConfigError("--topics-dir", self._topics_dir, "there is no such directory")
+        if self._topics_dir is not None:
+            check_topics_dir(fs, self._topics_dir)
         self._topics_here = self._list_topics()
         self._set_everywhere, self._broker_sets = self._part_unscoped_sets()
         self._check_scoped_sets()

@@ -296,7 +296,7 @@ def test_odd_settings_draw_warnings(log_dir: Path) -> None:
 
 def test_topics_dir_that_is_missing_is_refused(log_dir: Path, tmp_path: Path) -> None:
     """A directory named but absent is an error, not an empty one."""
-    with pytest.raises(ConfigError, match="no such directory"):
+    with pytest.raises(ConfigError, match="No such file or directory"):
         _resolver(log_dir, topics_dir=tmp_path / "absent")
 
 

@@ -215,7 +215,10 @@ def rebuild_batch(body, row, verdicts, ordinal, horizon_ms, out, at):
         if verdicts[ordinal + i] & KEEP:
             if not plain and not _survives_rewriting(body, read_at, after):
                 return RETAIN_ODD_BYTES, at, int64(0), int64(0)
-            timestamp = row.max_timestamp if append_time else row.base_timestamp + timestamp_delta
+            # A set of magic 1 with log append time may hold records of magic 0, which have none: R-578.
+            timestamp = row.base_timestamp + timestamp_delta
+            if append_time and not legacy:
+                timestamp = row.max_timestamp
             if timestamp < -1:
                 return RETAIN_BAD_TIMESTAMP, at, int64(0), int64(0)
             offset = row.base_offset + delta

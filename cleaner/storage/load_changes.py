@@ -37,6 +37,7 @@ class LoadChanges:
         self.snapshots = snapshots
         self.epochs = list(epochs)
         self._directory = directory
+        self._has_epochs = has_epochs
         self._written_epochs: list[EpochEntry] | None = list(epochs) if has_epochs else None
         self._removals: list[list[Path]] = []
         self._missing: list[Path] = []
@@ -51,10 +52,18 @@ class LoadChanges:
 
     def remove_segment(self, segment: Segment) -> None:
         """Remove a segment and its snapshot."""
-        self.remove(segment.path(suffix) for suffix in names.SEGMENT_SUFFIXES)
+        paths = [segment.path(suffix) for suffix in names.SEGMENT_SUFFIXES]
+        self.remove(paths)
+        self._missing = [path for path in self._missing if path not in paths]
         self.snapshots.remove(segment.base_offset)
         self._segments.pop(segment.base_offset, None)
         self._valid_bytes.pop(segment.base_offset, None)
+
+    def clear_epochs(self) -> None:
+        """Forget all leader epochs; the file is written even if there were none."""
+        self.epochs = []
+        self._written_epochs = None
+        self._has_epochs = True
 
     def create_empty(self, path: Path) -> None:
         """Create an empty file where there is none: a missing time index, the files of a new segment."""
@@ -100,12 +109,13 @@ class LoadChanges:
 
     def _write_epochs(self, fs: FileSystem) -> None:
         path = self._directory / names.LEADER_EPOCHS
-        if self.epochs or fs.exists(path):
+        if self.epochs or self._has_epochs:
             write_leader_epochs(fs, path, self.epochs)
         else:
             # Kafka creates the file empty when it is first opened (R-114).
             fs.create(path, like=self._directory).close()
         self._written_epochs = list(self.epochs)
+        self._has_epochs = True
 
 
 def _write_segment(fs: FileSystem, segment: Segment, valid_bytes: int | None) -> None:

@@ -187,7 +187,7 @@ def _end_of_log(loading: Loading) -> int:
         for segment in reversed(loading.segments):
             loading.changes.remove_segment(segment)
         loading.segments.clear()
-        loading.changes.epochs = []
+        loading.changes.clear_epochs()
         for offset in loading.changes.snapshots.offsets():
             loading.changes.snapshots.remove(offset)
     loading.segments.append(new_segment(loading.fs, loading.directory, loading.log_start_offset, loading.changes))

@@ -45,6 +45,8 @@ class Log:
         log_start_offset: first offset a reader may ask for.
         log_end_offset: the offset the next record will get.
         high_watermark: within [log start, log end].
+        last_stable_offset: base offset of the first batch of a transaction that was not decided below the high
+            watermark; at most the high watermark (R-407).
         truncated_bytes: what recovery cut off.
     """
 
@@ -69,6 +71,7 @@ class Log:
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
         self.high_watermark = log_start_offset
+        self.last_stable_offset = log_start_offset
         self.truncated_bytes = truncated_bytes
         self._fs = fs
         self._producers = producers
@@ -98,14 +101,6 @@ class Log:
         return self._producers.active_producers()
 
     @property
-    def last_stable_offset(self) -> int:
-        """First offset of a transaction not decided below the high watermark, at most the high watermark (R-407)."""
-        unstable = self._producers.first_unstable_offset()
-        if unstable is None:
-            return self.high_watermark
-        return min(self.high_watermark, max(unstable, self.log_start_offset))
-
-    @property
     def recovery_point(self) -> int:
         """First offset not known to be on disk, after `close`: the log end, as everything below was fsynced."""
         return self.log_end_offset
@@ -119,6 +114,24 @@ class Log:
         """Set the high watermark, held within the log (D-03)."""
         self.high_watermark = min(max(offset, self.log_start_offset), self.log_end_offset)
         self._producers.on_high_watermark(self.high_watermark)
+        self._find_last_stable()
+
+    def _find_last_stable(self) -> None:
+        """
+        Look the first unstable offset up in the log, as Kafka does.
+
+        Where a batch reaches over the log start offset that gives an offset below it; where the transaction's first
+        batches are gone, the next batch above, or the log end.
+        """
+        self.last_stable_offset = self.high_watermark
+        unstable = self._producers.first_unstable_offset()
+        if unstable is None:
+            return
+        wanted = max(unstable, self.log_start_offset)
+        if wanted < self.log_end_offset:
+            found = (segment.batch_at(wanted) for segment in self.segments_between(wanted, self.log_end_offset))
+            wanted = next((base_offset for base_offset in found if base_offset is not None), self.log_end_offset)
+        self.last_stable_offset = min(self.high_watermark, wanted)
 
     def raise_log_start(self, offset: int) -> None:
         """Move the log start offset up, at most to the high watermark (R-913)."""
@@ -127,6 +140,7 @@ class Log:
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             self._producers.on_log_start_raised(offset)
+            self._find_last_stable()
 
     def segments_between(self, from_offset: int, to_offset: int) -> list[Segment]:
         """Return the segments from the one that holds `from_offset` to the last below `to_offset` (R-401)."""

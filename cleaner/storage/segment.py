@@ -215,6 +215,16 @@ class Segment:
             return 0
         return lookup_position(self.offset_index(), offset - self.base_offset)
 
+    def batch_at(self, offset: int, *, buffer: ReadBuffer | None = None) -> int | None:
+        """
+        Return the base offset of the batch that holds `offset`, or of the next one if none does; None beyond the last.
+        """
+        for chunk in self.chunks(start=self.position_at(offset), buffer=buffer):
+            rows = np.flatnonzero(chunk.batches["last_offset"] >= offset)
+            if len(rows):
+                return int(chunk.batches["base_offset"][rows[0]])
+        return None
+
     def chunks(
         self, *, start: int = 0, buffer: ReadBuffer | None = None, check_order_from: int | None = None
     ) -> Iterator[Chunk]:

@@ -96,15 +96,21 @@ class _Reader:
 
     def replay(self, image: MetadataImage, next_offset: int) -> int:
         """Apply the batches from `next_offset` on; returns the offset behind the last one."""
+        # A metadata log is never compacted: offsets follow each other without a gap, from the segment's name on.
+        expected = int(self._path.name[:20])
+        if expected > next_offset:
+            reason = f"offset {expected} follows {next_offset - 1}: records are missing"
+            raise CorruptCheckpointError(self._path, 0, reason)
         with self._fs.open(self._path) as file:
             window = _Window(file)
             while (batch := self._next_batch(window)) is not None:
-                if batch.base_offset > next_offset:
-                    reason = f"offset {batch.base_offset} follows {next_offset - 1}: records are missing"
+                if batch.base_offset != expected or batch.last_offset < expected:
+                    reason = f"offsets {batch.base_offset} to {batch.last_offset} where {expected} has to follow"
                     raise CorruptCheckpointError(self._path, window.position, reason)
-                if batch.last_offset >= next_offset:
+                expected = batch.last_offset + 1
+                if expected > next_offset:
                     self._apply(batch, image, window.position)
-                    next_offset = batch.last_offset + 1
+                    next_offset = expected
                 window.position += batch.size
         return next_offset
 

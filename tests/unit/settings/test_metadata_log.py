@@ -134,6 +134,34 @@ def test_metadata_log_with_missing_segment_is_refused(tmp_path: Path) -> None:
         read_metadata_log(FS, tmp_path)
 
 
+def test_metadata_log_with_wrong_base_offset_is_refused(tmp_path: Path) -> None:
+    """The base offset lies outside the checksum, so it is checked against what comes before."""
+    path = write_segment(tmp_path, 0, [[_set("a", "1")], [_set("a", "2")]])
+    data = path.read_bytes()
+    for wrong in (0, 7):
+        path.write_bytes(data[: len(data) // 2] + wrong.to_bytes(8, "big") + data[len(data) // 2 + 8 :])
+        with pytest.raises(CorruptCheckpointError, match=f"offsets {wrong} to {wrong} where 1 has to follow"):
+            read_metadata_log(FS, tmp_path)
+
+
+def test_metadata_log_with_any_byte_changed_is_read_or_refused(kafka_dir: Path, tmp_path: Path) -> None:
+    """One wrong byte is noticed, or changes nothing: it is never taken for other settings, nor another error."""
+    source = kafka_dir / "stopped" / "__cluster_metadata-0" / f"{0:020}.log"
+    data = source.read_bytes()
+    (tmp_path / source.name).write_bytes(data)
+    sound = read_metadata_log(FS, tmp_path).image
+    refused = 0
+    for position in range(0, len(data), 11):
+        (tmp_path / source.name).write_bytes(data[:position] + bytes([data[position] ^ 0x81]) + data[position + 1 :])
+        try:
+            reading = read_metadata_log(FS, tmp_path)
+        except CorruptCheckpointError:
+            refused += 1
+        else:
+            assert reading.warnings or reading.image == sound
+    assert refused > 400
+
+
 def test_metadata_log_beginning_after_its_snapshot_is_refused(tmp_path: Path) -> None:
     """Without its snapshot a log that does not begin at 0 says too little."""
     write_snapshot(tmp_path, 3, [_set("a", "1")])

@@ -24,6 +24,7 @@ _LOG_OVERHEAD = 12  # offset and size, which `size` does not count (R-201)
 _SMALLEST_ENTRY = 14
 _HEADER_BYTES = 61
 _NO_CHECK = -(2**63)
+_MAX_LONG = 2**63 - 1
 
 
 @jit
@@ -80,7 +81,8 @@ def scan_batches(data, length, file_position, previous_offset, batches):
             row.base_sequence = int64(int32(load_u32_be(data, at + 53)))
             row.count = int64(int32(load_u32_be(data, at + 57)))
             if strict:
-                if last_delta < 0 or row.last_offset < row.base_offset:
+                # Not "last < base": signed sums are compiled as if they never wrapped.
+                if last_delta < 0 or row.base_offset > _MAX_LONG - last_delta:
                     return count, at, SCAN_BAD_LAST_OFFSET, size
                 if row.count < 0:
                     return count, at, SCAN_BAD_COUNT, size

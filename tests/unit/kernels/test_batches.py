@@ -1,0 +1,199 @@
+"""Scanning a chunk for batches: what is listed, what stops the scan and where (R-201, R-202, R-210, R-212)."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from cleaner.format.batch import NO_ORDER_CHECK
+from cleaner.kernels.batches import (
+    SCAN_BAD_CODEC,
+    SCAN_BAD_COUNT,
+    SCAN_BAD_CRC,
+    SCAN_BAD_LAST_OFFSET,
+    SCAN_BAD_MAGIC,
+    SCAN_COUNT_ABOVE_OFFSETS,
+    SCAN_END,
+    SCAN_OUT_OF_ORDER,
+    SCAN_TABLE_FULL,
+    SCAN_TOO_SHORT,
+)
+from cleaner.testing.batch_builder import Producer, Record, data_batch, legacy_entry
+from tests.unit.kernels.arrays import Scan, padded, scan
+
+pytestmark = pytest.mark.kernels
+
+GOOD = data_batch([Record(b"k", b"v"), Record(b"l", None)], 100)
+NEXT = data_batch([Record(b"k", b"w")], 110)
+
+
+def scan_bytes(data: bytes, previous_offset: int = -1, **options: int) -> Scan:
+    """Scan some bytes; strictly unless told."""
+    return scan(padded(data), len(data), previous_offset, **options)
+
+
+def test_scan_of_good_batches_lists_all_fields() -> None:
+    """Every column of the table, for a batch that has something in every field."""
+    batch = data_batch(
+        [Record(b"k", b"v", timestamp_ms=50), Record(b"k", b"v", offset=105, timestamp_ms=70)],
+        100,
+        last_offset=108,
+        producer=Producer(77, 5, 31, True),
+        leader_epoch=9,
+        codec="gzip",
+    )
+    row = scan_bytes(GOOD + batch, NO_ORDER_CHECK, file_position=1000).rows[1]
+    start = len(GOOD)
+    expected = {
+        "position": 1000 + start,
+        "start": start,
+        "size": len(batch),
+        "base_offset": 100,
+        "last_offset": 108,
+        "base_timestamp": 50,
+        "max_timestamp": 70,
+        "attributes": 1 | 16,
+        "magic": 2,
+        "count": 2,
+        "producer_id": 77,
+        "producer_epoch": 5,
+        "base_sequence": 31,
+        "leader_epoch": 9,
+        "body_start": start + 61,
+        "body_end": start + len(batch),
+        "unpacked": 0,
+    }
+    assert {name: int(row[name]) for name in row.dtype.names} == expected
+
+
+def test_scan_of_extreme_fields_keeps_their_signs() -> None:
+    """All fields are two's complement of their own width."""
+    batch = data_batch(
+        [], 2**62, last_offset=2**62 + 2**31 - 1, producer=Producer(2**63 - 1, -(2**15), -(2**31)), leader_epoch=-1,
+        overrides={"base_timestamp": -(2**63), "max_timestamp": -5},
+    )  # fmt: skip
+    row = scan_bytes(batch).rows[0]
+    assert int(row["last_offset"]) == 2**62 + 2**31 - 1
+    assert (int(row["producer_id"]), int(row["producer_epoch"]), int(row["base_sequence"])) == (
+        2**63 - 1, -(2**15), -(2**31),
+    )  # fmt: skip
+    assert (int(row["base_timestamp"]), int(row["max_timestamp"]), int(row["leader_epoch"])) == (-(2**63), -5, -1)
+
+
+def test_scan_takes_only_the_low_byte_of_the_attributes() -> None:
+    """Bits 8 to 15 mean nothing (R-210)."""
+    batch = data_batch([Record(b"k", b"v")], 0, overrides={"attributes": 0x7F00 | 0x10})
+    assert scan_bytes(batch).rows[0]["attributes"] == 0x10
+
+
+@pytest.mark.parametrize(("magic", "size", "timestamp"), [(0, 27, -1), (1, 35, 4321)])
+def test_scan_of_legacy_entry_lists_what_its_header_says(magic: int, size: int, timestamp: int) -> None:
+    """Count -1 until it is unpacked; no producer, no leader epoch (R-240, R-243)."""
+    entry = legacy_entry(42, b"", b"v", magic, 4321, attributes=3)
+    row = scan_bytes(entry).rows[0]
+    assert (int(row["base_offset"]), int(row["last_offset"]), int(row["count"])) == (42, 42, -1)
+    assert (int(row["size"]), int(row["base_timestamp"]), int(row["max_timestamp"])) == (size, timestamp, timestamp)
+    assert int(row["attributes"]) == 3
+    assert {int(row[name]) for name in ("producer_id", "producer_epoch", "base_sequence", "leader_epoch")} == {-1}
+
+
+def test_scan_cut_anywhere_in_last_batch_lists_those_before() -> None:
+    """A batch cut off by the end of the chunk is left for the next read, and its size told once it can be seen."""
+    data = padded(GOOD + NEXT)
+    for length in range(len(GOOD), len(GOOD) + len(NEXT)):
+        found = scan(data, length, -1)
+        assert (len(found.rows), found.covered, found.status) == (1, len(GOOD), SCAN_END)
+        assert found.size == (len(NEXT) if length >= len(GOOD) + 12 else 0)
+
+
+def test_scan_of_nothing_ends() -> None:
+    """An empty chunk has no batches and no damage."""
+    found = scan_bytes(b"")
+    assert (len(found.rows), found.covered, found.status, found.size) == (0, 0, SCAN_END, 0)
+
+
+def test_scan_with_full_table_says_so() -> None:
+    """The caller scans again from where the table filled up."""
+    found = scan_bytes(GOOD + NEXT, room=1)
+    assert (len(found.rows), found.covered, found.status) == (1, len(GOOD), SCAN_TABLE_FULL)
+
+
+def with_size(batch: bytes, size: int) -> bytes:
+    """Lie in the length field."""
+    return batch[:8] + struct.pack(">i", size) + batch[12:]
+
+
+def overridden(**fields: int) -> bytes:
+    """One record at offset 110 under a false header."""
+    return data_batch([Record(b"k", b"v")], 110, overrides=fields)
+
+
+DAMAGED = [
+    pytest.param(with_size(NEXT, 13), SCAN_TOO_SHORT, id="length-13"),
+    pytest.param(with_size(NEXT, 0), SCAN_TOO_SHORT, id="length-0"),
+    pytest.param(with_size(NEXT, -1), SCAN_TOO_SHORT, id="length-negative"),
+    pytest.param(with_size(NEXT, -(2**31)), SCAN_TOO_SHORT, id="length-lowest"),
+    pytest.param(with_size(NEXT, 48), SCAN_TOO_SHORT, id="length-below-header"),
+    pytest.param(with_size(legacy_entry(110, None, b"", 1), 21), SCAN_TOO_SHORT, id="length-below-magic-1"),
+    pytest.param(with_size(b"\0" * 14, 5), SCAN_TOO_SHORT, id="length-too-small-in-the-tail"),
+    pytest.param(NEXT[:16] + b"\3" + NEXT[17:], SCAN_BAD_MAGIC, id="magic-3"),
+    pytest.param(NEXT[:16] + b"\xff" + NEXT[17:], SCAN_BAD_MAGIC, id="magic-negative"),
+    pytest.param(bytes(64), SCAN_TOO_SHORT, id="zeros"),
+    pytest.param(NEXT[:-1] + b"x", SCAN_BAD_CRC, id="crc"),
+    pytest.param(overridden(crc=0), SCAN_BAD_CRC, id="crc-zero"),
+]
+DAMAGED_HEADERS = [
+    pytest.param(overridden(count=-1), SCAN_BAD_COUNT, id="count-negative"),
+    pytest.param(overridden(count=2), SCAN_COUNT_ABOVE_OFFSETS, id="count-above-offsets"),
+    pytest.param(overridden(last_offset_delta=-1), SCAN_BAD_LAST_OFFSET, id="last-offset-below-base"),
+    pytest.param(
+        data_batch([Record(b"k", b"v")], 2**63 - 1, overrides={"last_offset_delta": 1, "count": 1}),
+        SCAN_BAD_LAST_OFFSET,
+        id="last-offset-wraps",
+    ),
+    pytest.param(overridden(attributes=5), SCAN_BAD_CODEC, id="codec-5"),
+    pytest.param(overridden(attributes=7), SCAN_BAD_CODEC, id="codec-7"),
+    pytest.param(legacy_entry(110, None, b"v", 1, attributes=4), SCAN_BAD_CODEC, id="zstd-in-magic-1"),
+    pytest.param(data_batch([Record(b"k", b"v")], 101), SCAN_OUT_OF_ORDER, id="offset-not-above-the-last"),
+    pytest.param(data_batch([Record(b"k", b"v")], -5), SCAN_OUT_OF_ORDER, id="offset-negative"),
+]
+
+
+@pytest.mark.parametrize(("damaged", "status"), [*DAMAGED, *DAMAGED_HEADERS])
+def test_scan_of_damaged_batch_stops_there_and_says_why(damaged: bytes, status: int) -> None:
+    """The good batch before it is listed; the position covered is where the bad one begins."""
+    found = scan_bytes(GOOD + damaged)
+    assert (len(found.rows), found.covered, found.status) == (1, len(GOOD), status)
+
+
+@pytest.mark.parametrize(("damaged", "status"), DAMAGED)
+def test_scan_without_order_check_still_finds_damaged_framing(damaged: bytes, status: int) -> None:
+    """What Kafka's recovery checks is checked always."""
+    assert scan_bytes(GOOD + damaged, NO_ORDER_CHECK).status == status
+
+
+@pytest.mark.parametrize(("damaged", "status"), DAMAGED_HEADERS)
+def test_scan_without_order_check_passes_what_recovery_passes(damaged: bytes, status: int) -> None:
+    """Counts, codecs and order are nothing to Kafka's recovery."""
+    found = scan_bytes(GOOD + damaged, NO_ORDER_CHECK)
+    assert (len(found.rows), found.status) == (2, SCAN_END), status
+
+
+def test_scan_with_every_bit_flipped_never_lists_the_batch() -> None:
+    """
+    One bit anywhere in length, magic, checksum or what it covers is noticed; offset and epoch lie outside of it.
+
+    Magic 2 flipped to 0 is listed: the reader checks the older checksum.
+    """
+    for position in range(len(NEXT)):
+        for bit in range(8):
+            flipped = bytearray(NEXT)
+            flipped[position] ^= 1 << bit
+            found = scan_bytes(GOOD + bytes(flipped), NO_ORDER_CHECK)
+            if position < 8 or 12 <= position < 16:
+                assert len(found.rows) == 2
+            elif flipped[16] == 0:
+                assert found.rows[1]["magic"] == 0
+            else:
+                assert len(found.rows) == 1, (position, bit)

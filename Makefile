@@ -23,7 +23,7 @@ tools:
 	@tools/prepare tests
 
 demo: python
-	@$(BIN)/python tools/demo.py
+	@$(BIN)/python -m tools.demo
 
 # Kernels first with every index checked, in machine code of its own; then everything.
 test: tools
@@ -46,4 +46,4 @@ random-logs: tools
 	$(BIN)/python -m tests.kafka.random_logs --count $(N) --seed $(SEED)
 
 lock: python
-	$(BIN)/python tools/lock.py
+	$(BIN)/python -m tools.lock

@@ -49,6 +49,11 @@ def transactions(count: int) -> list[Outgoing]:
     ]
 
 
+def timeless(record: Consumed) -> Consumed:
+    """Return a record without its time: both brokers were written to, but not at the same moment."""
+    return record._replace(timestamp=0)
+
+
 @dataclass
 class Story:
     """What happened, for the tests to judge."""
@@ -171,7 +176,7 @@ def test_committed_reader_of_cleaned_directory_sees_what_its_own_cleaner_would_h
 def test_broker_on_cleaned_directory_takes_new_writes_and_cleans_on(story: Story) -> None:
     """New records are taken, and a further round of the broker's own cleaner leaves the same as on the twin."""
     assert story.after_writes[-1].offset > story.served[-1].offset + 1400
-    assert story.after_writes_by_twin == story.after_writes
+    assert [timeless(record) for record in story.after_writes_by_twin] == [timeless(r) for r in story.after_writes]
 
 
 def test_brokers_cleaner_goes_on_from_our_checkpoint(story: Story) -> None:

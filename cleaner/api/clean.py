@@ -21,6 +21,7 @@ from cleaner.api.reports import CleanReport, Refusal, Skipped
 from cleaner.api.rounds import Work, run_rounds
 from cleaner.api.session import Session, as_cleaner_errors, choose_partitions, open_session, parse_names
 from cleaner.api.trust import standing
+from cleaner.engine.retention import delete_expired_segments
 from cleaner.errors import (
     CleanerError,
     CleaningAborted,
@@ -125,7 +126,7 @@ def _clean_partition(job: _Job, topic_partition: TopicPartition, directory: Path
     if not verdict.is_allowed:
         if job.is_named:
             raise PolicyRefusedError(f"{topic_partition}: {verdict.reason}")
-        return Skipped(str(topic_partition), verdict.reason)
+        return Skipped(str(topic_partition), verdict.reason, is_doubtful=resolved.config.compact)
     topic, now_ms = resolved.config, session.surroundings.clock.now_ms()
     log = loading.load(
         session,
@@ -144,11 +145,7 @@ def _clean_partition(job: _Job, topic_partition: TopicPartition, directory: Path
         return Skipped(str(topic_partition), answer.reason)
     work = Work(session, options, log, topic, now_ms, refuses_keyless=verdict.refuses_keyless)
     report = run_rounds(work, found)
-    deleted = 0
-    if options.retention:
-        from cleaner.engine.retention import delete_expired_segments
-
-        deleted = delete_expired_segments(session.surroundings.fs, log, topic, now_ms)
+    deleted = delete_expired_segments(session.surroundings.fs, log, topic, now_ms) if options.retention else 0
     loading.close(session, log)
     return replace(
         report,

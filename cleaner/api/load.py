@@ -53,10 +53,6 @@ def load(
         TruncationRefusedError: see `allow_truncate`.
     """
     log_dir = session.log_dir
-    if high_watermark == "checkpoint":
-        watermark = log_dir.high_watermarks.get(topic_partition)
-    else:
-        watermark = _LOG_END if high_watermark == "end" else high_watermark
     return load_log(
         session.surroundings.fs,
         directory,
@@ -64,13 +60,20 @@ def load(
         topic=topic,
         log_start_offset=log_dir.log_start_offsets.get(topic_partition, 0),
         recovery_point=log_dir.recovery_points.get(topic_partition, 0),
-        high_watermark=watermark,
+        high_watermark=high_watermark_of(session, topic_partition, high_watermark),
         clean_shutdown=clean_shutdown,
         producer_id_expiration_ms=session.settings.cleaner.producer_id_expiration_ms,
         now_ms=now_ms,
         allow_truncate=allow_truncate,
         read_only=read_only,
     )
+
+
+def high_watermark_of(session: Session, topic_partition: TopicPartition, high_watermark: HighWatermark) -> int | None:
+    """Return the high watermark the caller chose; None for a checkpoint without a line for the partition."""
+    if high_watermark == "checkpoint":
+        return session.log_dir.high_watermarks.get(topic_partition)
+    return _LOG_END if high_watermark == "end" else high_watermark
 
 
 def lacks_high_watermark(

@@ -12,11 +12,12 @@ from cleaner.api.reports import PlanEntry
 from cleaner.api.session import Session, as_cleaner_errors, choose_partitions, open_session, parse_names
 from cleaner.api.trust import origin_of_policy, policy_words, standing
 from cleaner.config import TopicConfig
-from cleaner.errors import CleanerError
+from cleaner.errors import CleanerError, NotCleanlyShutDownError
 from cleaner.model import TopicPartition
-from cleaner.policy.cleanable import cleanable
+from cleaner.policy.cleanable import LogView, cleanable
 from cleaner.policy.due import due
 from cleaner.storage.log import list_segments
+from cleaner.storage.segment import Segment
 
 
 def plan_log_dir(
@@ -86,19 +87,10 @@ class _View:
             return replace(entry, error=str(error), reason="cannot be looked at")
 
     def _weigh(self, entry: PlanEntry, topic: TopicConfig) -> PlanEntry:
-        """Find the cleanable range and what it weighs. A log that needs recovery is looked at as it lies there."""
+        """Find the cleanable range and what it weighs."""
         session, topic_partition = self.session, self.topic_partition
         now_ms = session.surroundings.clock.now_ms()
-        log = loading.load(
-            session,
-            topic_partition,
-            self.directory,
-            topic,
-            now_ms=now_ms,
-            clean_shutdown=True,
-            high_watermark=self.high_watermark,
-            read_only=True,
-        )
+        log = self._load(topic, now_ms) if session.log_dir.has_clean_shutdown_marker() else self._glance()
         found = cleanable(log, session.log_dir.cleaner_offsets.get(topic_partition), topic, now_ms)
         answer = due(log, found, topic, now_ms)
         reason = answer.reason
@@ -115,3 +107,43 @@ class _View:
             is_due=answer.is_due,
             reason=reason,
         )
+
+    def _load(self, topic: TopicConfig, now_ms: int) -> LogView:
+        return loading.load(
+            self.session,
+            self.topic_partition,
+            self.directory,
+            topic,
+            now_ms=now_ms,
+            clean_shutdown=True,
+            high_watermark=self.high_watermark,
+            read_only=True,
+        )
+
+    def _glance(self) -> LogView:
+        """
+        Look at a log that is in use or was not closed in order: its tail and the indexes of its active segment may be
+        torn, so only names, sizes and checkpoints count, and open transactions are not seen.
+        """
+        log_dir, tp = self.session.log_dir, self.topic_partition
+        segments = list_segments(self.session.surroundings.fs, self.directory)
+        if not segments:
+            raise NotCleanlyShutDownError(f"{self.directory}: no segments; it has to be recovered first")
+        log_start = max(segments[0].base_offset, log_dir.log_start_offsets.get(tp, 0))
+        high_watermark = max(log_start, loading.high_watermark_of(self.session, tp, self.high_watermark) or 0)
+        return _Glance(segments, log_start, max(segments[-1].base_offset, high_watermark), high_watermark)
+
+
+@dataclass(frozen=True)
+class _Glance:
+    """A log by names, sizes and checkpoints alone."""
+
+    segments: Sequence[Segment]
+    log_start_offset: int
+    log_end_offset: int
+    high_watermark: int
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The high watermark: transactions are not looked at."""
+        return self.high_watermark

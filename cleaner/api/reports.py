@@ -147,10 +147,18 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Skipped:
-    """A partition that nobody named and that was passed over, and why."""
+    """
+    A partition that nobody named and that was passed over.
+
+    Attributes:
+        partition: as its directory is named.
+        reason: why.
+        is_doubtful: it is said to be compacted, but only by a default; the operator should decide.
+    """
 
     partition: str
     reason: str
+    is_doubtful: bool = False
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from cleaner.api.reports import CleanReport, Removed
 from cleaner.api.session import Session
 from cleaner.api.throttle import Throttle
 from cleaner.config import TopicConfig
+from cleaner.errors import CleaningAborted
 from cleaner.policy.cleanable import Cleanable, cleanable, segments_between
 from cleaner.storage.log import Log
 from cleaner.storage.log_dir import OffsetKind
@@ -63,6 +64,7 @@ class Work:
             verify=self.options.verify,
             max_dirty_bytes=self.options.max_dirty_bytes,
             max_seconds=self.options.max_seconds,
+            refuse_keyless=self.refuses_keyless,
         )
 
 
@@ -78,7 +80,13 @@ def run_rounds(work: Work, found: Cleanable) -> CleanReport:
 
     context = work.context()
     while True:
-        result = clean_log(work.log, found, work.topic, work.session.settings.cleaner, context)
+        try:
+            result = clean_log(work.log, found, work.topic, work.session.settings.cleaner, context)
+        except CleaningAborted as error:
+            left = f"offsets {found.first_dirty_offset} to {found.first_uncleanable_offset}"
+            raise CleaningAborted(
+                f"{report.partition}: {error}: groups already swapped stay, {left} remain to be cleaned"
+            ) from error
         report = _add(report, result)
         has_advanced = result.end_offset > found.first_dirty_offset
         found = cleanable(work.log, result.end_offset, work.topic, work.now_ms)

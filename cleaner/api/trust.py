@@ -42,7 +42,11 @@ def standing(resolved: ResolvedTopic, *, is_named: bool, trust_default: bool) ->
     origin = origin_of_policy(resolved)
     if not resolved.config.compact:
         policy = policy_words(resolved.config) or "empty"
-        return Standing(False, reason=f"cleanup.policy is {policy} ({origin}): not a compacted topic")
+        return Standing(
+            False,
+            reason=f"cleanup.policy is {policy} ({origin}), so it is not compacted; if it should be, say so for this "
+            "topic: --set TOPIC:cleanup.policy=compact",
+        )
     if is_named or resolved.policy_trusted:
         return Standing(True)
     if trust_default and not resolved.policy_is_unscoped_set:

@@ -133,7 +133,7 @@ def _preview(arguments: argparse.Namespace, settings: Sources) -> int:
     from cleaner.cli.logs import log_warning
     from cleaner.cli.show_plan import show_plan
 
-    take_identity(arguments.log_dir, stay_root=arguments.as_root, with_kernels=False)
+    take_identity(arguments.log_dir, stay_root=arguments.as_root, needs_kernels=False)
     names = None if arguments.all else arguments.partitions
     lent = Surroundings.of(now_ms=arguments.now, warn=log_warning)
     entries = plan_log_dir(arguments.log_dir, settings, lent, partitions=names, high_watermark=arguments.high_watermark)

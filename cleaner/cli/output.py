@@ -11,10 +11,17 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+    from cleaner.api.reports import Refusal
+
 
 def json_line(value: DataclassInstance) -> str:
     """Return a frozen report as one line of JSON; names are the fields'."""
-    return json.dumps(dataclasses.asdict(value), default=str, ensure_ascii=False)
+    return json.dumps(dataclasses.asdict(value), ensure_ascii=False)
+
+
+def refusal_line(refusal: Refusal) -> str:
+    """Return a refused partition as one line of JSON: its name, and `error` in words."""
+    return json.dumps({"partition": refusal.partition, "error": str(refusal.error)}, ensure_ascii=False)
 
 
 def print_error(message: str, stream: TextIO | None = None) -> None:

@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     from cleaner.cli.logs import log_warning
     from cleaner.cli.show_plan import show_plan
 
-    take_identity(arguments.log_dir, stay_root=arguments.as_root, with_kernels=False)
+    take_identity(arguments.log_dir, stay_root=arguments.as_root, needs_kernels=False)
     lent = Surroundings.of(now_ms=arguments.now, warn=log_warning)
     entries = plan_log_dir(arguments.log_dir, settings, lent, high_watermark=arguments.high_watermark)
     return show_plan(entries, arguments.format)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cleaner.api.reports import RecoveredPartition, RecoverReport
 from cleaner.cli.logs import log_note
-from cleaner.cli.output import json_line, print_error, table
+from cleaner.cli.output import json_line, print_error, refusal_line, table
 from cleaner.cli.progress import human_bytes
 
 _HEADINGS = ("partition", "log start", "log end", "bytes before", "after", "seconds")
@@ -15,6 +15,8 @@ def show_recovered(report: RecoverReport, form: str) -> int:
     if form == "json":
         for partition in report.partitions:
             print(json_line(partition))
+        for refusal in report.refused:
+            print(refusal_line(refusal))
     elif report.partitions:
         print(table(_HEADINGS, map(_row, report.partitions)))
     for refusal in report.refused:
@@ -23,7 +25,7 @@ def show_recovered(report: RecoverReport, form: str) -> int:
         log_note(report.note)
     elif report.has_marker:
         log_note("the log dir has a clean-shutdown marker: a broker starts on it without recovery")
-    return 1 if report.refused else 0
+    return max((refusal.error.exit_code for refusal in report.refused), default=0)
 
 
 def _row(partition: RecoveredPartition) -> tuple[str, ...]:

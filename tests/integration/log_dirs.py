@@ -1,0 +1,56 @@
+"""Small log dirs for the tests of the commands, and a way to see whether anything in one has changed."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from cleaner.model import TopicPartition
+from cleaner.storage.checkpoint import read_offset_checkpoint
+from cleaner.storage.fs import FileSystem
+from cleaner.testing.batch_reader import batch_info, split_batches
+from cleaner.testing.log_builder import START_MS, LogBuilder
+
+NOW = START_MS + 1_000_000
+KEYS = 5
+
+
+def keyed_log(name: str = "topic-0", *, segments: int = 3, records: int = 20) -> LogBuilder:
+    """A log of `segments` full segments and an active one; keys repeat every five records."""
+    log = LogBuilder(TopicPartition.parse(name))
+    for segment in range(segments + 1):
+        if segment:
+            log.roll()
+        for n in range(records):
+            log.append((f"k{n % KEYS}", f"v{segment}.{n}"))
+    return log
+
+
+def contents(directory: Path) -> dict[str, str]:
+    """Hash every file below a directory, but for the lock file."""
+    return {
+        str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in directory.rglob("*")
+        if path.is_file() and path.name != ".lock"
+    }
+
+
+def offsets(log_dir: Path, name: str) -> dict[str, int]:
+    """Read an offset checkpoint by file name."""
+    found = read_offset_checkpoint(FileSystem(), log_dir / f"{name}-offset-checkpoint")
+    return {str(topic_partition): offset for topic_partition, offset in found.items()}
+
+
+def record_offsets(directory: Path) -> list[int]:
+    """List the offsets of a partition's records; its batches must hold one record each, or none."""
+    batches = (
+        batch_info(batch) for path in sorted(directory.glob("*.log")) for batch in split_batches(path.read_bytes())
+    )
+    return [batch.base_offset for batch in batches if batch.record_count]
+
+
+def flip_bit(path: Path, position: int = -1) -> None:
+    """Damage a file by one bit."""
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1
+    path.write_bytes(bytes(data))

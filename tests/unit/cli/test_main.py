@@ -1,0 +1,88 @@
+"""The command line: how it is read, and what it answers to what it does not understand."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+
+import pytest
+
+from cleaner.cli import arguments
+from cleaner.cli.main import main, make_parser
+from cleaner.cli.output import print_error, table
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        pytest.param(["clean"], "LOG_DIR", id="no-log-dir"),
+        pytest.param(["scrub", "x"], "scrub", id="unknown-command"),
+        pytest.param(["clean", "x", "--al"], "--al", id="abbreviated-option"),
+        pytest.param(["plan", "x", "topic-0"], "topic-0", id="plan-takes-no-names"),
+        pytest.param(["clean", "x", "--all", "--rounds", "0"], "at least one", id="no-rounds"),
+        pytest.param(["clean", "x", "--all", "--now", "yesterday"], "yesterday", id="now-in-words"),
+        pytest.param(["clean", "x", "--all", "--high-watermark", "-1"], "high-watermark", id="negative-offset"),
+        pytest.param(["clean", "x", "--all", "--max-seconds", "nan"], "nan", id="seconds-not-a-number"),
+    ],
+)
+def test_bad_command_line_ends_with_2(line: list[str], word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """With one message that names what was not understood."""
+    with pytest.raises(SystemExit) as raised:
+        main(line)
+    assert raised.value.code == 2
+    assert word in capsys.readouterr().err
+
+
+def test_partitions_may_stand_behind_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`clean DIR --now 5 topic-0`: argparse alone would not take the name."""
+    assert main(["clean", str(tmp_path / "nowhere"), "--now", "5", "topic-0"]) == 2
+    assert "no such directory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["clean", "plan", "recover"])
+def test_help_of_each_command_teaches(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """What it does, every option explained, examples, exit codes."""
+    with pytest.raises(SystemExit) as raised:
+        main([command, "--help"])
+    text = capsys.readouterr().out
+    assert raised.value.code == 0
+    assert "examples:" in text
+    assert "exit status:" in text
+    commands = next(a for a in make_parser()._actions if isinstance(a, argparse._SubParsersAction))
+    for action in commands.choices[command]._actions:
+        assert action.help, action.option_strings
+    for example in re.findall(rf"^  cleaner {command} (.*?)(?:  .*)?$", text, re.MULTILINE):
+        commands.choices[command].parse_known_args(example.partition("|")[0].split())
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("1", 1), ("10k", 10240), ("3M", 3 << 20), ("2g", 2 << 30), ("1T", 1 << 40)]
+)
+def test_sizes_take_units(text: str, count: int) -> None:
+    """Powers of 1024, either case."""
+    assert arguments.parse_bytes(text) == count
+
+
+@pytest.mark.parametrize("text", ["", "k", "0", "-1", "1.5", "1kb", "٣"])
+def test_sizes_that_are_none_are_refused(text: str) -> None:
+    """Also zero, and digits of other scripts."""
+    with pytest.raises(argparse.ArgumentTypeError):
+        arguments.parse_bytes(text)
+
+
+@pytest.mark.parametrize(("text", "value"), [("checkpoint", "checkpoint"), ("end", "end"), ("17", 17), ("0", 0)])
+def test_high_watermark_is_a_word_or_an_offset(text: str, value: str | int) -> None:
+    """`--high-watermark checkpoint|end|N`."""
+    assert arguments.parse_high_watermark(text) == value
+
+
+def test_error_is_one_printable_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Names from a hostile directory do not reach the terminal as they are."""
+    print_error("a\nb\x1b[2J\u202ec é")
+    assert capsys.readouterr().err == "cleaner: a\\nb\\x1b[2J\\u202ec é\n"
+
+
+def test_table_aligns_words_left_and_numbers_right() -> None:
+    """Columns are as wide as their widest cell."""
+    assert table(("name", "n"), [("a", "1"), ("bcdef", "1000")]) == "name      n\na         1\nbcdef  1000"

@@ -81,7 +81,7 @@ class Rig:
             f"-Dlog4j2.configurationFile={HERE / 'log4j2.properties'}",
             f"-Dlog4j.configuration=file:{HERE / 'log4j.properties'}",
         ]
-        # Short runs start faster without the optimizing compiler; a measurement gets all of Java and a heap that is there.
+        # Short runs start faster without the optimizing compiler; a measurement gets all of Java, and its heap at once.
         quick = heap == SMALL_HEAP
         options = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"] if quick else [f"-Xms{heap}"]
         return ["java", f"-Xmx{heap}", *options, *logging, "-cp", self.class_path, main, *map(str, arguments)]

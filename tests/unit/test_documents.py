@@ -1,0 +1,72 @@
+"""The documents say what is true: commands, options, make targets, links and the drawn example."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cleaner.testing.batch_reader import batch_info
+from tests.golden.archive import DATA, unpack
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = [
+    ROOT / "README.md",
+    ROOT / "CHANGELOG.md",
+    ROOT / "benchmarks" / "README.md",
+    *(ROOT / "docs").glob("*.md"),
+]
+
+
+def command_help(command: str) -> str:
+    """Return what `cleaner COMMAND --help` prints."""
+    arguments = [sys.executable, "-m", "cleaner", command, "--help"]
+    return subprocess.run(arguments, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_of_a_document_lead_to_files(document: Path) -> None:
+    """No link to a file of the project is dead."""
+    targets = [target.partition("#")[0] for target in re.findall(r"\]\(([^)]+)\)", document.read_text())]
+    dead = [target for target in targets if "://" not in target and not (document.parent / target).exists()]
+    assert dead == []
+
+
+def test_readme_options_are_the_commands_options() -> None:
+    """Every option the README names is one of `clean`, which has them all, or of none of our commands."""
+    known = set(re.findall(r"--[a-z-]+", command_help("clean")))
+    not_ours = {"--no-install-recommends"}
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", (ROOT / "README.md").read_text()))
+    assert named - known - not_ours == set()
+
+
+def test_readme_make_targets_exist() -> None:
+    """Every `make` target named in the README or in the Makefile's head is one."""
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z-]+):", makefile, flags=re.MULTILINE))
+    named = set(re.findall(r"^# make ([a-z-]+)", makefile, flags=re.MULTILINE))
+    named |= set(re.findall(r"(?:`| {4})make ([a-z-]+)", (ROOT / "README.md").read_text()))
+    assert {"demo", "test"} <= named <= targets
+
+
+def test_readme_names_every_command() -> None:
+    """`cleaner --help` lists no command that the README leaves out."""
+    overview = subprocess.run([sys.executable, "-m", "cleaner", "--help"], capture_output=True, text=True, check=True)
+    commands = re.findall(r"^    ([a-z]+) {2,}", overview.stdout, flags=re.MULTILINE)
+    readme = (ROOT / "README.md").read_text()
+    assert {"clean", "plan", "recover"} <= set(commands)
+    assert [command for command in commands if f"cleaner {command}" not in readme] == []
+
+
+def test_drawn_batch_is_the_golden_logs_first(tmp_path: Path) -> None:
+    """The bytes in docs/format.md are those of the first batch of the price log."""
+    drawing = (ROOT / "docs" / "format.md").read_text().partition("### An example")[2].partition("##")[0]
+    rows = re.findall(r"^    ((?:[0-9a-f]{2} ?)+)(?:  |$)", drawing, flags=re.MULTILINE)
+    drawn = bytes.fromhex("".join(rows))
+    unpacked = unpack(DATA / "latest-product-price.tar.xz", tmp_path)
+    log = unpacked / "before" / "latest-product-price-0" / "00000000000000000000.log"
+    assert log.read_bytes()[: len(drawn)] == drawn
+    assert (batch_info(drawn).base_offset, batch_info(drawn).record_count) == (0, 1)

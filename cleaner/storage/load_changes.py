@@ -52,10 +52,14 @@ class LoadChanges:
 
     def remove_segment(self, segment: Segment) -> None:
         """Remove a segment and its snapshot."""
-        paths = [segment.path(suffix) for suffix in names.SEGMENT_SUFFIXES]
-        self.remove(paths)
-        self._missing = [path for path in self._missing if path not in paths]
+        self.remove(segment.path(suffix) for suffix in names.SEGMENT_SUFFIXES)
         self.snapshots.remove(segment.base_offset)
+        self.forget_segment(segment)
+
+    def forget_segment(self, segment: Segment) -> None:
+        """Drop what was to be written for a segment that is no more."""
+        paths = {segment.path(suffix) for suffix in names.SEGMENT_SUFFIXES}
+        self._missing = [path for path in self._missing if path not in paths]
         self._segments.pop(segment.base_offset, None)
         self._valid_bytes.pop(segment.base_offset, None)
 

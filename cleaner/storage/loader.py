@@ -118,6 +118,7 @@ def _splitting_overflows(loading: Loading, step: Callable[[Loading], None]) -> N
         except SegmentOverflowError as overflow:
             source = overflow.segment
             bases = split_overflowed_segment(loading.fs, source, loading.topic, loading.buffer)
+            loading.changes.forget_segment(source)
             if source.base_offset not in bases:
                 loading.changes.snapshots.remove(source.base_offset)
             at = next((at for at, s in enumerate(loading.segments) if s is source), len(loading.segments))

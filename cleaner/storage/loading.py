@@ -10,7 +10,12 @@ from cleaner.format.batch import ReadBuffer
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.load_changes import LoadChanges
 from cleaner.storage.producer_state import ProducerState
-from cleaner.storage.rebuild import RebuiltSegment, rebuild_producer_state, rebuild_segment
+from cleaner.storage.rebuild import (
+    RebuiltSegment,
+    SegmentOverflowError,
+    rebuild_producer_state,
+    rebuild_segment,
+)
 from cleaner.storage.segment import Segment
 
 
@@ -63,7 +68,11 @@ class Loading:
             was_clean=False,
             buffer=self.buffer,
         )
-        rebuilt = rebuild_segment(segment, state, self.changes.epochs, self.topic, self.buffer)
+        try:
+            rebuilt = rebuild_segment(segment, state, self.changes.epochs, self.topic, self.buffer)
+        except SegmentOverflowError as overflow:
+            self.changes.epochs = overflow.epochs
+            raise
         self.changes.epochs = rebuilt.epochs
         if rebuilt.next_offset > segment.base_offset:
             state.take_snapshot()

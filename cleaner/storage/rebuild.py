@@ -26,10 +26,17 @@ _SNAPSHOT_SEGMENTS = 2  # Kafka keeps snapshots at the last two base offsets (R-
 
 
 class SegmentOverflowError(ValueError):
-    """A segment holds an offset too far from its base offset: it has to be split (R-614)."""
+    """
+    A segment holds an offset too far from its base offset: it has to be split (R-614).
 
-    def __init__(self, segment: Segment, cause: OffsetOverflowError) -> None:
+    Attributes:
+        segment: the segment.
+        epochs: the leader epochs, those of the batches before that offset taken in.
+    """
+
+    def __init__(self, segment: Segment, cause: OffsetOverflowError, epochs: list[EpochEntry]) -> None:
         self.segment = segment
+        self.epochs = epochs
         super().__init__(f"{segment.log_path}: {cause}")
 
 
@@ -130,7 +137,7 @@ def rebuild_segment(
                 break
         offsets, times = builder.finish()
     except OffsetOverflowError as error:
-        raise SegmentOverflowError(segment, error) from error
+        raise SegmentOverflowError(segment, error, _take_epochs(known_epochs, batches[: error.row])) from error
     except OffsetsOutOfOrderError as error:
         return _emptied(segment, epochs, error)
     return RebuiltSegment(SegmentIndexes(offsets, times, txns), end, next_offset, known_epochs, damage or sound.damage)

@@ -58,7 +58,7 @@ class Work:
             now_ms=self.now_ms,
             still_held=self.session.still_held,
             check_done=lent.check_done,
-            throttle=Throttle(self.session.settings.cleaner.io_max_bytes_per_second, lent.clock),
+            throttle=Throttle(self.session.settings.cleaner.io_max_bytes_per_second, lent.clock, lent.check_done),
             progress=lambda phase, done, total: lent.progress(f"{name} {phase}", done, total),
             write_checkpoint=self.write_checkpoint,
             verify=self.options.verify,

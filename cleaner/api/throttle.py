@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from cleaner.clock import Clock
 
 CHECK_INTERVAL_NS = 300_000_000
 """Kafka's: within it nothing sleeps."""
+
+_LONGEST_SLEEP_SECONDS = 0.25  # so that a stop is heard, however low the rate
 
 
 class Throttle:
@@ -17,11 +20,13 @@ class Throttle:
     Args:
         bytes_per_second: the limit for all threads together.
         clock: gives the time, and the sleep.
+        check_done: asked again and again while sleeping; raises to stop.
     """
 
-    def __init__(self, bytes_per_second: float, clock: Clock) -> None:
+    def __init__(self, bytes_per_second: float, clock: Clock, check_done: Callable[[], None]) -> None:
         self._bytes_per_second = bytes_per_second
         self._clock = clock
+        self._check_done = check_done
         self._lock = threading.Lock()  # held while sleeping too, so that all threads wait for the one rate
         self._since_ns = clock.monotonic_ns()
         self._bytes = 0
@@ -34,7 +39,10 @@ class Throttle:
             if elapsed_ns <= CHECK_INTERVAL_NS or self._bytes == 0:
                 return
             wait_ns = self._bytes * 1_000_000_000 / self._bytes_per_second - elapsed_ns
-            if wait_ns > 0:
-                self._clock.sleep(wait_ns / 1_000_000_000)
+            wait_seconds = wait_ns / 1_000_000_000
+            while wait_seconds > 0:
+                self._check_done()
+                self._clock.sleep(min(wait_seconds, _LONGEST_SLEEP_SECONDS))
+                wait_seconds -= _LONGEST_SLEEP_SECONDS
             self._since_ns = self._clock.monotonic_ns()
             self._bytes = 0

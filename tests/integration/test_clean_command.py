@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from cleaner.cli.main import main
+from cleaner.cli.progress import ProgressBar
+from cleaner.cli.stop import StopFlag
 from cleaner.model import TopicPartition
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.locks import LogDirLock
@@ -350,3 +359,52 @@ def test_partition_directory_that_is_a_link_is_refused(tmp_path: Path, capsys: p
     code, _, err = run(capsys, log_dir, "topic-0", *COMPACT)
     assert code == 2
     assert "symbolic link" in err
+
+
+@pytest.mark.parametrize("phase", ["map", "copy"])
+def test_sigterm_stops_within_a_buffer_and_says_what_remains(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, phase: str
+) -> None:
+    """No temporary file stays, the checkpoint does not move, the exit code is 1."""
+    write_log_dir(tmp_path, keyed_log())
+    heard = threading.Event()
+    set_flag = StopFlag.set
+    monkeypatch.setattr(StopFlag, "set", lambda flag, name: (set_flag(flag, name), heard.set()))
+
+    def kill(_bar: ProgressBar, name: str, _done: int, _total: int) -> None:
+        if name.endswith(phase) and not heard.is_set():
+            os.kill(os.getpid(), signal.SIGTERM)
+            heard.wait()
+
+    monkeypatch.setattr(ProgressBar, "__call__", kill)
+    code, reports, err = run(capsys, tmp_path, "topic-0", *COMPACT)
+    assert (code, reports) == (1, [])
+    assert "topic-0: stopped by SIGTERM" in err
+    assert "offsets 0 to 60 remain" in err
+    assert offsets(tmp_path, "cleaner") == {}
+    assert not [name for name in contents(tmp_path) if name.endswith((".cleaned", ".swap", ".deleted"))]
+
+
+@pytest.fixture
+def open_directory() -> Iterator[Path]:
+    """A directory that other users may enter; pytest's own are for the user who runs the tests."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("options", [(), ("--as-root",)], ids=["as-owner", "as-root"])
+def test_files_stay_the_owner_s_when_root_cleans(open_directory: Path, options: tuple[str, ...]) -> None:
+    """Segments, checkpoints and `.lock` belong to uid 1001, as the log dir does."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    log_dir = write_log_dir(open_directory / "logs", keyed_log())
+    for path in (log_dir, *log_dir.rglob("*")):
+        os.chown(path, 1001, 1001)
+    command = [sys.executable, "-m", "cleaner", "clean", str(log_dir), "topic-0", *COMPACT, *options, "--now", str(NOW)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {(path.stat().st_uid, path.stat().st_gid) for path in log_dir.rglob("*")} == {(1001, 1001)}
+    assert (log_dir / ".lock").exists()
+    assert offsets(log_dir, "cleaner") == {"topic-0": 60}

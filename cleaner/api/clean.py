@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from cleaner.api import load as loading
@@ -19,13 +20,12 @@ from cleaner.api.options import CleanOptions, Sources, Surroundings
 from cleaner.api.recover import recover_partitions
 from cleaner.api.reports import CleanReport, Refusal, Skipped
 from cleaner.api.rounds import Work, run_rounds
-from cleaner.api.session import Session, as_cleaner_errors, choose_partitions, open_session, parse_names
+from cleaner.api.session import Session, as_cleaner_errors, attempt, choose_partitions, open_session, parse_names
 from cleaner.api.trust import standing
 from cleaner.engine.retention import delete_expired_segments
 from cleaner.errors import (
     CleanerError,
     CleaningAborted,
-    LogDirLockedError,
     LogDirOfflineError,
     NotCleanlyShutDownError,
     PolicyRefusedError,
@@ -84,11 +84,7 @@ def clean_log_dir(
             todo = {tp: path for tp, path in todo.items() if str(tp) not in refused}
             is_clean = True  # what is left in `todo` was recovered and closed in order, with a marker or without
         job = _Job(session, options, named is not None, is_clean)
-        for topic_partition, directory in todo.items():
-            outcome = _attempt(job, topic_partition, directory)
-            yield outcome
-            if isinstance(outcome, Refusal) and _is_disk_failure(outcome.error):
-                return
+        yield from _clean_each(job, todo)
 
 
 @dataclass(frozen=True)
@@ -101,14 +97,23 @@ class _Job:
     clean_shutdown: bool
 
 
-def _attempt(job: _Job, topic_partition: TopicPartition, directory: Path) -> Outcome:
-    try:
-        with as_cleaner_errors(directory):
-            return _clean_partition(job, topic_partition, directory)
-    except (LogDirLockedError, CleaningAborted):
-        raise
-    except CleanerError as error:
-        return Refusal(str(topic_partition), error)
+def _clean_each(job: _Job, todo: Mapping[TopicPartition, Path]) -> Iterator[Outcome]:
+    """Clean partition after partition; when the disk itself fails, the rest is not begun."""
+    waiting = dict(todo)
+    has_disk_failed = False
+    for topic_partition, directory in todo.items():
+        del waiting[topic_partition]
+        if has_disk_failed:
+            yield Refusal(str(topic_partition), CleanerError("not begun: the disk failed before"))
+            continue
+        try:
+            outcome = attempt(topic_partition, directory, partial(_clean_partition, job, topic_partition, directory))
+        except CleaningAborted as error:
+            if waiting:
+                raise CleaningAborted(f"{error}; {len(waiting)} more partitions were not begun") from error
+            raise
+        yield outcome
+        has_disk_failed = isinstance(outcome, Refusal) and _is_disk_failure(outcome.error)
 
 
 def _is_disk_failure(error: CleanerError) -> bool:

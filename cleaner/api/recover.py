@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from cleaner.api import load as loading
 from cleaner.api.options import Sources, Surroundings
 from cleaner.api.reports import RecoveredPartition, RecoverReport, Refusal
-from cleaner.api.session import Session, as_cleaner_errors, choose_partitions, open_session, parse_names
-from cleaner.errors import CleanerError, CleaningAborted, LogDirLockedError
+from cleaner.api.session import Session, as_cleaner_errors, attempt, choose_partitions, open_session, parse_names
 from cleaner.model import TopicPartition
 from cleaner.storage.locks import LockMode
 from cleaner.storage.names import LOG
@@ -64,13 +64,12 @@ def recover_partitions(
     for number, (topic_partition, directory) in enumerate(partitions.items()):
         session.surroundings.check_done()
         session.surroundings.progress(f"{topic_partition} recover", number, len(partitions))
-        try:
-            with as_cleaner_errors(directory):
-                recovered.append(_recover_one(session, topic_partition, directory, had_marker, allow_truncate))
-        except (LogDirLockedError, CleaningAborted):
-            raise
-        except CleanerError as error:
-            refused.append(Refusal(str(topic_partition), error))
+        work = partial(_recover_one, session, topic_partition, directory, had_marker, allow_truncate)
+        outcome = attempt(topic_partition, directory, work)
+        if isinstance(outcome, Refusal):
+            refused.append(outcome)
+        else:
+            recovered.append(outcome)
     note = _why_no_marker(session, partitions, refused)
     if not note and not had_marker:
         session.still_held()

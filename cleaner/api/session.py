@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from cleaner.api.options import Sources, Surroundings
-from cleaner.errors import LogDirOfflineError, UsageError
+from cleaner.api.reports import Refusal
+from cleaner.errors import (
+    CleanerError,
+    CleaningAborted,
+    LogDirLockedError,
+    LogDirOfflineError,
+    UncleanableError,
+    UsageError,
+)
 from cleaner.model import TopicPartition
 from cleaner.settings import ResolvedTopic, SettingsResolver
 from cleaner.storage.locks import LockMode, LockRole, LogDirLock
 from cleaner.storage.log_dir import LogDir, find_conflicts
 from cleaner.storage.names import PARTITION_METADATA
 from cleaner.storage.partition_metadata import read_topic_id
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -134,3 +145,23 @@ def as_cleaner_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise LogDirOfflineError(Path(error.filename) if error.filename else path, error) from error
+
+
+def attempt(topic_partition: TopicPartition, directory: Path, work: Callable[[], Result]) -> Result | Refusal:
+    """
+    Do one partition's work, or say why it was refused: as in Kafka (R-452), one log never stops the others.
+
+    Raises:
+        LogDirLockedError, CleaningAborted: these end the whole call.
+    """
+    try:
+        with as_cleaner_errors(directory):
+            return work()
+    except (LogDirLockedError, CleaningAborted):
+        raise
+    except CleanerError as error:
+        return Refusal(str(topic_partition), error)
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with one log, even a mistake of ours
+        unexpected = UncleanableError(directory, f"unexpected {type(error).__name__}: {error}")
+        unexpected.__cause__ = error
+        return Refusal(str(topic_partition), unexpected)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import subprocess
 import sys
 from pathlib import Path
@@ -10,16 +11,20 @@ from pathlib import Path
 import pytest
 
 import cleaner
+from cleaner.api.clean import clean_log_dir
+from cleaner.api.options import CleanOptions, SetOption, Sources, Surroundings
+from cleaner.api.reports import CleanReport, Refusal
 from cleaner.errors import (
     CleaningAborted,
     ConfigError,
     CorruptBatchError,
     LogDirLockedError,
+    LogDirOfflineError,
     NotCleanlyShutDownError,
     PolicyRefusedError,
     UsageError,
 )
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs import File, FileSystem
 from cleaner.storage.locks import LogDirLock
 from cleaner.testing.log_builder import write_log_dir
 from tests.integration.log_dirs import NOW, contents, flip_bit, keyed_log, offsets, record_offsets
@@ -162,3 +167,33 @@ def test_import_and_help_load_nothing_heavy(statement: str) -> None:
     code = f"import sys; {statement}; sys.exit(' '.join(m for m in {heavy} if m in sys.modules) or 0)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def refusing(tmp_path: Path, error: Exception) -> list[object]:
+    """Clean three partitions of which the first one's log raises when it is opened; returns the outcomes."""
+
+    class Disk(FileSystem):
+        def open(self, path: Path, *, write: bool = False) -> File:
+            if path.parent.name == "topic-0" and path.suffix == ".log":
+                raise error
+            return super().open(path, write=write)
+
+    write_log_dir(tmp_path, *(keyed_log(f"topic-{n}") for n in range(3)))
+    sources = Sources(sets=[SetOption("topic", "cleanup.policy", "compact")])
+    return list(clean_log_dir(tmp_path, None, sources, CleanOptions(), Surroundings.of(Disk(), NOW)))
+
+
+def test_unexpected_error_in_one_log_does_not_stop_the_others(tmp_path: Path) -> None:
+    """R-452: whatever is wrong with one log, the next is taken; the cause is kept for whoever has to mend it."""
+    refused, *reports = refusing(tmp_path, ZeroDivisionError("surprise"))
+    assert isinstance(refused, Refusal)
+    assert "unexpected ZeroDivisionError: surprise" in str(refused.error)
+    assert isinstance(refused.error.__cause__, ZeroDivisionError)
+    assert [report.end_offset for report in reports if isinstance(report, CleanReport)] == [60, 60]
+
+
+def test_failing_disk_stops_the_whole_log_dir(tmp_path: Path) -> None:
+    """After an I/O error nothing more is tried there, and each partition left out is named."""
+    outcomes = refusing(tmp_path, LogDirOfflineError(tmp_path, OSError(errno.EIO, "Input/output error")))
+    assert [type(outcome) for outcome in outcomes] == [Refusal] * 3
+    assert offsets(tmp_path, "cleaner") == {}

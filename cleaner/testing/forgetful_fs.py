@@ -19,6 +19,7 @@ import dataclasses
 import itertools
 import os
 import random
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -83,7 +84,8 @@ class ForgetfulFileSystem(WatchedFileSystem):
     """
     A real directory with a journal of every change made to it.
 
-    `journal` begins with the files found at the start; `start` is its length then. `syncs` lists every fsync in order.
+    `journal` begins with the files found at the start; `start` is its length then. `syncs` lists every fsync in order,
+    and `sync_sites` the places in the program that asked for them.
 
     Args:
         root: directory to work on; files that are in it now are taken for durable.
@@ -97,7 +99,9 @@ class ForgetfulFileSystem(WatchedFileSystem):
         self.root = root
         self.journal: list[Operation] = []
         self.syncs: list[Operation] = []
+        self.sync_sites: list[str] = []
         self._skip_sync = skip_sync
+        self._skipped: tuple[int, Operation] | None = None
         self._directories = tuple(sorted(path.relative_to(root) for path in root.rglob("*") if path.is_dir()))
         # Files are told apart by numbers of our own: a file system may give an inode's number to a later file.
         self._numbers = itertools.count()
@@ -117,7 +121,10 @@ class ForgetfulFileSystem(WatchedFileSystem):
         """Enter the change in the journal, unless it is the fsync to be left out."""
         if operation.kind in ("fsync", "fsync_dir"):
             self.syncs.append(operation)
+            self.sync_sites.append(_calling_place())
             if len(self.syncs) - 1 == self._skip_sync:
+                number = self._number_of_inode[operation.inode] if operation.kind == "fsync" else 0
+                self._skipped = (len(self.journal), dataclasses.replace(operation, inode=number))
                 return
         self._enter(operation)
 
@@ -140,18 +147,22 @@ class ForgetfulFileSystem(WatchedFileSystem):
         """
         Return the lengths of the journal at which a power cut can leave something new: before each fsync, at the end.
 
+        With an fsync left out only those behind it: before it nothing is different.
+
         What may be there at any other moment may be there at the next of these too, since each change in between can
         still be forgotten.
         """
-        syncs = [number for number, operation in enumerate(self.journal) if operation.kind in ("fsync", "fsync_dir")]
-        return [*syncs, len(self.journal)]
+        first = 0 if self._skipped is None else self._skipped[0]
+        syncs = [place for place, operation in enumerate(self.journal) if operation.kind in ("fsync", "fsync_dir")]
+        return [*(place for place in syncs if place >= first), len(self.journal)]
 
     def states_at(self, point: int, *, limit: int, seed: int) -> Iterator[DiskState]:
         """
         Yield different states that a power cut after the first `point` changes may leave, at most `limit` of them.
 
-        All of them, if every combination of forgotten changes is within the limit; else everything kept, everything
-        forgotten, the changes kept up to each one, all but one, only one, and then random combinations.
+        All of them, if every combination of forgotten changes is within the limit. Else telling ones come first: what
+        only a skipped fsync would have kept, nothing, everything, one change alone, all but one, everything from one
+        change on, all later changes of one file; and then random combinations.
         """
         pending = self._pending(point)
         rng = random.Random(f"{seed}/{point}")  # noqa: S311  the choices of a test, no secret
@@ -161,13 +172,53 @@ class ForgetfulFileSystem(WatchedFileSystem):
         for operation in self.journal[:settled]:
             disk.apply(operation, True, rng)
         seen: set[DiskState] = set()
-        for kept in itertools.islice(_choices(len(pending), limit, rng), 4 * limit):
-            state = self._state(disk.copy(), settled, point, dict(zip(pending, kept, strict=True)), rng)
+        for forgotten in itertools.islice(self._choices(pending, limit, rng), 4 * limit):
+            state = self._state(disk.copy(), settled, point, forgotten, rng)
             if state not in seen:
                 seen.add(state)
                 yield state
             if len(seen) >= limit:
                 return
+
+    def _choices(self, pending: list[int], limit: int, rng: random.Random) -> Iterator[frozenset[int]]:
+        """Yield which of the pending changes are forgotten, by their places in the journal."""
+        if 2 ** len(pending) <= limit:
+            for kept in itertools.product((True, False), repeat=len(pending)):
+                yield frozenset(place for place, is_kept in zip(pending, kept, strict=True) if not is_kept)
+            return
+        suspects = [place for place in pending if self._was_skipped(place)]
+        if suspects:
+            yield frozenset(suspects)
+            for place in suspects:
+                yield self._rest_of_file(place, pending)
+                yield frozenset((place,))
+        everything = frozenset(pending)
+        yield frozenset()
+        yield everything
+        for place in pending:
+            yield frozenset((place,))
+            yield everything - {place}
+            yield frozenset(later for later in pending if later >= place)
+            yield self._rest_of_file(place, pending)
+        while True:
+            share = rng.random()
+            yield frozenset(place for place in pending if rng.random() < share)
+
+    def _rest_of_file(self, place: int, pending: list[int]) -> frozenset[int]:
+        number = self.journal[place].inode
+        return frozenset(later for later in pending if later >= place and self.journal[later].inode == number)
+
+    def _was_skipped(self, place: int) -> bool:
+        """Tell whether the fsync that was left out would have made this change durable."""
+        if self._skipped is None:
+            return False
+        at, sync = self._skipped
+        operation = self.journal[place]
+        if sync.kind == "fsync_dir":
+            is_covered = operation.kind in ("create", "rename", "remove") and operation.path.parent == sync.path
+        else:
+            is_covered = operation.kind in ("write", "truncate", "set_mtime") and operation.inode == sync.inode
+        return place < at and is_covered
 
     def _pending(self, point: int) -> list[int]:
         """List the changes, by their place in the journal, that no fsync has made durable yet."""
@@ -192,32 +243,24 @@ class ForgetfulFileSystem(WatchedFileSystem):
                 pending.append(place)
         return pending
 
-    def _state(self, disk: _Disk, settled: int, point: int, kept: dict[int, bool], rng: random.Random) -> DiskState:
-        """Carry out the changes from `settled` to `point`: the durable ones, and those of the pending that are kept."""
+    def _state(self, disk: _Disk, settled: int, point: int, forgotten: frozenset[int], rng: random.Random) -> DiskState:
+        """Carry out the changes from `settled` to `point` but for those forgotten."""
         for place in range(settled, point):
-            disk.apply(self.journal[place], kept.get(place, True), rng)
-        forgotten = ", ".join(str(self.journal[place]) for place, is_kept in kept.items() if not is_kept)
+            disk.apply(self.journal[place], place not in forgotten, rng)
+        note = ", ".join(str(self.journal[place]) for place in sorted(forgotten))
         return DiskState(
             tuple((path.relative_to(self.root), disk.files[number]) for path, number in sorted(disk.names.items())),
             self._directories,
-            f"power cut after change {point - self.start}, forgotten: {forgotten or 'nothing'}",
+            f"power cut after change {point - self.start}, forgotten: {note or 'nothing'}",
         )
 
 
-def _choices(count: int, limit: int, rng: random.Random) -> Iterator[tuple[bool, ...]]:
-    """Yield which of `count` pending changes are kept: all combinations of a few, else telling and random ones."""
-    if 2**count <= limit:
-        yield from itertools.product((True, False), repeat=count)
-        return
-    yield (True,) * count
-    yield (False,) * count
-    for place in range(count):
-        yield tuple(number != place for number in range(count))
-        yield tuple(number == place for number in range(count))
-        yield tuple(number <= place for number in range(count))
-    while True:
-        share = rng.random()
-        yield tuple(rng.random() < share for _ in range(count))
+def _calling_place() -> str:
+    """Return file, function and line outside of this package that called."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and Path(frame.f_code.co_filename).parent == Path(__file__).parent:
+        frame = frame.f_back
+    return f"{Path(frame.f_code.co_filename).name}, {frame.f_code.co_name}, line {frame.f_lineno}"
 
 
 def _change_name(names: dict[Path, int], operation: Operation) -> None:

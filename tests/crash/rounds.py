@@ -7,13 +7,27 @@ segments, transactions with and without survivors, a segment that is superseded 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import cleaner
 from cleaner.model import TopicPartition
 from cleaner.storage.fs import FileSystem
-from cleaner.storage.names import CLEANED, CLEANER_CHECKPOINT, DELETED, LOG, SWAP, offset_of
+from cleaner.storage.names import (
+    CLEANED,
+    CLEANER_CHECKPOINT,
+    DELETED,
+    INDEX,
+    LOG,
+    SEGMENT_SUFFIXES,
+    SWAP,
+    TIME_INDEX,
+    TXN_INDEX,
+    offset_of,
+    segment_file_name,
+)
 from cleaner.testing.batch_builder import Producer
 from cleaner.testing.log_builder import LogBuilder, write_log_dir
 from cleaner.testing.watched_fs import Operation, WatchedFileSystem
@@ -44,6 +58,8 @@ def write_round(root: Path) -> Path:
     log.roll()
     _plain(log, "a", "b", "c", "d")  # superseded to its end
     log.roll()
+    # A marker whose data is long gone and whose horizon has passed: it goes, and the transaction index with it.
+    marker = log.end_transaction(1, 0, commit=False, delete_horizon_ms=1)
     _plain(log, "c", "once-3", "once-4", pad=500)
     log.roll()
     _transaction(log, 2, commit=True, keys=("a", "once-5"))
@@ -58,10 +74,13 @@ def write_round(root: Path) -> Path:
     for key in "abcdef":
         _plain(log, key)
     log.roll()
-    _plain(log, "active", "a")
+    _plain(log, "active", "a", "b")
     for number in range(len(log.base_offsets)):
         log.set_mtime(1_600_000_000_000 + 1000 * number, number)
-    return write_log_dir(root, log, cleaner_offsets={TOPIC: dirty})
+    log_dir = write_log_dir(root, log, cleaner_offsets={TOPIC: dirty})
+    txn_index = log_dir / PARTITION / segment_file_name(marker, TXN_INDEX)
+    txn_index.write_bytes(struct.pack(">hqqqq", 0, 1, marker - 1, marker, marker + 1))  # R-303
+    return log_dir
 
 
 def _plain(log: LogBuilder, *keys: str, pad: int = 0) -> None:
@@ -115,7 +134,8 @@ class Expected:
     checkpoint_before: bytes
     checkpoint_after: bytes
     groups: tuple[Group, ...]
-    mtimes: dict[str, int] = field(default_factory=dict)
+    mtimes_before: Mapping[str, int]
+    mtimes_after: Mapping[str, int]
 
     @staticmethod
     def of(scratch: Path) -> Expected:
@@ -123,6 +143,7 @@ class Expected:
         log_dir = write_round(scratch)
         directory = log_dir / PARTITION
         before, checkpoint = contents(directory), (log_dir / CLEANER_CHECKPOINT).read_bytes()
+        mtimes_before = _mtimes(directory)
         notes = _SwapNotes()
         clean(log_dir, notes)
         after = contents(directory)
@@ -130,23 +151,37 @@ class Expected:
             Group(tuple(bases), {name: data for name, data in after.items() if name.startswith(f"{bases[0]:020d}.")})
             for bases in notes.groups
         )
-        mtimes = {path.name: path.stat().st_mtime_ns for path in directory.glob("*" + LOG)}
-        return Expected(before, after, checkpoint, (log_dir / CLEANER_CHECKPOINT).read_bytes(), groups, mtimes)
+        checkpoint_after = (log_dir / CLEANER_CHECKPOINT).read_bytes()
+        return Expected(before, after, checkpoint, checkpoint_after, groups, mtimes_before, _mtimes(directory))
 
     def judge(self, log_dir: Path) -> list[str]:
         """
         Judge a recovered log dir; returns a word a group.
 
-        The checkpoint moves only once every group is new, and a new segment has the mtime of its last source (R-591).
+        The checkpoint moves only once every group is new. Old segments keep their mtimes, a new one has those of its
+        last source (R-591).
         """
         directory = log_dir / PARTITION
         words = judge(self.before, self.groups, contents(directory))
         checkpoint = (log_dir / CLEANER_CHECKPOINT).read_bytes()
         assert checkpoint in (self.checkpoint_before, self.checkpoint_after), "the checkpoint is neither old nor new"
         assert checkpoint == self.checkpoint_before or "old" not in words, "the checkpoint moved before all were new"
-        for word, group in zip(words, self.groups, strict=True):
-            if word != "old":
-                name = f"{group.base:020d}{LOG}"
-                mtime_ns = (directory / name).stat().st_mtime_ns
-                assert mtime_ns == self.mtimes[name], f"the new {name} has an mtime of {mtime_ns}"
+        new_bases = {group.base for word, group in zip(words, self.groups, strict=True) if word != "old"}
+        for name, mtime_ns in _mtimes(directory).items():
+            expected = self.mtimes_after if offset_of(name) in new_bases else self.mtimes_before
+            assert mtime_ns == expected[name], f"{name} has an mtime of {mtime_ns}, not {expected[name]}"
         return words
+
+    def assert_finished(self, found: Mapping[str, bytes], checkpoint: bytes) -> None:
+        """A round that returned has its final names and its checkpoint on disk, before any recovery."""
+        for group in self.groups:
+            for name, data in group.new.items():
+                if name.endswith(SEGMENT_SUFFIXES):
+                    assert found.get(name) == data, f"{name} is not there though the round had returned"
+        assert checkpoint == self.checkpoint_after, "the checkpoint is the old one though the round had returned"
+
+
+def _mtimes(directory: Path) -> dict[str, int]:
+    """Return the times that are handed on: of logs, offset and time indexes."""
+    suffixes = (LOG, INDEX, TIME_INDEX)
+    return {path.name: path.stat().st_mtime_ns for path in directory.iterdir() if path.name.endswith(suffixes)}

@@ -56,7 +56,8 @@ def _verdict(before: Mapping[str, bytes], group: Group, files: Files) -> str:
     old = {base: segment(before, base) for base in group.bases}
     new = segment(group.new, group.base)
     if held == old:
-        lost = [name for base in group.bases if (name := snapshot_file_name(base)) in before.keys() - files]
+        snapshots = [snapshot_file_name(base) for base in group.bases]
+        lost = [name for name in snapshots if files.get(name) != before.get(name)]
         assert not lost, f"group {group.base} is old but for {lost}"
         return "old"
     end = next_offset(group.base, group.new[segment_file_name(group.base, LOG)])

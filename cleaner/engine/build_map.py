@@ -147,7 +147,7 @@ class MapBuilder:
         return False
 
     def _add_block(self, path: Path, block: Block, skipped: np.ndarray) -> bool:
-        records = block.record_count
+        records = block.record_count(skipped)
         self._map.reserve(records)
         state = self._map.state
         status = kernel.index_records(

@@ -89,7 +89,7 @@ def warm_up() -> None:
         )
         verdicts = np.zeros(4, np.uint8)
         for block in unpacker.blocks(path, chunk):
-            offset_map.reserve(block.record_count)
+            offset_map.reserve(block.record_count(no_flags))
             map_kernel.index_records(
                 block.data, block.unpacked, block.batches, no_flags, 0, offset_map.table, offset_map.slots, 8,
                 offset_map.keys, 1, offset_map.scratch, offset_map.state,

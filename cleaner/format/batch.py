@@ -85,6 +85,7 @@ _REASONS = {
     kernel.SCAN_BAD_CODEC: "a compression type that does not exist",
     kernel.SCAN_OUT_OF_ORDER: "its offset is not above the one before",
     kernel.SCAN_COUNT_ABOVE_OFFSETS: "more records than offsets",
+    kernel.SCAN_COUNT_ABOVE_BYTES: "more records than its bytes can hold",
 }
 
 Bytes = npt.NDArray[np.uint8]

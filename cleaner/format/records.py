@@ -21,6 +21,7 @@ from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.compression import decompress
 from cleaner.format.legacy import convert_legacy
 from cleaner.kernels import records as kernel
+from cleaner.kernels.batches import SMALLEST_RECORD_BYTES
 
 _USUAL_BYTES = 4 << 20  # unpacked at a time, unless one batch is larger
 
@@ -53,10 +54,13 @@ class Block:
     batches: Batches
     first: int
 
-    @property
-    def record_count(self) -> int:
-        """Records in all batches together, as their headers count them."""
-        return int(self.batches["count"].sum())
+    def record_count(self, unread: npt.NDArray[np.uint8]) -> int:
+        """
+        Return the records of those batches together that are read (`unread` is 0), as their headers count them.
+
+        Of those that are not nobody has checked whether they could hold as many.
+        """
+        return int(self.batches["count"][unread == 0].sum())
 
 
 def bad_record(path: Path, row: np.void, status: int, record_position: int) -> CorruptBatchError:
@@ -114,6 +118,9 @@ class Unpacker:
             length = decompress(codec, 2, source, self._buffer, at, self._limit_bytes)
         except ValueError as error:
             raise CorruptBatchError(path, int(row["position"]), str(error)) from error
+        if row["count"] * SMALLEST_RECORD_BYTES > length:
+            reason = f"{row['count']} records in {length} unpacked bytes, which cannot hold as many"
+            raise CorruptBatchError(path, int(row["position"]), reason)
         row["body_start"], row["body_end"], row["unpacked"] = at, at + length, 1
         return length
 

@@ -19,10 +19,12 @@ SCAN_BAD_LAST_OFFSET = 5
 SCAN_BAD_CODEC = 6
 SCAN_OUT_OF_ORDER = 7
 SCAN_COUNT_ABOVE_OFFSETS = 8
+SCAN_COUNT_ABOVE_BYTES = 9
 
 _LOG_OVERHEAD = 12  # offset and size, which `size` does not count
 _SMALLEST_ENTRY = 14
 _HEADER_BYTES = 61
+SMALLEST_RECORD_BYTES = 7  # length, attributes, two deltas, null key, null value, no headers
 _NO_CHECK = -(2**63)
 _MAX_LONG = 2**63 - 1
 
@@ -90,6 +92,8 @@ def scan_batches(data, length, file_position, previous_offset, batches):
                     return count, at, SCAN_COUNT_ABOVE_OFFSETS, size
                 if row.attributes & 7 > 4:
                     return count, at, SCAN_BAD_CODEC, size
+                if row.attributes & 7 == 0 and row.count > (size - _HEADER_BYTES) // SMALLEST_RECORD_BYTES:
+                    return count, at, SCAN_COUNT_ABOVE_BYTES, size
         else:
             # Its checksum is another one (CRC-32); `format/batch.py` sees to it.
             row.leader_epoch = -1

@@ -201,7 +201,7 @@ def judge_records(
         latest_offset: last offset the map covers; records above it stay.
         now_ms: the round's time; a tombstone stays while it is below its batch's delete horizon.
         legacy_deletes_stay: whether tombstones of magic 0 and 1 stay (R-551).
-        verdicts: uint8 a record, counting through all batches, unread ones included.
+        verdicts: uint8 a record, counting through all batches but the unread ones, whose counts may lie.
         state: STATE_BATCH, STATE_STATUS and STATE_RECORD_POSITION tell of a bad record.
     Returns:
         INDEX_GOOD or INDEX_BAD_RECORD.
@@ -212,7 +212,6 @@ def judge_records(
         row = batches[b]
         state[STATE_BATCH] = b
         if unread[b]:
-            ordinal += row.count
             continue
         body = unpacked if row.unpacked else data
         is_control = row.attributes & 0x20 != 0

@@ -330,7 +330,7 @@ def retain_batches(
         data, unpacked, batches: the batches and their records.
         fates: int8 a batch, FATE_... (R-541).
         empties_marker: uint8 a batch; 1 for a marker none of whose data is left (R-542).
-        verdicts: uint8 a record, as `judge_records` left them.
+        verdicts: uint8 a record of batches not dropped, as `judge_records` left them.
         new_horizon_ms: now + delete.retention.ms (R-563).
         out, capacity: the output and how much of it may be filled.
         written: rows of WRITTEN_DTYPE, one for each batch written, as many as there are batches.
@@ -347,7 +347,6 @@ def retain_batches(
         if fates[b] == FATE_DROP:
             state[STATE_BYTES_READ] += row.size
             state[STATE_MARKERS if is_control else STATE_ABORTED] += row.count
-            state[STATE_ORDINAL] += row.count
             continue
         body_size = row.body_end - row.body_start
         if capacity - at < max(row.size, body_size) + row.count * GROWTH_PER_RECORD + HEADER_BYTES:

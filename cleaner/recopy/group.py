@@ -126,7 +126,8 @@ class GroupRecopier:
         )
         for block in self._unpacker.blocks(path, chunk, unwanted=fates.unread != 0):
             mine = fates.part(block.first, len(block.batches))
-            if len(self._verdicts) < block.record_count:
-                self._verdicts = np.zeros(block.record_count, np.uint8)
+            records = block.record_count(mine.unread)
+            if len(self._verdicts) < records:
+                self._verdicts = np.zeros(records, np.uint8)
             self._survivors.judge(path, block, mine, self._verdicts)
             self._writer.write(path, block, mine, self._verdicts, target.append)

@@ -26,7 +26,7 @@ class Survivors(Protocol):
 
     def judge(self, path: Path, block: Block, fates: BlockFates, verdicts: Flags) -> None:
         """
-        Fill `verdicts`, one a record of the block, with the values of `kernels/offset_map.py`.
+        Fill `verdicts`, one a record of the batches to be read, with the values of `kernels/offset_map.py`.
 
         Raises:
             CorruptBatchError: a damaged record.

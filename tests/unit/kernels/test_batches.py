@@ -13,6 +13,7 @@ from cleaner.kernels.batches import (
     SCAN_BAD_CRC,
     SCAN_BAD_LAST_OFFSET,
     SCAN_BAD_MAGIC,
+    SCAN_COUNT_ABOVE_BYTES,
     SCAN_COUNT_ABOVE_OFFSETS,
     SCAN_END,
     SCAN_OUT_OF_ORDER,
@@ -152,6 +153,10 @@ DAMAGED_HEADERS = [
         SCAN_BAD_LAST_OFFSET,
         id="last-offset-wraps",
     ),
+    pytest.param(overridden(count=2, last_offset_delta=9), SCAN_COUNT_ABOVE_BYTES, id="count-above-bytes"),
+    pytest.param(
+        overridden(count=2**31 - 1, last_offset_delta=2**31 - 1), SCAN_COUNT_ABOVE_BYTES, id="count-of-billions"
+    ),
     pytest.param(overridden(attributes=5), SCAN_BAD_CODEC, id="codec-5"),
     pytest.param(overridden(attributes=7), SCAN_BAD_CODEC, id="codec-7"),
     pytest.param(legacy_entry(110, None, b"v", 1, attributes=4), SCAN_BAD_CODEC, id="zstd-in-magic-1"),
@@ -178,6 +183,17 @@ def test_scan_without_order_check_passes_what_recovery_passes(damaged: bytes, st
     """Counts, codecs and order are nothing to Kafka's recovery."""
     found = scan_bytes(GOOD + damaged, NO_ORDER_CHECK)
     assert (len(found.rows), found.status) == (2, SCAN_END), status
+
+
+def test_scan_takes_as_many_records_as_the_bytes_can_hold() -> None:
+    """Seven bytes are the smallest record; of a packed batch nobody can tell yet."""
+    smallest = data_batch([Record(None, None)] * 5, 110)
+    assert len(smallest) == 61 + 5 * 7
+    assert len(scan_bytes(GOOD + smallest).rows) == 2
+    packed = data_batch(
+        [Record(b"k", b"v")], 110, codec="zstd", overrides={"count": 2**31 - 1, "last_offset_delta": 2**31 - 1}
+    )
+    assert len(scan_bytes(GOOD + packed).rows) == 2
 
 
 def test_scan_with_every_bit_flipped_never_lists_the_batch() -> None:

@@ -67,7 +67,8 @@ def run_all(log: bytes, first_dirty: int, choices: bytes) -> tuple[int, ...]:
         if int(rows["count"].sum()) > _MOST_RECORDS:
             assert status != map_kernel.INDEX_GOOD
             return (found.status, status)
-        verdicts = guards.room(int(rows["count"].sum()))
+        unread = _flags(guards, len(rows), choices, 1)
+        verdicts = guards.room(int(rows["count"][unread == 0].sum()))
         judged = _judge(guards, data, unpacked, rows, table, choices, verdicts)
         if judged != map_kernel.INDEX_GOOD:
             return (found.status, status, judged)

@@ -72,7 +72,7 @@ def retain(
     Write what stays of a log.
 
     Args:
-        verdicts: for each batch one a record, as in `kernels/offset_map.py`.
+        verdicts: for each batch one a record, as in `kernels/offset_map.py`; none for a batch to be dropped.
         fates: `KEEP_IF_NOT_EMPTY` unless given.
         empties_marker: 0 unless given.
     """
@@ -94,7 +94,8 @@ def retain(
         largest = max(largest, largest_offset)
 
     for block in Unpacker(1 << 24).blocks(PATH, chunk):
-        mine = [verdict for i in range(len(block.batches)) for verdict in verdicts[block.first + i]]
+        places = range(block.first, block.first + len(block.batches))
+        mine = [verdict for i in places if fate[i] != BatchFate.DROP for verdict in verdicts[i]]
         writer.write(PATH, block, whole.part(block.first, len(block.batches)), np.array(mine, np.uint8), append)
     return Retained(bytes(data), rows, largest, counts)
 

@@ -163,7 +163,7 @@ def test_batch_that_keeps_nothing_goes() -> None:
     log = full_batch() + data_batch([Record(b"z", b"z")], 110)
     found = retain(log, [[SUPERSEDED] * 4, [KEEP]])
     assert found.data == log[len(full_batch()) :]
-    dropped = retain(log, [[KEEP] * 4, [KEEP]], fates=[BatchFate.DROP, BatchFate.KEEP_IF_NOT_EMPTY])
+    dropped = retain(log, [[], [KEEP]], fates=[BatchFate.DROP, BatchFate.KEEP_IF_NOT_EMPTY])
     assert dropped.data == found.data
     assert dropped.counts.removed.aborted == 4
     assert dropped.counts.messages_read == 1

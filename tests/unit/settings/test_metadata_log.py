@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tarfile
 from pathlib import Path
 from uuid import UUID
 
@@ -23,6 +22,7 @@ from cleaner.testing.metadata_builder import (
     write_segment,
     write_snapshot,
 )
+from tests.golden.archive import unpack
 
 ARCHIVE = Path(__file__).parents[2] / "golden" / "cluster-metadata.tar.xz"
 FS = FileSystem()
@@ -37,8 +37,7 @@ def _set(key: str, value: str) -> bytes:
 def kafka_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A broker's log dir, a copy of its live metadata log, and what Kafka's dump tool prints of it."""
     directory = tmp_path_factory.mktemp("metadata")
-    with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(directory, filter="data")
+    unpack(ARCHIVE, directory)
     return directory
 
 

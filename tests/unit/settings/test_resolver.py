@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tarfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
@@ -14,6 +13,7 @@ from cleaner.settings import ResolvedTopic, SettingsResolver, parse_set
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.partition_metadata import read_topic_id
 from cleaner.testing.metadata_builder import BROKER, TOPIC, config_record, topic_record, write_segment
+from tests.golden.archive import unpack
 
 ARCHIVE = Path(__file__).parents[2] / "golden" / "cluster-metadata.tar.xz"
 FS = FileSystem()
@@ -302,8 +302,7 @@ def test_topics_dir_that_is_missing_is_refused(log_dir: Path, tmp_path: Path) ->
 
 def test_settings_of_a_real_broker_are_those_it_used(tmp_path: Path) -> None:
     """A broker's log dir gives each topic the settings that the broker had for it."""
-    with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpack(ARCHIVE, tmp_path)
     log_dir = tmp_path / "stopped"
     resolver = _resolver(log_dir, {"log.cleanup.policy": "compact"})
 

@@ -1,0 +1,101 @@
+"""What the tests of loading share: load a built log, look at a directory, watch the file system."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cleaner.config import TopicConfig
+from cleaner.model import TopicPartition
+from cleaner.storage.fs import File, FileSystem
+from cleaner.storage.loader import load_log
+from cleaner.storage.log import Log
+from cleaner.testing.log_builder import START_MS
+
+# Small enough for a few batches to get index entries; `LogBuilder` is to be given the same.
+INTERVAL_BYTES = 100
+TP = TopicPartition("topic", 0)
+DAY_MS = 86_400_000
+
+
+def load(
+    directory: Path,
+    *,
+    fs: FileSystem | None = None,
+    topic: TopicConfig | None = None,
+    clean: bool = True,
+    log_start_offset: int = 0,
+    recovery_point: int = 0,
+    high_watermark: int | None = 2**62,
+    allow_truncate: bool = True,
+    read_only: bool = False,
+    now_ms: int = START_MS,
+) -> Log:
+    """Load a log with everyday settings."""
+    return load_log(
+        fs or FileSystem(),
+        directory,
+        TP,
+        topic=topic or TopicConfig(index_interval_bytes=INTERVAL_BYTES),
+        log_start_offset=log_start_offset,
+        recovery_point=recovery_point,
+        high_watermark=high_watermark,
+        clean_shutdown=clean,
+        producer_id_expiration_ms=DAY_MS,
+        now_ms=now_ms,
+        allow_truncate=allow_truncate,
+        read_only=read_only,
+    )
+
+
+def finish(log: Log) -> None:
+    """Settle and close."""
+    log.settle(FileSystem())
+    log.close(FileSystem())
+
+
+def content(directory: Path) -> dict[str, bytes]:
+    """Return every file of a directory by name."""
+    return {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
+
+
+class WatchedFile(File):
+    """A file that tells its file system of every change."""
+
+    watcher: WatchedFileSystem
+
+    def truncate(self, size: int) -> None:
+        """Cut, and tell."""
+        self.watcher.operations.append(f"truncate {self.path.name}")
+        super().truncate(size)
+
+
+class WatchedFileSystem(FileSystem):
+    """The real file system, noting what changes names and sizes."""
+
+    def __init__(self) -> None:
+        self.operations: list[str] = []
+
+    def open(self, path: Path, *, write: bool = False) -> File:
+        """Open a file that is watched when it may be changed."""
+        file = super().open(path, write=write)
+        if write:
+            file.__class__ = WatchedFile
+            assert isinstance(file, WatchedFile)
+            file.watcher = self
+        return file
+
+    def remove(self, path: Path) -> None:
+        """Remove, and tell if there was something."""
+        if self.exists(path):
+            self.operations.append(f"remove {path.name}")
+        super().remove(path)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Rename, and tell."""
+        self.operations.append(f"rename {source.name}")
+        super().rename(source, target)
+
+    def fsync_dir(self, path: Path) -> None:
+        """Fence, and tell."""
+        self.operations.append("fence")
+        super().fsync_dir(path)

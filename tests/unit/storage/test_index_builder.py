@@ -1,0 +1,126 @@
+"""Indexes made from batches: R-304, R-311, R-320, R-322, R-323."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cleaner.errors import UncleanableError
+from cleaner.format.batch import BATCH_DTYPE, Batches
+from cleaner.storage.index_builder import IndexBuilder, OffsetOverflowError, OffsetsOutOfOrderError
+
+SIZE = 100
+
+
+def rows(*batches: tuple[int, int]) -> Batches:
+    """Batches of 100 bytes from (last offset, maximum timestamp)."""
+    table = np.zeros(len(batches), BATCH_DTYPE)
+    table["last_offset"] = [last for last, _ in batches]
+    table["max_timestamp"] = [timestamp for _, timestamp in batches]
+    table["position"] = np.arange(len(batches)) * SIZE
+    table["size"] = SIZE
+    return table
+
+
+def builder(base_offset: int = 0, interval_bytes: int = 150, max_index_bytes: int = 1200) -> IndexBuilder:
+    """A builder with small limits."""
+    return IndexBuilder(Path("x.log"), base_offset, interval_bytes=interval_bytes, max_index_bytes=max_index_bytes)
+
+
+def test_entry_for_each_batch_more_than_the_interval_behind_the_last() -> None:
+    """R-320: strictly more; the first batch never gets one; the time entry is the maximum so far."""
+    made = builder(100)
+    made.add(rows((109, 50), (119, 40), (129, 30), (139, 70), (149, 60)))
+    offsets, times = made.finish()
+    assert offsets.tolist() == [(29, 200), (49, 400)]
+    assert times.tolist() == [(50, 9), (70, 39)]
+
+
+def test_closing_entry_holds_the_maximum() -> None:
+    """R-322: appended unless the last entry says the same."""
+    made = builder()
+    made.add(rows((0, 50), (1, 90)))
+    offsets, times = made.finish()
+    assert (offsets.tolist(), times.tolist()) == ([], [(90, 1)])
+
+
+def test_batches_without_timestamp_leave_the_time_index_empty() -> None:
+    """R-313: the last entry of an empty index is (-1, base)."""
+    made = builder()
+    made.add(rows(*((offset, -1) for offset in range(9))))
+    assert made.finish()[1].tolist() == []
+
+
+@pytest.mark.parametrize("last_offset", [99, 100 + 2**31])
+def test_offset_that_does_not_fit_is_reported_with_its_batch(last_offset: int) -> None:
+    """R-304: relative offsets lie in [0, 2**31 - 1]."""
+    with pytest.raises(OffsetOverflowError) as caught:
+        builder(100).add(rows((100, 1), (last_offset, 1)))
+    assert caught.value.row == 1
+
+
+def test_entries_that_would_not_ascend_are_refused() -> None:
+    """R-312: InvalidOffset in Kafka."""
+    with pytest.raises(OffsetsOutOfOrderError):
+        builder().add(rows((0, 1), (1, 1), (9, 1), (3, 1), (8, 1)))
+
+
+@pytest.mark.parametrize(
+    ("max_index_bytes", "entries"),
+    [
+        pytest.param(24, 1, id="time-index-keeps-one-slot"),
+        pytest.param(12, 0, id="time-index-full-at-once"),
+    ],
+)
+def test_full_index_is_refused(max_index_bytes: int, entries: int) -> None:
+    """R-311: the time index is full one entry early, whether there is anything to write or not."""
+    made = builder(interval_bytes=0, max_index_bytes=max_index_bytes)
+    made.add(rows(*((offset, 5) for offset in range(entries + 1))))
+    with pytest.raises(UncleanableError):
+        made.add(_shifted(rows((entries + 1, 5)), entries + 1))
+
+
+def _shifted(table: Batches, batches: int) -> Batches:
+    table["position"] += batches * SIZE
+    return table
+
+
+@given(
+    timestamps=st.lists(st.integers(-1, 20), min_size=1, max_size=40),
+    interval_bytes=st.integers(0, 500),
+    cut=st.integers(0, 40),
+)
+def test_entries_do_not_depend_on_how_batches_are_handed_over(
+    timestamps: list[int], interval_bytes: int, cut: int
+) -> None:
+    """R-321: chunk borders leave no trace; the slow loop of R-323 agrees."""
+    table = rows(*enumerate(timestamps))
+    whole, parts = (builder(interval_bytes=interval_bytes, max_index_bytes=1 << 20) for _ in range(2))
+    whole.add(table)
+    parts.add(table[:cut])
+    parts.add(table[cut:])
+    expected = slow_entries(timestamps, interval_bytes)
+    assert [entries.tolist() for entries in whole.finish()] == expected
+    assert [entries.tolist() for entries in parts.finish()] == expected
+
+
+def slow_entries(timestamps: list[int], interval_bytes: int) -> list[list[tuple[int, int]]]:
+    """R-323, one batch after the other."""
+    offsets: list[tuple[int, int]] = []
+    times: list[tuple[int, int]] = []
+    highest, of_offset, last_position = -1, 0, 0
+    for offset, timestamp in enumerate(timestamps):
+        if timestamp > highest:
+            highest, of_offset = timestamp, offset
+        if offset * SIZE - last_position > interval_bytes:
+            offsets.append((offset, offset * SIZE))
+            last_position = offset * SIZE
+            if highest > (times[-1][0] if times else -1):
+                times.append((highest, of_offset))
+    if highest > (times[-1][0] if times else -1):
+        times.append((highest, of_offset))
+    return [offsets, times]

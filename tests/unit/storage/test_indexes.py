@@ -1,0 +1,148 @@
+"""The three index files: R-301 to R-314, R-333."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cleaner.errors import CorruptIndexError
+from cleaner.model import AbortedTxn
+from cleaner.storage.fs import FileSystem
+from cleaner.storage.indexes import (
+    OffsetIndexCheck,
+    lookup_position,
+    offset_entries,
+    read_offset_index,
+    read_time_index,
+    read_txn_index,
+    txn_index_bytes,
+)
+
+FS = FileSystem()
+
+
+def written(tmp_path: Path, layout: str, *rows: tuple[int, ...], tail: bytes = b"") -> Path:
+    """Write entries of a struct layout, and perhaps some bytes more."""
+    path = tmp_path / "index"
+    path.write_bytes(b"".join(struct.pack(layout, *row) for row in rows) + tail)
+    return path
+
+
+def test_offset_index_is_read_as_written(tmp_path: Path) -> None:
+    """R-301: relative offset, then position, both 32 bits, big-endian."""
+    path = written(tmp_path, ">ii", (3, 100), (2**31 - 1, 200))
+    assert read_offset_index(FS, path, 201).tolist() == [(3, 100), (2**31 - 1, 200)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "tail", "position"),
+    [
+        pytest.param([(3, 100)], b"\0\0\0", 8, id="odd-length"),
+        pytest.param([(3, 100), (-1, 200)], b"", 8, id="offset-below-base"),
+        pytest.param([(3, 100), (4, 1000)], b"", 8, id="past-the-end"),
+        pytest.param([(3, 100), (3, 200)], b"", 8, id="offset-repeated"),
+        pytest.param([(5, 100), (4, 200)], b"", 8, id="offset-back"),
+        pytest.param([(3, 200), (4, 100)], b"", 8, id="position-back"),
+        pytest.param([(3, 100), (0, 0), (0, 0)], b"", 8, id="zeros-behind-an-unclean-stop"),
+    ],
+)
+def test_offset_index_that_leads_astray_is_refused(
+    tmp_path: Path, rows: list[tuple[int, int]], tail: bytes, position: int
+) -> None:
+    """R-333: what needs no look at the log is checked on reading, and the entry is named."""
+    path = written(tmp_path, ">ii", *rows, tail=tail)
+    with pytest.raises(CorruptIndexError) as caught:
+        read_offset_index(FS, path, 1000)
+    assert (caught.value.path, caught.value.position) == (path, position)
+
+
+@pytest.mark.parametrize(
+    ("rows", "tail"),
+    [
+        pytest.param([(10, 1)], b"\0", id="odd-length"),
+        pytest.param([(10, 1), (9, 2)], b"", id="timestamp-back"),
+        pytest.param([(10, 2), (11, 1)], b"", id="offset-back"),
+        pytest.param([(10, -2)], b"", id="offset-below-base"),
+    ],
+)
+def test_time_index_that_goes_back_is_refused(tmp_path: Path, rows: list[tuple[int, int]], tail: bytes) -> None:
+    """R-313, R-332: timestamps and offsets ascend."""
+    with pytest.raises(CorruptIndexError):
+        read_time_index(FS, written(tmp_path, ">qi", *rows, tail=tail))
+
+
+def test_txn_index_ignores_a_partial_entry_at_its_end(tmp_path: Path) -> None:
+    """R-303: entries are 34 bytes; what is behind the last whole one does not count."""
+    txns = [AbortedTxn(7, 1, 5, 6), AbortedTxn(8, 2, 9, 10)]
+    path = tmp_path / "index"
+    path.write_bytes(txn_index_bytes(txns) + b"\0" * 33)
+    assert path.stat().st_size == 2 * 34 + 33
+    assert read_txn_index(FS, path) == txns
+
+
+def test_txn_index_of_an_unknown_version_is_refused(tmp_path: Path) -> None:
+    """R-303: Kafka looks at the version's first byte."""
+    with pytest.raises(CorruptIndexError):
+        read_txn_index(FS, written(tmp_path, ">hqqqq", (256, 7, 1, 5, 6)))
+
+
+@pytest.mark.parametrize(
+    ("offset", "expected"),
+    [pytest.param(2, 0, id="below"), pytest.param(3, 100, id="at"), pytest.param(9, 200, id="above")],
+)
+def test_lookup_returns_the_last_entry_at_or_below(offset: int, expected: int) -> None:
+    """R-314: position 0 without one."""
+    assert lookup_position(offset_entries([3, 6], [100, 200]), offset) == expected
+
+
+def check(entries: list[tuple[int, int]], batches: list[tuple[int, int, int]], chunk: int) -> None:
+    """Hold entries against (position, base offset, last offset) rows, some rows at a time; base offset 100."""
+    rows = np.array(batches, np.int64)
+    checked = OffsetIndexCheck(
+        offset_entries([offset - 100 for offset, _ in entries], [position for _, position in entries]),
+        Path("x.index"),
+        100,
+    )
+    for start in range(0, len(rows), chunk):
+        part = rows[start : start + chunk]
+        checked.add(part[:, 0], part[:, 1], part[:, 2])
+    checked.finish()
+
+
+BATCHES = [(0, 100, 104), (50, 105, 109), (90, 112, 119), (150, 120, 120)]
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 4])
+@pytest.mark.parametrize(
+    "entries",
+    [
+        pytest.param([], id="empty"),
+        pytest.param([(109, 50), (120, 150)], id="last-offset-of-the-batch"),
+        pytest.param([(119, 50)], id="last-offset-of-the-append"),
+        pytest.param([(104, 0), (105, 50)], id="first-batch"),
+    ],
+)
+def test_index_check_takes_entries_of_every_version(entries: list[tuple[int, int]], chunk: int) -> None:
+    """R-333: per batch since 4.1, per append before."""
+    check(entries, BATCHES, chunk)
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 4])
+@pytest.mark.parametrize(
+    "entries",
+    [
+        pytest.param([(109, 51)], id="into-a-batch"),
+        pytest.param([(119, 120)], id="into-the-middle-of-a-later-batch"),
+        pytest.param([(104, 50)], id="offset-before-the-batch"),
+        pytest.param([(111, 90)], id="offset-in-the-gap-before-the-batch"),
+        pytest.param([(121, 150)], id="offset-beyond-the-segment"),
+        pytest.param([(120, 151)], id="past-the-last-batch"),
+    ],
+)
+def test_index_check_refuses_entries_that_miss_a_batch(entries: list[tuple[int, int]], chunk: int) -> None:
+    """R-333: an entry points at the start of a batch that holds its offset or comes before it."""
+    with pytest.raises(CorruptIndexError):
+        check(entries, BATCHES, chunk)

@@ -1,0 +1,117 @@
+"""Segments: R-120, R-310, R-314, R-324, R-416, R-537."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cleaner.errors import CorruptBatchError, CorruptIndexError
+from cleaner.storage.fs import FileSystem
+from cleaner.storage.log import list_segments
+from cleaner.storage.segment import Segment
+from cleaner.testing.log_builder import START_MS, LogBuilder
+
+FS = FileSystem()
+
+
+def small(tmp_path: Path, base_offset: int = 0) -> Segment:
+    """A segment of ten batches of two records, indexed every other batch."""
+    log = LogBuilder(base_offset=base_offset, index_interval_bytes=100)
+    for number in range(10):
+        log.append((f"k{number}", "v"), (f"l{number}", "v"))
+    return Segment.open(FS, log.write(tmp_path), base_offset)
+
+
+def test_segment_names_follow_the_base_offset(tmp_path: Path) -> None:
+    """R-120: 20 digits and a suffix."""
+    segment = small(tmp_path, 42)
+    assert segment.log_path.name == "00000000000000000042.log"
+    assert segment.txn_index_path.name == "00000000000000000042.txnindex"
+    assert segment.size == segment.log_path.stat().st_size
+
+
+def test_listing_looks_at_names_only_and_passes_over_temporary_files(tmp_path: Path) -> None:
+    """R-122: `.swap`, `.deleted` and the like are no segments."""
+    directory = small(tmp_path).directory
+    for name in ("00000000000000000099.log.deleted", "00000000000000000098.log.swap", "notes.txt"):
+        (directory / name).write_bytes(b"")
+    (directory / "00000000000000000020.log").write_bytes(b"")
+    assert [segment.base_offset for segment in list_segments(FS, directory)] == [0, 20]
+
+
+def test_next_offset_is_behind_the_last_batch(tmp_path: Path) -> None:
+    """R-537: whether there is an index to start from or not."""
+    segment = small(tmp_path)
+    assert segment.next_offset() == 20
+    segment.index_path.unlink()
+    assert segment.next_offset() == 20
+
+
+def test_next_offset_of_an_empty_segment_is_its_base(tmp_path: Path) -> None:
+    """R-537: nothing found."""
+    directory = LogBuilder(base_offset=7).write(tmp_path)
+    assert Segment.open(FS, directory, 7).next_offset() == 7
+
+
+def test_next_offset_refuses_an_index_beyond_the_log(tmp_path: Path) -> None:
+    """R-333: the last entry names an offset that the log does not reach."""
+    segment = small(tmp_path)
+    data = bytearray(segment.index_path.read_bytes())
+    data[-8:-4] = (1000).to_bytes(4, "big")
+    segment.index_path.write_bytes(data)
+    with pytest.raises(CorruptIndexError):
+        segment.next_offset()
+
+
+def test_next_offset_refuses_a_torn_last_batch(tmp_path: Path) -> None:
+    """R-202: after a clean stop nothing may be torn."""
+    segment = small(tmp_path)
+    with segment.log_path.open("r+b") as file:
+        file.truncate(segment.size - 1)
+    with pytest.raises(CorruptBatchError):
+        Segment.open(FS, segment.directory, 0).next_offset()
+
+
+def test_largest_timestamp_is_the_last_of_the_time_index(tmp_path: Path) -> None:
+    """R-324: the closing entry of the time index."""
+    assert small(tmp_path).largest_timestamp() == START_MS + 10
+
+
+@pytest.mark.parametrize("magic", [0, 2])
+def test_largest_timestamp_without_one_is_the_files_mtime(tmp_path: Path, magic: int) -> None:
+    """R-324: an empty time index, as of magic 0, leaves the `.log`'s mtime, in whole milliseconds."""
+    log = LogBuilder()
+    if magic == 0:
+        log.append(("k", "v"), magic=0)
+    log.set_mtime(START_MS - 5)
+    segment = Segment.open(FS, log.write(tmp_path), 0)
+    FS.set_mtime_ns(segment.log_path, (START_MS - 5) * 1_000_000 + 999_999)
+    assert Segment.open(FS, segment.directory, 0).largest_timestamp() == START_MS - 5
+
+
+@pytest.mark.parametrize(("magic", "expected"), [(0, -1), (1, START_MS + 1), (2, START_MS + 1)])
+def test_first_batch_timestamp_is_that_of_the_first_batch(tmp_path: Path, magic: int, expected: int) -> None:
+    """R-416: of every magic; magic 0 has none."""
+    log = LogBuilder()
+    log.append(("k", "v"), magic=magic)
+    log.append(("k", "w"), magic=magic)
+    assert Segment.open(FS, log.write(tmp_path), 0).first_batch_timestamp() == expected
+
+
+def test_index_bytes_count_whole_entries(tmp_path: Path) -> None:
+    """R-310: a file is in use up to its last whole entry."""
+    segment = small(tmp_path)
+    whole = segment.index_path.stat().st_size
+    with segment.index_path.open("ab") as file:
+        file.write(b"\0\0\0")
+    assert whole and segment.index_bytes == whole
+
+
+def test_position_at_never_lies_behind_the_batch(tmp_path: Path) -> None:
+    """R-314: reading from there meets the batch that holds the offset."""
+    segment = small(tmp_path)
+    for offset in range(20):
+        assert segment.batch_at(offset) == offset - offset % 2
+    assert segment.position_at(19) > 0
+    assert segment.batch_at(20) is None

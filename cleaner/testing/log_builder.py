@@ -46,6 +46,7 @@ HIGH_WATERMARKS = "replication-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 TOPIC_ID = "AAAAAAAAQACAAAAAAAAAAQ"
+_INT_MAX = 2**31 - 1
 
 
 def offset_checkpoint(entries: Mapping[TopicPartition, int]) -> bytes:
@@ -68,7 +69,8 @@ class LogBuilder:
 
     Args:
         base_offset: of the first segment.
-        segment_bytes: roll by itself before a batch that would not fit; None rolls only when told or an index is full.
+        segment_bytes: roll by itself before a batch that would not fit; None rolls only when told, or an index is full,
+            or an offset lies too far from the base offset.
         index_interval_bytes, segment_index_bytes: of the offset and time indexes (R-310, R-320).
     """
 
@@ -176,11 +178,12 @@ class LogBuilder:
     def append_raw(self, data: bytes) -> None:
         """Append finished batches, whose lengths are right, updating every index and the producers."""
         for batch in split_batches(data):
-            segment = self._segments[-1]
+            segment, info = self._segments[-1], batch_info(batch)
             too_large = self.segment_bytes is not None and len(segment.log) + len(batch) > self.segment_bytes
-            if segment.log and (too_large or segment.is_full):
+            too_far = info.last_offset - segment.base_offset > _INT_MAX
+            # A segment that is still empty is left behind, too, when the offsets jump.
+            if too_far or (segment.log and (too_large or segment.is_full)):
                 segment = self.roll()
-            info = batch_info(batch)
             segment.append(batch, info)
             if info.leader_epoch > (self.epochs[-1].epoch if self.epochs else -1):
                 self.epochs.append(EpochEntry(info.leader_epoch, info.base_offset))

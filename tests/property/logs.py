@@ -13,7 +13,9 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 
 from cleaner.model import TopicPartition
-from cleaner.testing.batch_builder import NO_PRODUCER, Producer, Record
+from cleaner.testing.batch_builder import DELETE_HORIZON, LOG_APPEND_TIME, NO_PRODUCER, Producer, Record
+from cleaner.testing.batch_builder import TRANSACTIONAL as TRANSACTIONAL_BIT
+from cleaner.testing.codecs import CODEC_IDS
 from cleaner.testing.log_builder import START_MS, LogBuilder
 
 PARTITION = TopicPartition("topic", 0)
@@ -21,10 +23,17 @@ IDEMPOTENT = (1, 2)
 TRANSACTIONAL = (3, 4, 5)
 CODECS = ("none", "none", "gzip", "snappy", "lz4", "zstd")
 DAY_MS = 86_400_000
+FIRST_ROUND_MS = START_MS + 3000
+UNUSED_BIT = 1 << 9
 
 
 class Append(NamedTuple):
-    """A data batch; `producer` 0 is none, 1 and 2 are idempotent, 3 to 5 transactional."""
+    """
+    A data batch; `producer` 0 is none, 1 and 2 are idempotent, 3 to 5 transactional.
+
+    `first_time_ms` is the first record's timestamp, None a usual one. `horizon_ms` counts from the first round.
+    `odd_bits` sets an unused bit in the batch's attributes and in its records', which a rewrite loses.
+    """
 
     records: tuple[tuple[bytes | None, bytes | None], ...]
     codec: str = "none"
@@ -34,6 +43,9 @@ class Append(NamedTuple):
     gap_at_end: int = 0
     magic: int = 2
     header: bytes | None = None
+    first_time_ms: int | None = None
+    horizon_ms: int | None = None
+    odd_bits: bool = False
 
 
 class End(NamedTuple):
@@ -74,6 +86,10 @@ class Case(NamedTuple):
     # Of each round: how much of the log is replicated by then, in percent, and by how much the clock has advanced.
     replicated_percent: tuple[int, int, int]
     advances_ms: tuple[int, int, int]
+    base_offset: int = 0
+    # Where the log start offset and the first round's checkpoint lie, in percent of the log; None for no such line.
+    start_percent: int | None = None
+    checkpoint_percent: int | None = None
 
 
 @dataclass
@@ -97,7 +113,10 @@ class _Writer:
         placed = []
         for i, (key, value) in enumerate(operation.records):
             headers = ((operation.header, value),) if operation.header is not None and i == 0 else ()
-            placed.append(Record(key, value, offset, START_MS + offset * 7 % 1000, headers))
+            time = START_MS + offset * 7 % 1000
+            if i == 0 and operation.first_time_ms is not None:
+                time = operation.first_time_ms
+            placed.append(Record(key, value, offset, time, headers, attributes=int(operation.odd_bits)))
             offset += 1 + (operation.gap_inside if i == 0 else 0)
         last = placed[-1].offset or 0
         time = self.log.timestamp_ms + 1
@@ -111,12 +130,18 @@ class _Writer:
                 append_time_ms=time if operation.log_append_time and operation.magic else None,
             )
             return
+        signed = self.producer(producer, last + operation.gap_at_end - self.log.next_offset + 1)
+        horizon = None if operation.horizon_ms is None else FIRST_ROUND_MS + operation.horizon_ms
+        attributes = CODEC_IDS[operation.codec] | (LOG_APPEND_TIME if operation.log_append_time else 0) | UNUSED_BIT
+        attributes |= (TRANSACTIONAL_BIT if signed.transactional else 0) | (0 if horizon is None else DELETE_HORIZON)
         self.log.append(
             *placed,
             codec=operation.codec,
-            producer=self.producer(producer, last + operation.gap_at_end - self.log.next_offset + 1),
+            producer=signed,
             append_time_ms=time if operation.log_append_time else None,
             last_offset=last + operation.gap_at_end,
+            delete_horizon_ms=horizon,
+            overrides={"attributes": attributes} if operation.odd_bits else None,
         )
 
     def apply(self, operation: Operation) -> None:
@@ -139,10 +164,11 @@ class _Writer:
                     log.roll()
 
 
-def build(operations: Sequence[Operation], settings: dict[str, str]) -> LogBuilder:
+def build(operations: Sequence[Operation], settings: dict[str, str], base_offset: int = 0) -> LogBuilder:
     """Replay operations into a log, whose last segment is empty and active."""
     log = LogBuilder(
         PARTITION,
+        base_offset=base_offset,
         index_interval_bytes=int(settings["index.interval.bytes"]),
         segment_index_bytes=int(settings["segment.index.bytes"]),
     )
@@ -165,12 +191,15 @@ appends = st.builds(
     gap_at_end=st.sampled_from([0, 0, 0, 2]),
     magic=st.sampled_from([2, 2, 2, 2, 1, 0]),
     header=st.sampled_from([None, None, b"", b"h\xc3\xa9", b"\xed\xa0\x80", b"\xff"]),
+    first_time_ms=st.sampled_from([None, None, None, -1, 0, START_MS - 9 * DAY_MS]),
+    horizon_ms=st.sampled_from([None, None, None, None, -1, 0, 1, 2000]),
+    odd_bits=st.sampled_from([False, False, False, True]),
 )
 ends = st.builds(End, producer=st.sampled_from(TRANSACTIONAL), commit=st.booleans(), new_epoch=st.booleans())
 rolls = st.builds(Roll, age_ms=st.sampled_from([0, 0, 5000, DAY_MS]))
 others = st.one_of(
     st.builds(Empty, offsets=st.integers(1, 3), producer=st.sampled_from([0, *IDEMPOTENT])),
-    st.builds(Gap, offsets=st.integers(1, 9)),
+    st.builds(Gap, offsets=st.sampled_from([1, 2, 9, 9, 2**30, 2**31 - 3])),
 )
 
 
@@ -191,8 +220,8 @@ single = st.one_of(appends, appends, appends, rolls, others, ends).map(lambda op
 segments = st.lists(st.one_of(single, single, transactions()), min_size=1, max_size=6).flatmap(
     lambda parts: rolls.map(lambda roll: [*(operation for part in parts for operation in part), roll])
 )
-operation_lists = st.lists(segments, min_size=1, max_size=6).map(
-    lambda parts: [operation for part in parts for operation in part]
+operation_lists = st.tuples(appends, st.lists(segments, min_size=1, max_size=6)).map(
+    lambda parts: [parts[0], *(operation for part in parts[1] for operation in part)]
 )
 settings_values = st.fixed_dictionaries(
     {
@@ -213,4 +242,7 @@ cases = st.builds(
     settings=settings_values,
     replicated_percent=st.tuples(st.integers(30, 100), st.integers(60, 100), st.just(100)),
     advances_ms=st.tuples(*[st.sampled_from([0, 1, 1001, 2500, DAY_MS + 1])] * 3),
+    base_offset=st.sampled_from([0, 0, 7, 2**31 + 5, 2**40]),
+    start_percent=st.one_of(st.none(), st.none(), st.integers(0, 60)),
+    checkpoint_percent=st.one_of(st.none(), st.none(), st.integers(0, 120)),
 )

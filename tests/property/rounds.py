@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from cleaner.api import CleanReport
 from cleaner.errors import UncleanableError
 from cleaner.testing.log_builder import HIGH_WATERMARKS, START_MS, LogBuilder, offset_checkpoint, write_log_dir
 from tests.golden.comparison import contents, differences
-from tests.property.logs import PARTITION, Case, build
+from tests.property.logs import FIRST_ROUND_MS, PARTITION, Case, build
 from tests.reference.batches import Rec, read_batches, read_records
 from tests.reference.log_state import LogState, Settings, load
 from tests.reference.round import Result, clean_round
@@ -45,6 +45,14 @@ def cleaner_checkpoint(log_dir: Path) -> int | None:
     return int(words[-1]) if len(words) > 2 else None
 
 
+def comparable(files: Mapping[str, bytes], log_start: int) -> dict[str, bytes]:
+    """Leave out what a raised log start offset changes on load (R-123, R-126): the twin only knows segments."""
+    first = min(int(name[:20]) for name in files if name.endswith(".log"))
+    if log_start <= first:
+        return dict(files)
+    return {name: data for name, data in files.items() if not name.endswith((".snapshot", "-checkpoint"))}
+
+
 def partition_files(log_dir: Path) -> tuple[dict[str, bytes], dict[str, int]]:
     """Return the partition's files and the times of its `.log` files in milliseconds."""
     directory = log_dir / str(PARTITION)
@@ -52,14 +60,32 @@ def partition_files(log_dir: Path) -> tuple[dict[str, bytes], dict[str, int]]:
     return contents(directory), times
 
 
+def offset_at(log: LogBuilder, percent: int) -> int:
+    """Return the offset that far into a log."""
+    first = log.base_offsets[0]
+    return first + (log.next_offset - first) * percent // 100
+
+
+def write_case(case: Case, log_dir: Path) -> LogBuilder:
+    """Write a case's log dir as it is before the first round."""
+    log = build(case.operations, case.settings, case.base_offset)
+    start, checkpoint = case.start_percent, case.checkpoint_percent
+    write_log_dir(
+        log_dir,
+        log,
+        log_start_offsets={} if start is None else {PARTITION: offset_at(log, start)},
+        cleaner_offsets={} if checkpoint is None else {PARTITION: offset_at(log, checkpoint)},
+    )
+    return log
+
+
 def run_rounds(case: Case, log_dir: Path) -> Iterator[Outcome]:
     """Write the case's log, then clean it round by round, each time from what the engine left."""
-    log = build(case.operations, case.settings)
-    write_log_dir(log_dir, log)
-    now_ms = START_MS + 3000
+    log = write_case(case, log_dir)
+    now_ms = FIRST_ROUND_MS
     for percent, advance in zip(case.replicated_percent, case.advances_ms, strict=True):
         now_ms += advance
-        outcome = run_round(case, log, log_dir, log.next_offset * percent // 100, now_ms)
+        outcome = run_round(case, log, log_dir, offset_at(log, percent), now_ms)
         yield outcome
         if outcome.report is None:
             return
@@ -70,14 +96,14 @@ def run_round(case: Case, log: LogBuilder, log_dir: Path, high_watermark: int, n
     settings = twin_settings(case.settings)
     (log_dir / HIGH_WATERMARKS).write_bytes(offset_checkpoint({PARTITION: high_watermark}))
     files, times = partition_files(log_dir)
-    first_base = log.base_offsets[0]
+    log_start = offset_at(log, case.start_percent or 0)
     twin = clean_round(
         files,
         times,
         settings,
         now_ms=now_ms,
         checkpoint=cleaner_checkpoint(log_dir),
-        log_start=first_base,
+        log_start=log_start,
         high_watermark=high_watermark,
     )
     try:
@@ -87,17 +113,21 @@ def run_round(case: Case, log: LogBuilder, log_dir: Path, high_watermark: int, n
         if not twin.failed:
             return Outcome(None, twin, [repr(error)])
         # The groups before the one Kafka stops in are swapped, or nothing is.
-        return Outcome(None, twin, [] if left == files else _other_files(twin, log_dir, files, settings))
+        return Outcome(None, twin, [] if left == files else _other_files(twin, log_dir, files, settings, log_start))
     if twin.failed:
         return Outcome(report, twin, [f"went on where Kafka stops: {twin.failed}"])
-    return Outcome(report, twin, _other_files(twin, log_dir, files, settings) + _other_counters(report, twin))
+    return Outcome(
+        report, twin, _other_files(twin, log_dir, files, settings, log_start) + _other_counters(report, twin)
+    )
 
 
-def _other_files(twin: Result, log_dir: Path, source: dict[str, bytes], settings: Settings) -> list[str]:
+def _other_files(
+    twin: Result, log_dir: Path, source: dict[str, bytes], settings: Settings, log_start: int
+) -> list[str]:
     left, times = partition_files(log_dir)
     found = differences(
-        twin.files,
-        left,
+        comparable(twin.files, log_start),
+        comparable(left, log_start),
         compressed=True,
         source_batches={b.raw for name, data in source.items() if name.endswith(".log") for b in read_batches(data)},
         index_interval_bytes=settings.index_interval_bytes,

@@ -10,8 +10,8 @@ import cleaner
 from cleaner.errors import UncleanableError
 from cleaner.model import TopicPartition
 from cleaner.testing.log_builder import START_MS, LogBuilder, write_log_dir
-from tests.property.logs import PARTITION, Case, build, cases
-from tests.property.rounds import cleaner_checkpoint, data_records, loaded, partition_files, run_rounds
+from tests.property.logs import FIRST_ROUND_MS, PARTITION, Case, cases
+from tests.property.rounds import cleaner_checkpoint, data_records, loaded, partition_files, run_rounds, write_case
 from tests.scratch import scratch_directory
 
 common = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -33,13 +33,14 @@ def test_no_key_occurs_twice_below_the_cleaner_checkpoint(case: Case) -> None:
 def test_cleaning_a_clean_log_again_changes_nothing(case: Case) -> None:
     """When the range is clean, one more round at the same moment finds nothing to do and touches no file."""
     with scratch_directory() as directory:
-        log_dir = write_log_dir(directory, build(case.operations, case.settings))
+        log_dir = directory
+        write_case(case, log_dir)
         try:
-            cleaner.clean(log_dir, str(PARTITION), case.settings, now_ms=START_MS + 5000, rounds="all")
+            cleaner.clean(log_dir, str(PARTITION), case.settings, now_ms=FIRST_ROUND_MS, rounds="all")
         except UncleanableError:
             assume(False)
         before = partition_files(log_dir)
-        report = cleaner.clean(log_dir, str(PARTITION), case.settings, now_ms=START_MS + 5000, rounds="all")
+        report = cleaner.clean(log_dir, str(PARTITION), case.settings, now_ms=FIRST_ROUND_MS, rounds="all")
 
         assert partition_files(log_dir) == before
         assert report.bytes_written == 0
@@ -50,12 +51,13 @@ def test_cleaning_a_clean_log_again_changes_nothing(case: Case) -> None:
 def test_cleaning_from_a_lost_checkpoint_keeps_every_value(case: Case) -> None:
     """A lost cleaner checkpoint costs work, never records: the whole log cleaned again keeps each key's value."""
     with scratch_directory() as directory:
-        log_dir = write_log_dir(directory, build(case.operations, case.settings))
+        log_dir = directory
+        write_case(case, log_dir)
         try:
-            cleaner.clean(log_dir, str(PARTITION), case.settings, now_ms=START_MS + 5000, rounds="all")
+            cleaner.clean(log_dir, str(PARTITION), case.settings, now_ms=FIRST_ROUND_MS, rounds="all")
             first = [r for r in data_records(loaded(log_dir, case)) if r.key is not None and r.value is not None]
             (log_dir / "cleaner-offset-checkpoint").write_text("0\n0\n")
-            cleaner.clean(log_dir, str(PARTITION), case.settings, now_ms=START_MS + 5000, rounds="all")
+            cleaner.clean(log_dir, str(PARTITION), case.settings, now_ms=FIRST_ROUND_MS, rounds="all")
         except UncleanableError:
             assume(False)
         again = [r for r in data_records(loaded(log_dir, case)) if r.key is not None and r.value is not None]

@@ -141,12 +141,17 @@ class LogState:
 
     @property
     def last_stable(self) -> int:
-        """R-407."""
+        """
+        R-407, looked up in the log: the first unstable offset becomes the base offset of the batch that holds it or
+        comes next, or the log end where no batch does [UnifiedLog.maybeIncrementFirstUnstableOffset, LocalLog.read].
+        """
         unstable = [p.txn_first_offset for p in self.producers.values() if p.txn_first_offset >= 0]
         unstable += [first for first, marker in self.completed if marker >= self.high_watermark]
-        if unstable and max(min(unstable), self.log_start) < self.high_watermark:
-            return max(min(unstable), self.log_start)
-        return self.high_watermark
+        if not unstable:
+            return self.high_watermark
+        wanted = max(min(unstable), self.log_start)
+        later = (batch.base_offset for s in self.segments for batch in s.batches if batch.last_offset >= wanted)
+        return min(next(later, self.log_end), self.high_watermark)
 
 
 def load(

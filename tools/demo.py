@@ -62,10 +62,8 @@ def golden(name: str) -> tuple[Step, Path]:
     log_dir = step.prepare(unpacked, HOME / name)
     topic = TopicPartition.parse(step.partition).topic
     # A plain file a broker never looks at, one of the places where the command finds a topic's settings.
-    lines = [f"{topic}.{key}={value}" for key, value in step.settings.items() if not key.startswith("log.")]
-    (log_dir / "cleaner-topics.properties").write_text(
-        "".join(f"{line}\n" for line in lines if "max.bytes" not in line)
-    )
+    lines = [f"{topic}.{key}={step.settings[key]}\n" for key in ("cleanup.policy", "internal.segment.bytes")]
+    (log_dir / "cleaner-topics.properties").write_text("".join(lines))
     return step, log_dir
 
 

@@ -2,7 +2,7 @@
 What loading a log changes on disk, kept until it is known that the log is sound.
 
 Kafka's loader changes files as it goes. A cleaner that may still refuse the log collects the same changes here, and
-`apply` makes them; a recovery applies them after each segment.
+`apply` makes them.
 
 Source: rules R-126, R-330, R-331, R-635, R-640, R-641, D-07.
 """
@@ -81,6 +81,10 @@ class LoadChanges:
         """Cut a segment's `.log`."""
         self._valid_bytes[segment.base_offset] = valid_bytes
         self.write_indexes(segment)
+
+    def rebuilt_bytes(self) -> int:
+        """Return how much memory the indexes take that are to be written."""
+        return sum(segment.index_bytes + segment.time_index_bytes for segment in self._segments.values())
 
     def apply(self, fs: FileSystem) -> None:
         """

@@ -2,9 +2,9 @@
 Loading a log, as Kafka's loader does when a broker starts.
 
 With a clean-shutdown marker the log is read as it stands: names, indexes, the last batches, the newest producer
-snapshot. Everything is checked before anything is changed, and what Kafka would change waits in `Log.settle`. The one
-exception is an interrupted swap, which is completed at once, as nothing can be said of the log before. Without a marker
-the log is recovered first (`recovery.py`).
+snapshot. Without a marker it is recovered first (`recovery.py`). Everything is checked before anything is changed, and
+what Kafka would change waits in `Log.settle`. The exceptions: an interrupted swap is completed and an overflowed
+segment split at once, as nothing can be said of the log before; and a long recovery writes sound indexes as it goes.
 
 Source: rules R-118, R-123, R-126, R-330, R-331, R-630 to R-642, R-652; `LogLoader.java`, `UnifiedLog.java`.
 """
@@ -59,7 +59,7 @@ def load_log(
         allow_truncate: let recovery cut more than a torn tail.
         read_only: change nothing at all; call neither `settle` nor `close`.
     Raises:
-        CorruptLogError: damage. With `clean_shutdown` nothing was changed, but for a swap that was completed.
+        CorruptLogError: damage. Nothing was changed, but for the exceptions above.
         NotCleanlyShutDownError: `read_only`, and an interrupted swap has to be completed or the log recovered first.
         TruncationRefusedError: recovery would have to cut more than a torn tail, and may not.
         UncleanableError: an index made anew would be full (R-311).
@@ -169,8 +169,7 @@ def _rebuild_now(loading: Loading, segment: Segment) -> None:
     cut_damage(loading, segment, rebuilt, later=[])
     segment.rebuilt = rebuilt.indexes
     loading.changes.write_indexes(segment)
-    if not loading.is_clean:
-        loading.changes.apply(loading.fs)
+    loading.keep_small()
 
 
 def _end_of_log(loading: Loading) -> int:

@@ -18,6 +18,9 @@ from cleaner.storage.rebuild import (
 )
 from cleaner.storage.segment import Segment
 
+# Rebuilt indexes kept in memory before they are written: those of about 6 GiB of log at the default index interval.
+KEPT_INDEX_BYTES = 32 << 20
+
 
 @dataclass
 class Loading:
@@ -77,3 +80,13 @@ class Loading:
         if rebuilt.next_offset > segment.base_offset:
             state.take_snapshot()
         return rebuilt
+
+    def keep_small(self) -> None:
+        """
+        Write the rebuilt indexes of a recovery once they take much memory.
+
+        Until then nothing is changed, so that a log refused further on is as it was. Beyond, what is written is sound
+        and would be made again: indexes and snapshots, never the end of a log.
+        """
+        if not self.is_clean and self.changes.rebuilt_bytes() > KEPT_INDEX_BYTES:
+            self.changes.apply(self.fs)

@@ -2,7 +2,7 @@
 One partition's log as a cleaner sees it: its segments, its offsets and its producers.
 
 A `Log` comes from `loader.load_log` (everything) or its segments alone from `list_segments` (names and sizes). Loading
-with a clean-shutdown marker changes nothing on disk; `settle` makes the changes Kafka's loader would have made.
+changes (next to) nothing on disk; `settle` makes the changes Kafka's loader would have made.
 
 Source: rules R-401, R-402, R-407, R-535, R-545, R-641; `UnifiedLog.java`, `LocalLog.java`, `LogSegments.java`.
 """

@@ -117,30 +117,23 @@ def rebuild_segment(
     sound = SoundChunks(segment, buffer)
     txns: list[AbortedTxn] = []
     known_epochs = list(epochs)
-    end, next_offset = 0, segment.base_offset
-    damage: CorruptBatchError | None = None
+    next_offset = segment.base_offset
     try:
         for chunk in sound:
-            done = replay(state, chunk, slice(None), segment.log_path, each_batch=True)
+            txns += replay(state, chunk, slice(None), segment.log_path, each_batch=True)
             batches = chunk.batches
-            if done.bad_row is not None:
-                # Kafka has counted this batch as good by the time it stumbles over the record inside, and keeps it.
-                batches = batches[: done.bad_row + 1]
-                damage = CorruptBatchError(segment.log_path, int(batches["position"][-1]), done.reason)
             builder.add(batches)
             known_epochs = _take_epochs(known_epochs, batches)
-            txns += done.aborted
-            end = int(batches["position"][-1] + batches["size"][-1])
             next_offset = int(batches["last_offset"][-1]) + 1
-            _follow(state, chunk, done.bad_row)
-            if damage is not None:
-                break
+            modern = batches["last_offset"][batches["magic"] >= 2]
+            if len(modern):
+                state.map_end_offset = int(modern[-1]) + 1
         offsets, times = builder.finish()
     except OffsetOverflowError as error:
         raise SegmentOverflowError(segment, error, _take_epochs(known_epochs, batches[: error.row])) from error
     except OffsetsOutOfOrderError as error:
         return _emptied(segment, epochs, error)
-    return RebuiltSegment(SegmentIndexes(offsets, times, txns), end, next_offset, known_epochs, damage or sound.damage)
+    return RebuiltSegment(SegmentIndexes(offsets, times, txns), sound.end, next_offset, known_epochs, sound.damage)
 
 
 def _emptied(segment: Segment, epochs: Sequence[EpochEntry], error: OffsetsOutOfOrderError) -> RebuiltSegment:
@@ -157,13 +150,6 @@ def _take_epochs(epochs: list[EpochEntry], batches: np.ndarray[tuple[int], np.dt
     for row in np.flatnonzero(maxima[1:] > maxima[:-1]).tolist():
         epochs = assign_epoch(epochs, int(modern["leader_epoch"][row]), int(modern["base_offset"][row]))
     return epochs
-
-
-def _follow(state: ProducerState, chunk: Chunk, bad_row: int | None) -> None:
-    """Move the state's end offset: over magic 2 only, and not over a batch that could not be taken in."""
-    rows = np.flatnonzero(chunk.batches["magic"][:bad_row] >= 2)
-    if len(rows):
-        state.map_end_offset = int(chunk.batches["last_offset"][rows[-1]]) + 1
 
 
 def segments_between(segments: Sequence[Segment], from_offset: int, to_offset: int) -> list[Segment]:

@@ -27,11 +27,10 @@ _NO_END = 2**63 - 1
 
 def recover_segments(loading: Loading) -> None:
     """
-    Recover the segments from the recovery point on; each one's changes are on disk before the next is read.
+    Recover the segments from the recovery point on, in memory; `LoadChanges.apply` does it.
 
     Raises:
-        TruncationRefusedError: more than a torn tail would have to go, and may not. The damaged segment and those
-            after it are untouched.
+        TruncationRefusedError: more than a torn tail would have to go, and may not.
         SegmentOverflowError: a segment has to be split first; begin again then.
         UncleanableError, CorruptBatchError: Kafka could not load the log either (`rebuild_segment`).
     """
@@ -42,7 +41,7 @@ def recover_segments(loading: Loading) -> None:
         is_cut = cut_damage(loading, segment, rebuilt, later)
         segment.rebuilt = rebuilt.indexes
         loading.changes.write_indexes(segment)
-        loading.changes.apply(loading.fs)
+        loading.keep_small()
         if is_cut:
             return
 

@@ -9,7 +9,6 @@ batch by batch).
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +19,6 @@ from cleaner.format.control import (
     ControlRecord,
     ControlRecordError,
     ControlType,
-    MarkerTooShortError,
     read_control_record,
 )
 from cleaner.model import AbortedTxn
@@ -39,23 +37,7 @@ _COLUMNS = (
 )
 
 
-class Replayed(NamedTuple):
-    """
-    What a chunk brought.
-
-    Attributes:
-        aborted: transaction index entries of the aborted transactions whose markers were met.
-        bad_row: the row of a control batch whose record cannot be read, None if all is well; rows from it on were not
-            taken in. Only with `each_batch`; otherwise it is an error.
-        reason: what is wrong with it.
-    """
-
-    aborted: list[AbortedTxn]
-    bad_row: int | None = None
-    reason: str = ""
-
-
-def replay(state: ProducerState, chunk: Chunk, rows: slice, path: Path, *, each_batch: bool) -> Replayed:
+def replay(state: ProducerState, chunk: Chunk, rows: slice, path: Path, *, each_batch: bool) -> list[AbortedTxn]:
     """
     Take the batches of a chunk into a producer state.
 
@@ -63,20 +45,23 @@ def replay(state: ProducerState, chunk: Chunk, rows: slice, path: Path, *, each_
         rows: the batches concerned.
         path: the `.log` file, for error messages.
         each_batch: commit after each batch, as a recovery does; else the caller commits at the segment's end.
+    Returns:
+        Transaction index entries of the aborted transactions whose markers were met; only with `each_batch`.
     Raises:
-        CorruptBatchError: a batch that Kafka could not load either, even in a recovery.
+        CorruptBatchError: a batch that Kafka could not load either, not even in a recovery: that counts a batch as good
+            before it looks at the marker inside, keeps it, and stumbles over it again at the end of the load.
     """
     batches = chunk.batches[rows]
     with_producer = np.flatnonzero(batches["producer_id"] > -1)
     if not len(with_producer):
-        return Replayed([])
+        return []
     selected = batches[with_producer]
     if not _append_plain(state, selected):
         first_row = rows.indices(len(chunk.batches))[0]
         return _append_each(state, chunk, selected, with_producer + first_row, path, each_batch)
     if each_batch:
         state.commit()
-    return Replayed([])
+    return []
 
 
 def _append_plain(state: ProducerState, batches: Batches) -> bool:
@@ -105,7 +90,7 @@ def _append_each(
     row_numbers: npt.NDArray[np.intp],
     path: Path,
     each_batch: bool,
-) -> Replayed:
+) -> list[AbortedTxn]:
     aborted: list[AbortedTxn] = []
     for row_number, row in zip(row_numbers.tolist(), batches[list(_COLUMNS)].tolist(), strict=True):
         try:
@@ -113,18 +98,11 @@ def _append_each(
                 _append_control(state, chunk, row_number, row, aborted)
             else:
                 _append_data(state, row)
-        except MarkerTooShortError as error:
-            raise CorruptBatchError(path, int(chunk.batches[row_number]["position"]), str(error)) from error
-        except ControlRecordError as error:
-            if each_batch:
-                state.discard_pending()
-                return Replayed(aborted, row_number, str(error))
-            raise CorruptBatchError(path, int(chunk.batches[row_number]["position"]), str(error)) from error
-        except TransactionStateError as error:
+        except (ControlRecordError, TransactionStateError) as error:
             raise CorruptBatchError(path, int(chunk.batches[row_number]["position"]), str(error)) from error
         if each_batch:
             state.commit()
-    return Replayed(aborted)
+    return aborted
 
 
 def _append_data(state: ProducerState, row: tuple[int, ...]) -> None:
@@ -149,7 +127,7 @@ def _append_control(
     if record is None:
         return  # the whole transaction was cleaned away
     if record.coordinator_epoch is None:
-        raise MarkerTooShortError(f"a producer's control record of type {record.type.name}")
+        raise ControlRecordError(f"a producer's control record of type {record.type.name}")
     txn = state.append_marker(
         producer_id,
         epoch=epoch,
@@ -168,7 +146,7 @@ def _read_control(chunk: Chunk, row_number: int, attributes: int, count: int) ->
     if count == 0:
         return None
     if attributes & COMPRESSION_MASK:
-        raise MarkerTooShortError("a compressed control batch")  # no broker writes that
+        raise ControlRecordError("a compressed control batch")  # no broker writes that
     row = chunk.batches[row_number]
     body = chunk.data[int(row["body_start"]) : int(row["body_end"])]
     record = read_control_record(body.data)

@@ -1,0 +1,290 @@
+"""Recovery after a stop without a clean-shutdown marker: R-630 to R-634, R-640, R-641."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cleaner.errors import CorruptBatchError, TruncationRefusedError
+from cleaner.storage import loading
+from cleaner.storage.log import list_segments
+from cleaner.storage.segment import Segment
+from cleaner.storage.torn_tail import holds_whole_batch
+from cleaner.testing.batch_builder import Producer, Record, data_batch
+from cleaner.testing.log_builder import LogBuilder
+from tests.unit.storage.logs import INTERVAL_BYTES, WatchedFileSystem, content, finish, load
+
+ACTIVE = "00000000000000000012"
+
+
+def built(*, epoch: int = 3) -> LogBuilder:
+    """Three segments at 0, 6 and 12, log end 18, one record a batch; an abort whose marker is at 8."""
+    log = LogBuilder(index_interval_bytes=INTERVAL_BYTES)
+    for number in range(18):
+        if number in (6, 12):
+            log.roll()
+            log.leader_epoch = epoch
+        if number == 8:
+            log.end_transaction(6, 0, commit=False)
+        elif number == 4:
+            log.append(("t", "x"), producer=Producer(6, 0, 0, True))
+        else:
+            log.append((f"k{number}", "v"), producer=Producer(5, 0, number))
+    return log
+
+
+def recovered(directory: Path, **options: bool | int) -> dict[str, bytes]:
+    """Recover from the recovery point 0, stop cleanly, return the files."""
+    finish(load(directory, clean=False, **options))
+    return content(directory)
+
+
+def test_sound_log_is_recovered_to_what_a_clean_stop_leaves(tmp_path: Path) -> None:
+    """R-323, R-640: indexes, transaction index and snapshots come out byte for byte as they were."""
+    directory = built().write(tmp_path)
+    assert recovered(directory) == content(built().write(tmp_path / "other"))
+
+
+def test_long_recovery_writes_as_it_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounded memory: once the rebuilt indexes are many, they are written before the rest is read."""
+    monkeypatch.setattr(loading, "KEPT_INDEX_BYTES", 0)
+    directory = built().write(tmp_path)
+    for path in directory.glob("*.index"):
+        path.unlink()
+    load(directory, clean=False)
+    wanted = content(built().write(tmp_path / "other"))
+    assert {name: data for name, data in content(directory).items() if "index" in name} == {
+        name: data for name, data in wanted.items() if "index" in name
+    }
+    assert recovered(directory) == wanted
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex", ".snapshot", "leader-epoch-checkpoint"])
+def test_whatever_an_unclean_stop_lost_is_made_again(tmp_path: Path, suffix: str) -> None:
+    """R-640: everything but the logs can be made from the logs."""
+    directory = built().write(tmp_path)
+    wanted = content(directory)
+    for name in wanted:
+        if name.endswith(suffix):
+            (directory / name).unlink()
+    assert recovered(directory) == wanted
+
+
+def test_padded_indexes_of_the_active_segment_are_trimmed(tmp_path: Path) -> None:
+    """R-310: after an unclean stop they end in zero entries."""
+    directory = built().write(tmp_path)
+    wanted = content(directory)
+    for suffix in (".index", ".timeindex"):
+        path = directory / (ACTIVE + suffix)
+        path.write_bytes(path.read_bytes() + bytes(240))
+    assert recovered(directory) == wanted
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        pytest.param(data_batch([Record(b"k", b"v" * 90)], 18)[:-1], id="half-a-batch"),
+        pytest.param(data_batch([Record(b"k", b"v" * 90)], 18)[:9], id="a-few-bytes"),
+        pytest.param(bytes(4096), id="zeros"),
+        pytest.param(data_batch([Record(b"k", b"v" * 90)], 18, overrides={"crc": 1}), id="pages-in-the-wrong-order"),
+    ],
+)
+def test_torn_tail_is_cut_without_asking(tmp_path: Path, tail: bytes) -> None:
+    """R-640: nothing whole is lost, so no permission is needed."""
+    directory = built().write(tmp_path)
+    wanted = content(directory)
+    path = directory / f"{ACTIVE}.log"
+    path.write_bytes(path.read_bytes() + tail)
+    log = load(directory, clean=False, allow_truncate=False)
+    finish(log)
+    assert log.truncated_bytes == len(tail)
+    assert content(directory) == wanted
+
+
+def damage_first_batch(directory: Path, base_offset: int) -> None:
+    """Flip a bit in the first batch of a segment."""
+    path = directory / f"{base_offset:020d}.log"
+    data = bytearray(path.read_bytes())
+    data[70] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("base_offset", "end_offset", "bases"),
+    [pytest.param(6, 6, [0, 6], id="middle-segment"), pytest.param(12, 12, [0, 6, 12], id="last-segment")],
+)
+def test_damage_in_front_of_whole_batches_is_cut_only_by_permission(
+    tmp_path: Path, base_offset: int, end_offset: int, bases: list[int]
+) -> None:
+    """R-640: the first bad batch ends the log, later segments go with their snapshots; here only if allowed."""
+    directory = built().write(tmp_path)
+    damage_first_batch(directory, base_offset)
+    damaged = content(directory)
+    with pytest.raises(TruncationRefusedError, match="--allow-truncate") as caught:
+        load(directory, clean=False, allow_truncate=False)
+    assert f"from offset {end_offset} on" in str(caught.value)
+    assert content(directory) == damaged
+    log = load(directory, clean=False, allow_truncate=True)
+    finish(log)
+    assert log.log_end_offset == end_offset
+    assert [segment.base_offset for segment in list_segments(WatchedFileSystem(), directory)] == bases
+    lost = sum(len(data) for name, data in damaged.items() if name.endswith(".log") and int(name[:20]) >= base_offset)
+    assert log.truncated_bytes == lost
+    assert content(directory)["leader-epoch-checkpoint"] == (b"0\n1\n0 0\n" if end_offset == 6 else b"0\n2\n0 0\n3 6\n")
+
+
+def test_later_segments_are_gone_for_good_before_the_damaged_one_is_cut(tmp_path: Path) -> None:
+    """A crash in between leaves the damage, so that the next recovery finds it again: no log with a hole."""
+    directory = built().write(tmp_path)
+    damage_first_batch(directory, 6)
+    fs = WatchedFileSystem()
+    load(directory, fs=fs, clean=False).settle(fs)
+    removed = fs.operations.index(f"remove {ACTIVE}.log")
+    cut = fs.operations.index("truncate 00000000000000000006.log")
+    assert removed < fs.operations.index("fence", removed) < cut
+
+
+def test_segments_below_the_recovery_point_are_trusted_unread(tmp_path: Path) -> None:
+    """R-640: they were flushed; their damage is for the cleaner's own checks to find."""
+    directory = built().write(tmp_path)
+    damage_first_batch(directory, 0)
+    wanted = content(directory)
+    assert recovered(directory, recovery_point=7, allow_truncate=False) == wanted
+
+
+def test_offsets_that_go_back_empty_the_segment(tmp_path: Path) -> None:
+    """R-640: InvalidOffset while the index is made; later segments go too."""
+    directory = built().write(tmp_path)
+    batches = [data_batch([Record(b"k", b"v" * 200)], offset) for offset in (6, 11, 8, 9)]
+    (directory / "00000000000000000006.log").write_bytes(b"".join(batches))
+    files = recovered(directory, recovery_point=6)
+    assert files["00000000000000000006.log"] == files["00000000000000000006.index"] == b""
+    assert f"{ACTIVE}.log" not in files
+
+
+def test_marker_that_cannot_be_read_stops_recovery(tmp_path: Path) -> None:
+    """R-231: Kafka keeps such a batch and cannot load the log; here it is named, and nothing is cut for it."""
+    log = LogBuilder(index_interval_bytes=INTERVAL_BYTES)
+    log.append(("t", "x"), producer=Producer(6, 0, 0, True))
+    directory = log.write(tmp_path)
+    path = directory / "00000000000000000000.log"
+    sound = path.read_bytes()
+    key = Record(struct.pack(">hh", -1, 0), struct.pack(">hi", 0, 0))
+    bad = data_batch([key], 1, producer=Producer(6, 0, -1, True), control=True)
+    path.write_bytes(sound + bad)
+    before = content(directory)
+    with pytest.raises(CorruptBatchError) as caught:
+        load(directory, clean=False)
+    assert caught.value.position == len(sound)
+    assert content(directory) == before
+
+
+def whole_after(tmp_path: Path, data: bytes) -> bool:
+    """Ask about a segment whose first 40 bytes are lost."""
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(b"\x07" * 40 + data)
+    return holds_whole_batch(Segment.open(WatchedFileSystem(), tmp_path, 0), 0)
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        pytest.param(lambda batch: batch, True, id="whole"),
+        pytest.param(lambda batch: b"\2" * 1000 + batch + b"\0" * 9, True, id="among-garbage"),
+        pytest.param(lambda batch: bytes((1 << 20) - 70) + batch, True, id="across-the-search-window"),
+        pytest.param(lambda batch: batch[:-1], False, id="cut-short"),
+        pytest.param(lambda batch: batch[:-1] + b"!", False, id="wrong-checksum"),
+        pytest.param(lambda batch: bytes(5000), False, id="zeros"),
+    ],
+)
+def test_whole_batches_are_found_anywhere(tmp_path: Path, make: Callable[[bytes], bytes], expected: bool) -> None:
+    """What tells a torn tail from damage in the middle."""
+    assert whole_after(tmp_path, make(data_batch([Record(b"k", b"v")], 5))) is expected
+
+
+# ---- interrupted swaps ---------------------------------------------------------------------------------------------
+
+
+def swapping(tmp_path: Path) -> tuple[Path, dict[str, bytes], dict[str, bytes]]:
+    """A log whose segments 0 and 6 are about to be replaced; returns directory, old files and the new segment's."""
+    log = LogBuilder(index_interval_bytes=INTERVAL_BYTES)
+    for number in (0, 3, 5, 9, 11):
+        log.skip(number - log.next_offset)
+        log.append((f"k{number}", "v"), producer=Producer(5, 0, number))
+    new = {name: data for name, data in content(log.write(tmp_path / "new")).items() if name.startswith("0" * 20)}
+    directory = built().write(tmp_path / "old")
+    return directory, content(directory), new
+
+
+def put(directory: Path, files: dict[str, bytes], suffix: str) -> None:
+    """Write files with a temporary suffix."""
+    for name, data in files.items():
+        (directory / (name + suffix)).write_bytes(data)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_unfinished_output_is_dropped(tmp_path: Path, clean: bool) -> None:
+    """R-630: `.cleaned` files go, and so does every `.swap` at or above the lowest of them."""
+    directory, old, new = swapping(tmp_path)
+    put(directory, {name: data for name, data in new.items() if name.endswith("index")}, ".cleaned")
+    put(directory, {name: data for name, data in new.items() if name.endswith(".log")}, ".swap")
+    finish(load(directory, clean=clean))
+    assert content(directory) == old
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("retired", [0, 3, 6], ids=["none-retired", "first-retired", "all-retired"])
+def test_complete_swap_is_finished(tmp_path: Path, clean: bool, retired: int) -> None:
+    """R-631, R-632: old files in the range of the new segment go, snapshots too, then the suffix goes."""
+    directory, old, new = swapping(tmp_path)
+    put(directory, new, ".swap")
+    gone = [name for name in old if name[:20] in ("0" * 20, f"{6:020d}") and not name.endswith(".snapshot")]
+    for name in gone[:retired]:
+        (directory / name).rename(directory / (name + ".deleted"))
+    finish(load(directory, clean=clean, recovery_point=12))
+    wanted = {name: data for name, data in old.items() if name not in gone} | new
+    del wanted[f"{6:020d}.snapshot"]
+    assert content(directory) == wanted
+
+
+def test_last_renames_are_made(tmp_path: Path) -> None:
+    """R-634: without a `.log.swap` nothing is deleted."""
+    directory, old, _ = swapping(tmp_path)
+    (directory / f"{ACTIVE}.timeindex").rename(directory / f"{ACTIVE}.timeindex.swap")
+    finish(load(directory))
+    assert content(directory) == old
+
+
+def test_old_files_are_gone_for_good_before_the_suffix_is(tmp_path: Path) -> None:
+    """Without a `.log.swap` nothing tells the next load that old segments are superseded."""
+    directory, _, new = swapping(tmp_path)
+    put(directory, new, ".swap")
+    fs = WatchedFileSystem()
+    load(directory, fs=fs, recovery_point=12)
+    removed = fs.operations.index(f"remove {6:020d}.log")
+    renamed = next(at for at, operation in enumerate(fs.operations) if operation.startswith("rename"))
+    assert removed < fs.operations.index("fence", removed) < renamed
+
+
+def test_empty_new_segment_removes_nothing_old(tmp_path: Path) -> None:
+    """R-633: the range ends where the last surviving batch ends, so superseded segments come back."""
+    directory, old, new = swapping(tmp_path)
+    put(directory, dict.fromkeys(new, b""), ".swap")
+    finish(load(directory, recovery_point=12))
+    files = content(directory)
+    assert files[f"{0:020d}.log"] == b""
+    assert files[f"{6:020d}.log"] == old[f"{6:020d}.log"]
+
+
+def test_damaged_new_segment_is_not_swapped_in(tmp_path: Path) -> None:
+    """Its old segments are still there; deleting them for it would lose both."""
+    directory, _, new = swapping(tmp_path)
+    log_name = f"{0:020d}.log"
+    put(directory, {**new, log_name: new[log_name][:-1]}, ".swap")
+    before = content(directory)
+    with pytest.raises(CorruptBatchError):
+        load(directory, clean=False)
+    assert content(directory) == before

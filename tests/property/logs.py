@@ -216,13 +216,20 @@ def transactions(draw: st.DrawFn) -> list[Operation]:
 
 
 single = st.one_of(appends, appends, appends, rolls, others, ends).map(lambda operation: [operation])
-# Every few operations a segment ends, else there is nothing to clean.
-segments = st.lists(st.one_of(single, single, transactions()), min_size=1, max_size=6).flatmap(
-    lambda parts: rolls.map(lambda roll: [*(operation for part in parts for operation in part), roll])
-)
-operation_lists = st.tuples(appends, st.lists(segments, min_size=1, max_size=6)).map(
-    lambda parts: [parts[0], *(operation for part in parts[1] for operation in part)]
-)
+
+
+@st.composite
+def operation_lists(draw: st.DrawFn) -> tuple[Operation, ...]:
+    """Draw a log of at least one record; every few operations a segment ends, else there is nothing to clean."""
+    operations: list[Operation] = [draw(appends)]
+    for parts in draw(
+        st.lists(st.lists(st.one_of(single, single, transactions()), min_size=1, max_size=6), max_size=6)
+    ):
+        operations += [operation for part in parts for operation in part]
+        operations.append(draw(rolls))
+    return tuple(operations)
+
+
 settings_values = st.fixed_dictionaries(
     {
         "cleanup.policy": st.just("compact"),
@@ -236,13 +243,23 @@ settings_values = st.fixed_dictionaries(
         "producer.id.expiration.ms": st.sampled_from(["2000", str(DAY_MS)]),
     }
 )
-cases = st.builds(
-    Case,
-    operations=operation_lists.map(tuple),
-    settings=settings_values,
-    replicated_percent=st.tuples(st.integers(30, 100), st.integers(60, 100), st.just(100)),
-    advances_ms=st.tuples(*[st.sampled_from([0, 1, 1001, 2500, DAY_MS + 1])] * 3),
-    base_offset=st.sampled_from([0, 0, 7, 2**31 + 5, 2**40]),
-    start_percent=st.one_of(st.none(), st.none(), st.integers(0, 60)),
-    checkpoint_percent=st.one_of(st.none(), st.none(), st.integers(0, 120)),
-)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    """Draw a log, its settings and its three rounds."""
+    advances = st.sampled_from([0, 1, 1001, 2500, DAY_MS + 1])
+    return Case(
+        operations=draw(operation_lists()),
+        settings=draw(settings_values),
+        replicated_percent=draw(st.tuples(st.integers(30, 100), st.integers(60, 100), st.just(100))),
+        advances_ms=draw(st.tuples(advances, advances, advances)),
+        base_offset=draw(st.sampled_from([0, 0, 7, 2**31 + 5, 2**40])),
+        start_percent=draw(st.one_of(st.none(), st.none(), st.integers(0, 60))),
+        checkpoint_percent=draw(st.one_of(st.none(), st.none(), st.integers(0, 120))),
+    )
+
+
+def never_cleaned(case: Case) -> Case:
+    """Return the case without checkpoint and with its whole log readable: its first round sees every record."""
+    return case._replace(start_percent=None, checkpoint_percent=None)

@@ -10,7 +10,7 @@ import cleaner
 from cleaner.errors import UncleanableError
 from cleaner.model import TopicPartition
 from cleaner.testing.log_builder import START_MS, LogBuilder, write_log_dir
-from tests.property.logs import FIRST_ROUND_MS, PARTITION, Case, cases
+from tests.property.logs import FIRST_ROUND_MS, PARTITION, Case, cases, never_cleaned
 from tests.property.rounds import cleaner_checkpoint, data_records, loaded, partition_files, run_rounds, write_case
 from tests.scratch import scratch_directory
 
@@ -18,9 +18,10 @@ common = settings(max_examples=60, deadline=None, suppress_health_check=[HealthC
 
 
 @common
-@given(cases)
+@given(cases())
 def test_no_key_occurs_twice_below_the_cleaner_checkpoint(case: Case) -> None:
     """After each round the clean section holds every key at most once."""
+    case = never_cleaned(case)
     with scratch_directory() as directory:
         for _ in run_rounds(case, directory):
             end = cleaner_checkpoint(directory) or 0
@@ -29,7 +30,7 @@ def test_no_key_occurs_twice_below_the_cleaner_checkpoint(case: Case) -> None:
 
 
 @common
-@given(cases)
+@given(cases())
 def test_cleaning_a_clean_log_again_changes_nothing(case: Case) -> None:
     """When the range is clean, one more round at the same moment finds nothing to do and touches no file."""
     with scratch_directory() as directory:
@@ -47,9 +48,10 @@ def test_cleaning_a_clean_log_again_changes_nothing(case: Case) -> None:
 
 
 @common
-@given(cases)
+@given(cases())
 def test_cleaning_from_a_lost_checkpoint_keeps_every_value(case: Case) -> None:
     """A lost cleaner checkpoint costs work, never records: the whole log cleaned again keeps each key's value."""
+    case = never_cleaned(case)
     with scratch_directory() as directory:
         log_dir = directory
         write_case(case, log_dir)

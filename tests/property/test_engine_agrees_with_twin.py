@@ -10,7 +10,7 @@ from tests.scratch import scratch_directory
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(cases)
+@given(cases())
 def test_engine_on_random_logs_leaves_the_twins_files(case: Case) -> None:
     """Three rounds: every file, time and counter as the twin has it; both give up in the same place or neither."""
     with scratch_directory() as directory:

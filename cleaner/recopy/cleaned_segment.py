@@ -34,6 +34,11 @@ _REASONS = {
 }
 
 
+def add_offsets(offset_sum: int, batches: np.ndarray) -> int:
+    """Add the last offsets of some batches to a sum of 64 bits."""
+    return (offset_sum + int(batches["last_offset"].sum())) % 2**64
+
+
 class SegmentIndexes:
     """
     The offset and time index of a segment that is written from empty.
@@ -117,6 +122,11 @@ class CleanedSegment:
         base_offset: of the group's first segment.
         like: the group's first `.log`, whose owner, mode and attributes the new files take over.
         interval_bytes, max_index_bytes: `index.interval.bytes` and `segment.index.bytes`.
+
+    Attributes:
+        path: the `.log.cleaned` file.
+        size, batch_count, offset_sum: bytes and batches appended, and the sum of their last offsets, to be compared
+            with what is read back: a batch's checksum does not cover its offset.
     """
 
     def __init__(
@@ -137,6 +147,7 @@ class CleanedSegment:
         self.path = self._name("log")
         self.size = 0
         self.batch_count = 0
+        self.offset_sum = 0
         self.indexes = SegmentIndexes(self.path, base_offset, interval_bytes, max_index_bytes)
         self._file: File = fs.create(self.path, like=like)
 
@@ -165,6 +176,7 @@ class CleanedSegment:
         self.indexes.append(written)
         self.size += len(data)
         self.batch_count += len(written)
+        self.offset_sum = add_offsets(self.offset_sum, written)
 
     def finish(self, aborts: Sequence[AbortedTxn], mtime_ns: int) -> None:
         """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from cleaner.errors import CorruptBatchError, CorruptIndexError
 from cleaner.format.batch import ReadBuffer, SegmentReader
-from cleaner.recopy.cleaned_segment import CleanedSegment, SegmentIndexes
+from cleaner.recopy.cleaned_segment import CleanedSegment, SegmentIndexes, add_offsets
 from cleaner.storage.fs import FileSystem
 
 
@@ -32,18 +32,21 @@ def verify_cleaned(
         CorruptBatchError, CorruptIndexError: what is on disk is not what was written.
     """
     indexes = SegmentIndexes(segment.path, segment.base_offset, interval_bytes, max_index_bytes)
-    batches = records = read = 0
+    batches = records = read = offset_sum = 0
     with fs.open(segment.path) as file:
         for chunk in SegmentReader(file, size=file.size(), buffer=buffer, check_order_from=segment.base_offset):
             indexes.append(chunk.batches)
             batches += len(chunk.batches)
             records += int(chunk.batches["count"].sum())
             read += chunk.length
+            offset_sum = add_offsets(offset_sum, chunk.batches)
     indexes.close()
     if (read, batches, records) != (segment.size, segment.batch_count, messages):
         written = f"{segment.size} bytes, {segment.batch_count} batches and {messages} records were written"
         reason = f"{written}, {read}, {batches} and {records} read back"
         raise CorruptBatchError(segment.path, read, reason)
+    if offset_sum != segment.offset_sum:
+        raise CorruptBatchError(segment.path, read, "the offsets read back are not those that were written")
     for extension, content in (("index", indexes.offset_index), ("timeindex", indexes.time_index)):
         path = segment.path.with_name(segment.path.name.replace(".log.", f".{extension}."))
         if fs.read_bytes(path) != content:

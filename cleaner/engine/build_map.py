@@ -96,7 +96,7 @@ class MapBuilder:
             self._map.latest_offset = next_base - 1
         return BuiltMap(
             end_offset=self._map.latest_offset + 1,
-            is_full=is_full,
+            is_full=is_full and self._map.latest_offset + 1 < end,
             bytes_read=self._bytes_read,
             messages_read=self._messages,
             keyless_messages=int(self._map.state[kernel.STATE_KEYLESS]),

@@ -1,0 +1,135 @@
+"""Logs on a disk for rounds of the engine, and what is read back of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from cleaner.clock import SystemClock
+from cleaner.config import CleanerConfig, TopicConfig
+from cleaner.engine.context import RoundContext
+from cleaner.engine.round import RoundResult, clean_log
+from cleaner.model import TopicPartition
+from cleaner.policy.cleanable import Cleanable, cleanable
+from cleaner.storage.fs import FileSystem
+from cleaner.storage.loader import load_log
+from cleaner.storage.log import Log
+from cleaner.testing.log_builder import START_MS, LogBuilder
+from cleaner.testing.watched_fs import WatchedFileSystem
+from tests.reference.batches import Rec, read_batches, read_records
+
+NOW_MS = START_MS + 100_000
+SETTINGS = {"cleanup.policy": "compact", "index.interval.bytes": "60", "delete.retention.ms": "1000"}
+
+Files = dict[str, tuple[bytes, int]]
+
+
+class ManualClock(SystemClock):
+    """A clock a test moves by hand."""
+
+    def __init__(self) -> None:
+        self.elapsed_ns = 0
+
+    def now_ms(self) -> int:
+        """Return the round's moment."""
+        return NOW_MS
+
+    def monotonic_ns(self) -> int:
+        """Return what the test has let pass."""
+        return self.elapsed_ns
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass at once."""
+        self.elapsed_ns += int(seconds * 1e9)
+
+
+class FullDiskFileSystem(FileSystem):
+    """A disk that says how much room it has left."""
+
+    def __init__(self, free_bytes: int) -> None:
+        self._free_bytes = free_bytes
+
+    def free_bytes(self, path: Path) -> int:
+        """Return the room the test gave it."""
+        return self._free_bytes
+
+
+def context(fs: FileSystem | None = None, **options: object) -> RoundContext:
+    """Return a round's surroundings: a manual clock, and a disk that leaves out real fsyncs."""
+    values: dict[str, object] = {"fs": fs or WatchedFileSystem(), "clock": ManualClock(), "now_ms": NOW_MS}
+    return RoundContext(**(values | options))  # type: ignore[arg-type]
+
+
+def keyed_log(segments: int = 4, batches: int = 6, keys: int = 5, **options: object) -> LogBuilder:
+    """Build a log of some segments, whose few keys come again and again, and an active one."""
+    log = LogBuilder(index_interval_bytes=60, **options)  # type: ignore[arg-type]
+    for _ in range(segments):
+        for _ in range(batches):
+            offset = log.next_offset
+            log.append(*[(f"k{(offset + i) % keys}", f"value of {offset + i}") for i in range(3)])
+        log.roll()
+    log.append(("last", "value"))
+    return log
+
+
+def load(fs: FileSystem, directory: Path, settings: Mapping[str, str] = SETTINGS) -> Log:
+    """Load a log that was stopped cleanly, all of it replicated."""
+    topic = TopicConfig.from_mapping(settings)
+    return load_log(
+        fs,
+        directory,
+        TopicPartition("topic", 0),
+        topic=topic,
+        log_start_offset=0,
+        recovery_point=0,
+        high_watermark=2**62,
+        clean_shutdown=True,
+        producer_id_expiration_ms=86_400_000,
+        now_ms=NOW_MS,
+    )
+
+
+def clean(
+    directory: Path,
+    around: RoundContext | None = None,
+    *,
+    checkpoint: int | None = None,
+    settings: Mapping[str, str] = SETTINGS,
+    config: CleanerConfig | None = None,
+) -> RoundResult:
+    """Load a log and clean it once."""
+    around = around or context()
+    log = load(around.fs, directory, settings)
+    found: Cleanable = cleanable(log, checkpoint, log.topic, NOW_MS)
+    return clean_log(log, found, log.topic, config or CleanerConfig(dedupe_buffer_size=24_000), around)
+
+
+def files_of(directory: Path) -> Files:
+    """Return content and time of every file."""
+    return {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in sorted(directory.iterdir())}
+
+
+def segment_files(files: Files) -> Files:
+    """Return the segments' files among them, whatever their suffixes."""
+    return {name: content for name, content in files.items() if name[:20].isdigit() and ".snapshot" not in name}
+
+
+def records_in(directory: Path) -> list[Rec]:
+    """Return all data records of a log, in order."""
+    return [
+        record
+        for path in sorted(directory.glob("*.log"))
+        for batch in read_batches(path.read_bytes())
+        if not batch.control
+        for record in read_records(batch)
+    ]
+
+
+def newest(records: list[Rec]) -> dict[bytes | None, tuple[int, bytes | None]]:
+    """Return offset and value of each key's last record."""
+    return {record.key: (record.offset, record.value) for record in records}
+
+
+def base_offsets(directory: Path) -> list[int]:
+    """Return the segments' base offsets."""
+    return sorted(int(path.name[:20]) for path in directory.glob("*.log"))

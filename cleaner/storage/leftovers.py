@@ -111,14 +111,13 @@ def complete_swap(fs: FileSystem, directory: Path, files: Sequence[str], swaps: 
         # Old files must be gone for good before the new ones lose their suffix: without a `.log.swap` nothing would
         # tell the next load that they are superseded.
         fs.fsync_dir(directory)
-    for suffix in names.SEGMENT_SUFFIXES:
-        for name in swaps:
-            if name.endswith(suffix + names.SWAP):
-                fs.rename(directory / name, directory / name.removesuffix(names.SWAP))
-        fs.fsync_dir(directory)
-    for name in swaps:
-        if not name.removesuffix(names.SWAP).endswith(names.SEGMENT_SUFFIXES):
-            fs.rename(directory / name, directory / name.removesuffix(names.SWAP))
+    # The logs first, ascending, each durably: the next load clears everything between the lowest and the highest
+    # `.log.swap`, so a new log that has its final name already must lie below all that have not.
+    for name in sorted(swaps, key=lambda name: (not name.endswith(names.LOG + names.SWAP), name)):
+        fs.rename(directory / name, directory / name.removesuffix(names.SWAP))
+        if name.endswith(names.LOG + names.SWAP):
+            fs.fsync_dir(directory)
+    fs.fsync_dir(directory)
 
 
 def _offset_range(fs: FileSystem, path: Path) -> tuple[int, int]:

@@ -269,6 +269,20 @@ def test_old_files_are_gone_for_good_before_the_suffix_is(tmp_path: Path) -> Non
     assert removed < fs.operations.index("fence", removed) < renamed
 
 
+def test_new_logs_lose_their_suffix_one_by_one_from_the_lowest(tmp_path: Path) -> None:
+    """The next load would delete a final log that lies between two `.log.swap` files."""
+    directory, old, new = swapping(tmp_path)
+    put(directory, new, ".swap")
+    put(directory, {f"{6:020d}.log": old[f"{6:020d}.log"]}, ".swap")
+    fs = WatchedFileSystem()
+    load(directory, fs=fs, recovery_point=12)
+    renames = [operation for operation in fs.operations if operation.startswith("rename")]
+    assert renames[:2] == [f"rename {0:020d}.log.swap", f"rename {6:020d}.log.swap"]
+    first, second = (fs.operations.index(rename) for rename in renames[:2])
+    third = fs.operations.index(renames[2])
+    assert "fence" in fs.operations[first:second] and "fence" in fs.operations[second:third]
+
+
 def test_empty_new_segment_removes_nothing_old(tmp_path: Path) -> None:
     """R-633: the range ends where the last surviving batch ends, so superseded segments come back."""
     directory, old, new = swapping(tmp_path)

@@ -65,15 +65,24 @@ class WatchedFile(File):
         self._watcher.after(operation)
 
     def fsync(self) -> None:
-        """Tell of the fsync. The real one is left out: these disks live in memory and would only be slow."""
+        """Tell of the fsync, and carry it out if it is to be real."""
         operation = Operation("fsync", self.path, self._inode)
         with disk_errors(self.path):
             self._watcher.before(operation)
+        if self._watcher.syncs_really:
+            super().fsync()
         self._watcher.after(operation)
 
 
 class WatchedFileSystem(FileSystem):
-    """The real file system, with `before` and `after` around every call that changes something."""
+    """
+    The real file system, with `before` and `after` around every call that changes something.
+
+    Attributes:
+        syncs_really: carry out each fsync. Most of these disks live in memory, where it would only be slow.
+    """
+
+    syncs_really = False
 
     def before(self, operation: Operation) -> None:
         """Look at a change about to be made. An `OSError` raised here is taken for the disk's."""
@@ -117,12 +126,14 @@ class WatchedFileSystem(FileSystem):
         self.after(operation)
 
     def fsync_dir(self, path: Path) -> None:
-        """Tell of the fsync; the real one is left out."""
+        """Tell of the fsync, and carry it out if it is to be real."""
         operation = Operation("fsync_dir", path)
         with disk_errors(path):
             self.before(operation)
             if not path.is_dir():
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if self.syncs_really:
+            super().fsync_dir(path)
         self.after(operation)
 
     def set_mtime_ns(self, path: Path, mtime_ns: int) -> None:

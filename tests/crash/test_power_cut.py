@@ -1,0 +1,109 @@
+"""Power cuts on ext4 and XFS: at every step of a round, with sources that were fsynced and that never were."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cleaner.errors import LogDirOfflineError
+from cleaner.testing.watched_fs import Operation, WatchedFileSystem
+from tests.crash.loop_image import LoopImage, loop_image
+from tests.crash.rounds import PARTITION, Expected, clean, recover, write_round
+
+pytestmark = pytest.mark.root
+
+
+class _PowerCut(WatchedFileSystem):
+    """A real file system whose power goes before the n-th change; without a number it only counts."""
+
+    syncs_really = True
+
+    def __init__(self, image: LoopImage, cut_at: int | None = None) -> None:
+        self.changes: list[Operation] = []
+        self._image = image
+        self._cut_at = cut_at
+
+    def before(self, operation: Operation) -> None:
+        self.changes.append(operation)
+        if self._cut_at is not None and len(self.changes) > self._cut_at:
+            if len(self.changes) == self._cut_at + 1:
+                self._image.cut_power()
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def _write(root: Path, *, durable: bool) -> Path:
+    """
+    Write the round's log dir; segments and snapshots are then fsynced or not.
+
+    Checkpoints and the like always are: a log dir whose own files never reached the disk is lost whatever we do.
+    """
+    shutil.rmtree(root / "log-dir", ignore_errors=True)
+    log_dir = write_round(root / "log-dir")
+    os.sync()
+    if not durable:
+        for path in [path for path in (log_dir / PARTITION).iterdir() if path.name[:20].isdigit()]:
+            data, about = path.read_bytes(), path.stat()
+            path.unlink()
+            path.write_bytes(data)
+            os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
+    return log_dir
+
+
+def _sweep(expected: Expected, image: LoopImage, *, durable: bool, every: int) -> None:
+    """Cut the power before each change of a round in turn (or every few), mount again, recover and judge."""
+    counting = _PowerCut(image)
+    clean(_write(image.mount(), durable=durable), counting)
+    starts = [number for number, one in enumerate(counting.changes) if one.path.suffix == ".cleaned"]
+    # A cut before the first segment is written may take sources that nobody fsynced: not the round's doing.
+    begin = 0 if durable else starts[0] + 1
+    swapped = []
+    for cut_at in range(begin, len(counting.changes) + 1, every):
+        log_dir = _write(image.point, durable=durable)
+        fs = _PowerCut(image, cut_at)
+        if cut_at < len(counting.changes):
+            with pytest.raises(LogDirOfflineError):
+                clean(log_dir, fs)
+        else:
+            clean(log_dir, fs)
+            image.cut_power()
+        image.unmount()
+        image.mount()
+        try:
+            recover(log_dir)
+            words = expected.judge(log_dir)
+        except Exception as error:
+            step = counting.changes[cut_at] if cut_at < len(counting.changes) else "the end"
+            raise AssertionError(f"power cut before change {cut_at}, {step}") from error
+        swapped.append(len(words) - words.count("old"))
+    image.unmount()
+    assert swapped == sorted(swapped), "a later cut left less done"
+    assert swapped[0] == 0
+    assert every > 1 or set(swapped) == set(range(len(expected.groups) + 1))
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> Expected:
+    """The round without a crash."""
+    return Expected.of(tmp_path_factory.mktemp("expected"))
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs"])
+def test_power_cut_on_a_real_file_system_leaves_groups_old_or_new(
+    expected: Expected, tmp_path: Path, kind: str
+) -> None:
+    """R1 on the file systems that brokers live on; every third step (`slow`: all)."""
+    with loop_image(kind, tmp_path) as image:
+        _sweep(expected, image, durable=kind == "ext4", every=3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("durable", [True, False], ids=["sources-durable", "sources-never-fsynced"])
+@pytest.mark.parametrize("kind", ["ext4", "xfs"])
+def test_power_cut_at_every_step_long_form(expected: Expected, tmp_path: Path, kind: str, durable: bool) -> None:
+    """The same at every single step, on sources that were fsynced and on such that never were."""
+    with loop_image(kind, tmp_path) as image:
+        _sweep(expected, image, durable=durable, every=1)

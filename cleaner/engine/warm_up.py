@@ -15,6 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from cleaner.format.batch import ReadBuffer, SegmentReader
+from cleaner.format.buffers import GrowingBuffer
+from cleaner.format.compression import compress
 from cleaner.format.records import Unpacker
 from cleaner.kernels import PAD_BYTES
 from cleaner.kernels import offset_map as map_kernel
@@ -30,6 +32,7 @@ from cleaner.recopy.survivors import MapSurvivors
 # length 10, attributes 0, deltas 0, key "k", value "value", no headers
 _RECORD = bytes([24, 0, 0, 0, 2]) + b"k" + bytes([10]) + b"value" + bytes([0])
 _GZIP = 1
+_SNAPPY = 2  # the one codec that packs in a kernel of ours
 
 
 class _MemoryFile:
@@ -76,6 +79,7 @@ def warm_up() -> None:
     indexes = SegmentIndexes(path, 0, 0, 1024)
     crc32c(b"")
     xxhash32(b"")
+    compress(_SNAPPY, memoryview(bytearray(_RECORD)), GrowingBuffer(), 0)
     for chunk in SegmentReader(_MemoryFile(log), size=len(log), buffer=ReadBuffer(4096), check_order_from=0):
         indexes.append(chunk.batches)
         no_flags = np.zeros(len(chunk.batches), np.uint8)

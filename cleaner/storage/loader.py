@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from cleaner.config import TopicConfig
-from cleaner.errors import NotCleanlyShutDownError, TruncationRefusedError
+from cleaner.errors import CorruptBatchError, NotCleanlyShutDownError, TruncationRefusedError
 from cleaner.model import TopicPartition
 from cleaner.storage import names
 from cleaner.storage.fs import FileSystem
@@ -133,7 +133,9 @@ def _load_segments(loading: Loading) -> None:
     files = list_files(loading.fs, loading.directory)
     present = set(files)
     logs = [name for name in files if name.endswith(names.LOG)]
-    loading.last_base_offset = names.offset_of(logs[-1]) if logs else -1
+    bases = [names.offset_of(name) for name in logs]
+    loading.last_base_offset = bases[-1] if bases else -1
+    loading.recovery_base_offset = max((base for base in bases if base <= loading.recovery_point), default=0)
     for name in files:
         if name.endswith((names.INDEX, names.TIME_INDEX, names.TXN_INDEX)):
             if names.segment_file_name(names.offset_of(name), names.LOG) not in present:
@@ -163,7 +165,14 @@ def _rebuild_now(loading: Loading, segment: Segment) -> None:
 
     After a clean stop damage in it is not cut away. Without one it is, but later segments stay, as in Kafka.
     """
-    rebuilt = loading.rebuild(segment)
+    try:
+        rebuilt = loading.rebuild(segment)
+    except CorruptBatchError as damage:
+        # Damage in a segment below, found on the way to this one's producers. Where that is to be recovered it will be
+        # cut, and this segment with it; a recovery that was cut short can leave just that.
+        if loading.is_clean or names.offset_of(damage.path.name) < loading.recovery_base_offset:
+            raise
+        return
     if rebuilt.damage is not None and loading.is_clean:
         raise rebuilt.damage
     cut_damage(loading, segment, rebuilt, later=[])

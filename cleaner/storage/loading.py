@@ -32,6 +32,7 @@ class Loading:
         recovery_point: the checkpointed one.
         segments: those loaded so far, ascending.
         last_base_offset: of the last segment in the directory, whether loaded yet or not.
+        recovery_base_offset: where the segment begins that holds the recovery point; it and later ones are recovered.
         truncated_bytes: what recovery has cut off so far.
         buffer: what all readers read into.
     """
@@ -48,6 +49,7 @@ class Loading:
     changes: LoadChanges
     segments: list[Segment] = field(default_factory=list)
     last_base_offset: int = -1
+    recovery_base_offset: int = 0
     truncated_bytes: int = 0
     buffer: ReadBuffer = field(default_factory=ReadBuffer)
 

@@ -147,6 +147,17 @@ def test_later_segments_are_gone_for_good_before_the_damaged_one_is_cut(tmp_path
     assert removed < fs.operations.index("fence", removed) < cut
 
 
+def test_missing_index_above_the_damage_is_no_obstacle(tmp_path: Path) -> None:
+    """A recovery cut short can leave that; the segment is deleted with all that follows the damage."""
+    directory = built().write(tmp_path)
+    damage_first_batch(directory, 6)
+    (directory / f"{ACTIVE}.index").unlink()
+    for path in directory.glob("*.snapshot"):
+        path.unlink()
+    files = recovered(directory)
+    assert [name for name in files if name.endswith(".log")] == [f"{0:020d}.log", f"{6:020d}.log"]
+
+
 def test_segments_below_the_recovery_point_are_trusted_unread(tmp_path: Path) -> None:
     """R-640: they were flushed; their damage is for the cleaner's own checks to find."""
     directory = built().write(tmp_path)

@@ -22,14 +22,14 @@ _IMAGE_BYTES = {"ext4": 64 << 20, "xfs": 320 << 20}  # the smallest that mkfs.xf
 class LoopImage:
     """A file system of its own. `mount` it, `cut_power`, `unmount`; what the disk held is there at the next mount."""
 
-    def __init__(self, kind: str, scratch: Path, size_bytes: int | None = None) -> None:
+    def __init__(self, kind: str, scratch: Path, *, size_bytes: int | None = None, has_journal: bool = True) -> None:
         self.point = scratch / "mounted"
         self._image = scratch / "image"
         self._is_mounted = False
         self.point.mkdir()
         with self._image.open("wb") as file:
             file.truncate(size_bytes or _IMAGE_BYTES[kind])
-        _run(f"mkfs.{kind}", "-q", str(self._image))
+        _run(f"mkfs.{kind}", "-q", *(() if has_journal else ("-O", "^has_journal")), str(self._image))
 
     def mount(self) -> Path:
         """Mount it; the journal is replayed. Returns the mount point."""
@@ -54,19 +54,42 @@ class LoopImage:
 
 
 @contextlib.contextmanager
-def loop_image(kind: str, scratch: Path, size_bytes: int | None = None) -> Iterator[LoopImage]:
-    """Make a file system for the length of a `with` block. Skips the test, loudly, where that cannot be."""
+def loop_image(
+    kind: str, scratch: Path, *, size_bytes: int | None = None, has_journal: bool = True
+) -> Iterator[LoopImage]:
+    """
+    Make a file system for the length of a `with` block. Skips the test, loudly, where that cannot be.
+
+    Args:
+        kind: `ext4` or `xfs`.
+        scratch: a directory for the image and the mount point.
+        size_bytes: of the file system; the image is sparse.
+        has_journal: False is for ext4 only.
+    """
     if os.geteuid() != 0:
         pytest.skip("power cuts on real file systems NOT RUN: they need root")
     if shutil.which(f"mkfs.{kind}") is None:
         pytest.skip(f"power cuts on {kind} NOT RUN: no mkfs.{kind} (apt-get install e2fsprogs xfsprogs)")
     if not Path("/dev/loop-control").exists():
         pytest.skip("power cuts on real file systems NOT RUN: no loop devices")
-    image = LoopImage(kind, scratch, size_bytes)
+    image = LoopImage(kind, scratch, size_bytes=size_bytes, has_journal=has_journal)
     try:
         yield image
     finally:
         image.unmount()
+
+
+@contextlib.contextmanager
+def small_disk(scratch: Path, size_bytes: int) -> Iterator[Path]:
+    """Mount a disk in memory of that size for the length of a `with` block. Skips the test, loudly, without root."""
+    if os.geteuid() != 0:
+        pytest.skip("full disks NOT RUN: they need root")
+    scratch.mkdir(exist_ok=True)
+    _run("mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(scratch))
+    try:
+        yield scratch
+    finally:
+        _run("umount", str(scratch))
 
 
 def _run(*command: str) -> None:

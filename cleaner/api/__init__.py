@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 
-from cleaner.api.clean import clean_log_dir
+from cleaner.api.clean_log_dir import clean_log_dir
 from cleaner.api.options import CleanOptions, HighWatermark, Progress, Rounds, Sources, Surroundings
-from cleaner.api.plan import plan_log_dir
-from cleaner.api.recover import recover_log_dir
+from cleaner.api.plan_log_dir import plan_log_dir
+from cleaner.api.recover_log_dir import recover_log_dir
 from cleaner.api.reports import CleanReport, PlanEntry, RecoveredPartition, RecoverReport, Refusal, Removed
 from cleaner.api.session import parse_names
 from cleaner.errors import CleanerError

@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _clean(arguments: argparse.Namespace, settings: Sources) -> int:
-    from cleaner.api.clean import clean_log_dir
+    from cleaner.api.clean_log_dir import clean_log_dir
     from cleaner.api.options import Surroundings
     from cleaner.cli.identity import take_identity
     from cleaner.cli.logs import log_warning
@@ -128,7 +128,7 @@ def _options(arguments: argparse.Namespace) -> CleanOptions:
 def _preview(arguments: argparse.Namespace, settings: Sources) -> int:
     """Plan instead of cleaning: the named partitions, or all of them."""
     from cleaner.api.options import Surroundings
-    from cleaner.api.plan import plan_log_dir
+    from cleaner.api.plan_log_dir import plan_log_dir
     from cleaner.cli.identity import take_identity
     from cleaner.cli.logs import log_warning
     from cleaner.cli.show_plan import show_plan

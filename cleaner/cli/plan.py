@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = sources(arguments)
 
     from cleaner.api.options import Surroundings
-    from cleaner.api.plan import plan_log_dir
+    from cleaner.api.plan_log_dir import plan_log_dir
     from cleaner.cli.identity import take_identity
     from cleaner.cli.logs import log_warning
     from cleaner.cli.show_plan import show_plan

@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = sources(arguments)
 
     from cleaner.api.options import Surroundings
-    from cleaner.api.recover import recover_log_dir
+    from cleaner.api.recover_log_dir import recover_log_dir
     from cleaner.api.reports import RecoverReport
     from cleaner.cli.identity import take_identity
     from cleaner.cli.logs import log_warning

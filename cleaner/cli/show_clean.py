@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cleaner.api.clean import Outcome
+from cleaner.api.clean_log_dir import Outcome
 from cleaner.api.reports import CleanReport, Refusal, Skipped
 from cleaner.cli.logs import log_note, log_warning
 from cleaner.cli.output import json_line, print_error, refusal_line, table

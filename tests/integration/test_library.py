@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import cleaner
-from cleaner.api.clean import clean_log_dir
+from cleaner.api.clean_log_dir import clean_log_dir
 from cleaner.api.options import CleanOptions, SetOption, Sources, Surroundings
 from cleaner.api.reports import CleanReport, Refusal
 from cleaner.errors import (

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from cleaner.api import load as loading
 from cleaner.api.options import CleanOptions, Sources, Surroundings
-from cleaner.api.recover import recover_partitions
+from cleaner.api.recover_log_dir import recover_partitions
 from cleaner.api.reports import CleanReport, Refusal, Skipped
 from cleaner.api.rounds import Work, run_rounds
 from cleaner.api.session import Session, as_cleaner_errors, attempt, choose_partitions, open_session, parse_names

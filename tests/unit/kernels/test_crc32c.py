@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import google_crc32c
 import numpy as np
 import pytest
@@ -79,3 +84,23 @@ def test_append_zeros_table_equals_feeding_zeros(zeros: int) -> None:
     for _ in range(zeros):
         state = int(kernel._SLICING[state & 255]) ^ (state >> 8)
     assert joined == state
+
+
+OLD_PROCESSOR = """
+import llvmlite.binding
+llvmlite.binding.get_host_cpu_features = llvmlite.binding.FeatureMap
+import google_crc32c
+from cleaner.kernels import crc32c as kernel
+assert not kernel.HAS_INSTRUCTION
+data = bytes(range(256)) * 60
+for size in (0, 1, 7, 8, 9, 767, 768, 769, 6143, 6144, 6151, 6912, 15_000):
+    assert kernel.crc32c(data[:size]) == google_crc32c.value(data[:size]), size
+print("equal")
+"""
+
+
+def test_crc32c_on_a_processor_without_the_instruction_equals_google(tmp_path: Path) -> None:
+    """The lanes run on the tables then; in a process that is told of no processor features."""
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", OLD_PROCESSOR]
+    assert subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout == "equal\n"

@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cleaner.errors import CorruptBatchError, UncleanableError
+from cleaner.kernels import retain as kernel
 from cleaner.kernels.offset_map import DISCARDED, EXPIRED_TOMBSTONE, KEEP, KEEP_TOMBSTONE, KEYLESS, SUPERSEDED
 from cleaner.policy.record_filter import BatchFate
+from cleaner.recopy import retained as retained_module
 from cleaner.testing.batch_builder import (
     Producer,
     Record,
@@ -236,6 +238,17 @@ def test_legacy_batch_too_far_spread_is_refused() -> None:
     wrapper = legacy_wrapper(inner, 2**31, 1)
     with pytest.raises(CorruptBatchError, match=r"2\*\*31 - 1 apart"):
         retain(wrapper, [[KEEP, KEEP]])
+
+
+def test_every_refusal_of_the_kernel_has_words() -> None:
+    """Each names the rule that Kafka's own cleaner would have failed by."""
+    refusals = {
+        value
+        for name, value in vars(kernel).items()
+        if name.startswith("RETAIN_") and value > kernel.RETAIN_ODD_BYTES
+    }  # fmt: skip
+    assert set(retained_module._REFUSALS) == refusals
+    assert all("R-5" in words for words in retained_module._REFUSALS.values())
 
 
 def legacy_wrapper(inner: bytes, offset: int, magic: int) -> bytes:

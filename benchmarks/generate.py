@@ -100,10 +100,13 @@ def generate(log_dir: Path, topic_partition: TopicPartition, shape: Shape) -> in
     directory = log_dir / str(topic_partition)
     directory.mkdir(parents=True)
     segment = SegmentBuilder(0, 4096, INDEX_BYTES)
-    next_offset = 0
+    next_offset = written = 0
     for chunk in batches(shape):
         for row in chunk:
-            if len(segment.log) + len(row) > SEGMENT_BYTES:
+            # The active segment, which is never cleaned, holds at most the last hundredth.
+            is_last = written <= shape.size_bytes * 99 // 100 < written + len(row)
+            written += len(row)
+            if is_last or len(segment.log) + len(row) > SEGMENT_BYTES:
                 _write(directory, segment)
                 segment = SegmentBuilder(next_offset, 4096, INDEX_BYTES)
             batch = row.tobytes()

@@ -17,6 +17,7 @@ BOMBS = [step for step in steps() if "bomb" in step.scenario]
 MOST_RESIDENT_BYTES = 320 << 20
 
 
+@pytest.mark.usefixtures("compiled_kernels")
 @pytest.mark.parametrize("step", BOMBS, ids=str)
 def test_bomb_is_refused_without_unpacking_it(step: Step, unpacked: Callable[[str], Path], tmp_path: Path) -> None:
     """The command ends with 1, names the batch and stays small."""

@@ -32,6 +32,7 @@ def peak_resident_bytes(command: list[str]) -> int:
     return int(measured.stdout)
 
 
+@pytest.mark.usefixtures("compiled_kernels")
 @pytest.mark.parametrize(
     ("gigabytes", "keys"),
     [

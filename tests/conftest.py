@@ -8,8 +8,6 @@ only a run without skips has shown everything.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections import Counter
 
 import hypothesis
@@ -18,12 +16,6 @@ import pytest
 # Two busy cores make no promise about time, so no example is failed for being slow.
 hypothesis.settings.register_profile("shared-machine", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("shared-machine")
-
-
-@pytest.fixture(scope="session")
-def compiled_kernels() -> None:
-    """Have all kernels in the machine-code cache: compiling them takes more memory than a test may want to measure."""
-    subprocess.run([sys.executable, "-c", "from cleaner.engine.warm_up import warm_up; warm_up()"], check=True)
 
 
 def _is_ci() -> bool:

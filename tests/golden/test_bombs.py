@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.golden.scenario import Step, steps
+from tests.peak_memory import run_measured
 
 BOMBS = [step for step in steps() if "bomb" in step.scenario]
 # The command takes about 200 MiB with its kernels loaded; the smallest bomb unpacks to 128 MiB in one buffer, the
@@ -17,26 +17,17 @@ BOMBS = [step for step in steps() if "bomb" in step.scenario]
 MOST_RESIDENT_BYTES = 320 << 20
 
 
-@pytest.mark.usefixtures("compiled_kernels")
 @pytest.mark.parametrize("step", BOMBS, ids=str)
 def test_bomb_is_refused_without_unpacking_it(step: Step, unpacked: Callable[[str], Path], tmp_path: Path) -> None:
     """The command ends with 1, names the batch and stays small."""
     work = step.prepare(unpacked(step.scenario), tmp_path / "logs")
     config = tmp_path / "settings.properties"
     config.write_text("".join(f"{key}={value}\n" for key, value in step.settings.items()))
-    errors = tmp_path / "errors"
     command = [sys.executable, "-m", "cleaner", "clean", str(work), step.partition]
     command += ["--config", str(config), "--now", str(step.now_ms)]
-    with errors.open("wb") as stream:
-        process = os.posix_spawn(
-            sys.executable,
-            command,
-            os.environ,
-            file_actions=[(os.POSIX_SPAWN_DUP2, stream.fileno(), 2), (os.POSIX_SPAWN_DUP2, stream.fileno(), 1)],
-        )
-        _, status, usage = os.wait4(process, 0)
+    finished = run_measured(command)
 
-    assert os.waitstatus_to_exitcode(status) == 1
-    assert ".log" in errors.read_text()
-    assert "Traceback" not in errors.read_text()
-    assert usage.ru_maxrss * 1024 < MOST_RESIDENT_BYTES
+    assert finished.status == 1
+    assert ".log" in finished.errors
+    assert "Traceback" not in finished.errors
+    assert finished.peak_bytes < MOST_RESIDENT_BYTES

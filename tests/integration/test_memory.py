@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 
 from benchmarks.generate import Shape, generate
 from cleaner.model import TopicPartition
+from tests.peak_memory import run_measured
 
 PARTITION = TopicPartition("measurements", 0)
 DEDUPE_BUFFER_BYTES = 128 << 20
@@ -26,13 +26,6 @@ sys.exit(os.waitstatus_to_exitcode(status))
 """
 
 
-def peak_resident_bytes(command: list[str]) -> int:
-    """Run a command and return the most memory it had resident; it must succeed."""
-    measured = subprocess.run([sys.executable, "-c", _MEASURE, *command], capture_output=True, text=True, check=True)
-    return int(measured.stdout)
-
-
-@pytest.mark.usefixtures("compiled_kernels")
 @pytest.mark.parametrize(
     ("gigabytes", "keys"),
     [
@@ -46,6 +39,7 @@ def test_clean_on_large_log_stays_within_its_memory(tmp_path: Path, gigabytes: f
     generate(tmp_path / "logs", PARTITION, Shape(int(gigabytes * 1e9), keys, value_bytes))
     command = [sys.executable, "-m", "cleaner", "clean", str(tmp_path / "logs"), str(PARTITION), "--rounds", "all"]
     command += ["--set", "cleanup.policy=compact", "--set", f"log.cleaner.dedupe.buffer.size={DEDUPE_BUFFER_BYTES}"]
-    peak = peak_resident_bytes(command)
-    print(f"{peak / 1e6:.0f} MB resident for {gigabytes} GB")
-    assert peak <= BESIDE_THE_BUFFER_BYTES + DEDUPE_BUFFER_BYTES
+    finished = run_measured(command)
+    print(f"{finished.peak_bytes / 1e6:.0f} MB resident for {gigabytes} GB")
+    assert finished.status == 0, finished.errors
+    assert finished.peak_bytes <= BESIDE_THE_BUFFER_BYTES + DEDUPE_BUFFER_BYTES

@@ -16,16 +16,6 @@ DEDUPE_BUFFER_BYTES = 128 << 20
 BESIDE_THE_BUFFER_BYTES = 240_000_000
 
 
-# A child inherits the peak of the process it was forked from: measured from here it would be that of the test run.
-_MEASURE = """
-import os, subprocess, sys
-process = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL)
-_, status, usage = os.wait4(process.pid, 0)
-print(usage.ru_maxrss * 1024)
-sys.exit(os.waitstatus_to_exitcode(status))
-"""
-
-
 @pytest.mark.parametrize(
     ("gigabytes", "keys"),
     [

@@ -105,9 +105,9 @@ def clean_log(
         reason = f"{built.keyless_messages} records without a key would be removed; name the partition to clean it"
         raise PolicyRefusedError(f"{log.directory}: {reason}")
 
-    # A swap drops older values for newer ones: those, and all names, must be on disk first (D-10).
-    dirty = log.segments_between(cleanable.first_dirty_offset, cleanable.first_uncleanable_offset)
-    fsync_sources(context.fs, log.directory, [segment.base_offset for segment in dirty])
+    # A swap drops older values for newer ones: those, and all names, must be on disk first (D-10). So must the rest of
+    # a log that somebody only copied here: what the swap makes durable must not be all that a power cut leaves.
+    fsync_sources(context.fs, log.directory, [segment.base_offset for segment in log.segments])
     log.settle(context.fs)
 
     recopier = _make_recopier(log, cleanable, topic, offset_map, unpacker, built, context)
@@ -186,7 +186,7 @@ def _make_recopier(
 def _clean_group(
     log: Log, group: Sequence[Segment], topic: TopicConfig, recopier: GroupRecopier, context: RoundContext
 ) -> None:
-    """Recopy a group, read the result back, and swap it in. On any failure the group is as it was."""
+    """Recopy a group, read the result back, and swap it in. On any failure before the swap the group is as it was."""
     target = CleanedSegment(
         context.fs,
         log.directory,
@@ -208,7 +208,6 @@ def _clean_group(
                 max_index_bytes=topic.segment_index_bytes,
                 buffer=context.buffer,
             )
-        context.still_held()
     except BaseException:
         target.discard()
         raise

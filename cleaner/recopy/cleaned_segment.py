@@ -187,21 +187,22 @@ class CleanedSegment:
             mtime_ns: of the group's last source (R-591), in whole milliseconds as Kafka sets it.
         """
         self.indexes.close()
+        self._fs.set_mtime_ns(self.path, mtime_ns)
         self._file.fsync()
         self._file.close()
-        self._fs.set_mtime_ns(self.path, mtime_ns)
         for extension, content in (("index", self.indexes.offset_index), ("timeindex", self.indexes.time_index)):
-            self._write(extension, content)
-            self._fs.set_mtime_ns(self._name(extension), mtime_ns)
+            self._write(extension, content, mtime_ns)
         if aborts:
-            self._write("txnindex", txn_index_bytes(aborts))
+            self._write("txnindex", txn_index_bytes(aborts), None)
         self._fs.fsync_dir(self._directory)
 
-    def _write(self, extension: str, content: bytes | memoryview) -> None:
+    def _write(self, extension: str, content: bytes | memoryview, mtime_ns: int | None) -> None:
         source = self._like.with_suffix("." + extension)
         like = source if self._fs.exists(source) else self._like
         with self._fs.create(self._name(extension), like=like) as file:
             file.write(content, 0)
+            if mtime_ns is not None:
+                self._fs.set_mtime_ns(file.path, mtime_ns)
             file.fsync()
 
     def discard(self) -> None:

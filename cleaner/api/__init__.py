@@ -1,7 +1,8 @@
 """
 The cleaner as a library: what the commands of the same names do, for one call.
 
-Everything is given by the caller; nothing is kept between calls; logs and signals are the caller's business.
+Everything is given by the caller; nothing is kept between calls; logs and signals are the caller's business. Each
+function loads what it needs when it is called: `plan` does not wait for the kernels of `clean`.
 """
 
 from __future__ import annotations
@@ -10,12 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 
-from cleaner.api.clean_log_dir import clean_log_dir
 from cleaner.api.options import CleanOptions, HighWatermark, Progress, Rounds, Sources, Surroundings
-from cleaner.api.plan_log_dir import plan_log_dir
-from cleaner.api.recover_log_dir import recover_log_dir
 from cleaner.api.reports import CleanReport, PlanEntry, RecoveredPartition, RecoverReport, Refusal, Removed
-from cleaner.api.session import parse_names
 from cleaner.errors import CleanerError
 from cleaner.storage.fs import FileSystem
 
@@ -81,6 +78,9 @@ def clean(
     Raises:
         CleanerError: one of `cleaner.errors`; a damaged or refused partition is left as it was.
     """
+    from cleaner.api.clean_log_dir import clean_log_dir
+    from cleaner.api.session import parse_names
+
     topic = parse_names([partition])[0].topic
     options = CleanOptions(
         high_watermark=high_watermark,
@@ -125,6 +125,8 @@ def plan(
     Raises:
         CleanerError: the log dir as a whole cannot be read. What is wrong with one partition is in its entry.
     """
+    from cleaner.api.plan_log_dir import plan_log_dir
+
     sources = Sources.of_call(None, settings, topics_dir, metadata_dir)
     return plan_log_dir(Path(log_dir), sources, Surroundings.of(fs, now_ms), high_watermark=high_watermark)
 
@@ -160,6 +162,8 @@ def recover(
     Raises:
         CleanerError: the log dir as a whole cannot be used. A refused partition is in the report.
     """
+    from cleaner.api.recover_log_dir import recover_log_dir
+
     sources = Sources.of_call(None, settings, topics_dir, metadata_dir)
     surroundings = Surroundings.of(fs, now_ms, progress, check_done)
     return recover_log_dir(Path(log_dir), partitions, sources, surroundings, allow_truncate=allow_truncate)

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
-from cleaner.kernels.crc32c import crc32c
+from cleaner.format.checksums import crc32c
 
 # Batch header of magic 2: base offset, batch length, leader epoch, magic, CRC, attributes, last offset delta.
 _HEAD = struct.Struct(">qiibIhi")

@@ -7,24 +7,26 @@ from numba import int8, int16, int32, int64
 from cleaner.kernels.compile import jit
 from cleaner.kernels.crc32c import crc32c_range
 from cleaner.kernels.memory import load_u16_be, load_u32_be, load_u64_be
+from cleaner.kernels.scan_status import (
+    SCAN_BAD_CODEC,
+    SCAN_BAD_COUNT,
+    SCAN_BAD_CRC,
+    SCAN_BAD_LAST_OFFSET,
+    SCAN_BAD_MAGIC,
+    SCAN_COUNT_ABOVE_BYTES,
+    SCAN_COUNT_ABOVE_OFFSETS,
+    SCAN_END,
+    SCAN_OUT_OF_ORDER,
+    SCAN_TABLE_FULL,
+    SCAN_TOO_SHORT,
+    SMALLEST_RECORD_BYTES,
+)
 
-# Why a scan stopped. Positive values are damage; `format/batch.py` has a sentence for each.
-SCAN_END = 0  # the rest of the chunk is shorter than the batch that starts there
-SCAN_TABLE_FULL = -1
-SCAN_TOO_SHORT = 1
-SCAN_BAD_MAGIC = 2
-SCAN_BAD_CRC = 3
-SCAN_BAD_COUNT = 4
-SCAN_BAD_LAST_OFFSET = 5
-SCAN_BAD_CODEC = 6
-SCAN_OUT_OF_ORDER = 7
-SCAN_COUNT_ABOVE_OFFSETS = 8
-SCAN_COUNT_ABOVE_BYTES = 9
+__all__ = ["SCAN_END", "SCAN_TABLE_FULL", "SMALLEST_RECORD_BYTES", "scan_batches"]
 
 _LOG_OVERHEAD = 12  # offset and size, which `size` does not count
 _SMALLEST_ENTRY = 14
 _HEADER_BYTES = 61
-SMALLEST_RECORD_BYTES = 7  # length, attributes, two deltas, null key, null value, no headers
 _NO_CHECK = -(2**63)
 _MAX_LONG = 2**63 - 1
 

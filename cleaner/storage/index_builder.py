@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from cleaner.errors import UncleanableError
-from cleaner.format.batch import Batches
+from cleaner.format.chunks import Batches
 from cleaner.storage.indexes import (
     MAX_RELATIVE_OFFSET,
     OFFSET_ENTRY,

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cleaner.errors import CorruptLogError
-from cleaner.format.batch import ReadBuffer, SegmentReader
 from cleaner.storage import names
+from cleaner.storage.batch_source import checked_batches
 from cleaner.storage.fs import FileSystem
 
 _KRAFT_DELETED = ".checkpoint.deleted"  # KRaft's own snapshots, none of our business
@@ -124,7 +124,7 @@ def _offset_range(fs: FileSystem, path: Path) -> tuple[int, int]:
     base_offset = names.offset_of(path.name)
     next_offset = base_offset
     with fs.open(path) as file:
-        for chunk in SegmentReader(file, size=file.size(), buffer=ReadBuffer()):
+        for chunk in checked_batches(file, size=file.size()):
             next_offset = int(chunk.batches["last_offset"][-1]) + 1
     return base_offset, next_offset
 

@@ -18,6 +18,7 @@ from cleaner.config import TopicConfig
 from cleaner.errors import CorruptBatchError, NotCleanlyShutDownError, TruncationRefusedError
 from cleaner.model import TopicPartition
 from cleaner.storage import names
+from cleaner.storage.batch_source import batch_headers, checked_batches
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.leader_epochs import read_leader_epochs, truncate_from_end, truncate_from_start
 from cleaner.storage.leftovers import complete_swap, find_leftovers, list_files
@@ -57,10 +58,12 @@ def load_log(
         producer_id_expiration_ms: `producer.id.expiration.ms`.
         now_ms: the moment idle producers are judged by.
         allow_truncate: let recovery cut more than a torn tail.
-        read_only: change nothing at all; call neither `settle` nor `close`.
+        read_only: change nothing at all; call neither `settle` nor `close`. Batches are known by their headers then:
+            offsets and transactions are those of a full load, but damage to records goes unseen.
     Raises:
         CorruptLogError: damage. Nothing was changed, but for the exceptions above.
-        NotCleanlyShutDownError: `read_only`, and an interrupted swap has to be completed or the log recovered first.
+        NotCleanlyShutDownError: `read_only`, and an interrupted swap has to be completed, a segment split or the log
+            recovered first.
         TruncationRefusedError: recovery would have to cut more than a torn tail, and may not.
         UncleanableError: an index made anew would be full (R-311).
     """
@@ -84,12 +87,13 @@ def load_log(
         now_ms=now_ms,
         expiration_ms=producer_id_expiration_ms,
         changes=changes,
+        source=batch_headers if read_only else checked_batches,
     )
     for group in find_leftovers(directory, files).removals():
         changes.remove(directory / name for name in group)
-    _splitting_overflows(loading, _load_segments)
+    _splitting_overflows(loading, _load_segments, read_only=read_only)
     if not clean_shutdown:
-        _splitting_overflows(loading, recover_segments)
+        _splitting_overflows(loading, recover_segments, read_only=read_only)
     log_end_offset = _end_of_log(loading)
     return _finish(loading, topic_partition, log_end_offset, high_watermark)
 
@@ -110,13 +114,17 @@ def _snapshot_offsets(files: Sequence[str]) -> list[int]:
     return [file.offset for file in parsed if file and file.suffix == names.SNAPSHOT and not file.temporary]
 
 
-def _splitting_overflows(loading: Loading, step: Callable[[Loading], None]) -> None:
+def _splitting_overflows(loading: Loading, step: Callable[[Loading], None], *, read_only: bool) -> None:
     """Take a step of loading, again after each segment that had to be split (R-614)."""
     while True:
         try:
             step(loading)
         except SegmentOverflowError as overflow:
             source = overflow.segment
+            if read_only:
+                raise NotCleanlyShutDownError(
+                    f"{source.log_path}: it has to be split first, its offsets reach too far"
+                ) from overflow
             bases = split_overflowed_segment(loading.fs, source, loading.topic, loading.buffer)
             loading.changes.forget_segment(source)
             if source.base_offset not in bases:
@@ -141,7 +149,7 @@ def _load_segments(loading: Loading) -> None:
             if names.segment_file_name(names.offset_of(name), names.LOG) not in present:
                 loading.changes.remove([loading.directory / name])
         elif name.endswith(names.LOG):
-            segment = Segment.open(loading.fs, loading.directory, names.offset_of(name))
+            segment = Segment.open(loading.fs, loading.directory, names.offset_of(name), source=loading.source)
             if segment.time_index_path.name not in present:
                 loading.changes.create_empty(segment.time_index_path)
             if segment.index_path.name not in present or _has_foreign_txns(segment):

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cleaner.config import TopicConfig
-from cleaner.format.batch import ReadBuffer
+from cleaner.format.chunks import ReadBuffer
+from cleaner.storage.batch_source import BatchSource, checked_batches
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.load_changes import LoadChanges
 from cleaner.storage.producer_state import ProducerState
@@ -35,6 +36,7 @@ class Loading:
         recovery_base_offset: where the segment begins that holds the recovery point; it and later ones are recovered.
         truncated_bytes: what recovery has cut off so far.
         buffer: what all readers read into.
+        source: where the segments' batches come from.
     """
 
     fs: FileSystem
@@ -52,6 +54,7 @@ class Loading:
     recovery_base_offset: int = 0
     truncated_bytes: int = 0
     buffer: ReadBuffer = field(default_factory=ReadBuffer)
+    source: BatchSource = checked_batches
 
     def new_producer_state(self) -> ProducerState:
         """Return a producer state that nothing was taken into yet."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cleaner.errors import CorruptCheckpointError
-from cleaner.kernels.crc32c import crc32c
+from cleaner.format.checksums import crc32c
 from cleaner.storage.checkpoint import read_bounded
 from cleaner.storage.fs import FileSystem
 

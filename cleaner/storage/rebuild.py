@@ -14,8 +14,9 @@ import numpy as np
 
 from cleaner.config import TopicConfig
 from cleaner.errors import CorruptBatchError
-from cleaner.format.batch import Chunk, ReadBuffer, SegmentReader
+from cleaner.format.chunks import Chunk, ReadBuffer
 from cleaner.model import AbortedTxn, EpochEntry
+from cleaner.storage.batch_source import checked_batches
 from cleaner.storage.index_builder import IndexBuilder, OffsetOverflowError, OffsetsOutOfOrderError
 from cleaner.storage.leader_epochs import assign_epoch
 from cleaner.storage.producer_state import ProducerState
@@ -62,7 +63,7 @@ class SoundChunks:
         with self._segment.open_log() as file:
             while True:
                 try:
-                    for chunk in SegmentReader(file, size=stop, start=self.end, buffer=self._buffer):
+                    for chunk in checked_batches(file, size=stop, start=self.end, buffer=self._buffer):
                         self.end = chunk.position + chunk.length
                         yield chunk
                 except CorruptBatchError as error:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cleaner.errors import CorruptBatchError
-from cleaner.format.batch import COMPRESSION_MASK, CONTROL_FLAG, TRANSACTIONAL_FLAG, Batches, Chunk
+from cleaner.format.chunks import COMPRESSION_MASK, CONTROL_FLAG, TRANSACTIONAL_FLAG, Batches, Chunk
 from cleaner.format.control import (
     ControlRecord,
     ControlRecordError,

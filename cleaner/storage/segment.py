@@ -17,9 +17,10 @@ from pathlib import Path
 import numpy as np
 
 from cleaner.errors import CorruptIndexError
-from cleaner.format.batch import Chunk, ReadBuffer, SegmentReader
+from cleaner.format.chunks import Chunk, ReadBuffer
 from cleaner.model import AbortedTxn
 from cleaner.storage import names
+from cleaner.storage.batch_source import BatchSource, checked_batches
 from cleaner.storage.fs import File, FileSystem
 from cleaner.storage.indexes import (
     OFFSET_ENTRY,
@@ -70,19 +71,29 @@ class Segment:
         rebuilt: indexes that take the place of those on disk until they are written (`Log.settle`), else None.
     """
 
-    def __init__(self, fs: FileSystem, directory: Path, base_offset: int, *, size: int, mtime_ns: int) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: Path,
+        base_offset: int,
+        *,
+        size: int,
+        mtime_ns: int,
+        source: BatchSource = checked_batches,
+    ) -> None:
         self.directory = directory
         self.base_offset = base_offset
         self.size = size
         self.mtime_ns = mtime_ns
         self.rebuilt: SegmentIndexes | None = None
         self._fs = fs
+        self._source = source
 
     @staticmethod
-    def open(fs: FileSystem, directory: Path, base_offset: int) -> Segment:
-        """Look at a segment's `.log` file. Raises FileNotFoundError."""
+    def open(fs: FileSystem, directory: Path, base_offset: int, *, source: BatchSource = checked_batches) -> Segment:
+        """Look at a segment's `.log` file, whose batches will come from `source`. Raises FileNotFoundError."""
         about = fs.stat(directory / names.segment_file_name(base_offset, names.LOG))
-        return Segment(fs, directory, base_offset, size=about.st_size, mtime_ns=about.st_mtime_ns)
+        return Segment(fs, directory, base_offset, size=about.st_size, mtime_ns=about.st_mtime_ns, source=source)
 
     def __repr__(self) -> str:
         return f"Segment({self.log_path}, {self.size} bytes)"
@@ -234,9 +245,7 @@ class Segment:
         if not self.size:
             return
         with self.open_log() as file:
-            yield from SegmentReader(
-                file, size=self.size, start=start, buffer=buffer, check_order_from=check_order_from
-            )
+            yield from self._source(file, size=self.size, start=start, buffer=buffer, check_order_from=check_order_from)
 
     def next_offset(self, *, buffer: ReadBuffer | None = None, check_order: bool = True) -> int:
         """

@@ -18,7 +18,7 @@ import numpy as np
 
 from cleaner.config import TopicConfig
 from cleaner.errors import CorruptBatchError
-from cleaner.format.batch import Chunk, ReadBuffer
+from cleaner.format.chunks import Chunk, ReadBuffer
 from cleaner.model import AbortedTxn
 from cleaner.storage import names
 from cleaner.storage.fs import File, FileSystem

@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from cleaner.format.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES
-from cleaner.kernels.crc32c import crc32c
+from cleaner.format.checksums import crc32c
+from cleaner.format.chunks import HEADER_BYTES, LOG_OVERHEAD_BYTES
 from cleaner.storage.fs import File
 from cleaner.storage.segment import Segment
 

@@ -1,0 +1,139 @@
+"""
+What readers of batches have in common: the header's layout, the batch table, buffers and chunks (R-201..R-212).
+
+`batch.py` reads with every checksum verified, `headers.py` without kernels and by headers alone; both hand out `Chunk`s
+and say what is wrong with a batch in the same words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from cleaner.kernels import PAD_BYTES
+from cleaner.kernels import scan_status as status
+
+HEADER_BYTES = 61
+LOG_OVERHEAD_BYTES = 12
+
+# (field, offset, width) of the magic-2 header, in file order; values on disk are fixed for ever.
+HEADER_FIELDS = (
+    ("baseOffset", 0, 8),
+    ("length", 8, 4),
+    ("partitionLeaderEpoch", 12, 4),
+    ("magic", 16, 1),
+    ("crc", 17, 4),
+    ("attributes", 21, 2),
+    ("lastOffsetDelta", 23, 4),
+    ("baseTimestamp", 27, 8),
+    ("maxTimestamp", 35, 8),
+    ("producerId", 43, 8),
+    ("producerEpoch", 51, 2),
+    ("baseSequence", 53, 4),
+    ("recordsCount", 57, 4),
+)
+if sum(width for _, _, width in HEADER_FIELDS) != HEADER_BYTES:
+    raise AssertionError("the header table does not add up to 61 bytes")
+
+COMPRESSION_MASK = 0x07
+TIMESTAMP_TYPE_FLAG = 0x08
+TRANSACTIONAL_FLAG = 0x10
+CONTROL_FLAG = 0x20
+DELETE_HORIZON_FLAG = 0x40
+
+# One row a batch, all 64 bits wide. `position` counts in the file, `start` in the chunk; `attributes` is the low byte.
+# Of magic 0 and 1 (R-240): base and last offset are the entry's offset, count is -1 (unknown until it is unpacked).
+# The records lie at [body_start, body_end) of the chunk, or of the unpacked bytes once `unpacked` is 1 (`records.py`).
+_BATCH_FIELDS = (
+    "position",
+    "start",
+    "size",
+    "base_offset",
+    "last_offset",
+    "base_timestamp",
+    "max_timestamp",
+    "attributes",
+    "magic",
+    "count",
+    "producer_id",
+    "producer_epoch",
+    "base_sequence",
+    "leader_epoch",
+    "body_start",
+    "body_end",
+    "unpacked",
+)
+BATCH_DTYPE = np.dtype([(name, np.int64) for name in _BATCH_FIELDS])
+
+DEFAULT_CHUNK_BYTES = 1 << 20  # about a core's second-level cache; larger chunks gain nothing
+_TABLE_ROWS = 8192
+NO_ORDER_CHECK = -(2**63)
+
+REASONS = {
+    status.SCAN_TOO_SHORT: "a batch's length field is too small for its header",
+    status.SCAN_BAD_MAGIC: "unknown magic",
+    status.SCAN_BAD_CRC: "the CRC-32C does not match the batch's bytes",
+    status.SCAN_BAD_COUNT: "a negative number of records",
+    status.SCAN_BAD_LAST_OFFSET: "a last offset below the base offset",
+    status.SCAN_BAD_CODEC: "a compression type that does not exist",
+    status.SCAN_OUT_OF_ORDER: "its offset is not above the one before",
+    status.SCAN_COUNT_ABOVE_OFFSETS: "more records than offsets",
+    status.SCAN_COUNT_ABOVE_BYTES: "more records than its bytes can hold",
+}
+
+Bytes = npt.NDArray[np.uint8]
+Batches = npt.NDArray[np.void]
+
+
+class ReadableFile(Protocol):
+    """An open file, as `storage.fs.File` is one: this room must not know the door to the disk."""
+
+    path: Path
+
+    def read_into(self, buffer: memoryview, position: int) -> int:
+        """Fill `buffer` from `position`; fewer bytes only at the end of the file."""
+
+
+class ReadBuffer:
+    """A buffer and a batch table that a reader fills and its owner keeps for the next segment."""
+
+    def __init__(self, chunk_bytes: int = DEFAULT_CHUNK_BYTES) -> None:
+        self.chunk_bytes = chunk_bytes
+        self.data: Bytes = np.zeros(chunk_bytes + PAD_BYTES, np.uint8)
+        self.table: Batches = np.zeros(_TABLE_ROWS, BATCH_DTYPE)
+
+    def grow(self, chunk_bytes: int) -> None:
+        """Make room for a batch of `chunk_bytes` bytes."""
+        self.data = np.zeros(chunk_bytes + PAD_BYTES, np.uint8)
+
+    def shrink(self) -> None:
+        """Go back to the usual size after a large batch."""
+        if self.data.size > self.chunk_bytes + PAD_BYTES:
+            self.data = np.zeros(self.chunk_bytes + PAD_BYTES, np.uint8)
+
+    @property
+    def capacity(self) -> int:
+        """Bytes of data the buffer can take."""
+        return self.data.size - PAD_BYTES
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """
+    Some whole batches of a segment, valid until the reader's next step.
+
+    Attributes:
+        data: uint8, the bytes from the first batch on (and spare bytes after the last).
+        length: bytes the batches cover.
+        position: byte position of `data[0]` in the file.
+        batches: rows of BATCH_DTYPE, in file order.
+    """
+
+    data: Bytes
+    length: int
+    position: int
+    batches: Batches

@@ -1,0 +1,182 @@
+"""
+Walking a `.log` file by its batch headers, in plain Python: for a look at a log's end, where loading the kernels would
+take longer than all the reading.
+
+What lies behind a header is skipped, but for control records, and no checksum is verified. The walk makes the other
+checks of `batch.py`, so a header that makes no sense is the same error there and here. Nothing may be changed on the
+word of this reader.
+
+Source: rules R-201, R-210, R-240.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+import numpy as np
+
+from cleaner.errors import CorruptBatchError
+from cleaner.format.chunks import (
+    BATCH_DTYPE,
+    CONTROL_FLAG,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    NO_ORDER_CHECK,
+    REASONS,
+    Chunk,
+    ReadableFile,
+)
+from cleaner.kernels import scan_status as status
+
+# A log's end is a few index intervals (4 KiB) and one batch.
+_WINDOW_BYTES = 64 << 10
+_MOST_ROWS = 4096
+# An end-of-transaction marker has 17 bytes of records; what no broker writes need not be read whole.
+_MOST_CONTROL_BYTES = 64 << 10
+
+_SMALLEST_HEAD_BYTES = 17  # up to and with the magic
+_SMALLEST_BATCH_BYTES = LOG_OVERHEAD_BYTES + 14  # R-202
+_SMALLEST_MAGIC_1_BYTES = 34  # R-240
+_CODEC_MASK = 7
+_LAST_CODEC = {0: 3, 1: 3, 2: 4}
+_MAX_LONG = 2**63 - 1
+
+# Base offset, length, leader epoch, magic, CRC, attributes (the low byte is all that is interpreted), last offset
+# delta, base and maximum timestamp, producer id and epoch, base sequence, count (R-210).
+_HEADER = struct.Struct(">qiibIxBiqqqhii")
+if _HEADER.size != HEADER_BYTES:
+    raise AssertionError("the header's format does not add up to 61 bytes")
+
+# As BATCH_DTYPE has them.
+_Row = tuple[int, ...]
+_LAST_OFFSET = BATCH_DTYPE.names.index("last_offset") if BATCH_DTYPE.names else -1
+
+
+class HeaderReader:
+    """
+    Walks the batches of a `.log` file in order; arguments and errors are those of `SegmentReader`.
+
+    The chunks hold the records of control batches only: `body_start` and `body_end` of other rows are 0, and `start`
+    means nothing. `length` counts the bytes of the file that the batches cover.
+    """
+
+    def __init__(self, file: ReadableFile, *, size: int, start: int = 0, check_order_from: int | None = None) -> None:
+        self._file = file
+        self._size = size
+        self._position = start
+        self._previous_offset = NO_ORDER_CHECK if check_order_from is None else check_order_from - 1
+        self._window = memoryview(b"")
+        self._window_position = 0
+
+    def __iter__(self) -> Iterator[Chunk]:
+        while self._position < self._size:
+            begin, bodies = self._position, bytearray()
+            rows: list[_Row] = []
+            damage = None
+            while self._position < self._size and len(rows) < _MOST_ROWS:
+                try:
+                    row = self._next_row(bodies)
+                except CorruptBatchError as error:
+                    damage = error
+                    break
+                rows.append(row)
+            if rows:
+                data = np.frombuffer(bytes(bodies), np.uint8)
+                yield Chunk(data, self._position - begin, begin, np.array(rows, BATCH_DTYPE))
+            if damage is not None:
+                raise damage
+
+    def _next_row(self, bodies: bytearray) -> _Row:
+        """Return the next batch's row and step behind the batch; the records of a control batch go to `bodies`."""
+        head = self._read(HEADER_BYTES)
+        size = self._whole_size(head)
+        magic = head[16]
+        row = self._modern_row(head, size, bodies) if magic == 2 else self._legacy_row(head, size, magic)
+        if self._previous_offset != NO_ORDER_CHECK:
+            if row[3] <= self._previous_offset:
+                raise self._damage(status.SCAN_OUT_OF_ORDER, size)
+            self._previous_offset = row[_LAST_OFFSET]
+        self._position += size
+        return row
+
+    def _whole_size(self, head: memoryview) -> int:
+        """Return the size of the batch with this head, which has a known magic and lies whole in the file."""
+        left = self._size - self._position
+        size = 0
+        if len(head) >= LOG_OVERHEAD_BYTES:
+            size = int.from_bytes(head[8:LOG_OVERHEAD_BYTES], "big", signed=True) + LOG_OVERHEAD_BYTES
+            if size < _SMALLEST_BATCH_BYTES:
+                raise self._damage(status.SCAN_TOO_SHORT, size)
+        if left >= _SMALLEST_HEAD_BYTES:
+            if head[16] > 2:
+                raise self._damage(status.SCAN_BAD_MAGIC, size)
+            if head[16] == 2 and size < HEADER_BYTES:
+                raise self._damage(status.SCAN_TOO_SHORT, size)
+        if size > left or left < _SMALLEST_HEAD_BYTES:
+            wanted = f"a batch of {size} bytes" if size else "a batch"
+            raise CorruptBatchError(self._file.path, self._position, f"{wanted} where {left} bytes are left")
+        return size
+
+    def _modern_row(self, head: memoryview, size: int, bodies: bytearray) -> _Row:
+        (base_offset, _, leader_epoch, magic, _, attributes, last_delta, *rest) = _HEADER.unpack_from(head)
+        base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, count = rest
+        if self._previous_offset != NO_ORDER_CHECK:
+            if last_delta < 0 or base_offset > _MAX_LONG - last_delta:
+                raise self._damage(status.SCAN_BAD_LAST_OFFSET, size)
+            if count < 0:
+                raise self._damage(status.SCAN_BAD_COUNT, size)
+            if count > last_delta + 1:
+                raise self._damage(status.SCAN_COUNT_ABOVE_OFFSETS, size)
+            self._check_codec(attributes, magic, size)
+            fitting = (size - HEADER_BYTES) // status.SMALLEST_RECORD_BYTES
+            if not attributes & _CODEC_MASK and count > fitting:
+                raise self._damage(status.SCAN_COUNT_ABOVE_BYTES, size)
+        body_start = body_end = 0
+        if attributes & CONTROL_FLAG:
+            body_start = len(bodies)
+            bodies += self._read(min(size, HEADER_BYTES + _MOST_CONTROL_BYTES))[HEADER_BYTES:]
+            body_end = len(bodies)
+        last_offset = _wrap(base_offset + last_delta)
+        return (
+            *(self._position, 0, size, base_offset, last_offset, base_timestamp, max_timestamp, attributes, magic),
+            *(count, producer_id, producer_epoch, base_sequence, leader_epoch, body_start, body_end, 0),
+        )
+
+    def _legacy_row(self, head: memoryview, size: int, magic: int) -> _Row:
+        if magic == 1 and size < _SMALLEST_MAGIC_1_BYTES:
+            raise self._damage(status.SCAN_TOO_SHORT, size)
+        offset = int.from_bytes(head[:8], "big", signed=True)
+        timestamp = int.from_bytes(head[18:26], "big", signed=True) if magic == 1 else -1
+        attributes = head[17]
+        if self._previous_offset != NO_ORDER_CHECK:
+            self._check_codec(attributes, magic, size)
+        return (
+            *(self._position, 0, size, offset, offset, timestamp, timestamp, attributes, magic),
+            *(-1, -1, -1, -1, -1, 0, 0, 0),
+        )
+
+    def _check_codec(self, attributes: int, magic: int, size: int) -> None:
+        if attributes & _CODEC_MASK > _LAST_CODEC[magic]:
+            raise self._damage(status.SCAN_BAD_CODEC, size)
+
+    def _read(self, count: int) -> memoryview:
+        """Return `count` bytes from the position on, fewer at the end."""
+        wanted = min(count, self._size - self._position)
+        at = self._position - self._window_position
+        if at + wanted > len(self._window):
+            window = bytearray(min(max(_WINDOW_BYTES, wanted), self._size - self._position))
+            got = self._file.read_into(memoryview(window), self._position)
+            if got < len(window):
+                reason = "the file became shorter while it was read"
+                raise CorruptBatchError(self._file.path, self._position + got, reason)
+            self._window, self._window_position, at = memoryview(window), self._position, 0
+        return self._window[at : at + wanted]
+
+    def _damage(self, code: int, size: int) -> CorruptBatchError:
+        return CorruptBatchError(self._file.path, self._position, f"{REASONS[code]} (batch of {size} bytes)")
+
+
+def _wrap(number: int) -> int:
+    """Return a sum as 64 bits hold it; only where order is not checked can it be too large."""
+    return (number + 2**63) % 2**64 - 2**63

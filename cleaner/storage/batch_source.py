@@ -1,0 +1,63 @@
+"""
+Where a log that is being loaded gets its batches from: read whole and checked, or by their headers alone.
+
+The kernels are loaded when the first batch is to be checked: loading them takes longer than a look at a small log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from cleaner.format.chunks import Chunk, ReadableFile, ReadBuffer
+from cleaner.format.headers import HeaderReader
+
+# Headers are walked in Python: so many bytes of the smallest batches take as long as loading the kernels.
+MOST_HEADER_BYTES = 4 << 20
+
+
+class BatchSource(Protocol):
+    """Reads the batches of an open `.log`; arguments and errors are those of `SegmentReader`."""
+
+    def __call__(
+        self,
+        file: ReadableFile,
+        *,
+        size: int,
+        start: int = 0,
+        buffer: ReadBuffer | None = None,
+        check_order_from: int | None = None,
+    ) -> Iterable[Chunk]:
+        """Return the chunks from `start` up to `size`."""
+
+
+def checked_batches(
+    file: ReadableFile,
+    *,
+    size: int,
+    start: int = 0,
+    buffer: ReadBuffer | None = None,
+    check_order_from: int | None = None,
+) -> Iterable[Chunk]:
+    """Read whole batches and verify their checksums: what anything that is to be changed is read with."""
+    from cleaner.format.batch import SegmentReader
+
+    return SegmentReader(file, size=size, start=start, buffer=buffer, check_order_from=check_order_from)
+
+
+def batch_headers(
+    file: ReadableFile,
+    *,
+    size: int,
+    start: int = 0,
+    buffer: ReadBuffer | None = None,
+    check_order_from: int | None = None,
+) -> Iterable[Chunk]:
+    """
+    Walk the headers, for a look that changes nothing; a long stretch is read as `checked_batches` does.
+
+    The chunks hold no records but those of control batches.
+    """
+    if size - start > MOST_HEADER_BYTES:
+        return checked_batches(file, size=size, start=start, buffer=buffer, check_order_from=check_order_from)
+    return HeaderReader(file, size=size, start=start, check_order_from=check_order_from)

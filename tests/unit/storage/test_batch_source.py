@@ -1,0 +1,52 @@
+"""Where batches come from: short stretches by their headers, long ones and all that counts with checksums."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cleaner.errors import CorruptBatchError
+from cleaner.storage import batch_source
+from cleaner.storage.batch_source import batch_headers, checked_batches
+from cleaner.storage.fs import FileSystem
+from cleaner.storage.segment import Segment
+from cleaner.testing.log_builder import LogBuilder
+
+
+@pytest.fixture
+def segment(tmp_path: Path) -> Segment:
+    """Ten batches, the last one with a bit of its records flipped."""
+    log = LogBuilder()
+    for number in range(10):
+        log.append((f"k{number}", "v"))
+    directory = log.write(tmp_path)
+    path = directory / "00000000000000000000.log"
+    data = bytearray(path.read_bytes())
+    data[-2] ^= 1
+    path.write_bytes(bytes(data))
+    return Segment.open(FileSystem(), directory, 0)
+
+
+def test_checked_batches_find_a_flipped_bit(segment: Segment) -> None:
+    """Whatever is changed is read this way: it is what segments are opened with."""
+    with pytest.raises(CorruptBatchError, match="CRC-32C"):
+        segment.next_offset()
+    with segment.open_log() as file, pytest.raises(CorruptBatchError, match="CRC-32C"):
+        list(checked_batches(file, size=segment.size))
+
+
+def test_headers_do_not_look_at_records(segment: Segment) -> None:
+    """They say where the log ends."""
+    light = Segment.open(FileSystem(), segment.directory, 0, source=batch_headers)
+    assert light.next_offset() == 10
+
+
+def test_long_stretch_is_read_with_checksums(segment: Segment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond some MiB the kernels are faster, loading included."""
+    monkeypatch.setattr(batch_source, "MOST_HEADER_BYTES", segment.size - 1)
+    light = Segment.open(FileSystem(), segment.directory, 0, source=batch_headers)
+    with pytest.raises(CorruptBatchError, match="CRC-32C"):
+        light.next_offset()
+    monkeypatch.setattr(batch_source, "MOST_HEADER_BYTES", segment.size)
+    assert light.next_offset() == 10

@@ -1,0 +1,77 @@
+"""What a command loads before it begins: the kernels, and numba with them, only where records are read."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cleaner.testing.batch_builder import Producer
+from cleaner.testing.log_builder import LogBuilder, write_log_dir
+from tests.integration.log_dirs import contents, keyed_log
+
+# Runs the command in a fresh process; its last line on standard error lists what it has loaded.
+_PROGRAM = """
+import sys
+from cleaner.cli.main import main
+try:
+    code = main(sys.argv[1:])
+except SystemExit as stop:
+    code = stop.code
+print(*sys.modules, file=sys.stderr)
+sys.exit(code)
+"""
+
+
+def loaded_by(*words: str | Path) -> set[str]:
+    """Run a command; returns the modules it has loaded."""
+    done = subprocess.run([sys.executable, "-c", _PROGRAM, *map(str, words)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return set(done.stderr.splitlines()[-1].split())
+
+
+def transactional_log() -> LogBuilder:
+    """A log with an open transaction and, below it, one that was aborted."""
+    log = LogBuilder()
+    log.append(("a", "1"), producer=Producer(7, 0, 0, True))
+    log.end_transaction(7, 0, commit=False)
+    log.roll()
+    log.append(("b", "1"), producer=Producer(7, 0, 1, True))
+    log.append(("c", "1"), codec="gzip")
+    return log
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["clean", "--help"], ["plan", "--help"]])
+def test_help_loads_nothing_that_takes_time(words: list[str]) -> None:
+    """It answers in a tenth of a second."""
+    loaded = loaded_by(*words)
+    assert "cleaner.cli.main" in loaded
+    assert not loaded & {"numba", "llvmlite", "numpy", "structlog", "cleaner.storage.loader"}
+
+
+def test_plan_loads_no_kernels(tmp_path: Path) -> None:
+    """Neither for a keyed log nor for transactions, whose producers' snapshots have checksums."""
+    write_log_dir(tmp_path, keyed_log("topic-1"), transactional_log())
+    before = contents(tmp_path)
+    loaded = loaded_by("plan", tmp_path, "--set", "topic:cleanup.policy=compact")
+    assert {"cleaner.storage.loader", "cleaner.format.headers"} <= loaded
+    assert not loaded & {"numba", "llvmlite", "cleaner.format.batch", "cleaner.kernels.compile", "cleaner.engine"}
+    assert contents(tmp_path) == before
+
+
+def test_plan_reads_the_tail_behind_an_older_snapshot_without_kernels(tmp_path: Path) -> None:
+    """R-652: the batches since are replayed, markers included."""
+    write_log_dir(tmp_path, transactional_log())
+    max((tmp_path / "topic-0").glob("*.snapshot")).unlink()
+    loaded = loaded_by("plan", tmp_path, "--set", "topic:cleanup.policy=compact")
+    assert "cleaner.format.headers" in loaded
+    assert "numba" not in loaded
+
+
+def test_preview_of_a_clean_loads_no_kernels(tmp_path: Path) -> None:
+    """`clean --dry-run` is a plan."""
+    write_log_dir(tmp_path, keyed_log())
+    loaded = loaded_by("clean", tmp_path, "topic-0", "--dry-run", "--set", "topic:cleanup.policy=compact")
+    assert "numba" not in loaded

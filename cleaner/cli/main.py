@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import argparse
 import sys
+import warnings
 from collections.abc import Sequence
+from typing import TextIO
 
 from cleaner import __version__
-from cleaner.cli import clean, plan, recover
+from cleaner.cli import clean, plan, recover, warm
 from cleaner.cli.arguments import HelpFormatter
 from cleaner.cli.output import print_error
 from cleaner.errors import CleanerError
 
-_COMMANDS = {"clean": clean, "plan": plan, "recover": recover}
+_COMMANDS = {"clean": clean, "plan": plan, "recover": recover, "warm": warm}
 
 _DESCRIPTION = """\
 Cleans Kafka log directories outside a broker: byte for byte what Kafka 4.3.1's log cleaner would leave."""
@@ -58,11 +60,27 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return chosen
 
 
+def _log_python_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Log what a library warns about: one line for the operator, not the place in our sources."""
+    from cleaner.cli.logs import log_warning
+
+    log_warning(str(message))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code. Errors raised on purpose are one line on standard error."""
     chosen = _parse(arguments)
     try:
-        code: int = chosen.run(chosen)
+        with warnings.catch_warnings():
+            warnings.showwarning = _log_python_warning
+            code: int = chosen.run(chosen)
     except CleanerError as error:
         print_error(str(error))
         return error.exit_code

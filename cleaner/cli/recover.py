@@ -45,14 +45,18 @@ def run(arguments: argparse.Namespace) -> int:
     from cleaner.api.options import Surroundings
     from cleaner.api.recover_log_dir import recover_log_dir
     from cleaner.api.reports import RecoverReport
+    from cleaner.cli.compiling import announce_compiling
     from cleaner.cli.identity import take_identity
     from cleaner.cli.logs import log_warning
+    from cleaner.cli.output import print_error
     from cleaner.cli.progress import ProgressBar
     from cleaner.cli.show_recover import show_recovered
     from cleaner.cli.stop import StopFlag, run_interruptibly
 
+    bar = ProgressBar()
+    announce_compiling(bar.speaking(print_error))
     take_identity(arguments.log_dir, stay_root=arguments.as_root)
-    with ProgressBar() as bar:
+    with bar:
 
         def work(flag: StopFlag) -> RecoverReport:
             lent = Surroundings.of(

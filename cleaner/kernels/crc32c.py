@@ -3,18 +3,19 @@ CRC-32C (Castagnoli), the checksum of record batches (R-201) and producer snapsh
 
 The processor's own instruction does eight bytes in three cycles but may start a new one every cycle, so long inputs
 run in three lanes side by side; the lanes are joined by tables that say what appending zeros does to a checksum. Where
-there is neither SSE4.2 nor the ARM CRC extension, tables of eight bytes a step do the work.
+the target or the processor has neither SSE4.2 nor the ARM CRC extension, tables of eight bytes a step do the work.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba import types, uint32, uint64
 from numba.extending import intrinsic
 
 from cleaner.kernels.compile import jit
 from cleaner.kernels.memory import load_u64_le
+from cleaner.kernels.target import TARGET
 
 _POLYNOMIAL = 0x82F63B78  # Castagnoli, bits reversed
 _LONG_LANE = 2048  # bytes a lane; three of them and their tables stay in the first-level cache
@@ -65,8 +66,7 @@ _LONG_ONE, _LONG_TWO = _append_zeros_table(_LONG_LANE), _append_zeros_table(2 * 
 _SHORT_ONE, _SHORT_TWO = _append_zeros_table(_SHORT_LANE), _append_zeros_table(2 * _SHORT_LANE)
 _SLICING = _slicing_table()
 
-_FEATURES = binding.get_host_cpu_features()
-HAS_INSTRUCTION = "x86" if _FEATURES.get("sse4.2") else "arm" if _FEATURES.get("crc") else ""
+HAS_INSTRUCTION = TARGET.crc_instruction
 
 
 @intrinsic

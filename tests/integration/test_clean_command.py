@@ -404,7 +404,8 @@ def test_files_stay_the_owner_s_when_root_cleans(open_directory: Path, options: 
         os.chown(path, 1001, 1001)
     command = [sys.executable, "-m", "cleaner", "clean", str(log_dir), "topic-0", *COMPACT, *options, "--now", str(NOW)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    said = [line for line in done.stderr.splitlines() if "compiling kernels" not in line]
+    assert (done.returncode, said) == (0, [])
     assert {(path.stat().st_uid, path.stat().st_gid) for path in log_dir.rglob("*")} == {(1001, 1001)}
     assert (log_dir / ".lock").exists()
     assert offsets(log_dir, "cleaner") == {"topic-0": 60}

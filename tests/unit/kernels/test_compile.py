@@ -1,90 +1,224 @@
-"""Where compiled kernels are kept, and that a bounds-checked build checks."""
+"""What kernels are compiled for and what became of them; that a bounds-checked build checks."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from cleaner.kernels import compile as compile_module
-from cleaner.kernels.compile import find_cache_directory
+# of bytes(range(256)) * 60, by google-crc32c: long enough for all three lanes
+CRC = 0x8A8645F2
 
-VARIABLES = ("NUMBA_CACHE_DIR", "CACHE_DIRECTORY", "XDG_CACHE_HOME", "HOME")
-
-
-@pytest.fixture
-def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
-    """Point every variable the cache looks at to a directory of its own."""
-    found = {}
-    for name in VARIABLES:
-        found[name] = tmp_path / name.lower()
-        found[name].mkdir(mode=0o755)
-        monkeypatch.setenv(name, str(found[name]))
-    return found
+REPORT = """
+import json, sys
+from cleaner.kernels.announce import before_compiling
+before_compiling(lambda kept_in: print("compiling", file=sys.stderr))
+from cleaner.kernels.crc32c import HAS_INSTRUCTION, crc32c
+from cleaner.kernels.compile import kernel_statistics
+checksum = crc32c(bytes(range(256)) * 60)
+done = kernel_statistics()
+print(json.dumps([checksum, HAS_INSTRUCTION, done.compiled, done.saved, done.loaded, done.cpu_name, str(done.kept_in)]))
+"""
 
 
-def test_cache_is_private_and_named_after_its_sources(places: dict[str, Path]) -> None:
-    """The files are pickles: nobody else may write there; a changed kernel looks elsewhere."""
-    directory = find_cache_directory()
-    assert directory is not None
-    assert directory.parent == places["NUMBA_CACHE_DIR"]
-    assert directory.stat().st_mode & 0o777 == 0o700
-    assert compile_module._cache_key() in directory.name
+class Report(NamedTuple):
+    """What a process says that computed one checksum."""
+
+    checksum: int
+    instruction: str
+    compiled: int
+    saved: int
+    loaded: int
+    cpu_name: str
+    kept_in: str
+    said: str
 
 
-@pytest.mark.parametrize("missing", range(1, 4))
-def test_cache_takes_the_first_place_there_is(
-    places: dict[str, Path], monkeypatch: pytest.MonkeyPatch, missing: int
-) -> None:
-    """numba's own variable, systemd's, XDG's, the home directory."""
-    for name in VARIABLES[:missing]:
-        monkeypatch.delenv(name)
-    directory = find_cache_directory()
-    assert directory is not None
-    assert places[VARIABLES[missing]] in directory.parents
+def checksum_in_a_process(cache: Path, *, before: str = "", prefix: tuple[str, ...] = (), **environment: str) -> Report:
+    """Compute a checksum in a new process, with the kernels of `cache` and no other place; `before` runs first."""
+    hidden = {"NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "CACHE_DIRECTORY", "XDG_CACHE_HOME", "HOME"}
+    inherited = {name: value for name, value in os.environ.items() if name not in hidden}
+    command = [*prefix, sys.executable, "-c", before + REPORT]
+    done = subprocess.run(
+        command,
+        env=inherited | {"NUMBA_CACHE_DIR": str(cache)} | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return Report(*json.loads(done.stdout.splitlines()[-1]), done.stderr)
 
 
-@pytest.mark.parametrize("mode", [0o770, 0o707, 0o777, 0o720, 0o702])
-def test_cache_others_can_write_to_is_not_used(places: dict[str, Path], mode: int) -> None:
-    """Whoever can write there can run code as us; the next place is taken."""
-    first = find_cache_directory()
-    assert first is not None
-    first.chmod(mode)
-    second = find_cache_directory()
-    assert second is not None
-    assert second.parent == places["CACHE_DIRECTORY"]
+def cache_files(cache: Path, suffix: str) -> list[Path]:
+    """Return the files of the one directory below `cache`."""
+    return sorted(cache.glob(f"kernels-*/*{suffix}"))
 
 
-def test_cache_behind_a_link_is_not_used(places: dict[str, Path], tmp_path: Path) -> None:
-    """A link may be bent elsewhere later."""
-    first = find_cache_directory()
-    assert first is not None
-    elsewhere = tmp_path / "elsewhere"
-    first.rename(elsewhere)
-    first.symlink_to(elsewhere)
-    second = find_cache_directory()
-    assert second is not None
-    assert second.parent == places["CACHE_DIRECTORY"]
+def has_baseline() -> bool:
+    """Tell whether this machine runs what the kernels are compiled for by default."""
+    from cleaner.kernels.target import _BASELINES, TARGET, _host_has
+
+    baseline = _BASELINES.get(TARGET.triple.partition("-")[0])
+    return baseline is not None and _host_has(*baseline.needs)
 
 
-def test_cache_of_another_user_is_not_used(places: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not even one that only its owner can write to: the owner is not us. Without any place there is none."""
-    assert find_cache_directory() is not None
-    monkeypatch.setattr(os, "geteuid", lambda: 4711)
-    assert find_cache_directory() is None
+NEEDS_BASELINE = pytest.mark.skipif(not has_baseline(), reason="this processor lacks some of the baseline")
 
 
-def test_cache_that_cannot_be_made_is_passed_over(places: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file in the way, as an unwritable place would be."""
-    in_the_way = places["NUMBA_CACHE_DIR"] / "file"
-    in_the_way.write_text("")
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(in_the_way))
-    directory = find_cache_directory()
-    assert directory is not None
-    assert directory.parent == places["CACHE_DIRECTORY"]
+@NEEDS_BASELINE
+def test_second_process_loads_what_the_first_compiled(tmp_path: Path) -> None:
+    """For the baseline, whatever this machine is; numba counts what it compiled and what it found."""
+    first = checksum_in_a_process(tmp_path)
+    second = checksum_in_a_process(tmp_path)
+    assert (first.checksum, second.checksum) == (CRC, CRC)
+    assert first.cpu_name in ("x86-64-v2", "generic")
+    assert first.instruction in ("x86", "arm")
+    assert first.compiled == first.saved > 0
+    assert (second.compiled, second.loaded > 0, second.kept_in) == (0, True, first.kept_in)
+    assert (first.said, second.said) == ("compiling\n", "")
+
+
+@NEEDS_BASELINE
+def test_cache_is_the_same_for_an_installation_elsewhere(tmp_path: Path) -> None:
+    """What an image's build stage compiled is found wherever the package lies later."""
+    first = checksum_in_a_process(tmp_path / "cache")
+    package = Path(__file__).parents[3] / "cleaner"
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "cleaner").symlink_to(package)
+    elsewhere = f"import sys; sys.path.insert(0, {str(tmp_path / 'other')!r}); import cleaner.kernels\n"
+    elsewhere += f"assert cleaner.kernels.__path__[0].startswith({str(tmp_path)!r})\n"
+    second = checksum_in_a_process(tmp_path / "cache", before=elsewhere)
+    assert (second.compiled, second.kept_in) == (0, first.kept_in)
+
+
+@NEEDS_BASELINE
+def test_target_named_by_the_operator_has_code_of_its_own(tmp_path: Path) -> None:
+    """NUMBA_CPU_NAME is respected, and what is made for one target is never loaded for another."""
+    ours = checksum_in_a_process(tmp_path)
+    plain = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
+    theirs = checksum_in_a_process(tmp_path, **plain)
+    assert (theirs.cpu_name, theirs.instruction, theirs.checksum) == ("generic", "", CRC)
+    assert theirs.compiled > 0
+    assert theirs.kept_in != ours.kept_in
+    assert checksum_in_a_process(tmp_path, **plain).compiled == 0
+    assert checksum_in_a_process(tmp_path).compiled == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "features"),
+    [("generic", "+sse4.2"), ("x86-64-v2", "-crc32"), ("x86-64-v2", ""), ("x86-64", "+sse4.2,+crc32")],
+)
+def test_instruction_is_used_where_the_target_has_it(tmp_path: Path, name: str, features: str) -> None:
+    """LLVM ends the process when a target lacks an instruction; SSE4.2 alone does not bring it, in LLVM's words."""
+    from cleaner.kernels.target import TARGET
+
+    if not TARGET.triple.startswith("x86_64") or not has_baseline():
+        pytest.skip("names of x86 processors")
+    done = checksum_in_a_process(tmp_path, NUMBA_CPU_NAME=name, NUMBA_CPU_FEATURES=features)
+    is_promised = "+crc32" in features or (name == "x86-64-v2" and not features)
+    assert (done.checksum, done.instruction) == (CRC, "x86" if is_promised else "")
+
+
+SOMEBODY_ELSE = """
+import numba
+double = numba.njit(lambda x: 2 * x)
+assert double(21) == 42
+import atexit
+atexit.register(lambda: print(double.nopython_signatures, double(0.5), file=sys.stderr))
+"""
+
+
+@NEEDS_BASELINE
+def test_numba_in_use_keeps_its_target(tmp_path: Path) -> None:
+    """A process that compiled before us goes on as it was; kernels are made for its target, and kept apart."""
+    ours = checksum_in_a_process(tmp_path)
+    theirs = checksum_in_a_process(tmp_path, before=SOMEBODY_ELSE)
+    assert theirs.checksum == CRC
+    assert theirs.cpu_name not in ("x86-64-v2", "generic")
+    assert theirs.compiled > 0
+    assert theirs.kept_in != ours.kept_in
+    assert theirs.said.endswith(" 1.0\n")
+    assert checksum_in_a_process(tmp_path, before=SOMEBODY_ELSE).compiled == 0
+
+
+def no_override() -> tuple[str, ...]:
+    """Return what to put before a command so that the modes of files count for root, too."""
+    return ("setpriv", "--bounding-set=-dac_override") if os.geteuid() == 0 else ()
+
+
+def test_complete_cache_that_is_read_only_is_enough(tmp_path: Path) -> None:
+    """As it is when it was baked into an image; numba's own cache would not take such a directory."""
+    first = checksum_in_a_process(tmp_path)
+    Path(first.kept_in).chmod(0o555)
+    second = checksum_in_a_process(tmp_path, prefix=no_override())
+    assert (second.checksum, second.compiled, second.kept_in) == (CRC, 0, "None")
+    assert second.said == ""
+
+
+def test_what_a_read_only_cache_lacks_goes_to_the_next_place(tmp_path: Path) -> None:
+    """Without one it is compiled at every start, and that is no error."""
+    home = tmp_path / "home"
+    home.mkdir()
+    cache = tmp_path / "cache"
+    first = checksum_in_a_process(cache)
+    for path in cache_files(cache, "nbi"):
+        path.unlink()
+    Path(first.kept_in).chmod(0o555)
+    alone = checksum_in_a_process(cache, prefix=no_override())
+    assert (alone.checksum, alone.compiled, alone.saved) == (CRC, first.compiled, 0)
+    second = checksum_in_a_process(cache, prefix=no_override(), HOME=str(home))
+    assert (second.compiled, second.saved) == (first.compiled, first.compiled)
+    assert Path(second.kept_in).is_relative_to(home)
+    third = checksum_in_a_process(cache, prefix=no_override(), HOME=str(home))
+    assert (third.compiled, third.checksum) == (0, CRC)
+
+
+@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
+@pytest.mark.parametrize("left", [b"", bytes(64)], ids=["empty", "zeros"])
+def test_damaged_entry_is_compiled_again_and_mended(tmp_path: Path, suffix: str, left: bytes) -> None:
+    """A power cut leaves files empty, or of zeros; numba alone would fail on them for ever."""
+    first = checksum_in_a_process(tmp_path)
+    for path in cache_files(tmp_path, suffix):
+        path.write_bytes(left)
+    second = checksum_in_a_process(tmp_path)
+    assert (second.checksum, second.compiled, second.saved) == (CRC, first.compiled, first.compiled)
+    assert checksum_in_a_process(tmp_path).compiled == 0
+
+
+def test_entries_are_closed_to_others_whatever_the_umask(tmp_path: Path) -> None:
+    """Else a user whose files the group may write would be told that his own cache is not safe."""
+    checksum_in_a_process(tmp_path, before="import os; os.umask(0)\n")
+    modes = {path.stat().st_mode & 0o777 for path in cache_files(tmp_path, "")}
+    assert modes == {0o644}
+    assert checksum_in_a_process(tmp_path).compiled == 0
+
+
+REMOVED = """
+import shutil, os, warnings
+from cleaner.kernels.cache import PLACES
+shutil.rmtree(PLACES.writable)
+"""
+
+
+def test_cache_that_goes_away_ends_nothing(tmp_path: Path) -> None:
+    """What cannot be kept is only warned about: a round goes on."""
+    done = checksum_in_a_process(tmp_path, before=REMOVED)
+    assert (done.checksum, done.saved) == (CRC, 0)
+    assert done.compiled > 0
+    assert "are not kept in" in done.said
+
+
+def test_without_any_place_kernels_are_compiled_all_the_same() -> None:
+    """Some seconds later, still right."""
+    done = checksum_in_a_process(Path("/dev/null/nowhere"))
+    assert (done.checksum, done.saved, done.kept_in) == (CRC, 0, "None")
+    assert done.said == "compiling\n"
 
 
 BEYOND = """

@@ -1,0 +1,52 @@
+"""`cleaner warm`."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from cleaner.errors import CleanerError
+
+SUMMARY = "compile the kernels now, so that no later run has to"
+
+DESCRIPTION = """\
+Compiles everything a cleaning round runs as machine code, and keeps it where later runs find it: at the place
+$NUMBA_CACHE_DIR names, else $CACHE_DIRECTORY (systemd's), $XDG_CACHE_HOME/cleaner, $HOME/.cache/cleaner. To be
+run at installation, or while an image is built; without it the first `cleaner clean` on a machine takes that time.
+
+The code is for any processor of the last years (x86-64-v2, or armv8-a with crc), so an image serves all machines.
+A directory that belongs to root may be read-only. One that belongs to another user, or that others may write to,
+is not used, and a warning says so: the files in it are programs."""
+
+EXAMPLES = """\
+examples:
+  cleaner warm
+  NUMBA_CACHE_DIR=/opt/cleaner/kernels cleaner warm
+                                  in an image; the variable has to be set when the image runs, too
+
+exit status:
+  0  all kernels are ready      1  they could not be kept      2  usage"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare no options: the place is chosen by the environment, as for every other command."""
+
+
+def run(_arguments: argparse.Namespace) -> int:
+    """Compile or load every kernel, say where they are and how long it took; returns the exit code."""
+    started = time.monotonic()
+
+    from cleaner.engine.warm_up import warm_up
+    from cleaner.kernels.compile import kernel_statistics
+
+    warm_up()
+    seconds = time.monotonic() - started
+    done = kernel_statistics()
+    if done.compiled > done.saved:
+        raise CleanerError(
+            f"{done.compiled - done.saved} kernels were compiled and could not be kept: "
+            f"let NUMBA_CACHE_DIR name a directory that only you can write to"
+        )
+    what = f"{done.compiled} kernels compiled" if done.compiled else "all kernels were there"
+    print(f"{what} ({done.cpu_name}, {seconds:.1f} s), kept in {done.kept_in or done.directories[0]}")
+    return 0

@@ -1,0 +1,125 @@
+"""Compiling the kernels: beforehand by a command, else with a word about it."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cleaner.cli.compiling import announce_compiling
+from cleaner.cli.main import main
+from cleaner.kernels.announce import announce_compiling as about_to_compile
+from cleaner.kernels.announce import before_compiling
+from cleaner.testing.log_builder import LogBuilder, write_log_dir
+
+COMPACT = ("--set", "topic:cleanup.policy=compact")
+
+
+def run(cache: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command with the kernels of one cache and no other place for them."""
+    hidden = {"NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "CACHE_DIRECTORY", "XDG_CACHE_HOME", "HOME"}
+    inherited = {name: value for name, value in os.environ.items() if name not in hidden}
+    return subprocess.run(
+        [sys.executable, "-m", "cleaner", *arguments],
+        env=inherited | {"NUMBA_CACHE_DIR": str(cache)} | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a cache with all kernels, made by `cleaner warm`; that it worked is part of the promise."""
+    directory: Path = tmp_path_factory.mktemp("cache")
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = run(directory, "warm")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert " kernels compiled (" in done.stdout
+    assert done.stdout.endswith(f"kept in {next(directory.iterdir())}\n")
+    # Of the processor's time: other tests may run at the same time.
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 30
+    return directory
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    """Give a log dir with something to clean."""
+    log = LogBuilder()
+    log.append(("a", "1"), ("a", "2"))
+    log.roll()
+    log.append(("b", "1"))
+    return write_log_dir(tmp_path / "logs", log)
+
+
+@pytest.fixture
+def _nobody_listens() -> Iterator[None]:
+    yield
+    before_compiling(None)
+
+
+def test_warm_again_finds_everything(cache: Path) -> None:
+    """It compiles what is not there, and nothing else."""
+    done = run(cache, "warm")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("all kernels were there (")
+    assert done.stdout.endswith(f"kept in {next(cache.iterdir())}\n")
+
+
+def test_clean_after_warm_compiles_nothing(cache: Path, log_dir: Path) -> None:
+    """So there is nothing to say."""
+    done = run(cache, "clean", str(log_dir), "topic-0", *COMPACT)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_clean_that_has_to_compile_says_so_once(cache: Path, log_dir: Path) -> None:
+    """On standard error, before it does: how long, how often, and how not to wait."""
+    for kernel in ("retain.retain_batches", "batches.scan_batches"):
+        (index,) = next(cache.iterdir()).glob(f"{kernel}-*.nbi")
+        index.unlink()
+    done = run(cache, "clean", str(log_dir), "topic-0", *COMPACT)
+    assert done.returncode == 0
+    assert "topic-0" in done.stdout
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("cleaner: compiling kernels, about ")
+    assert "once on this machine; `cleaner warm` does it beforehand" in line
+    assert run(cache, "warm").stdout.startswith("all kernels were there (")
+
+
+def test_cache_that_is_not_safe_is_one_line_of_warning(cache: Path, log_dir: Path, tmp_path: Path) -> None:
+    """Never passed over in silence; the next place is taken."""
+    unsafe = tmp_path / "unsafe" / next(cache.iterdir()).name
+    unsafe.mkdir(parents=True)
+    unsafe.chmod(0o777)
+    done = run(unsafe.parent, "clean", str(log_dir), "topic-0", *COMPACT, CACHE_DIRECTORY=str(cache))
+    assert done.returncode == 0
+    (line,) = done.stderr.splitlines()
+    assert f"compiled kernels in {unsafe} are not used: others may write to {unsafe}" in line
+
+
+@pytest.mark.usefixtures("_nobody_listens")
+def test_compiling_without_a_place_is_said_to_come_again() -> None:
+    """Nobody should wait at every start without knowing why; only the first kernel is spoken of."""
+    said: list[str] = []
+    announce_compiling(said.append)
+    about_to_compile(None)
+    about_to_compile(None)
+    assert len(said) == 1
+    assert "at every start, as there is no place to keep them" in said[0]
+
+
+def test_warm_that_keeps_nothing_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """An image would be built without the kernels it was to have."""
+    import cleaner.engine.warm_up
+    import cleaner.kernels.compile as kernels
+
+    monkeypatch.setattr(cleaner.engine.warm_up, "warm_up", lambda: None)
+    monkeypatch.setattr(kernels, "kernel_statistics", lambda: kernels.KernelStatistics(71, 1, 0, (), None, "x86-64-v2"))
+    assert main(["warm"]) == 1
+    assert "70 kernels were compiled and could not be kept" in capsys.readouterr().err

@@ -7,6 +7,7 @@ and which of several wins, is `settings/`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -19,6 +20,8 @@ MIB = 1 << 20
 MAP_ENTRY_BYTES = 24
 # Kafka's map is one Java array (R-523).
 KAFKA_MAP_CAP_BYTES = 2**31 - 1
+# Lanes beyond this many wait for the disk and for their turns.
+MOST_DEFAULT_PIPELINE_THREADS = 4
 # A batch may unpack to this many times the largest batch a broker takes; no codec on real data comes near.
 MAX_EXPANSION = 64
 
@@ -146,6 +149,7 @@ class CleanerConfig:
     map_kafka_cap: bool = False
     trust_default_policy: bool = False
     max_decompressed_batch_bytes: int | None = None
+    configured_pipeline_threads: int | None = None
     warnings: tuple[str, ...] = field(default=(), compare=False)
 
     @property
@@ -163,6 +167,13 @@ class CleanerConfig:
     def key_limit(self) -> int:
         """Return the distinct keys one round takes: floor(slots x load factor) (R-512)."""
         return min(int(self.slots * self.io_buffer_load_factor), self.slots)
+
+    @property
+    def pipeline_threads(self) -> int:
+        """Return how many threads work on one log side by side."""
+        if self.configured_pipeline_threads is not None:
+            return self.configured_pipeline_threads
+        return min(len(os.sched_getaffinity(0)), MOST_DEFAULT_PIPELINE_THREADS)
 
     def batch_limit_bytes(self, topic: TopicConfig) -> int:
         """Return the bytes a batch of the topic may unpack to."""
@@ -183,6 +194,7 @@ class CleanerConfig:
         warnings = check_broker_keys(values)
         read = SettingReader(BROKER_SETTINGS, values, warnings)
         given_limit = "cleaner.max.decompressed.batch.bytes"
+        given_threads = "cleaner.pipeline.threads"
         log_dirs = next((read.words(key) for key in ("log.dirs", "log.dir") if read.is_given(key)), ())
         config = CleanerConfig(
             enable=read.flag("log.cleaner.enable"),
@@ -201,6 +213,7 @@ class CleanerConfig:
             map_kafka_cap=read.flag("cleaner.map.kafka.cap"),
             trust_default_policy=read.flag("cleaner.trust.default.policy"),
             max_decompressed_batch_bytes=read.integer(given_limit) if read.is_given(given_limit) else None,
+            configured_pipeline_threads=read.integer(given_threads) if read.is_given(given_threads) else None,
         )
         config._check_map(warnings)
         return replace(config, warnings=tuple(warnings))

@@ -331,6 +331,14 @@ BROKER_SETTINGS = _table(
             "Let `--all` clean topics whose policy is known only from a default.",
         ),
         Setting(
+            "cleaner.pipeline.threads",
+            "int",
+            None,
+            "Threads that work on one log side by side. Default: the processors this process may use, at most 4.",
+            minimum=1,
+            maximum=64,
+        ),
+        Setting(
             "cleaner.max.decompressed.batch.bytes",
             "long",
             None,

@@ -24,6 +24,7 @@ ENTRY_BYTES = 24
 _FIRST_SLOTS = 1 << 15  # 768 KiB: fits a second-level cache
 _HUGE_PAGE_BYTES = 2 << 20
 _MOVE_SLICES = 16
+_MOST_BITS = 8 * (16 << 20)  # 16 MiB of bitmap; later offsets are looked up in the table
 _DENSEST = 5 / 8  # while the table can still grow; above, misses walk far
 
 Words = npt.NDArray[np.uint64]
@@ -42,8 +43,9 @@ class OffsetMap:
         table: flat uint64 words, three an entry. Replaced when the map grows.
         slots: slots the table has now.
         keys: the SipHash key of this round, two words.
-        state: counters the kernels advance; see `kernels/offset_map.py`.
-        scratch: words between hashing and probing.
+        entries: distinct keys in the map.
+        latest_offset: last offset the map covers; -1 before the first (R-513).
+        latest: a bit for each offset from `latest_base` on: set when it is its key's latest so far.
     """
 
     def __init__(self, key_limit: int, slots: int) -> None:
@@ -51,13 +53,21 @@ class OffsetMap:
             raise ValueError("an offset map needs room for at least one key")
         self.key_limit = key_limit
         self._most_slots = max(slots, key_limit + 1)
-        self.scratch: Words = np.zeros(kernel.SCRATCH_WORDS, np.uint64)
         self.clear()
 
-    def clear(self) -> None:
-        """Forget all keys, shrink, and draw a new digest key."""
-        self.state: npt.NDArray[np.int64] = np.zeros(kernel.STATE_CELLS, np.int64)
-        self.state[kernel.STATE_LATEST_OFFSET] = -1
+    def clear(self, first_dirty_offset: int = 0, end_offset: int = 0) -> None:
+        """
+        Forget all keys, shrink, and draw a new digest key.
+
+        Args:
+            first_dirty_offset, end_offset: the offsets about to be put; as many as the bitmap may cover have a bit.
+        """
+        self.entries = 0
+        self.latest_offset = -1
+        self.latest_base = first_dirty_offset
+        bits = min(end_offset - first_dirty_offset, _MOST_BITS)
+        # Zero pages that are never touched take no memory.
+        self.latest: npt.NDArray[np.uint8] = np.frombuffer(mmap.mmap(-1, bits // 8 + 1), np.uint8)
         self.keys: Words = np.frombuffer(bytearray(os.urandom(16)), np.uint64)
         self._allocate(min(_FIRST_SLOTS, self._most_slots))
 
@@ -71,27 +81,9 @@ class OffsetMap:
         self.slots = slots
 
     @property
-    def entries(self) -> int:
-        """Distinct keys in the map."""
-        return int(self.state[kernel.STATE_ENTRIES])
-
-    @property
-    def latest_offset(self) -> int:
-        """Last offset the map covers; -1 before the first (R-513)."""
-        return int(self.state[kernel.STATE_LATEST_OFFSET])
-
-    @latest_offset.setter
-    def latest_offset(self, offset: int) -> None:
-        self.state[kernel.STATE_LATEST_OFFSET] = offset
-
-    @property
     def utilization(self) -> float:
         """Entries in proportion to what the dedupe buffer has slots for."""
         return self.entries / self._most_slots
-
-    def can_fill_up_with(self, records: int) -> bool:
-        """Tell whether `records` more could exceed the key limit."""
-        return self.entries + records > self.key_limit
 
     def reserve(self, records: int) -> None:
         """Grow so that `records` more keys find the table sparse, as far as it may grow."""
@@ -113,6 +105,22 @@ class OffsetMap:
             length = last * ENTRY_BYTES // mmap.PAGESIZE * mmap.PAGESIZE - start
             if length > 0:
                 old_memory.madvise(mmap.MADV_DONTNEED, start, length)
+
+    def put(self, digests: Words, count: int) -> int:
+        """
+        Put keys in the order of their records.
+
+        Args:
+            digests, count: as `kernels.offset_map.digest_records` lists them.
+        Returns:
+            How many went in: fewer than `count` when the map is full, whether or not the next key is known (R-511).
+        """
+        self.reserve(count)
+        done, entries = kernel.put_digests(
+            self.table, self.slots, digests, count, self.entries, self.key_limit, self.latest, self.latest_base
+        )
+        self.entries = int(entries)
+        return int(done)
 
     def get(self, key: bytes) -> int:
         """Return the last offset of a key; -1 when the map does not know it. For tests and tools: one key at a time."""

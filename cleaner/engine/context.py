@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from cleaner.clock import Clock
-from cleaner.format.batch import ReadBuffer
 from cleaner.offset_map import OffsetMap
 from cleaner.storage.fs import FileSystem
 
@@ -46,7 +45,6 @@ class RoundContext:
             would remove: the topic was hardly meant to be compacted.
         max_dirty_bytes, max_seconds: end the map early, just as a smaller map would.
         offset_map: the caller's, cleared and used; None makes one for this round.
-        buffer: the caller's read buffer.
     """
 
     fs: FileSystem
@@ -62,4 +60,3 @@ class RoundContext:
     max_dirty_bytes: int | None = None
     max_seconds: float | None = None
     offset_map: OffsetMap | None = None
-    buffer: ReadBuffer = field(default_factory=ReadBuffer)

@@ -29,6 +29,7 @@ from cleaner.engine.build_map import BuiltMap, MapBuilder
 from cleaner.engine.context import RoundContext
 from cleaner.engine.expected_output import ExpectedOutput
 from cleaner.errors import PolicyRefusedError
+from cleaner.format.batch import ReadBuffer
 from cleaner.format.records import Unpacker
 from cleaner.offset_map import OffsetMap
 from cleaner.policy.cleanable import Cleanable
@@ -36,7 +37,7 @@ from cleaner.policy.grouping import group_segments
 from cleaner.policy.record_filter import legacy_delete_horizon_ms
 from cleaner.recopy.cleaned_segment import CleanedSegment
 from cleaner.recopy.fates import ActiveProducers
-from cleaner.recopy.group import GroupRecopier, RecopyRules
+from cleaner.recopy.group import GroupRecopier, LaneMemory, RecopyRules
 from cleaner.recopy.retained import Removed
 from cleaner.recopy.survivors import MapSurvivors
 from cleaner.recopy.verify import verify_cleaned
@@ -97,9 +98,10 @@ def clean_log(
     """
     began_ns = context.clock.monotonic_ns()
     offset_map = context.offset_map or OffsetMap(config.key_limit, config.slots)
-    unpacker = Unpacker(config.batch_limit_bytes(topic))
+    limit_bytes = config.batch_limit_bytes(topic)
+    lanes = [LaneMemory(ReadBuffer(), Unpacker(limit_bytes)) for _ in range(config.pipeline_threads)]
 
-    built = MapBuilder(log, cleanable, offset_map, unpacker, context).build()
+    built = MapBuilder(log, cleanable, offset_map, lanes, context).build()
     mapped_ns = context.clock.monotonic_ns()
     if context.refuse_keyless and built.keyless_messages:
         reason = f"{built.keyless_messages} records without a key would be removed; name the partition to clean it"
@@ -110,11 +112,11 @@ def clean_log(
     fsync_sources(context.fs, log.directory, [segment.base_offset for segment in log.segments])
     log.settle(context.fs)
 
-    recopier = _make_recopier(log, cleanable, topic, offset_map, unpacker, built, context)
+    recopier = _make_recopier(log, cleanable, topic, offset_map, lanes, built, context)
     room = ExpectedOutput(offset_map, built.messages_by_segment)
     for group in _groups(log, cleanable, topic, built.end_offset):
         room.require_room(context.fs, group)
-        _clean_group(log, group, topic, recopier, context)
+        _clean_group(log, group, topic, recopier, lanes[0].buffer, context)
 
     context.write_checkpoint(built.end_offset)
     copied_ns = context.clock.monotonic_ns()
@@ -151,7 +153,7 @@ def _make_recopier(
     cleanable: Cleanable,
     topic: TopicConfig,
     offset_map: OffsetMap,
-    unpacker: Unpacker,
+    lanes: Sequence[LaneMemory],
     built: BuiltMap,
     context: RoundContext,
 ) -> GroupRecopier:
@@ -159,10 +161,10 @@ def _make_recopier(
     total_bytes = sum(segment.size for segment in log.segments_between(0, built.end_offset))
     done_bytes = 0
 
-    def before_chunk(read_bytes: int, written_bytes: int) -> None:
+    def before_chunk(read_bytes: int) -> None:
         nonlocal done_bytes
         context.check_done()
-        context.throttle(read_bytes + written_bytes)
+        context.throttle(read_bytes)
         done_bytes += read_bytes
         context.progress("copy", done_bytes, total_bytes)
 
@@ -174,17 +176,22 @@ def _make_recopier(
     )
     return GroupRecopier(
         rules=rules,
-        survivors=MapSurvivors(offset_map, context.now_ms),
+        make_survivors=lambda: MapSurvivors(offset_map, context.now_ms),
         producers=ActiveProducers(log.active_producers),
         collect_aborted=log.collect_aborted,
-        unpacker=unpacker,
-        buffer=context.buffer,
+        lanes=lanes,
         before_chunk=before_chunk,
+        after_write=context.throttle,
     )
 
 
 def _clean_group(
-    log: Log, group: Sequence[Segment], topic: TopicConfig, recopier: GroupRecopier, context: RoundContext
+    log: Log,
+    group: Sequence[Segment],
+    topic: TopicConfig,
+    recopier: GroupRecopier,
+    buffer: ReadBuffer,
+    context: RoundContext,
 ) -> None:
     """Recopy a group, read the result back, and swap it in. On any failure before the swap the group is as it was."""
     target = CleanedSegment(
@@ -206,7 +213,7 @@ def _clean_group(
                 recopier.counts.messages_written - messages_before,
                 interval_bytes=topic.index_interval_bytes,
                 max_index_bytes=topic.segment_index_bytes,
-                buffer=context.buffer,
+                buffer=buffer,
             )
     except BaseException:
         target.discard()

@@ -16,7 +16,7 @@ import numpy as np
 
 from cleaner.format.batch import ReadBuffer, SegmentReader
 from cleaner.format.buffers import GrowingBuffer
-from cleaner.format.compression import compress
+from cleaner.format.compression import SNAPPY, compress
 from cleaner.format.records import Unpacker
 from cleaner.kernels import PAD_BYTES
 from cleaner.kernels import offset_map as map_kernel
@@ -26,13 +26,12 @@ from cleaner.kernels.xxhash32 import xxhash32
 from cleaner.offset_map import OffsetMap
 from cleaner.recopy.cleaned_segment import SegmentIndexes
 from cleaner.recopy.fates import ActiveProducers, decide_fates
-from cleaner.recopy.retained import CopyCounts, RetainedWriter
+from cleaner.recopy.retained import RetainedWriter
 from cleaner.recopy.survivors import MapSurvivors
 
 # length 10, attributes 0, deltas 0, key "k", value "value", no headers (R-220)
 _RECORD = bytes([24, 0, 0, 0, 2]) + b"k" + bytes([10]) + b"value" + bytes([0])
 _GZIP = 1
-_SNAPPY = 2  # the one codec that packs in a kernel of ours
 
 
 class _MemoryFile:
@@ -68,18 +67,26 @@ def _wrapper(offset: int, packed: bytes) -> bytes:
     return offset.to_bytes(8, "big") + len(entry).to_bytes(4, "big") + entry
 
 
-def warm_up() -> None:
-    """Compile or load every kernel a round uses: some 10 seconds the first time on a machine, then 0.3."""
-    log = _batch(0, 0, _RECORD) + _batch(1, _GZIP, gzip.compress(_RECORD)) + _batch(2, 0, _RECORD)
+def _log() -> bytes:
+    """Return batches of every kind that has kernels of its own: plain, packed with snappy, and of magic 0."""
+    packed = GrowingBuffer()
+    size = compress(SNAPPY, memoryview(bytearray(_RECORD)), packed, 0)
+    log = _batch(0, 0, _RECORD) + _batch(1, SNAPPY, packed.view[:size].tobytes()) + _batch(2, 0, _RECORD)
     inner_body = b"\0\0" + b"\xff" * 8  # magic 0, no codec, null key and value
     inner = zlib.crc32(inner_body).to_bytes(4, "big") + inner_body
-    log += _wrapper(3, gzip.compress((3).to_bytes(8, "big") + len(inner).to_bytes(4, "big") + inner))
+    return log + _wrapper(3, gzip.compress((3).to_bytes(8, "big") + len(inner).to_bytes(4, "big") + inner))
+
+
+def warm_up() -> None:
+    """Compile or load every kernel a round uses: some 10 seconds the first time on a machine, then 0.3."""
+    log = _log()
     offset_map, unpacker, path = OffsetMap(8, 8), Unpacker(1 << 20), Path("warm-up")
-    survivors, writer = MapSurvivors(offset_map, 0), RetainedWriter(0, CopyCounts())
+    survivors, writer = MapSurvivors(offset_map, 0), RetainedWriter(0)
     indexes = SegmentIndexes(path, 0, 0, 1024)
+    digests = np.zeros(4 * map_kernel.DIGEST_WORDS, np.uint64)
+    state = np.zeros(map_kernel.STATE_CELLS, np.int64)
     crc32c(b"")
     xxhash32(b"")
-    compress(_SNAPPY, memoryview(bytearray(_RECORD)), GrowingBuffer(), 0)
     for chunk in SegmentReader(_MemoryFile(log), size=len(log), buffer=ReadBuffer(4096), check_order_from=0):
         indexes.append(chunk.batches)
         no_flags = np.zeros(len(chunk.batches), np.uint8)
@@ -92,15 +99,16 @@ def warm_up() -> None:
             legacy_deletes_stay=True,
         )
         verdicts = np.zeros(4, np.uint8)
+        writer.begin(len(chunk.batches))
         for block in unpacker.blocks(path, chunk):
-            offset_map.reserve(block.record_count(no_flags))
-            map_kernel.index_records(
-                block.data, block.unpacked, block.batches, no_flags, 0, offset_map.table, offset_map.slots, 8,
-                offset_map.keys, 1, offset_map.scratch, offset_map.state,
-            )  # fmt: skip
+            map_kernel.digest_records(
+                block.data, block.unpacked, block.batches, no_flags, 0, offset_map.keys, digests, state
+            )
+            offset_map.put(digests, int(state[map_kernel.STATE_KEYED]))
             survivors.judge(path, block, fates, verdicts)
             verdicts[:] = map_kernel.KEEP_TOMBSTONE  # a horizon: all are rebuilt, some of them packed
-            writer.write(path, block, fates, verdicts, lambda _data, written, _largest: indexes.append(written))
+            writer.write(path, block, fates, verdicts)
+        indexes.append(writer.end().written)
     indexes.close()
     offset_map.get(b"k")
     map_kernel.move_entries(offset_map.table, offset_map.slots, OffsetMap(8, 8).table, 9, 0, 0)

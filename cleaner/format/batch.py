@@ -82,61 +82,71 @@ class SegmentReader:
         self._size = size
         self._position = start
         self._buffer = buffer or ReadBuffer()
+        self._failure: CorruptBatchError | None = None
         self._previous_offset = NO_ORDER_CHECK if check_order_from is None else check_order_from - 1
 
     def __iter__(self) -> Iterator[Chunk]:
-        while self._position < self._size:
-            filled = self._fill()
-            used = 0
-            while used < filled:
-                chunk, status, needed = self._scan(used, filled)
-                if chunk.length:
-                    yield chunk
-                used += chunk.length
-                if status == kernel.SCAN_TABLE_FULL:
-                    continue
-                if status != kernel.SCAN_END:
-                    raise CorruptBatchError(self._file.path, self._position, self._reason(status, needed))
-                break
-            if used == 0:
-                self._make_room(filled, needed)
+        while (chunk := self.next_chunk(self._buffer)) is not None:
+            yield chunk
         self._buffer.shrink()
 
-    def _fill(self) -> int:
-        wanted = min(self._buffer.capacity, self._size - self._position)
-        got = self._file.read_into(self._buffer.data.data[:wanted], self._position)
+    def next_chunk(self, buffer: ReadBuffer) -> Chunk | None:
+        """
+        Read the next chunk into `buffer`, which it borrows until the buffer's next use; None at the end.
+
+        Raises:
+            CorruptBatchError: damage; the good batches before it were part of earlier chunks.
+        """
+        if self._failure is not None:
+            raise self._failure
+        while self._position < self._size:
+            filled = self._fill(buffer)
+            chunk, status, needed = self._scan(buffer, filled)
+            if status > 0:
+                self._failure = CorruptBatchError(self._file.path, self._position, self._reason(status, needed))
+                if not chunk.length:
+                    raise self._failure
+            if chunk.length:
+                return chunk
+            self._make_room(buffer, filled, needed)
+        return None
+
+    def _fill(self, buffer: ReadBuffer) -> int:
+        wanted = min(buffer.capacity, self._size - self._position)
+        got = self._file.read_into(buffer.data.data[:wanted], self._position)
         if got < wanted:
             raise CorruptBatchError(self._file.path, self._position + got, "the file became shorter while it was read")
         return got
 
-    def _scan(self, used: int, filled: int) -> tuple[Chunk, int, int]:
-        data = self._buffer.data[used:]
-        table = self._buffer.table
+    def _scan(self, buffer: ReadBuffer, filled: int) -> tuple[Chunk, int, int]:
         count, covered, status, needed = kernel.scan_batches(
-            data, filled - used, self._position, self._previous_offset, table
+            buffer.data, filled, self._position, self._previous_offset, buffer.table
         )
-        chunk = Chunk(data, int(covered), self._position, table[:count])
+        chunk = Chunk(buffer.data, int(covered), self._position, buffer.table[:count])
         self._check_legacy(chunk)
         if count and self._previous_offset != NO_ORDER_CHECK:
-            self._previous_offset = int(table[count - 1]["last_offset"])
+            self._previous_offset = int(buffer.table[count - 1]["last_offset"])
         self._position += int(covered)
-        return chunk, status, int(needed)
+        return chunk, int(status), int(needed)
 
     def _check_legacy(self, chunk: Chunk) -> None:
         """Verify the CRC-32 (IEEE, bytes 16 to the end) of batches of magic 0 and 1 (R-2.5)."""
-        for row in chunk.batches[chunk.batches["magic"] < 2]:
+        legacy = chunk.batches["magic"] < 2
+        if not legacy.any():
+            return
+        for row in chunk.batches[legacy]:
             start, size = int(row["start"]), int(row["size"])
             stored = int.from_bytes(chunk.data[start + 12 : start + 16].tobytes(), "big")
             if zlib.crc32(chunk.data[start + 16 : start + size].data) != stored:
                 raise CorruptBatchError(self._file.path, int(row["position"]), "the CRC-32 does not match the bytes")
 
-    def _make_room(self, filled: int, needed: int) -> None:
+    def _make_room(self, buffer: ReadBuffer, filled: int, needed: int) -> None:
         """The first batch is larger than what was read: grow the buffer, unless the file ends before the batch does."""
         left = self._size - self._position
         if needed > left or filled < 17:
             wanted = f"a batch of {needed} bytes" if needed else "a batch"
             raise CorruptBatchError(self._file.path, self._position, f"{wanted} where {left} bytes are left")
-        self._buffer.grow(needed)
+        buffer.grow(needed)
 
     def _reason(self, status: int, size: int) -> str:
         return f"{REASONS[status]} (batch of {size} bytes)"

@@ -2,8 +2,12 @@
 The offset map's hot loops: put the keys of the dirty section, and ask of each record whether its key comes again.
 
 An entry is three words of a flat uint64 array: SipHash, MurmurHash, offset + 1 (0 marks an empty slot). The first slot
-to try is the SipHash scaled to the number of slots; the next ones follow in line. Keys are hashed in blocks and their
-slots prefetched, so that the memory's answer to one key is on its way while the next are hashed.
+to try is the SipHash scaled to the number of slots; the next ones follow in line. Slots are prefetched some keys ahead,
+so that the memory's answer to one key is on its way while others are looked at.
+
+Beside the table a bitmap says of each offset of the dirty section whether it is its key's latest so far. It is set and
+cleared as keys are put, at hardly any cost, and spares the second pass hashing and searching: there a record of the
+dirty section stays if its bit is set.
 """
 
 from __future__ import annotations
@@ -22,13 +26,13 @@ from cleaner.kernels.records import (
 )
 
 WORDS = 3  # of 8 bytes: a 16-byte digest and an offset (24 bytes an entry, R-520)
+DIGEST_WORDS = 4  # the same, and how many messages came before
 BLOCK = 64  # keys between hashing and probing: enough to hide the memory, few enough for the first-level cache
 SCRATCH_WORDS = 4 * BLOCK
+_AHEAD = 24  # keys between prefetch and use
 
-# What `index_records` returns.
-INDEX_GOOD = 0
-INDEX_FULL = 1
-INDEX_BAD_RECORD = 2
+DIGEST_GOOD = 0
+DIGEST_BAD_RECORD = 1
 
 # Verdicts on a record: bit 0 says it stays.
 KEEP = 1
@@ -38,17 +42,16 @@ KEYLESS = 4
 EXPIRED_TOMBSTONE = 8
 DISCARDED = 16
 
-# Cells of the state array that `index_records` reads and advances.
+# Cells of the state array of `digest_records` and `judge_records`.
 (
-    STATE_ENTRIES,
-    STATE_LATEST_OFFSET,
+    STATE_KEYED,
     STATE_MESSAGES,
     STATE_KEYLESS,
     STATE_BATCH,
     STATE_STATUS,
     STATE_RECORD_POSITION,
-) = range(7)
-STATE_CELLS = 7
+) = range(6)
+STATE_CELLS = 6
 
 
 @jit
@@ -57,101 +60,112 @@ def _first_slot(hash_word, slots):
 
 
 @jit
-def _put_block(table, slots, block, count, limit, state):
-    """Put `count` hashed keys in order. Returns how many went in: fewer than `count` when the map is full."""
-    for i in range(count):
-        if state[STATE_ENTRIES] >= limit:
-            return i
-        sip, murmur, marked = block[WORDS * i], block[WORDS * i + 1], block[WORDS * i + 2]
-        slot = _first_slot(sip, slots)
-        while True:
-            at = WORDS * slot
-            if table[at + 2] == uint64(0):
-                table[at] = sip
-                table[at + 1] = murmur
-                table[at + 2] = marked
-                state[STATE_ENTRIES] += 1
-                break
-            if table[at] == sip and table[at + 1] == murmur:
-                table[at + 2] = marked
-                break
-            slot += 1
-            if slot == slots:
-                slot = int64(0)
-    return count
-
-
-@jit
-def index_records(
-    data, unpacked, batches, skipped, first_dirty_offset, table, slots, limit, keys, block_size, scratch, state
-):
+def digest_records(data, unpacked, batches, skipped, first_dirty_offset, keys, digests, state):
     """
-    Put the keys of some batches into the map (R-511).
+    Check the records of some batches and list the digests of those that belong into the map (R-511).
 
     Args:
         data, unpacked: uint8 arrays that hold the batches' records (`row.unpacked` tells which).
         batches: rows of BATCH_DTYPE.
         skipped: uint8 a batch; 1 for control and aborted batches, which are counted (R-718) but not indexed.
-        table, slots: the map; `slots` is above `limit`, and above the entries plus these batches' records.
-        limit: most entries the map may have (R-512).
+        first_dirty_offset: records below it are left out.
         keys: two words, the SipHash key of this round.
-        block_size: BLOCK, or 1 when these records could fill the map: then every record is put before the next is
-            read, so that the map ends exactly where Kafka's would.
-        scratch: SCRATCH_WORDS words.
-        state: int64 cells STATE_..., advanced; STATE_BATCH says at which batch the call ended.
+        digests: uint64, room for DIGEST_WORDS a record from STATE_KEYED on: SipHash, MurmurHash, offset + 1, and
+            STATE_MESSAGES before the record.
+        state: int64 cells STATE_...; the first three are advanced, STATE_BATCH says at which batch the call ended.
     Returns:
-        INDEX_GOOD, INDEX_FULL at a keyed record for which there is no room, or INDEX_BAD_RECORD with STATE_STATUS.
+        DIGEST_GOOD, or DIGEST_BAD_RECORD with STATE_STATUS.
     """
-    pending = 0
     for b in range(batches.size):
         row = batches[b]
         state[STATE_BATCH] = b
         if skipped[b]:
             state[STATE_MESSAGES] += int64(1) if row.attributes & 0x20 else row.count
-        else:
-            body = unpacked if row.unpacked else data
-            at, end = row.body_start, row.body_end
-            previous_delta = int64(-1)
-            for _ in range(row.count):
-                state[STATE_RECORD_POSITION] = at - row.body_start
-                if at >= end:
-                    state[STATE_STATUS] = RECORD_MISSING
-                    return INDEX_BAD_RECORD
-                status, after, _, delta, _, key_start, key_size, _, _ = read_record(body, at, end)
-                if status == RECORD_GOOD and (delta <= previous_delta or row.base_offset + delta > row.last_offset):
-                    status = RECORD_BAD_OFFSET
-                if status != RECORD_GOOD:
-                    state[STATE_STATUS] = status
-                    return INDEX_BAD_RECORD
-                previous_delta = delta
-                offset = row.base_offset + delta
-                is_dirty = offset >= first_dirty_offset
-                if is_dirty and key_size < 0:
-                    state[STATE_KEYLESS] += 1
-                elif is_dirty:
-                    sip = siphash13(body, key_start, key_size, keys[0], keys[1])
-                    scratch[WORDS * pending] = sip
-                    scratch[WORDS * pending + 1] = murmur3_low(body, key_start, key_size)
-                    scratch[WORDS * pending + 2] = uint64(offset + 1)
-                    prefetch(table, WORDS * _first_slot(sip, slots))
-                    pending += 1
-                    if pending == block_size:
-                        if _put_block(table, slots, scratch, pending, limit, state) < pending:
-                            return INDEX_FULL
-                        pending = 0
-                        if block_size == 1:
-                            state[STATE_LATEST_OFFSET] = offset
-                state[STATE_MESSAGES] += 1
-                at = after
-            if at != end and row.count > 0:
-                state[STATE_STATUS] = RECORD_LEFT_OVER
-                state[STATE_RECORD_POSITION] = at - row.body_start
-                return INDEX_BAD_RECORD
-        if row.last_offset >= first_dirty_offset:
-            state[STATE_LATEST_OFFSET] = row.last_offset
-    # With blocks the map cannot fill up here, so what is pending goes in whole.
-    _put_block(table, slots, scratch, pending, limit, state)
-    return INDEX_GOOD
+            continue
+        body = unpacked if row.unpacked else data
+        at, end = row.body_start, row.body_end
+        previous_delta = int64(-1)
+        for _ in range(row.count):
+            state[STATE_RECORD_POSITION] = at - row.body_start
+            if at >= end:
+                state[STATE_STATUS] = RECORD_MISSING
+                return DIGEST_BAD_RECORD
+            status, after, _, delta, _, key_start, key_size, _, _ = read_record(body, at, end)
+            if status == RECORD_GOOD and (delta <= previous_delta or row.base_offset + delta > row.last_offset):
+                status = RECORD_BAD_OFFSET
+            if status != RECORD_GOOD:
+                state[STATE_STATUS] = status
+                return DIGEST_BAD_RECORD
+            previous_delta = delta
+            offset = row.base_offset + delta
+            is_dirty = offset >= first_dirty_offset
+            if is_dirty and key_size < 0:
+                state[STATE_KEYLESS] += 1
+            elif is_dirty:
+                place = DIGEST_WORDS * state[STATE_KEYED]
+                digests[place] = siphash13(body, key_start, key_size, keys[0], keys[1])
+                digests[place + 1] = murmur3_low(body, key_start, key_size)
+                digests[place + 2] = uint64(offset + 1)
+                digests[place + 3] = uint64(state[STATE_MESSAGES])
+                state[STATE_KEYED] += 1
+            state[STATE_MESSAGES] += 1
+            at = after
+        if at != end and row.count > 0:
+            state[STATE_STATUS] = RECORD_LEFT_OVER
+            state[STATE_RECORD_POSITION] = at - row.body_start
+            return DIGEST_BAD_RECORD
+    return DIGEST_GOOD
+
+
+@jit
+def _in_bitmap(latest, place):
+    return place >= 0 and place < latest.size * 8
+
+
+@jit
+def put_digests(table, slots, digests, count, entries, limit, latest, latest_base):
+    """
+    Put keys in the order of their records.
+
+    Args:
+        table, slots: the map; `slots` is above `limit`.
+        digests, count: what `digest_records` listed.
+        entries, limit: distinct keys in the map, and how many it may have (R-512).
+        latest, latest_base: the bitmap, and the offset its first bit stands for; offsets beyond it have no bit.
+    Returns:
+        (keys put, entries then). Fewer than `count` when there was no room even to ask for the next (R-511).
+    """
+    for i in range(min(_AHEAD, count)):
+        prefetch(table, WORDS * _first_slot(digests[DIGEST_WORDS * i], slots))
+    for i in range(count):
+        if entries >= limit:
+            return i, entries
+        if i + _AHEAD < count:
+            prefetch(table, WORDS * _first_slot(digests[DIGEST_WORDS * (i + _AHEAD)], slots))
+        digest = DIGEST_WORDS * i
+        sip, murmur, marked = digests[digest], digests[digest + 1], digests[digest + 2]
+        slot = _first_slot(sip, slots)
+        while True:
+            at = WORDS * slot
+            found = table[at + 2]
+            if found == uint64(0):
+                table[at] = sip
+                table[at + 1] = murmur
+                entries += 1
+                break
+            if table[at] == sip and table[at + 1] == murmur:
+                place = int64(found) - 1 - latest_base
+                if _in_bitmap(latest, place):
+                    latest[place >> 3] &= ~(1 << (place & 7))
+                break
+            slot += 1
+            if slot == slots:
+                slot = int64(0)
+        table[at + 2] = marked
+        place = int64(marked) - 1 - latest_base
+        if _in_bitmap(latest, place):
+            latest[place >> 3] |= 1 << (place & 7)
+    return count, entries
 
 
 @jit
@@ -187,6 +201,8 @@ def judge_records(
     table,
     slots,
     keys,
+    latest,
+    latest_base,
     scratch,
     verdicts,
     state,
@@ -195,7 +211,9 @@ def judge_records(
     Give a verdict on every record of some batches (R-550, R-551), and check each record on the way.
 
     Args:
-        data, unpacked, batches, table, slots, keys, scratch: as for `index_records`.
+        data, unpacked, batches, keys: as for `digest_records`.
+        table, slots, latest, latest_base: as for `put_digests`.
+        scratch: SCRATCH_WORDS words.
         unread: uint8 a batch; 1 leaves its records alone (the batch goes whole, R-541 c).
         discarded: uint8 a batch; 1 drops all its records (R-550, first case).
         latest_offset: last offset the map covers; records above it stay.
@@ -204,7 +222,7 @@ def judge_records(
         verdicts: uint8 a record, counting through all batches but the unread ones, whose counts may lie.
         state: STATE_BATCH, STATE_STATUS and STATE_RECORD_POSITION tell of a bad record.
     Returns:
-        INDEX_GOOD or INDEX_BAD_RECORD.
+        DIGEST_GOOD or DIGEST_BAD_RECORD.
     """
     pending = 0
     ordinal = int64(0)
@@ -219,19 +237,22 @@ def judge_records(
             deletes_stay = legacy_deletes_stay
         else:
             deletes_stay = row.attributes & 0x40 == 0 or now_ms < row.base_timestamp
+        # A transactional batch may count as aborted in one pass and not in the other, as in Kafka: then its records
+        # were never put, have no bit, and the table alone can answer (R-550).
+        has_bits = row.attributes & 0x10 == 0
         at, end = row.body_start, row.body_end
         previous_delta = int64(-1)
         for _ in range(row.count):
             state[STATE_RECORD_POSITION] = at - row.body_start
             if at >= end:
                 state[STATE_STATUS] = RECORD_MISSING
-                return INDEX_BAD_RECORD
+                return DIGEST_BAD_RECORD
             status, after, _, delta, _, key_start, key_size, value_size, _ = read_record(body, at, end)
             if status == RECORD_GOOD and (delta <= previous_delta or row.base_offset + delta > row.last_offset):
                 status = RECORD_BAD_OFFSET
             if status != RECORD_GOOD:
                 state[STATE_STATUS] = status
-                return INDEX_BAD_RECORD
+                return DIGEST_BAD_RECORD
             previous_delta = delta
             offset = row.base_offset + delta
             verdict = KEEP if value_size >= 0 else KEEP_TOMBSTONE
@@ -243,6 +264,12 @@ def judge_records(
                 else:
                     if value_size < 0 and not deletes_stay:
                         verdict = EXPIRED_TOMBSTONE
+                    place = offset - latest_base
+                    if has_bits and _in_bitmap(latest, place):
+                        verdicts[ordinal] = verdict if latest[place >> 3] >> (place & 7) & 1 else SUPERSEDED
+                        ordinal += 1
+                        at = after
+                        continue
                     sip = siphash13(body, key_start, key_size, keys[0], keys[1])
                     scratch[WORDS * pending] = sip
                     scratch[WORDS * pending + 1] = murmur3_low(body, key_start, key_size)
@@ -259,9 +286,9 @@ def judge_records(
         if at != end and row.count > 0:
             state[STATE_STATUS] = RECORD_LEFT_OVER
             state[STATE_RECORD_POSITION] = at - row.body_start
-            return INDEX_BAD_RECORD
+            return DIGEST_BAD_RECORD
     _judge_block(table, slots, scratch, pending, verdicts)
-    return INDEX_GOOD
+    return DIGEST_GOOD
 
 
 @jit

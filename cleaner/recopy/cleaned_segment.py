@@ -154,29 +154,34 @@ class CleanedSegment:
     def _name(self, extension: str) -> Path:
         return self._directory / f"{self.base_offset:020d}.{extension}.cleaned"
 
-    def append(self, data: memoryview, written: np.ndarray, largest_offset: int) -> None:
+    def reserve(self, size: int, written: np.ndarray, largest_offset: int) -> int:
         """
-        Append whole batches.
+        Note that whole batches come next. To be called in their order; the bytes may be written in any.
 
         Args:
-            data: their bytes.
+            size: of the batches, bytes.
             written: one row of WRITTEN_DTYPE a batch.
-            largest_offset: highest offset of a record kept, or last offset of a batch kept whole or empty.
+            largest_offset: highest last offset of a batch.
+        Returns:
+            The position to `write` them at.
         Raises:
             UncleanableError: the file would exceed 2**31 - 1 bytes (R-597), or an offset does not fit (R-320, D-15).
         """
-        if not len(written):
-            return
-        if self.size + len(data) > _MAX_FILE_BYTES:
+        position = self.size
+        if position + size > _MAX_FILE_BYTES:
             raise UncleanableError(self.path, f"the cleaned segment would exceed {_MAX_FILE_BYTES} bytes")
-        if largest_offset - self.base_offset > _MAX_RELATIVE_OFFSET:
+        if len(written) and largest_offset - self.base_offset > _MAX_RELATIVE_OFFSET:
             reason = f"offset {largest_offset} is more than 2**31 - 1 above base offset {self.base_offset}"
             raise UncleanableError(self.path, reason)
-        self._file.write(data, self.size)
         self.indexes.append(written)
-        self.size += len(data)
+        self.size += size
         self.batch_count += len(written)
         self.offset_sum = add_offsets(self.offset_sum, written)
+        return position
+
+    def write(self, data: memoryview, position: int) -> None:
+        """Write batches at the position reserved for them; several threads may do so at once."""
+        self._file.write(data, position)
 
     def finish(self, aborts: Sequence[AbortedTxn], mtime_ns: int) -> None:
         """

@@ -7,8 +7,8 @@ words for what Kafka's own builder refuses.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 import numpy as np
@@ -37,8 +37,6 @@ _REFUSALS = {
     kernel.RETAIN_OFFSET_TOO_FAR: "a batch to be rewritten spans more than 2**31 - 1 offsets (R-576)",
 }
 
-AppendOutput = Callable[[memoryview, npt.NDArray[np.void], int], None]
-
 
 @dataclass
 class Removed:
@@ -61,40 +59,74 @@ class CopyCounts:
     messages_written: int = 0
     removed: Removed = field(default_factory=Removed)
 
+    @staticmethod
+    def total(parts: Iterable[CopyCounts]) -> CopyCounts:
+        """Return the sum of several counts."""
+        total = CopyCounts()
+        for part in parts:
+            for name in ("bytes_read", "bytes_written", "messages_read", "messages_written"):
+                setattr(total, name, getattr(total, name) + getattr(part, name))
+            for field_ in fields(Removed):
+                done = getattr(total.removed, field_.name)
+                setattr(total.removed, field_.name, done + getattr(part.removed, field_.name))
+        return total
+
+
+@dataclass(frozen=True)
+class Output:
+    """
+    What stays of a chunk, borrowed from its writer until the next chunk begins.
+
+    Attributes:
+        data: bytes of whole batches.
+        written: one row of WRITTEN_DTYPE a batch.
+        largest_offset: highest last offset of a batch; -1 without any.
+    """
+
+    data: memoryview
+    written: npt.NDArray[np.void]
+    largest_offset: int
+
 
 class RetainedWriter:
     """
-    Turns judged blocks into output bytes.
+    Turns judged blocks into output bytes, chunk by chunk. One instance a thread.
 
     Args:
         new_horizon_ms: the delete horizon that batches get in this round (R-563).
-        counts: advanced block by block.
+
+    Attributes:
+        counts: of all chunks so far.
     """
 
-    def __init__(self, new_horizon_ms: int, counts: CopyCounts) -> None:
+    def __init__(self, new_horizon_ms: int) -> None:
+        self.counts = CopyCounts()
         self._new_horizon_ms = new_horizon_ms
-        self._counts = counts
         self._out = GrowingBuffer(_USUAL_OUT_BYTES)
         self._rebuilt = GrowingBuffer()
         self._written = np.zeros(0, WRITTEN_DTYPE)
         self._state = np.zeros(kernel.STATE_CELLS, np.int64)
 
-    def write(self, path: Path, block: Block, fates: BlockFates, verdicts: Flags, append: AppendOutput) -> None:
+    def begin(self, batches: int) -> None:
+        """Begin a chunk of so many batches; the output of the last one is gone."""
+        if len(self._written) < batches:
+            self._written = np.zeros(batches, WRITTEN_DTYPE)
+        self._out.shrink(2 * _USUAL_OUT_BYTES)
+        self._rebuilt.shrink(2 * _USUAL_OUT_BYTES)
+        self._state[:] = 0
+        self._state[kernel.STATE_LARGEST_OFFSET] = -1
+
+    def write(self, path: Path, block: Block, fates: BlockFates, verdicts: Flags) -> None:
         """
-        Write a block's survivors through `append`.
+        Add a block's survivors to the output.
 
         Args:
             path: the source, for errors.
             block, fates, verdicts: the batches and what was decided of them.
-            append: takes output bytes, rows of WRITTEN_DTYPE and the largest offset among them; called when the output
-                buffer is full and at the end.
         Raises:
             UncleanableError: Kafka's cleaner could not write a batch either (R-546, R-576).
         """
-        if len(self._written) < len(block.batches):
-            self._written = np.zeros(len(block.batches), WRITTEN_DTYPE)
-        self._state[:] = 0
-        self._state[kernel.STATE_LARGEST_OFFSET] = -1
+        self._state[kernel.STATE_BATCH] = self._state[kernel.STATE_ORDINAL] = 0
         while True:
             status = kernel.retain_batches(
                 block.data,
@@ -110,30 +142,22 @@ class RetainedWriter:
                 self._state,
             )
             if status == kernel.RETAIN_DONE:
-                break
+                return
             row = block.batches[int(self._state[kernel.STATE_BATCH])]
             if status == kernel.RETAIN_OUT_FULL:
-                self._flush(append)
-                self._make_room(row)
+                filled = int(self._state[kernel.STATE_OUT])
+                self._out.ensure(filled + self._rebuilt_bytes(row), keep=filled)
             elif status in (kernel.RETAIN_COMPRESS, kernel.RETAIN_ODD_BYTES):
                 self._rebuild(path, block, int(self._state[kernel.STATE_BATCH]), fates, verdicts)
             else:
                 raise self._refusal(path, row, int(status))
-        self._flush(append)
-        self._out.shrink(2 * _USUAL_OUT_BYTES)
-        self._count()
 
-    def _flush(self, append: AppendOutput) -> None:
+    def end(self) -> Output:
+        """Return the chunk's output, and count it."""
         filled, rows = int(self._state[kernel.STATE_OUT]), int(self._state[kernel.STATE_WRITTEN_ROWS])
-        if rows:
-            append(self._out.view[:filled], self._written[:rows], int(self._state[kernel.STATE_LARGEST_OFFSET]))
-        self._counts.bytes_written += filled
-        self._state[kernel.STATE_OUT] = 0
-        self._state[kernel.STATE_WRITTEN_ROWS] = 0
-        self._state[kernel.STATE_LARGEST_OFFSET] = -1
-
-    def _make_room(self, row: np.void) -> None:
-        self._out.ensure(max(int(row["size"]), self._rebuilt_bytes(row)))
+        self._count(filled)
+        largest_offset = int(self._state[kernel.STATE_LARGEST_OFFSET])
+        return Output(self._out.view[:filled], self._written[:rows], largest_offset)
 
     @staticmethod
     def _rebuilt_bytes(row: np.void) -> int:
@@ -179,8 +203,9 @@ class RetainedWriter:
         kernel.seal_batch(self._out.array, start, body_at + packed)
         return HEADER_BYTES + packed
 
-    def _count(self) -> None:
-        counts, state = self._counts, self._state
+    def _count(self, written_bytes: int) -> None:
+        counts, state = self.counts, self._state
+        counts.bytes_written += written_bytes
         counts.bytes_read += int(state[kernel.STATE_BYTES_READ])
         counts.messages_read += int(state[kernel.STATE_MESSAGES_READ])
         counts.messages_written += int(state[kernel.STATE_MESSAGES_WRITTEN])

@@ -62,7 +62,7 @@ class BlockFates:
 
 class MapSurvivors:
     """
-    Verdicts from an offset map: the last record of every key stays (R-550, R-551).
+    Verdicts from an offset map: the last record of every key stays (R-550, R-551). One instance a thread.
 
     Args:
         offset_map: built over the dirty section.
@@ -72,6 +72,7 @@ class MapSurvivors:
     def __init__(self, offset_map: OffsetMap, now_ms: int) -> None:
         self._map = offset_map
         self._now_ms = now_ms
+        self._scratch = np.zeros(kernel.SCRATCH_WORDS, np.uint64)
         self._state = np.zeros(kernel.STATE_CELLS, np.int64)
 
     def judge(self, path: Path, block: Block, fates: BlockFates, verdicts: Flags) -> None:
@@ -88,11 +89,13 @@ class MapSurvivors:
             self._map.table,
             self._map.slots,
             self._map.keys,
-            self._map.scratch,
+            self._map.latest,
+            self._map.latest_base,
+            self._scratch,
             verdicts,
             self._state,
         )
-        if status != kernel.INDEX_GOOD:
+        if status != kernel.DIGEST_GOOD:
             row = block.batches[int(self._state[kernel.STATE_BATCH])]
             record_position = int(self._state[kernel.STATE_RECORD_POSITION])
             raise bad_record(path, row, int(self._state[kernel.STATE_STATUS]), record_position)

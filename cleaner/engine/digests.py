@@ -1,0 +1,111 @@
+"""
+The keys of one chunk of the dirty section, checked and digested, until it is their turn to go into the map.
+
+This is the part of the first pass that needs no order, so several lanes do it side by side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from cleaner.errors import CorruptLogError
+from cleaner.format.batch import BATCH_DTYPE, Batches, Chunk
+from cleaner.format.records import Unpacker, bad_record
+from cleaner.kernels import offset_map as kernel
+from cleaner.offset_map import Words
+from cleaner.storage.segment import Segment
+
+Flags = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class DirtyChunk:
+    """
+    A chunk of the dirty section.
+
+    Attributes:
+        number: of its segment in the dirty section.
+        chunk: None when reading it failed.
+        skipped: uint8 a batch: 1 for control and aborted batches.
+        error: what was wrong with the chunk.
+    """
+
+    number: int
+    segment: Segment
+    chunk: Chunk | None
+    skipped: Flags
+    error: CorruptLogError | None = None
+
+    @property
+    def batches(self) -> Batches:
+        """The chunk's batches; none when reading it failed."""
+        return np.zeros(0, BATCH_DTYPE) if self.chunk is None else self.chunk.batches
+
+    @property
+    def length(self) -> int:
+        """Bytes the batches cover."""
+        return 0 if self.chunk is None else self.chunk.length
+
+
+class DigestedChunk:
+    """The digests of a chunk's keyed records, in memory that is used again."""
+
+    def __init__(self) -> None:
+        self.digests: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
+        self.error: CorruptLogError | None = None
+        self._state = np.zeros(kernel.STATE_CELLS, np.int64)
+
+    @property
+    def keyed(self) -> int:
+        """Records with a key in the dirty section."""
+        return int(self._state[kernel.STATE_KEYED])
+
+    @property
+    def messages(self) -> int:
+        """Records seen; batches of aborted transactions count whole, markers as one (R-718)."""
+        return int(self._state[kernel.STATE_MESSAGES])
+
+    @property
+    def keyless(self) -> int:
+        """Records without a key in the dirty section."""
+        return int(self._state[kernel.STATE_KEYLESS])
+
+    def digest(self, task: DirtyChunk, unpacker: Unpacker, first_dirty_offset: int, keys: Words) -> None:
+        """Check and digest a chunk's records; what is wrong with one is kept for when its turn comes."""
+        self._state[:] = 0
+        self.error = None
+        if task.chunk is None:
+            return
+        try:
+            self._digest(task, task.chunk, unpacker, first_dirty_offset, keys)
+        except CorruptLogError as error:
+            self.error = error
+
+    def _digest(self, task: DirtyChunk, chunk: Chunk, unpacker: Unpacker, first_dirty_offset: int, keys: Words) -> None:
+        path = task.segment.log_path
+        for block in unpacker.blocks(path, chunk, unwanted=task.skipped != 0):
+            mine = task.skipped[block.first : block.first + len(block.batches)]
+            self._ensure(kernel.DIGEST_WORDS * (self.keyed + block.record_count(mine)))
+            status = kernel.digest_records(
+                block.data,
+                block.unpacked,
+                block.batches,
+                mine,
+                first_dirty_offset,
+                keys,
+                self.digests,
+                self._state,
+            )
+            if status != kernel.DIGEST_GOOD:
+                row = block.batches[int(self._state[kernel.STATE_BATCH])]
+                record_position = int(self._state[kernel.STATE_RECORD_POSITION])
+                raise bad_record(path, row, int(self._state[kernel.STATE_STATUS]), record_position)
+
+    def _ensure(self, words: int) -> None:
+        if words > len(self.digests):
+            larger = np.zeros(max(words, 2 * len(self.digests)), np.uint64)
+            larger[: len(self.digests)] = self.digests
+            self.digests = larger

@@ -9,7 +9,7 @@ import zlib
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from cleaner.errors import CleanerError
@@ -80,6 +80,7 @@ COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.function_scope
 
 
 @settings(max_examples=250, **COMMON)
+@example(which=6, changed=[(477, 1)], grow=5)
 @given(which=st.integers(0, len(BATCHES) - 1), changed=changes, grow=st.sampled_from([-3, 0, 0, 0, 5]))
 def test_log_with_changed_bytes_is_cleaned_or_refused(
     pristine: Path, which: int, changed: list[tuple[int, int]], grow: int

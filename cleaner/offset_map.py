@@ -67,7 +67,7 @@ class OffsetMap:
         self.latest_base = first_dirty_offset
         bits = min(end_offset - first_dirty_offset, _MOST_BITS)
         # Zero pages that are never touched take no memory.
-        self.latest: npt.NDArray[np.uint8] = np.frombuffer(mmap.mmap(-1, bits // 8 + 1), np.uint8)
+        self.latest: npt.NDArray[np.uint8] = np.frombuffer(mmap.mmap(-1, bits // 8 + 1), np.uint8)[: -(-bits // 8)]
         self.keys: Words = np.frombuffer(bytearray(os.urandom(16)), np.uint64)
         self._allocate(min(_FIRST_SLOTS, self._most_slots))
 

@@ -226,6 +226,7 @@ class _Lane:
         self._digested = DigestedChunk()
 
     def take(self) -> bool:
+        self._memory.buffer.shrink()
         task = self._builder.next_task(self._memory.buffer)
         if task is None:
             return False

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import mmh3
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,41 +11,12 @@ from cleaner.config import CleanerConfig
 from cleaner.kernels import offset_map as kernel
 from cleaner.offset_map import ENTRY_BYTES, OffsetMap
 from cleaner.testing.batch_builder import Record, data_batch
-from tests.unit.kernels.arrays import padded, scan
 from tests.unit.kernels.collisions import colliding_keys
+from tests.unit.kernels.digesting import digest, index
 
 pytestmark = pytest.mark.kernels
 
 KIB = 1024
-
-
-def index(
-    offset_map: OffsetMap, log: bytes, *, first_dirty: int = 0, skipped: Sequence[int] = (), batch_count: int = 64
-) -> bool:
-    """Put the keys of a log's bytes into the map as the engine does; returns whether it was full."""
-    data = padded(log)
-    found = scan(data, len(log), room=batch_count)
-    assert found.covered == len(log)
-    records = int(found.rows["count"].sum())
-    offset_map.reserve(records)
-    skip = np.zeros(len(found.rows), np.uint8)
-    skip[list(skipped)] = 1
-    status = kernel.index_records(
-        data,
-        data,
-        found.rows,
-        skip,
-        first_dirty,
-        offset_map.table,
-        offset_map.slots,
-        offset_map.key_limit,
-        offset_map.keys,
-        1 if offset_map.can_fill_up_with(records) else kernel.BLOCK,
-        offset_map.scratch,
-        offset_map.state,
-    )
-    assert status in (kernel.INDEX_GOOD, kernel.INDEX_FULL)
-    return bool(status == kernel.INDEX_FULL)
 
 
 def batch(base_offset: int, *keys: bytes | None) -> bytes:
@@ -61,45 +29,46 @@ def test_map_keeps_the_last_offset_of_each_key() -> None:
     offset_map = OffsetMap(10, 10)
     index(offset_map, batch(0, b"a", b"b", b"a") + batch(3, b"c", b"b"))
     assert [offset_map.get(key) for key in (b"a", b"b", b"c", b"d")] == [2, 4, 3, -1]
-    assert (offset_map.entries, offset_map.latest_offset) == (3, 4)
+    assert offset_map.entries == 3
 
 
 def test_map_tells_the_empty_key_from_no_key() -> None:
     """A zero-length key is a key; a record without one is passed over (R-224, R-511)."""
     offset_map = OffsetMap(10, 10)
     index(offset_map, batch(0, None, b"", None))
-    assert (offset_map.entries, offset_map.get(b""), offset_map.latest_offset) == (1, 1, 2)
+    assert (offset_map.entries, offset_map.get(b"")) == (1, 1)
 
 
 def test_map_passes_over_records_below_the_first_dirty_offset() -> None:
-    """A batch may begin in the clean section; a batch wholly in it does not move the map's end (R-511, R-513)."""
+    """A batch may begin in the clean section, or lie in it (R-511)."""
     offset_map = OffsetMap(10, 10)
     index(offset_map, batch(0, b"a", b"b"), first_dirty=3)
-    assert (offset_map.entries, offset_map.latest_offset) == (0, -1)
+    assert offset_map.entries == 0
     index(offset_map, batch(2, b"a", b"b"), first_dirty=3)
-    assert (offset_map.get(b"a"), offset_map.get(b"b"), offset_map.latest_offset) == (-1, 3, 3)
+    assert (offset_map.get(b"a"), offset_map.get(b"b")) == (-1, 3)
 
 
-def test_map_covers_skipped_batches_without_their_keys() -> None:
-    """Aborted data and markers count as covered; their keys mean nothing (R-511, R-513)."""
+def test_map_passes_over_the_keys_of_skipped_batches() -> None:
+    """Aborted data and markers count as read; their keys mean nothing (R-511, R-718)."""
     offset_map = OffsetMap(10, 10)
-    index(offset_map, batch(0, b"a") + batch(1, b"b", b"c"), skipped=[1])
-    assert (offset_map.entries, offset_map.latest_offset) == (1, 2)
-    assert offset_map.state[kernel.STATE_MESSAGES] == 3
+    log = batch(0, b"a") + batch(1, b"b", b"c")
+    index(offset_map, log, skipped=[1])
+    assert (offset_map.entries, offset_map.get(b"a")) == (1, 0)
+    assert digest(log, offset_map.keys, skipped=[1]).state[kernel.STATE_MESSAGES] == 3
 
 
 def test_full_map_stops_at_a_key_it_already_knows() -> None:
     """Fullness is asked before the key is looked up (R-511)."""
     offset_map = OffsetMap(2, 2)
     assert index(offset_map, batch(0, b"a", b"b", b"a"))
-    assert (offset_map.latest_offset, offset_map.get(b"a"), offset_map.get(b"b")) == (1, 0, 1)
+    assert (offset_map.entries, offset_map.get(b"a"), offset_map.get(b"b")) == (2, 0, 1)
 
 
 def test_full_map_goes_on_over_records_without_a_key() -> None:
-    """Only a keyed dirty record needs room; the batch is then complete (R-511, R-513)."""
+    """Only a keyed dirty record needs room (R-511)."""
     offset_map = OffsetMap(2, 2)
     assert not index(offset_map, batch(0, b"a", b"b", None, None))
-    assert offset_map.latest_offset == 3
+    assert offset_map.entries == 2
 
 
 def test_map_exactly_filled_by_a_batch_is_not_full_yet() -> None:
@@ -107,14 +76,14 @@ def test_map_exactly_filled_by_a_batch_is_not_full_yet() -> None:
     offset_map = OffsetMap(2, 2)
     assert not index(offset_map, batch(0, b"a", b"b"))
     assert index(offset_map, batch(2, b"c"))
-    assert offset_map.latest_offset == 1
+    assert (offset_map.entries, offset_map.get(b"c")) == (2, -1)
 
 
 def test_map_of_one_key_takes_one() -> None:
     """The smallest map Kafka can use (R-523); an absent key is still found absent, as one slot always stays empty."""
     offset_map = OffsetMap(1, 1)
     assert index(offset_map, batch(5, b"a", b"b"), first_dirty=5)
-    assert (offset_map.entries, offset_map.latest_offset) == (1, 5)
+    assert offset_map.entries == 1
     assert [offset_map.get(b"a"), offset_map.get(b"b")] == [5, -1]
 
 
@@ -140,10 +109,10 @@ key_lists = st.lists(
 
 
 @given(key_lists, st.integers(1, 14), st.integers(0, 12), st.sampled_from([1, 2, 5]))
-def test_map_on_any_log_ends_where_kafkas_does(
+def test_map_on_any_log_is_full_where_kafkas_is(
     key_batches: list[list[bytes | None]], limit: int, first_dirty: int, spread: int
 ) -> None:
-    """Entries, end and fullness are those of a plain dictionary filled by the rules (R-511 to R-513)."""
+    """Entries and fullness are those of a plain dictionary filled by the rules (R-511, R-512)."""
     log, offset, batches = b"", 0, []
     for keys in key_batches:
         records = [Record(key, b"v", offset + i * spread) for i, key in enumerate(keys)]
@@ -151,7 +120,7 @@ def test_map_on_any_log_ends_where_kafkas_does(
         log += data_batch(records, offset)
         offset += len(keys) * spread
     expected: dict[bytes, int] = {}
-    latest, is_full = -1, False
+    is_full = False
     for records in batches:
         for record in records:
             assert record.offset is not None
@@ -160,17 +129,15 @@ def test_map_on_any_log_ends_where_kafkas_does(
             if len(expected) >= limit:
                 is_full = True
                 break
-            expected[record.key] = latest = record.offset
+            expected[record.key] = record.offset
         if is_full:
             break
-        if records[-1].offset is not None and records[-1].offset >= first_dirty:
-            latest = records[-1].offset
 
     offset_map = OffsetMap(limit, limit)
     assert index(offset_map, log, first_dirty=first_dirty) == is_full
     found = {key: at for i in range(12) if (at := offset_map.get(key := b"k%d" % i)) >= 0}
     assert found == expected
-    assert (offset_map.entries, offset_map.latest_offset) == (len(expected), latest)
+    assert offset_map.entries == len(expected)
     assert sorted(offset_map.offsets().tolist()) == sorted(expected.values())
 
 
@@ -186,7 +153,6 @@ def test_map_that_grows_keeps_every_entry() -> None:
     assert max(sizes) == 111_111
     assert offset_map.entries == count
     assert all(offset_map.get(b"key-%d" % i) == i for i in range(count))
-    assert offset_map.latest_offset == count - 1
     assert sorted(offset_map.offsets().tolist()) == list(range(count))
 
 
@@ -204,6 +170,7 @@ def test_cleared_map_is_small_empty_and_keyed_anew() -> None:
     """Nothing of one round is left for the next."""
     offset_map = OffsetMap(100_000, 100_000)
     index(offset_map, batch(0, *[b"key-%d" % i for i in range(40_000)]))
+    offset_map.latest_offset = 39_999
     grown, keys = offset_map.slots, offset_map.keys.tobytes()
     offset_map.clear()
     assert offset_map.slots < grown

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from unittest.mock import patch
 
 from cleaner.clock import SystemClock
 from cleaner.config import CleanerConfig, TopicConfig
 from cleaner.engine.context import RoundContext
 from cleaner.engine.round import RoundResult, clean_log
+from cleaner.format.batch import DEFAULT_CHUNK_BYTES, ReadBuffer
 from cleaner.model import TopicPartition
 from cleaner.policy.cleanable import Cleanable, cleanable
 from cleaner.storage.fs import FileSystem
@@ -96,12 +98,14 @@ def clean(
     checkpoint: int | None = None,
     settings: Mapping[str, str] = SETTINGS,
     config: CleanerConfig | None = None,
+    chunk_bytes: int = DEFAULT_CHUNK_BYTES,
 ) -> RoundResult:
-    """Load a log and clean it once."""
+    """Load a log and clean it once, reading so many bytes at a time."""
     around = around or context()
     log = load(around.fs, directory, settings)
     found: Cleanable = cleanable(log, checkpoint, log.topic, NOW_MS)
-    return clean_log(log, found, log.topic, config or CleanerConfig(dedupe_buffer_size=24_000), around)
+    with patch("cleaner.engine.round.ReadBuffer", lambda: ReadBuffer(chunk_bytes)):
+        return clean_log(log, found, log.topic, config or CleanerConfig(dedupe_buffer_size=24_000), around)
 
 
 def files_of(directory: Path) -> Files:

@@ -10,10 +10,11 @@ from cleaner.config import CleanerConfig
 from cleaner.engine.build_map import BuiltMap, MapBuilder
 from cleaner.engine.context import RoundContext
 from cleaner.errors import CorruptIndexError
-from cleaner.format.batch import ReadBuffer
+from cleaner.format.batch import DEFAULT_CHUNK_BYTES, ReadBuffer
 from cleaner.format.records import Unpacker
 from cleaner.offset_map import OffsetMap
 from cleaner.policy.cleanable import cleanable
+from cleaner.recopy.group import LaneMemory
 from cleaner.testing.batch_builder import Producer
 from cleaner.testing.log_builder import LogBuilder
 from tests.unit.engine.logs import NOW_MS, context, keyed_log, load
@@ -22,14 +23,19 @@ pytestmark = pytest.mark.kernels
 
 
 def build(
-    directory: Path, checkpoint: int | None = None, limit: int = 1000, around: RoundContext | None = None
+    directory: Path,
+    checkpoint: int | None = None,
+    limit: int = 1000,
+    around: RoundContext | None = None,
+    chunk_bytes: int = DEFAULT_CHUNK_BYTES,
 ) -> tuple[BuiltMap, OffsetMap]:
-    """Build the map of a log's dirty section."""
+    """Build the map of a log's dirty section, on two lanes."""
     around = around or context()
     log = load(around.fs, directory)
     offset_map = OffsetMap(limit, limit)
     found = cleanable(log, checkpoint, log.topic, NOW_MS)
-    return MapBuilder(log, found, offset_map, Unpacker(1 << 20), around).build(), offset_map
+    lanes = [LaneMemory(ReadBuffer(chunk_bytes), Unpacker(1 << 20)) for _ in range(2)]
+    return MapBuilder(log, found, offset_map, lanes, around).build(), offset_map
 
 
 def test_map_covers_offsets_missing_before_the_next_segment(tmp_path: Path) -> None:
@@ -114,8 +120,7 @@ def test_offset_index_that_leads_astray_is_found(tmp_path: Path) -> None:
 def test_range_within_one_chunk_may_still_end_by_the_limits(tmp_path: Path) -> None:
     """The limit is asked after a chunk; what remains of its segment is only checked."""
     directory = keyed_log(segments=1, batches=10).write(tmp_path)
-    around = context(max_dirty_bytes=1, buffer=ReadBuffer(300))
-    built, _ = build(directory, around=around)
+    built, _ = build(directory, around=context(max_dirty_bytes=1), chunk_bytes=300)
     assert built.is_full
     assert 0 < built.end_offset < 30
     whole, _ = build(directory, around=context(max_dirty_bytes=1))

@@ -20,7 +20,6 @@ from cleaner.errors import (
     NoSpaceError,
     PolicyRefusedError,
 )
-from cleaner.format.batch import ReadBuffer
 from cleaner.model import AbortedTxn
 from cleaner.offset_map import OffsetMap
 from cleaner.storage.fs import FileSystem
@@ -48,6 +47,8 @@ pytestmark = pytest.mark.kernels
 
 # Every segment a group of its own, so that a round has several swaps.
 ONE_BY_ONE = SETTINGS | {"internal.segment.bytes": "1"}
+# A few batches, so that a segment takes several chunks.
+SMALL = 500
 
 
 class Counter:
@@ -68,11 +69,6 @@ class Counter:
 def locked() -> LogDirLockedError:
     """Return what a lost lock raises."""
     return LogDirLockedError("somebody else holds it")
-
-
-def small_buffer() -> ReadBuffer:
-    """Return a buffer of a few batches, so that a segment takes several chunks."""
-    return ReadBuffer(500)
 
 
 def test_round_keeps_the_last_value_of_each_key(tmp_path: Path) -> None:
@@ -100,7 +96,7 @@ def test_every_call_of_check_done_may_abort(tmp_path: Path, settings: dict[str, 
     """The log is as it was, or whole groups are swapped in order; no temporary file is left, no checkpoint written."""
     whole = Counter()
     done = tmp_path / "whole"
-    clean(keyed_log().write(done), context(check_done=whole, buffer=small_buffer()), settings=settings)
+    clean(keyed_log().write(done), context(check_done=whole), settings=settings, chunk_bytes=SMALL)
     cleaned = segment_files(files_of(done / "topic-0"))
     assert whole.calls > 10
     seen = set()
@@ -108,9 +104,9 @@ def test_every_call_of_check_done_may_abort(tmp_path: Path, settings: dict[str, 
         directory = keyed_log().write(tmp_path / str(fail_at))
         before = segment_files(files_of(directory))
         checkpoint = Counter()
-        around = context(check_done=Counter(fail_at), write_checkpoint=checkpoint, buffer=small_buffer())
+        around = context(check_done=Counter(fail_at), write_checkpoint=checkpoint)
         with pytest.raises(CleaningAborted):
-            clean(directory, around, settings=settings)
+            clean(directory, around, settings=settings, chunk_bytes=SMALL)
         after = segment_files(files_of(directory))
         assert checkpoint.calls == 0
         swapped = [name for name in after if after[name] != before.get(name)]
@@ -129,7 +125,7 @@ def test_aborted_round_is_finished_by_the_next(tmp_path: Path) -> None:
     directory = keyed_log().write(tmp_path / "one")
     other = keyed_log().write(tmp_path / "other")
     with pytest.raises(CleaningAborted):
-        clean(directory, context(check_done=Counter(8)), settings=ONE_BY_ONE)
+        clean(directory, context(check_done=Counter(6)), settings=ONE_BY_ONE)
     clean(directory, settings=ONE_BY_ONE)
     clean(other, settings=ONE_BY_ONE)
     assert newest(records_in(directory)) == newest(records_in(other))
@@ -175,7 +171,7 @@ def test_throttle_is_told_of_every_byte_read_and_written(tmp_path: Path) -> None
     """Both passes' reading and all that is written (R-715)."""
     directory = keyed_log().write(tmp_path)
     told: list[int] = []
-    result = clean(directory, context(throttle=told.append, buffer=small_buffer()))
+    result = clean(directory, context(throttle=told.append), chunk_bytes=SMALL)
     assert sum(told) == result.map_bytes_read + result.bytes_read + result.bytes_written
     assert result.bytes_written == (directory / f"{0:020d}.log").stat().st_size
     assert max(told) <= 500
@@ -185,7 +181,8 @@ def test_progress_never_goes_back_and_ends_at_its_total(tmp_path: Path) -> None:
     """First the map, then the copy."""
     directory = keyed_log().write(tmp_path)
     told: list[tuple[str, int, int]] = []
-    clean(directory, context(progress=lambda *step: told.append(step), buffer=small_buffer()), settings=ONE_BY_ONE)
+    around = context(progress=lambda *step: told.append(step))
+    clean(directory, around, settings=ONE_BY_ONE, chunk_bytes=SMALL)
     phases = [phase for phase, _, _ in told]
     assert phases == sorted(phases, reverse=True)
     assert set(phases) == {"map", "copy"}
@@ -203,8 +200,7 @@ def test_dirty_bytes_limit_ends_the_map_early_and_the_checkpoint_advances(tmp_pa
     clean(whole)
     checkpoint, ends = 0, []
     for _ in range(50):
-        around = context(max_dirty_bytes=600, buffer=small_buffer())
-        result = clean(directory, around, checkpoint=checkpoint)
+        result = clean(directory, context(max_dirty_bytes=600), checkpoint=checkpoint, chunk_bytes=SMALL)
         assert result.end_offset > checkpoint
         assert result.map_bytes_read < 600 + 500
         assert newest(records_in(directory)) == newest(records_in(whole))
@@ -222,13 +218,13 @@ def test_seconds_limit_ends_the_map_early(tmp_path: Path) -> None:
     """Time is asked after every chunk; at least some way is always made."""
     directory = keyed_log().write(tmp_path)
     clock = ManualClock()
-    around = context(clock=clock, max_seconds=10.0, buffer=small_buffer(), throttle=lambda _: clock.sleep(4.0))
-    result = clean(directory, around)
+    around = context(clock=clock, max_seconds=10.0, throttle=lambda _: clock.sleep(4.0))
+    result = clean(directory, around, chunk_bytes=SMALL)
     assert result.map_full
     assert 0 < result.end_offset < records_in(directory)[-1].offset
     late = keyed_log().write(tmp_path / "late")
-    around = context(clock=ManualClock(), max_seconds=0.0, buffer=small_buffer())
-    assert clean(late, around).end_offset > 0
+    around = context(clock=ManualClock(), max_seconds=0.0)
+    assert clean(late, around, chunk_bytes=SMALL).end_offset > 0
 
 
 @pytest.mark.parametrize("key_limit", [1, 2, 3, 4])
@@ -255,14 +251,14 @@ def test_rounds_with_a_full_map_reach_the_end(tmp_path: Path) -> None:
     assert newest(records_in(directory)) == expected
 
 
-def test_callers_map_and_buffer_are_used_again(tmp_path: Path) -> None:
-    """A daemon owns both; a second round gives the same as with new ones."""
-    offset_map, buffer = OffsetMap(1000, 1000), ReadBuffer(700)
+def test_callers_map_is_used_again(tmp_path: Path) -> None:
+    """A daemon owns it; a second round gives the same as with a new one."""
+    offset_map = OffsetMap(1000, 1000)
     first = keyed_log().write(tmp_path / "first")
     second = keyed_log(keys=3).write(tmp_path / "second")
     fresh = keyed_log(keys=3).write(tmp_path / "fresh")
-    clean(first, context(offset_map=offset_map, buffer=buffer))
-    result = clean(second, context(offset_map=offset_map, buffer=buffer))
+    clean(first, context(offset_map=offset_map), chunk_bytes=700)
+    result = clean(second, context(offset_map=offset_map), chunk_bytes=700)
     clean(fresh)
     assert offset_map.entries == result.map_entries == 3
     assert records_in(second) == records_in(fresh)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from cleaner.format.batch import Chunk, ReadBuffer, SegmentReader
 from cleaner.format.records import Unpacker
@@ -79,25 +78,19 @@ def retain(
     chunk = only_chunk(log)
     count = len(chunk.batches)
     assert count == len(verdicts)
-    counts = CopyCounts()
-    writer = RetainedWriter(new_horizon_ms, counts)
+    writer = RetainedWriter(new_horizon_ms)
     fate = np.array([BatchFate.KEEP_IF_NOT_EMPTY] * count if fates is None else list(fates), np.int8)
     flags = np.zeros(count, np.uint8)
     marker = flags if empties_marker is None else np.array(empties_marker, np.uint8)
     whole = BlockFates(fate, flags, (fate == BatchFate.DROP).astype(np.uint8), marker, True)
-    data, rows, largest = bytearray(), [], -1
-
-    def append(part: memoryview, written: npt.NDArray[np.void], largest_offset: int) -> None:
-        nonlocal largest
-        data.extend(part)
-        rows.extend((int(r["size"]), int(r["last_offset"]), int(r["max_timestamp"])) for r in written)
-        largest = max(largest, largest_offset)
-
+    writer.begin(count)
     for block in Unpacker(1 << 24).blocks(PATH, chunk):
         places = range(block.first, block.first + len(block.batches))
         mine = [verdict for i in places if fate[i] != BatchFate.DROP for verdict in verdicts[i]]
-        writer.write(PATH, block, whole.part(block.first, len(block.batches)), np.array(mine, np.uint8), append)
-    return Retained(bytes(data), rows, largest, counts)
+        writer.write(PATH, block, whole.part(block.first, len(block.batches)), np.array(mine, np.uint8))
+    output = writer.end()
+    rows = [(int(r["size"]), int(r["last_offset"]), int(r["max_timestamp"])) for r in output.written]
+    return Retained(bytes(output.data), rows, output.largest_offset, writer.counts)
 
 
 def keeping(batch: bytes, *kept: int) -> list[int]:

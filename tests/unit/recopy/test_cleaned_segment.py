@@ -48,7 +48,7 @@ def target(directory: Path, fs: FileSystem | None = None, max_index_bytes: int =
 def append(segment: CleanedSegment, batches: list[bytes]) -> None:
     """Append batches in one call."""
     data = b"".join(batches)
-    segment.append(memoryview(data), rows(batches), batch_info(batches[-1]).last_offset)
+    segment.write(memoryview(data), segment.reserve(len(data), rows(batches), batch_info(batches[-1]).last_offset))
 
 
 def names(directory: Path) -> list[str]:
@@ -84,7 +84,7 @@ def test_segment_with_aborts_gets_a_transaction_index(tmp_path: Path) -> None:
 def test_segment_without_records_is_empty_files(tmp_path: Path) -> None:
     """A group whose records all vanish still yields a segment (R-591)."""
     segment = target(tmp_path)
-    segment.append(memoryview(b""), rows([]), -1)
+    assert segment.reserve(0, rows([]), -1) == 0
     segment.finish([], MTIME_NS)
     assert {path.stat().st_size for path in tmp_path.glob("*.cleaned")} == {0}
 
@@ -173,7 +173,7 @@ def test_last_offset_without_its_record_is_refused_by_the_index(tmp_path: Path) 
     segment = target(tmp_path)
     far = data_batch([Record(b"k", b"v")], BASE + 2**31 - 1, last_offset=BASE + 2**31)
     with pytest.raises(UncleanableError, match=r"2\*\*31 - 1 above"):
-        segment.append(memoryview(b"".join([*BATCHES, far])), rows([*BATCHES, far]), BASE + 2**31 - 1)
+        segment.reserve(sum(map(len, [*BATCHES, far])), rows([*BATCHES, far]), BASE + 2**31 - 1)
 
 
 @pytest.mark.parametrize(("room", "reason"), [(16, "time index"), (24, "time index")])

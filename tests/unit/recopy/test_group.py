@@ -14,7 +14,7 @@ from cleaner.kernels.offset_map import KEEP, SUPERSEDED
 from cleaner.model import AbortedTxn, LastRecord
 from cleaner.recopy.cleaned_segment import CleanedSegment
 from cleaner.recopy.fates import ActiveProducers
-from cleaner.recopy.group import GroupRecopier, RecopyRules
+from cleaner.recopy.group import GroupRecopier, LaneMemory, RecopyRules
 from cleaner.recopy.survivors import BlockFates, Flags
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.log import list_segments
@@ -52,6 +52,7 @@ def recopy(
     chunk_bytes: int = 400,
     aborted: Sequence[AbortedTxn] = (),
     steps: list[tuple[int, int]] | None = None,
+    lanes: int = 1,
     ranges: list[tuple[int, int]] | None = None,
     delete_retention_ms: int = 1000,
 ) -> tuple[bytes, list[AbortedTxn], GroupRecopier]:
@@ -66,12 +67,12 @@ def recopy(
 
     recopier = GroupRecopier(
         rules=RecopyRules(first_uncleanable, 0, NOW_MS, delete_retention_ms),
-        survivors=survivors,
+        make_survivors=lambda: survivors,
         producers=ActiveProducers(producers or {}),
         collect_aborted=collect,
-        unpacker=Unpacker(1 << 20),
-        buffer=ReadBuffer(chunk_bytes),
-        before_chunk=lambda read, written: steps.append((read, written)),
+        lanes=[LaneMemory(ReadBuffer(chunk_bytes), Unpacker(1 << 20)) for _ in range(lanes)],
+        before_chunk=lambda read: steps.append((read, 0)),
+        after_write=lambda written: steps.append((0, written)),
     )
     fs = WatchedFileSystem()
     target = CleanedSegment(

@@ -355,8 +355,8 @@ def test_odd_bytes_of_a_record_that_goes_do_not_matter() -> None:
     assert retain(batch, [keeping(batch, 1)]).data == slow_rebuild(batch, (1,))
 
 
-def test_output_larger_than_its_buffer_is_written_in_parts() -> None:
-    """Many large batches, and one larger than the buffer that shrinks again afterwards: all bytes arrive in order."""
+def test_output_larger_than_its_buffer_arrives_whole() -> None:
+    """Many large batches, and one larger than the buffer: all bytes arrive in order."""
     rng = np.random.default_rng(1)
     batches, offset = [], 0
     for size in [300_000] * 9 + [5_000_000] + [700_000] * 3:

@@ -14,7 +14,7 @@ from cleaner.offset_map import OffsetMap
 from cleaner.policy.record_filter import BatchFate, retains_deletes, retains_record
 from cleaner.recopy.survivors import BlockFates, MapSurvivors
 from cleaner.testing.batch_builder import Record, data_batch, encode_record, legacy_batch, marker_batch
-from tests.unit.kernels.arrays import padded, scan
+from tests.unit.kernels.digesting import digest, index
 from tests.unit.recopy.retaining import NOW_MS, PATH, only_chunk, records_of
 
 pytestmark = pytest.mark.kernels
@@ -27,12 +27,7 @@ def map_of(offsets: dict[bytes, int], latest_offset: int) -> OffsetMap:
     offset_map = OffsetMap(100, 100)
     for key, offset in offsets.items():
         batch = data_batch([Record(key, b"v")], offset)
-        data = padded(batch)
-        status = kernel.index_records(
-            data, data, scan(data, len(batch)).rows, np.zeros(1, np.uint8), 0, offset_map.table, offset_map.slots, 100,
-            offset_map.keys, 1, offset_map.scratch, offset_map.state,
-        )  # fmt: skip
-        assert status == kernel.INDEX_GOOD
+        assert not index(offset_map, batch)
     offset_map.latest_offset = latest_offset
     return offset_map
 
@@ -141,12 +136,8 @@ def test_many_keys_are_judged_across_the_hashing_blocks() -> None:
     offset_map = OffsetMap(1000, 1000)
     log = data_batch([Record(key, b"v") for key in keys], 0)
     again = data_batch([Record(key, b"v") for key in keys[::3]], 300)
-    data = padded(log + again)
-    offset_map.reserve(400)
-    kernel.index_records(
-        data, data, scan(data, len(log + again)).rows, np.zeros(2, np.uint8), 0, offset_map.table, offset_map.slots,
-        1000, offset_map.keys, kernel.BLOCK, offset_map.scratch, offset_map.state,
-    )  # fmt: skip
+    assert not index(offset_map, log + again)
+    offset_map.latest_offset = 399
     expected = [kernel.SUPERSEDED if i % 3 == 0 else kernel.KEEP for i in range(300)] + [kernel.KEEP] * 100
     assert judge(log + again, offset_map) == expected
 
@@ -195,15 +186,10 @@ def test_damaged_record_is_refused_naming_its_place(batch: bytes, position: int,
 def test_damaged_record_is_found_while_the_map_is_built(batch: bytes, position: int, reason: str) -> None:
     """The first pass finds the same, before anything is changed."""
     good = data_batch([Record(b"a", b"v")], 0)
-    data = padded(good + batch)
-    offset_map = OffsetMap(100, 100)
-    status = kernel.index_records(
-        data, data, scan(data, len(good + batch)).rows, np.zeros(2, np.uint8), 0, offset_map.table, offset_map.slots,
-        100, offset_map.keys, kernel.BLOCK, offset_map.scratch, offset_map.state,
-    )  # fmt: skip
-    assert status == kernel.INDEX_BAD_RECORD, reason
-    assert offset_map.state[kernel.STATE_BATCH] == 1
-    assert offset_map.state[kernel.STATE_RECORD_POSITION] == position
+    found = digest(good + batch, OffsetMap(100, 100).keys)
+    assert found.status == kernel.DIGEST_BAD_RECORD, reason
+    assert found.state[kernel.STATE_BATCH] == 1
+    assert found.state[kernel.STATE_RECORD_POSITION] == position
 
 
 def test_batch_that_counts_no_records_may_hold_bytes() -> None:

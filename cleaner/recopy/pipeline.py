@@ -37,6 +37,8 @@ class Lane(Protocol):
 
 LaneT = TypeVar("LaneT", bound=Lane)
 
+_BEFORE_ALL_CHUNKS = -1
+
 
 class OrderedPipeline(Generic[LaneT]):
     """
@@ -62,13 +64,15 @@ class OrderedPipeline(Generic[LaneT]):
 
     def run(self) -> None:
         """Run all lanes to the end. Raises what the earliest failing step raised."""
-        threads = [
-            threading.Thread(target=self._drive, args=(lane,), name=f"{self._name}-{number}")
-            for number, lane in enumerate(self._lanes[1:], 1)
-        ]
-        for thread in threads:
-            thread.start()
-        self._drive(self._lanes[0])
+        threads: list[threading.Thread] = []
+        try:
+            for number, lane in enumerate(self._lanes[1:], 1):
+                thread = threading.Thread(target=self._drive, args=(lane,), name=f"{self._name}-{number}")
+                thread.start()
+                threads.append(thread)
+            self._drive(self._lanes[0])
+        except BaseException as error:  # noqa: BLE001 - no thread to be had, or interrupted: raised once all have ended
+            self._fail(_BEFORE_ALL_CHUNKS, error)
         for thread in threads:
             thread.join()
         if self._error is not None:

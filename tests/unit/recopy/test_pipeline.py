@@ -1,0 +1,335 @@
+"""Chunks worked on side by side: the order of their steps, whose error wins, and what is left running (nothing)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from cleaner.errors import CleaningAborted
+from cleaner.recopy.pipeline import OrderedPipeline
+
+NAME = "test-lane"
+STEPS = ("take", "work", "commit", "finish")
+LANES = (1, 2, 3, 4, 7)
+SECONDS = 30  # a test that waits as long has failed
+
+
+class Broken(Exception):
+    """What a step of one chunk raises."""
+
+    def __init__(self, step: str, chunk: int) -> None:
+        super().__init__(f"{step} {chunk}")
+        self.step = step
+        self.chunk = chunk
+
+
+class Book:
+    """
+    A log of so many chunks, and what the lanes did with it.
+
+    Args:
+        chunks: how many there are.
+        broken: the steps that raise, each with its chunk.
+        before: called ahead of each step, outside of any lock of ours, to hold a lane back.
+    """
+
+    def __init__(
+        self,
+        chunks: int,
+        broken: Sequence[tuple[str, int]] = (),
+        before: Callable[[str, int], None] = lambda step, chunk: None,
+    ) -> None:
+        self.chunks = chunks
+        self.before = before
+        self._broken = set(broken)
+        self._lock = threading.Lock()
+        self._inside: dict[str, int] = dict.fromkeys(STEPS, 0)
+        self.most_inside: dict[str, int] = dict.fromkeys(STEPS, 0)
+        self.done: dict[str, list[int]] = {step: [] for step in STEPS}
+        self.threads: set[str] = set()
+        self.next_chunk = 0
+        self.takes_after_end = 0
+
+    def step(self, step: str, chunk: int) -> None:
+        """Note a step from its begin to its end, or raise."""
+        with self._lock:
+            self.threads.add(threading.current_thread().name)
+            self._inside[step] += 1
+            self.most_inside[step] = max(self.most_inside[step], self._inside[step])
+        try:
+            self.before(step, chunk)
+            if (step, chunk) in self._broken:
+                raise Broken(step, chunk)
+            with self._lock:
+                self.done[step].append(chunk)
+        finally:
+            with self._lock:
+                self._inside[step] -= 1
+
+
+class PagedLane:
+    """A lane over a book."""
+
+    def __init__(self, book: Book) -> None:
+        self._book = book
+        self._chunk = -1
+
+    def take(self) -> bool:
+        """Take the next chunk."""
+        if self._book.next_chunk == self._book.chunks:
+            self._book.takes_after_end += 1
+            return False
+        self._book.step("take", self._book.next_chunk)
+        self._chunk = self._book.next_chunk
+        self._book.next_chunk += 1
+        return True
+
+    def work(self) -> None:
+        """Work on it."""
+        self._book.step("work", self._chunk)
+
+    def commit(self) -> None:
+        """Commit it."""
+        self._book.step("commit", self._chunk)
+
+    def finish(self) -> None:
+        """Finish it."""
+        self._book.step("finish", self._chunk)
+
+
+def run(book: Book, lanes: int) -> None:
+    """Run a book through; no thread of ours may be left, however it ends."""
+    try:
+        OrderedPipeline([PagedLane(book) for _ in range(lanes)], NAME).run()
+    finally:
+        assert not [thread.name for thread in threading.enumerate() if thread.name.startswith(NAME)]
+
+
+class Meeting:
+    """Holds back whoever comes until all have come."""
+
+    def __init__(self, *expected: tuple[str, int]) -> None:
+        self._expected = set(expected)
+        self._barrier = threading.Barrier(len(expected))
+
+    def __call__(self, step: str, chunk: int) -> None:
+        """Wait for the others."""
+        if (step, chunk) in self._expected:
+            self._barrier.wait(SECONDS)
+
+
+class After:
+    """Holds back one step until another has begun."""
+
+    def __init__(self, late: tuple[str, int], early: tuple[str, int]) -> None:
+        self._late = late
+        self._early = early
+        self._begun = threading.Event()
+
+    def __call__(self, step: str, chunk: int) -> None:
+        """Wait, or tell."""
+        if (step, chunk) == self._early:
+            self._begun.set()
+        if (step, chunk) == self._late:
+            assert self._begun.wait(SECONDS)
+
+
+@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize("chunks", [0, 1, 2, 3, 50])
+def test_every_chunk_takes_every_step_and_takes_and_commits_are_in_order(lanes: int, chunks: int) -> None:
+    """One at a time, in the order of the log, with any number of lanes."""
+    book = Book(chunks)
+    run(book, lanes)
+    everything = list(range(chunks))
+    assert book.done["take"] == book.done["commit"] == everything
+    assert sorted(book.done["work"]) == sorted(book.done["finish"]) == everything
+    assert book.most_inside["take"] <= 1
+    assert book.most_inside["commit"] <= 1
+
+
+@pytest.mark.parametrize("lanes", LANES)
+def test_source_is_asked_no_more_once_it_is_exhausted(lanes: int) -> None:
+    """Whichever lane finds the end: a generator behind it is not to be resumed."""
+    book = Book(5)
+    run(book, lanes)
+    assert book.takes_after_end == 1
+
+
+def test_one_lane_starts_no_thread_and_its_steps_follow_each_other() -> None:
+    """All of it happens on the caller's thread."""
+    steps: list[tuple[str, int]] = []
+    book = Book(3, before=lambda step, chunk: steps.append((step, chunk)))
+    run(book, 1)
+    assert book.threads == {threading.current_thread().name}
+    assert steps == [(step, chunk) for chunk in range(3) for step in STEPS]
+
+
+@pytest.mark.parametrize("lanes", [2, 3, 4])
+def test_as_many_chunks_are_worked_on_at_once_as_there_are_lanes(lanes: int) -> None:
+    """The caller's thread is one of them; the others have the pipeline's name."""
+    book = Book(lanes, before=Meeting(*[("work", chunk) for chunk in range(lanes)]))
+    run(book, lanes)
+    assert book.most_inside["work"] == lanes
+    named = {f"{NAME}-{number}" for number in range(1, lanes)}
+    assert book.threads == named | {threading.current_thread().name}
+
+
+def test_chunk_that_is_ready_early_waits_for_its_turn() -> None:
+    """The second is committed after the first, though it was done long before."""
+    turns: list[tuple[str, int]] = []
+    after = After(late=("work", 0), early=("work", 1))
+
+    def before(step: str, chunk: int) -> None:
+        after(step, chunk)
+        if step == "commit":
+            turns.append((step, chunk))
+
+    run(Book(2, before=before), 2)
+    assert turns == [("commit", 0), ("commit", 1)]
+
+
+def test_finishes_may_overlap_and_need_no_order() -> None:
+    """A chunk's bytes are written while the next is written too."""
+    book = Book(2, before=Meeting(("finish", 0), ("finish", 1)))
+    run(book, 2)
+    assert book.most_inside["finish"] == 2
+    book = Book(2, before=After(late=("finish", 0), early=("finish", 1)))
+    run(book, 2)
+    assert sorted(book.done["finish"]) == [0, 1]
+
+
+@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("chunk", [0, 1, 6, 11])
+def test_chunks_before_a_failure_are_committed_and_none_behind_it(lanes: int, step: str, chunk: int) -> None:
+    """The error is the chunk's own; a failing finish comes after the commit, so that later ones may be in already."""
+    book = Book(12, [(step, chunk)])
+    with pytest.raises(Broken) as raised:
+        run(book, lanes)
+    assert (raised.value.step, raised.value.chunk) == (step, chunk)
+    committed = book.done["commit"]
+    assert committed == list(range(len(committed)))
+    if step == "finish":
+        assert len(committed) > chunk
+        assert len(committed) <= chunk + lanes
+    else:
+        assert len(committed) == chunk
+        assert sorted(book.done["finish"]) == committed
+    assert len(book.done["take"]) <= chunk + lanes
+
+
+@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize("first", STEPS)
+@pytest.mark.parametrize("second", STEPS)
+def test_error_of_the_earliest_chunk_wins(lanes: int, first: str, second: str) -> None:
+    """Two chunks in a row are broken: the error is the one that a single lane would have met."""
+    for _ in range(5):
+        book = Book(12, [(first, 4), (second, 5)])
+        with pytest.raises(Broken) as raised:
+            run(book, lanes)
+        assert (raised.value.step, raised.value.chunk) == (first, 4)
+
+
+@pytest.mark.parametrize("first", ["work", "commit"])
+@pytest.mark.parametrize("second", ["take", "work"])
+def test_error_of_the_earliest_chunk_wins_although_it_comes_later(first: str, second: str) -> None:
+    """The later chunk has failed before the earlier one gets that far."""
+    late = ("work", 4)
+    book = Book(12, [(first, 4), (second, 5)], before=After(late=late, early=(second, 5)))
+    with pytest.raises(Broken) as raised:
+        run(book, 2)
+    assert (raised.value.step, raised.value.chunk) == (first, 4)
+    assert book.done["commit"] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("step", ["take", "work"])
+def test_chunk_before_an_earlier_failure_in_time_is_still_committed_and_finished(step: str) -> None:
+    """The second chunk has failed while the first was still being worked on."""
+    book = Book(5, [(step, 1)], before=After(late=("work", 0), early=(step, 1)))
+    with pytest.raises(Broken) as raised:
+        run(book, 2)
+    assert raised.value.chunk == 1
+    assert book.done["commit"] == book.done["finish"] == [0]
+
+
+def test_lanes_that_wait_for_a_turn_that_never_comes_end() -> None:
+    """Their chunks lie behind the failure: nothing of them is committed."""
+    ready = threading.Barrier(4)
+
+    def before(step: str, chunk: int) -> None:
+        if step == "work":
+            ready.wait(SECONDS)
+
+    book = Book(4, [("work", 0)], before=before)
+    with pytest.raises(Broken):
+        run(book, 4)
+    assert sorted(book.done["work"]) == [1, 2, 3]
+    assert book.done["commit"] == book.done["finish"] == []
+
+
+@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize("error", [CleaningAborted, KeyboardInterrupt, SystemExit, OSError])
+def test_whatever_take_raises_is_raised_to_the_caller(lanes: int, error: type[BaseException]) -> None:
+    """Asked to stop, the chunks before are committed, and it is the very same exception."""
+    raised_here = error()
+
+    def before(step: str, chunk: int) -> None:
+        if (step, chunk) == ("take", 3):
+            raise raised_here
+
+    book = Book(8, before=before)
+    with pytest.raises(error) as raised:
+        run(book, lanes)
+    assert raised.value is raised_here
+    assert book.done["commit"] == [0, 1, 2]
+    assert book.done["take"] == [0, 1, 2]
+    assert book.takes_after_end == 0
+
+
+@pytest.mark.parametrize("lanes", LANES)
+def test_lanes_that_failed_run_again(lanes: int) -> None:
+    """Their memory is used for the next log; the next run knows nothing of the failure."""
+    book = Book(6, [("work", 2)])
+    paged = [PagedLane(book) for _ in range(lanes)]
+    with pytest.raises(Broken):
+        OrderedPipeline(paged, NAME).run()
+    taken = len(book.done["take"])
+    OrderedPipeline(paged, NAME).run()
+    assert book.done["commit"] == [0, 1, *range(taken, 6)]
+
+
+def test_thread_that_cannot_be_started_ends_the_run_and_the_threads_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The system has no more threads to give: nothing may go on working behind the caller's back."""
+    start, refused = threading.Thread.start, threading.Event()
+
+    def refuse_third(thread: threading.Thread) -> None:
+        if thread.name == f"{NAME}-3":
+            refused.set()
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    def before(step: str, chunk: int) -> None:
+        assert refused.wait(SECONDS)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse_third)
+    book = Book(100_000, before=before)
+    with pytest.raises(RuntimeError, match="start new thread"):
+        run(book, 5)
+    assert len(book.done["take"]) < book.chunks
+
+
+def test_many_short_runs_with_failures_anywhere_agree_with_one_lane() -> None:
+    """The same commits and the same error, whatever the threads' luck."""
+    for seed in range(60):
+        broken = [(STEPS[(seed + i) % 3], (seed * 7 + i * 5) % 20) for i in range(3)]
+        outcomes = set()
+        for lanes in (1, 2, 4):
+            book = Book(20, broken)
+            with pytest.raises(Broken) as raised:
+                run(book, lanes)
+            outcomes.add((raised.value.step, raised.value.chunk, tuple(book.done["commit"])))
+        assert len(outcomes) == 1, seed

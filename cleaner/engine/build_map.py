@@ -39,7 +39,8 @@ class BuiltMap:
         is_full: the pass ended before the end of the cleanable section.
         bytes_read: of whole chunks worked on (R-718).
         messages_read: records seen; batches of aborted transactions count whole, markers as one.
-        keyless_messages: records without a key in the range; the second pass removes them.
+        keyless_messages: records without a key in the range, which the second pass removes; where the map is full, also
+            the few behind its end that were read with it, which the next round removes.
         messages_by_segment: records of each segment covered whole, by base offset.
     """
 
@@ -197,6 +198,7 @@ class MapBuilder:
             reached.append(int(complete[-1]))
         self.offset_map.latest_offset = max(reached)
         self._count(task, int(digested.digests[kernel.DIGEST_WORDS * done + 3]))
+        self._keyless += digested.keyless
         self._full_in = task.number
 
     def _count(self, task: DirtyChunk, messages: int) -> None:

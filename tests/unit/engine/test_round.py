@@ -277,6 +277,19 @@ def test_keyless_records_stop_a_round_that_refuses_them(tmp_path: Path) -> None:
     assert clean(directory).invalid_messages == 1
 
 
+def test_keyless_records_stop_a_round_whose_map_is_full(tmp_path: Path) -> None:
+    """Also those in the very chunk the map ends in: they would go."""
+    log = LogBuilder()
+    log.append((None, "without a key"), ("a", "v"), ("b", "v"))
+    log.roll()
+    directory = log.write(tmp_path)
+    before = files_of(directory)
+    config = CleanerConfig(dedupe_buffer_size=24, io_buffer_load_factor=1.0)
+    with pytest.raises(PolicyRefusedError, match="1 records without a key"):
+        clean(directory, context(refuse_keyless=True), config=config)
+    assert files_of(directory) == before
+
+
 def test_room_for_the_expected_output_is_asked_for_before_it_is_written(tmp_path: Path) -> None:
     """What the map says will stay must fit, not the sources (rule R4)."""
     log = LogBuilder()

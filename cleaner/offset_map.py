@@ -3,7 +3,7 @@ The offset map: key digest to last offset, over the dirty section of one round (
 
 An entry takes 24 bytes, a 16-byte digest and an 8-byte offset, in one flat table with open addressing. How many
 keys it may hold is set by the dedupe buffer, as in Kafka; how much memory it touches depends on the keys there are:
-the table starts small and doubles, in place of pages given back as they are emptied, so that growing never needs
+the table starts small and grows fourfold, in place of pages given back as they are emptied, so that growing never needs
 both whole.
 
 Unlike Kafka's MD5, the digest cannot be made to collide by whoever writes the keys: see `kernels/digest.py`.
@@ -90,7 +90,7 @@ class OffsetMap:
         wanted = self.entries + records
         slots = self.slots
         while slots < self._most_slots and wanted > slots * _DENSEST:
-            slots = min(2 * slots, self._most_slots)
+            slots = min(4 * slots, self._most_slots)
         if slots != self.slots:
             self._grow(slots)
 

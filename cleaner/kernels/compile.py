@@ -11,7 +11,7 @@ import numba
 from cleaner.kernels.cache import BOUNDS_CHECKED, PLACES, KernelCache
 from cleaner.kernels.target import TARGET
 
-__all__ = ["BOUNDS_CHECKED", "KernelStatistics", "jit", "kernel_statistics"]
+__all__ = ["BOUNDS_CHECKED", "KernelStatistics", "inlined_jit", "jit", "kernel_statistics"]
 
 _KERNELS = []
 
@@ -31,12 +31,21 @@ class KernelStatistics(NamedTuple):
     """What they are compiled for, in LLVM's words."""
 
 
-def jit(function: Callable) -> Callable:
-    """Compile a kernel on first use, from the cache where there is one; it runs without the GIL."""
-    kernel = numba.njit(function, nogil=True, error_model="numpy")
+def jit(function: Callable, *, inlined: bool = False) -> Callable:
+    """
+    Compile a kernel on first use, from the cache where there is one; it runs without the GIL.
+
+    `inlined` puts its machine code into whoever calls it: for what is called once a record and returns several values.
+    """
+    kernel = numba.njit(function, nogil=True, error_model="numpy", forceinline=inlined)
     kernel._cache = KernelCache(function)  # as `cache=True` does, with a cache of ours
     _KERNELS.append(kernel)
     return kernel
+
+
+def inlined_jit(function: Callable) -> Callable:
+    """Compile a kernel into its callers; see `jit`."""
+    return jit(function, inlined=True)
 
 
 def kernel_statistics() -> KernelStatistics:

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from numba import uint64
 
-from cleaner.kernels.compile import jit
+from cleaner.kernels.compile import inlined_jit
 from cleaner.kernels.memory import load_u64_le, rotate_left
 
 _C1 = 0x87C37B91114253D5
 _C2 = 0x4CF5AD432745937F
 
 
-@jit
+@inlined_jit
 def _tail(data, at, count):
     """Return the last `count` (0 to 7) bytes as a little-endian word; the padded buffer allows the wide load."""
     if count == 0:
@@ -25,7 +25,7 @@ def _tail(data, at, count):
     return load_u64_le(data, at) & ((uint64(1) << uint64(8 * count)) - uint64(1))
 
 
-@jit
+@inlined_jit
 def _mix(word):
     word ^= word >> uint64(33)
     word *= uint64(0xFF51AFD7ED558CCD)
@@ -34,7 +34,7 @@ def _mix(word):
     return word ^ (word >> uint64(33))
 
 
-@jit
+@inlined_jit
 def murmur3_low(data, start, size):
     """Return the low 64 bits of MurmurHash3 x64 128, seed 0, of `data[start:start + size]`."""
     c1, c2 = uint64(_C1), uint64(_C2)
@@ -63,7 +63,7 @@ def murmur3_low(data, start, size):
     return h1 + _mix(h2)
 
 
-@jit
+@inlined_jit
 def _sip_round(v0, v1, v2, v3):
     v0 += v1
     v1 = rotate_left(v1, uint64(13)) ^ v0
@@ -78,7 +78,7 @@ def _sip_round(v0, v1, v2, v3):
     return v0, v1, v2, v3
 
 
-@jit
+@inlined_jit
 def siphash13(data, start, size, key0, key1):
     """Return SipHash-1-3 (64 bits) of `data[start:start + size]` under the 128-bit key (key0, key1)."""
     v0 = key0 ^ uint64(0x736F6D6570736575)

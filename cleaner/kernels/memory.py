@@ -83,6 +83,8 @@ def _checked_store(store, size):
     return checked
 
 
+# One byte: indexing would first ask whether the position is negative and counts from the end.
+load_u8 = _checked_load(_make_load(8, False), 1)
 load_u64_le = _checked_load(_make_load(64, False), 8)
 load_u64_be = _checked_load(_make_load(64, True), 8)
 load_u32_be = _checked_load(_make_load(32, True), 4)

@@ -141,7 +141,9 @@ def put_digests(table, slots, digests, count, entries, limit, latest, latest_bas
         if entries >= limit:
             return i, entries
         if i + _AHEAD < count:
-            prefetch(table, WORDS * _first_slot(digests[DIGEST_WORDS * (i + _AHEAD)], slots))
+            ahead = WORDS * _first_slot(digests[DIGEST_WORDS * (i + _AHEAD)], slots)
+            prefetch(table, ahead)
+            prefetch(table, ahead + WORDS - 1)  # an entry may lie on two cache lines
         digest = DIGEST_WORDS * i
         sip, murmur, marked = digests[digest], digests[digest + 1], digests[digest + 2]
         slot = _first_slot(sip, slots)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from numba import int64, uint64
 
-from cleaner.kernels.compile import jit
+from cleaner.kernels.compile import inlined_jit, jit
+from cleaner.kernels.memory import load_u8
 
 # What is wrong with a record, or with a batch as a sequence of records. `format/records.py` has a sentence for each.
 RECORD_GOOD = 0
@@ -27,7 +28,7 @@ def _long_varint(data, at, end, most_bytes):
     for i in range(most_bytes):
         if at >= end:
             return int64(0), int64(-1), False
-        byte = uint64(data[at])
+        byte = load_u8(data, at)
         at += 1
         if i == most_bytes - 1:
             # The last byte has room for 4 bits of 32, or 1 of 64: more would silently be lost.
@@ -42,7 +43,7 @@ def _long_varint(data, at, end, most_bytes):
     return int64(0), int64(-1), False
 
 
-@jit
+@inlined_jit
 def read_varint(data, at, end, most_bytes):
     """
     Read a zig-zag varint (R-221): `most_bytes` 5 for an int, 10 for a long.
@@ -51,11 +52,11 @@ def read_varint(data, at, end, most_bytes):
         (value, position after it or -1 when it does not end in time, whether its encoding is the shortest).
     """
     if at < end:
-        byte = uint64(data[at])
+        byte = load_u8(data, at)
         if byte < uint64(128):
             return int64(byte >> uint64(1)) ^ -int64(byte & uint64(1)), at + 1, True
         if at + 1 < end:
-            second = uint64(data[at + 1])
+            second = load_u8(data, at + 1)
             if uint64(0) < second < uint64(128):
                 value = (byte & uint64(127)) | (second << uint64(7))
                 return int64(value >> uint64(1)) ^ -int64(value & uint64(1)), at + 2, True
@@ -79,7 +80,7 @@ def skip_headers(data, at, end):
         if at < 0 or size < 0 or size > end - at:
             return int64(-1), plain
         for i in range(at, at + size):
-            plain &= data[i] < 128
+            plain &= load_u8(data, i) < uint64(128)
         at += size
         size, at, shortest = read_varint(data, at, end, 5)
         plain &= shortest
@@ -89,7 +90,7 @@ def skip_headers(data, at, end):
     return at, plain
 
 
-@jit
+@inlined_jit
 def read_record(data, at, end):
     """
     Read the record that starts at `data[at]`; the batch's records end at `end`.
@@ -107,7 +108,7 @@ def read_record(data, at, end):
     stop = at + size
     if size == 0:
         return RECORD_BAD_LENGTH, nothing, nothing, nothing, nothing, nothing, nothing, nothing, False
-    plain &= data[at] == 0
+    plain &= load_u8(data, at) == uint64(0)
     timestamp_delta, at, shortest = read_varint(data, at + 1, stop, 10)
     plain &= shortest
     if at < 0:
@@ -128,7 +129,7 @@ def read_record(data, at, end):
     if at < 0 or value_size < -1 or value_size > stop - at:
         return RECORD_BAD_VALUE, nothing, nothing, nothing, nothing, nothing, nothing, nothing, False
     at += max(value_size, 0)
-    if at == stop - 1 and data[at] == 0:
+    if at == stop - 1 and load_u8(data, at) == uint64(0):
         at += 1  # no headers, as almost always
     else:
         at, shortest = skip_headers(data, at, stop)

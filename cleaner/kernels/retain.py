@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from numba import int64, uint64
 
-from cleaner.kernels.compile import jit
+from cleaner.kernels.compile import inlined_jit, jit
 from cleaner.kernels.crc32c import crc32c_range
 from cleaner.kernels.memory import copy_bytes, store_u16_be, store_u32_be, store_u64_be
 from cleaner.kernels.offset_map import DISCARDED, EXPIRED_TOMBSTONE, KEEP, KEEP_TOMBSTONE, KEYLESS, SUPERSEDED
@@ -54,7 +54,7 @@ GROWTH_PER_RECORD = 20  # a longer length (5), timestamp delta (10) and offset d
 _MAX_INT = 2**31 - 1
 
 
-@jit
+@inlined_jit
 def _write_varint(data, at, value):
     word = uint64((value << 1) ^ (value >> 63))
     while word >= uint64(128):
@@ -65,7 +65,7 @@ def _write_varint(data, at, value):
     return at + 1
 
 
-@jit
+@inlined_jit
 def _varint_size(value):
     word = uint64((value << 1) ^ (value >> 63))
     size = 1

@@ -87,6 +87,12 @@ class File:
                 position += count
                 view = view[count:]
 
+    def begin_writeback(self, position: int, size: int) -> None:
+        """Ask the system to begin writing a range to disk without waiting for it; promises nothing."""
+        # For pages that are dirty this advice starts their writeback and keeps them; it drops only clean ones.
+        with disk_errors(self.path):
+            os.posix_fadvise(self._descriptor, position, size, os.POSIX_FADV_DONTNEED)
+
     def truncate(self, size: int) -> None:
         """Cut or extend (sparsely) the file to `size` bytes."""
         with disk_errors(self.path):

@@ -142,15 +142,15 @@ def test_map_on_any_log_is_full_where_kafkas_is(
 
 
 def test_map_that_grows_keeps_every_entry() -> None:
-    """The table starts small and doubles, moving its entries; none is lost, also not those wrapped around its end."""
-    count, step = 90_000, 1000
-    offset_map = OffsetMap(100_000, 111_111)
+    """The table starts small and grows in steps, moving its entries; none is lost, also not those wrapped around its end."""
+    count, step = 180_000, 1000
+    offset_map = OffsetMap(200_000, 222_222)
     sizes = {offset_map.slots}
     for base in range(0, count, step):
         assert not index(offset_map, batch(base, *[b"key-%d" % i for i in range(base, base + step)]))
         sizes.add(offset_map.slots)
     assert len(sizes) > 2
-    assert max(sizes) == 111_111
+    assert max(sizes) == 222_222
     assert offset_map.entries == count
     assert all(offset_map.get(b"key-%d" % i) == i for i in range(count))
     assert sorted(offset_map.offsets().tolist()) == list(range(count))

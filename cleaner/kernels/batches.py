@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from numba import int8, int16, int32, int64
 
-from cleaner.kernels.compile import jit
+from cleaner.kernels.compile import inlined_jit, jit
 from cleaner.kernels.crc32c import crc32c_range
 from cleaner.kernels.memory import load_u16_be, load_u32_be, load_u64_be
 from cleaner.kernels.scan_status import (
@@ -26,9 +26,68 @@ __all__ = ["SCAN_END", "SCAN_TABLE_FULL", "SMALLEST_RECORD_BYTES", "scan_batches
 
 _LOG_OVERHEAD = 12  # offset and size, which `size` does not count (R-201)
 _SMALLEST_ENTRY = 14  # R-202
+_SMALLEST_MAGIC_1 = 34  # R-240, framing included
 _HEADER_BYTES = 61  # R-2.2
 _NO_CHECK = -(2**63)
 _MAX_LONG = 2**63 - 1
+
+
+@inlined_jit
+def _read_header(data, at, row):
+    """Take over the fields of a header of magic 2."""
+    row.leader_epoch = int64(int32(load_u32_be(data, at + 12)))
+    row.attributes = int64(data[at + 22])  # only the low byte is interpreted (R-210)
+    row.last_offset = row.base_offset + int64(int32(load_u32_be(data, at + 23)))
+    row.base_timestamp = int64(load_u64_be(data, at + 27))
+    row.max_timestamp = int64(load_u64_be(data, at + 35))
+    row.producer_id = int64(load_u64_be(data, at + 43))
+    row.producer_epoch = int64(int16(load_u16_be(data, at + 51)))
+    row.base_sequence = int64(int32(load_u32_be(data, at + 53)))
+    row.count = int64(int32(load_u32_be(data, at + 57)))
+
+
+@inlined_jit
+def _check_header(data, at, row):
+    """Check what Kafka checks only when it reads records. Returns SCAN_END for a header that makes sense."""
+    last_delta = int64(int32(load_u32_be(data, at + 23)))
+    # Not "last < base": signed sums are compiled as if they never wrapped.
+    if last_delta < 0 or row.base_offset > _MAX_LONG - last_delta:
+        return SCAN_BAD_LAST_OFFSET
+    if row.count < 0:
+        return SCAN_BAD_COUNT
+    if row.count > last_delta + 1:
+        return SCAN_COUNT_ABOVE_OFFSETS
+    if row.attributes & 7 > 4:
+        return SCAN_BAD_CODEC
+    if row.attributes & 7 == 0 and row.count > (row.size - _HEADER_BYTES) // SMALLEST_RECORD_BYTES:
+        return SCAN_COUNT_ABOVE_BYTES
+    return SCAN_END
+
+
+@inlined_jit
+def _read_legacy_header(data, at, row, strict):
+    """
+    Take over the fields of an entry of magic 0 or 1. Returns SCAN_END for one that makes sense.
+
+    Its checksum is another one (CRC-32); `format/batch.py` sees to it.
+    """
+    row.leader_epoch = -1
+    row.attributes = int64(data[at + 17])
+    row.last_offset = row.base_offset
+    row.base_timestamp = -1
+    row.max_timestamp = -1
+    row.producer_id = -1
+    row.producer_epoch = -1
+    row.base_sequence = -1
+    row.count = -1
+    if row.magic == 1:
+        if row.size < _SMALLEST_MAGIC_1:
+            return SCAN_TOO_SHORT
+        row.max_timestamp = int64(load_u64_be(data, at + 18))
+        row.base_timestamp = row.max_timestamp
+    if strict and row.attributes & 7 > 3:
+        return SCAN_BAD_CODEC
+    return SCAN_END
 
 
 @jit
@@ -73,47 +132,12 @@ def scan_batches(data, length, file_position, previous_offset, batches):
         if magic == 2:
             if load_u32_be(data, at + 17) != crc32c_range(data, at + 21, at + size):
                 return count, at, SCAN_BAD_CRC, size
-            last_delta = int64(int32(load_u32_be(data, at + 23)))
-            row.leader_epoch = int64(int32(load_u32_be(data, at + 12)))
-            # Only the low byte of the attributes is interpreted (R-210).
-            row.attributes = int64(data[at + 22])
-            row.last_offset = row.base_offset + last_delta
-            row.base_timestamp = int64(load_u64_be(data, at + 27))
-            row.max_timestamp = int64(load_u64_be(data, at + 35))
-            row.producer_id = int64(load_u64_be(data, at + 43))
-            row.producer_epoch = int64(int16(load_u16_be(data, at + 51)))
-            row.base_sequence = int64(int32(load_u32_be(data, at + 53)))
-            row.count = int64(int32(load_u32_be(data, at + 57)))
-            if strict:
-                # Not "last < base": signed sums are compiled as if they never wrapped.
-                if last_delta < 0 or row.base_offset > _MAX_LONG - last_delta:
-                    return count, at, SCAN_BAD_LAST_OFFSET, size
-                if row.count < 0:
-                    return count, at, SCAN_BAD_COUNT, size
-                if row.count > last_delta + 1:
-                    return count, at, SCAN_COUNT_ABOVE_OFFSETS, size
-                if row.attributes & 7 > 4:
-                    return count, at, SCAN_BAD_CODEC, size
-                if row.attributes & 7 == 0 and row.count > (size - _HEADER_BYTES) // SMALLEST_RECORD_BYTES:
-                    return count, at, SCAN_COUNT_ABOVE_BYTES, size
+            _read_header(data, at, row)
+            status = _check_header(data, at, row) if strict else SCAN_END
         else:
-            # Its checksum is another one (CRC-32); `format/batch.py` sees to it.
-            row.leader_epoch = -1
-            row.attributes = int64(data[at + 17])
-            row.last_offset = row.base_offset
-            row.base_timestamp = -1
-            row.max_timestamp = -1
-            if magic == 1:
-                if size < 34:
-                    return count, at, SCAN_TOO_SHORT, size
-                row.max_timestamp = int64(load_u64_be(data, at + 18))
-                row.base_timestamp = row.max_timestamp
-            row.producer_id = -1
-            row.producer_epoch = -1
-            row.base_sequence = -1
-            row.count = -1
-            if strict and row.attributes & 7 > 3:
-                return count, at, SCAN_BAD_CODEC, size
+            status = _read_legacy_header(data, at, row, strict)
+        if status != SCAN_END:
+            return count, at, status, size
         if strict:
             if row.base_offset <= previous_offset:
                 return count, at, SCAN_OUT_OF_ORDER, size

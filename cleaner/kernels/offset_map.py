@@ -17,13 +17,7 @@ from numba import int64, uint64
 from cleaner.kernels.compile import jit
 from cleaner.kernels.digest import murmur3_low, siphash13
 from cleaner.kernels.memory import multiply_high, prefetch
-from cleaner.kernels.records import (
-    RECORD_BAD_OFFSET,
-    RECORD_GOOD,
-    RECORD_LEFT_OVER,
-    RECORD_MISSING,
-    read_record,
-)
+from cleaner.kernels.records import RECORD_GOOD, RECORD_LEFT_OVER, read_next_record
 
 WORDS = 3  # of 8 bytes: a 16-byte digest and an offset (24 bytes an entry, R-520)
 DIGEST_WORDS = 4  # the same, and how many messages came before
@@ -83,16 +77,11 @@ def digest_records(data, unpacked, batches, skipped, first_dirty_offset, keys, d
             state[STATE_MESSAGES] += int64(1) if row.attributes & 0x20 else row.count
             continue
         body = unpacked if row.unpacked else data
-        at, end = row.body_start, row.body_end
+        at = row.body_start
         previous_delta = int64(-1)
         for _ in range(row.count):
             state[STATE_RECORD_POSITION] = at - row.body_start
-            if at >= end:
-                state[STATE_STATUS] = RECORD_MISSING
-                return DIGEST_BAD_RECORD
-            status, after, _, delta, _, key_start, key_size, _, _ = read_record(body, at, end)
-            if status == RECORD_GOOD and (delta <= previous_delta or row.base_offset + delta > row.last_offset):
-                status = RECORD_BAD_OFFSET
+            status, after, delta, key_start, key_size, _ = read_next_record(body, row, at, previous_delta)
             if status != RECORD_GOOD:
                 state[STATE_STATUS] = status
                 return DIGEST_BAD_RECORD
@@ -110,7 +99,7 @@ def digest_records(data, unpacked, batches, skipped, first_dirty_offset, keys, d
                 state[STATE_KEYED] += 1
             state[STATE_MESSAGES] += 1
             at = after
-        if at != end and row.count > 0:
+        if at != row.body_end and row.count > 0:
             state[STATE_STATUS] = RECORD_LEFT_OVER
             state[STATE_RECORD_POSITION] = at - row.body_start
             return DIGEST_BAD_RECORD
@@ -242,16 +231,11 @@ def judge_records(
         # A transactional batch may count as aborted in one pass and not in the other, as in Kafka: then its records
         # were never put, have no bit, and the table alone can answer.
         has_bits = row.attributes & 0x10 == 0
-        at, end = row.body_start, row.body_end
+        at = row.body_start
         previous_delta = int64(-1)
         for _ in range(row.count):
             state[STATE_RECORD_POSITION] = at - row.body_start
-            if at >= end:
-                state[STATE_STATUS] = RECORD_MISSING
-                return DIGEST_BAD_RECORD
-            status, after, _, delta, _, key_start, key_size, value_size, _ = read_record(body, at, end)
-            if status == RECORD_GOOD and (delta <= previous_delta or row.base_offset + delta > row.last_offset):
-                status = RECORD_BAD_OFFSET
+            status, after, delta, key_start, key_size, value_size = read_next_record(body, row, at, previous_delta)
             if status != RECORD_GOOD:
                 state[STATE_STATUS] = status
                 return DIGEST_BAD_RECORD
@@ -285,7 +269,7 @@ def judge_records(
                 _judge_block(table, slots, scratch, pending, verdicts)
                 pending = 0
             at = after
-        if at != end and row.count > 0:
+        if at != row.body_end and row.count > 0:
             state[STATE_STATUS] = RECORD_LEFT_OVER
             state[STATE_RECORD_POSITION] = at - row.body_start
             return DIGEST_BAD_RECORD

@@ -139,3 +139,25 @@ def read_record(data, at, end):
     if at != stop:
         return RECORD_BAD_END, nothing, nothing, nothing, nothing, nothing, nothing, nothing, False
     return RECORD_GOOD, stop, timestamp_delta, offset_delta, tail, key_start, key_size, value_size, plain
+
+
+@inlined_jit
+def read_next_record(body, row, at, previous_delta):
+    """
+    Read the next record of a batch, and hold its offset against its neighbour's and the batch's.
+
+    Args:
+        body: the array that holds the batch's records.
+        row: the batch's row of BATCH_DTYPE.
+        at: where the record begins.
+        previous_delta: offset delta of the record before, -1 for the first.
+    Returns:
+        (RECORD_ status, position after the record, offset delta, key start, key size or -1, value size or -1).
+    """
+    if at >= row.body_end:
+        return RECORD_MISSING, at, int64(0), int64(0), int64(0), int64(0)
+    status, after, _, delta, _, key_start, key_size, value_size, _ = read_record(body, at, row.body_end)
+    # Not "base + delta > last": signed sums are compiled as if they never wrapped.
+    if status == RECORD_GOOD and (delta <= previous_delta or delta > row.last_offset - row.base_offset):
+        status = RECORD_BAD_OFFSET
+    return status, after, delta, key_start, key_size, value_size

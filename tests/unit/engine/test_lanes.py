@@ -237,7 +237,9 @@ def test_damage_in_any_chunk_of_the_dirty_section_is_the_same_error(tmp_path: Pa
     """On any number of threads; nothing is changed."""
     log = LOGS[kind]()
     words = set()
-    for number, (base, position) in enumerate(batch_ends(log)):
+    ends = batch_ends(log)
+    ends = ends[:: 1 + len(ends) // 30]
+    for number, (base, position) in enumerate(ends):
         place = tmp_path / str(number)
         files, said = same(outcomes(log, place, damage=flip(base, position)))
         assert isinstance(said, str)
@@ -246,7 +248,7 @@ def test_damage_in_any_chunk_of_the_dirty_section_is_the_same_error(tmp_path: Pa
         flip(base, position)(before)
         assert segment_files(files) == segment_files(state_of(before))
         words.add(said)
-    assert len(words) == len(batch_ends(log))
+    assert len(words) == len(ends)
 
 
 @pytest.mark.parametrize("kind", ["plain", "packed", "transactions", "old"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -226,6 +227,8 @@ def test_dedupe_buffer_below_kafka_minimum_warns_until_no_key_fits() -> None:
         ("log.cleaner.io.buffer.load.factor", "-0.1"),
         ("log.cleaner.backoff.ms", "-1"),
         ("cleaner.max.decompressed.batch.bytes", "0"),
+        ("cleaner.pipeline.threads", "0"),
+        ("cleaner.pipeline.threads", "65"),
     ],
 )
 def test_broker_setting_that_cannot_work_is_refused(key: str, value: str) -> None:
@@ -248,6 +251,14 @@ def test_batch_limit_is_64_times_the_largest_batch_unless_given() -> None:
     assert CleanerConfig(message_max_bytes=100).batch_limit_bytes(TopicConfig(max_message_bytes=5)) == 64 << 20
     assert CleanerConfig().batch_limit_bytes(large) == 64 * (3 << 20)
     assert CleanerConfig(max_decompressed_batch_bytes=7).batch_limit_bytes(large) == 7
+
+
+def test_pipeline_has_a_thread_for_each_processor_up_to_four_unless_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processors this process may use, not those of the machine."""
+    for processors, threads in ((1, 1), (3, 3), (4, 4), (96, 4)):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, count=processors: set(range(count)))
+        assert CleanerConfig.from_mapping({}).pipeline_threads == threads
+        assert CleanerConfig.from_mapping({"cleaner.pipeline.threads": "7"}).pipeline_threads == 7
 
 
 def test_log_dirs_wins_over_log_dir() -> None:

@@ -119,6 +119,7 @@ def outcome(
     settings: Mapping[str, str] = ONE_BY_ONE,
     chunk_bytes: int = SMALL,
     check_done: Callable[[], None] = lambda: None,
+    max_dirty_bytes: int | None = None,
 ) -> Outcome:
     """Clean the log on so many threads; returns its files, and what was counted or the error's words."""
     directory = log.write(place)
@@ -130,7 +131,7 @@ def outcome(
     try:
         result = clean(
             directory,
-            context(check_done=check_done),
+            context(check_done=check_done, max_dirty_bytes=max_dirty_bytes),
             checkpoint=checkpoint,
             settings=settings,
             config=config,
@@ -189,6 +190,19 @@ def test_any_number_of_threads_fills_a_small_map_in_the_same_place(tmp_path: Pat
     assert len(ends) > 3
     assert ends == sorted(ends)
     assert ends[-1] == log.base_offsets[-1]
+
+
+@pytest.mark.parametrize("kind", ["plain", "packed"])
+def test_any_number_of_threads_ends_at_the_same_limit(tmp_path: Path, kind: str) -> None:
+    """Chunks are cut the same whichever thread reads them, also behind a batch for which a buffer had to grow."""
+    log = LOGS[kind]()
+    ends = set()
+    for limit in range(1, 20_000, 900):
+        _, said = same(outcomes(log, tmp_path / str(limit), max_dirty_bytes=limit))
+        assert isinstance(said, RoundResult)
+        assert said.map_bytes_read >= limit or not said.map_full
+        ends.add(said.end_offset)
+    assert len(ends) > 2
 
 
 def flip(offset: int, position: int) -> Callable[[Path], None]:

@@ -115,6 +115,38 @@ def test_reader_gives_the_buffer_back_at_its_usual_size() -> None:
     assert buffer.capacity == 1000
 
 
+@pytest.mark.parametrize("chunk_bytes", [100, 400, 4096])
+def test_reader_fills_the_buffers_it_is_given_in_turn(chunk_bytes: int) -> None:
+    """A chunk stays as it is while the next is read into another buffer; a large batch grows only the one it meets."""
+    log = batches(*[10, 90, 2000, 10, 10, 300, 10, 10])
+    reader = SegmentReader(MemoryFile(log), size=len(log), check_order_from=0)
+    buffers, chunks = [], []
+    while True:
+        buffers.append(ReadBuffer(chunk_bytes))
+        chunk = reader.next_chunk(buffers[-1])
+        if chunk is None:
+            break
+        chunks.append(chunk)
+    for chunk, buffer in zip(chunks, buffers, strict=False):
+        check_chunk(chunk)
+        assert chunk.data is buffer.data
+        assert buffer.capacity == max(chunk_bytes, chunk.length) or buffer.capacity == chunk_bytes
+    assert b"".join(chunk.data[: chunk.length].tobytes() for chunk in chunks) == log
+    assert reader.next_chunk(buffers[-1]) is None
+
+
+def test_reader_at_damage_gives_the_good_batches_first_and_then_fails_every_time() -> None:
+    """Whoever asks next, and with whatever buffer."""
+    reader = SegmentReader(MemoryFile(GOOD + bytes(200)), size=len(GOOD) + 200, check_order_from=0)
+    chunk = reader.next_chunk(ReadBuffer(4096))
+    assert chunk is not None
+    assert chunk.length == len(GOOD)
+    for _ in range(3):
+        with pytest.raises(CorruptBatchError) as raised:
+            reader.next_chunk(ReadBuffer(4096))
+        assert raised.value.position == len(GOOD)
+
+
 def bad_position(log: bytes, chunk_bytes: int = 4096, **options: int) -> tuple[int, str, int]:
     """Return position and reason of the damage, and how many batches were given before it."""
     count = 0

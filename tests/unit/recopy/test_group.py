@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from cleaner.model import AbortedTxn, LastRecord
 from cleaner.recopy.cleaned_segment import CleanedSegment
 from cleaner.recopy.fates import ActiveProducers
 from cleaner.recopy.group import GroupRecopier, LaneMemory, RecopyRules
-from cleaner.recopy.survivors import BlockFates, Flags
+from cleaner.recopy.survivors import BlockFates, Flags, Survivors
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.log import list_segments
 from cleaner.storage.segment import Segment
@@ -45,7 +45,7 @@ class ByPlace:
 
 def recopy(
     directory: Path,
-    survivors: ByPlace,
+    survivors: Survivors | Callable[[], Survivors],
     *,
     producers: dict[int, LastRecord] | None = None,
     first_uncleanable: int = 10**6,
@@ -67,7 +67,7 @@ def recopy(
 
     recopier = GroupRecopier(
         rules=RecopyRules(first_uncleanable, 0, NOW_MS, delete_retention_ms),
-        make_survivors=lambda: survivors,
+        make_survivors=survivors if callable(survivors) else lambda: survivors,
         producers=ActiveProducers(producers or {}),
         collect_aborted=collect,
         lanes=[LaneMemory(ReadBuffer(chunk_bytes), Unpacker(1 << 20)) for _ in range(lanes)],
@@ -106,6 +106,37 @@ def test_group_keeps_what_the_survivors_say(tmp_path: Path, keep_every: int, chu
     assert offsets == list(range(0, 36, keep_every))
     assert survivors.asked == 36
     assert (recopier.counts.messages_read, recopier.counts.messages_written) == (36, len(offsets))
+
+
+class ByOffset:
+    """Verdicts by a record's offset, which do not depend on who is asked; one a lane."""
+
+    made = 0
+
+    def __init__(self) -> None:
+        ByOffset.made += 1
+
+    def judge(self, path: Path, block: Block, fates: BlockFates, verdicts: Flags) -> None:
+        """Keep the even offsets."""
+        offsets = [int(row["base_offset"]) + i for row in block.batches for i in range(int(row["count"]))]
+        verdicts[: len(offsets)] = [SUPERSEDED if offset % 2 else KEEP for offset in offsets]
+
+
+@pytest.mark.parametrize("chunk_bytes", [100, 400, 1 << 16])
+def test_lanes_leave_the_same_segment_and_each_has_its_own_judge(tmp_path: Path, chunk_bytes: int) -> None:
+    """Bytes and counts; chunks are announced in the order of the log."""
+    directory = log_of(6, 9, 3).write(tmp_path)
+    found = []
+    for lanes in (1, 2, 4):
+        steps: list[tuple[int, int]] = []
+        ByOffset.made = 0
+        data, _, recopier = recopy(directory, ByOffset, lanes=lanes, chunk_bytes=chunk_bytes, steps=steps)
+        assert ByOffset.made == lanes
+        found.append((data, recopier.counts, [read for read, _ in steps if read]))
+        assert sum(written for _, written in steps) == len(data)
+    assert found[1:] == found[:1] * 2
+    offsets = [record.offset for batch in read_batches(found[0][0]) for record in read_records(batch)]
+    assert offsets == list(range(0, 36, 2))
 
 
 def test_group_that_keeps_all_is_its_sources_end_to_end(tmp_path: Path) -> None:

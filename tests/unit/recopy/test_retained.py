@@ -8,10 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cleaner.errors import CorruptBatchError, UncleanableError
+from cleaner.format.records import Unpacker
 from cleaner.kernels import retain as kernel
 from cleaner.kernels.offset_map import DISCARDED, EXPIRED_TOMBSTONE, KEEP, KEEP_TOMBSTONE, KEYLESS, SUPERSEDED
 from cleaner.policy.record_filter import BatchFate
 from cleaner.recopy import retained as retained_module
+from cleaner.recopy.retained import CopyCounts, Removed, RetainedWriter
+from cleaner.recopy.survivors import BlockFates
 from cleaner.testing.batch_builder import (
     Producer,
     Record,
@@ -25,7 +28,7 @@ from cleaner.testing.batch_builder import (
 )
 from cleaner.testing.codecs import CODEC_IDS, compress
 from tests.reference.batches import read_batches, read_records, rebuild_empty
-from tests.unit.recopy.retaining import NOW_MS, keeping, records_of, retain, slow_rebuild
+from tests.unit.recopy.retaining import NOW_MS, PATH, keeping, only_chunk, records_of, retain, slow_rebuild
 
 pytestmark = pytest.mark.kernels
 
@@ -372,6 +375,42 @@ def test_output_larger_than_its_buffer_arrives_whole() -> None:
     assert found.data == b"".join(expected)
     assert [row[0] for row in found.rows] == [len(batch) for batch in expected]
     assert found.counts.bytes_written == len(found.data)
+
+
+def test_writer_begins_each_chunk_anew_and_counts_them_all() -> None:
+    """The next chunk's output begins at its first byte; what a chunk that failed has left is gone too."""
+    good = data_batch([Record(b"a", b"v"), Record(b"b", b"w")], 0)
+    bad = full_batch(producer=Producer(5, -1, 3))
+    writer = RetainedWriter(NOW_MS)
+    for round_number in range(1, 4):
+        assert write_chunk(writer, good, keeping(good, 1)) == slow_rebuild(good, (1,))
+        with pytest.raises(UncleanableError):
+            write_chunk(writer, bad, keeping(bad, 0))
+        assert write_chunk(writer, good, [SUPERSEDED] * 2) == b""
+        assert (writer.counts.messages_read, writer.counts.messages_written) == (4 * round_number, round_number)
+        assert writer.counts.removed.superseded == 3 * round_number
+
+
+def write_chunk(writer: RetainedWriter, log: bytes, verdicts: list[int]) -> bytes:
+    """Write what stays of one batch as a chunk of its own."""
+    chunk = only_chunk(log)
+    none = np.zeros(1, np.uint8)
+    writer.begin(1)
+    for block in Unpacker(1 << 24).blocks(PATH, chunk):
+        fates = BlockFates(np.full(1, BatchFate.KEEP_IF_NOT_EMPTY, np.int8), none, none, none, True)
+        writer.write(PATH, block, fates, np.array(verdicts, np.uint8))
+    output = writer.end()
+    assert len(output.written) == bool(output.data)
+    return bytes(output.data)
+
+
+def test_counts_of_several_writers_add_up() -> None:
+    """Each lane counts for itself."""
+    one = CopyCounts(1, 2, 3, 4, Removed(5, 6, 7, 8, 9))
+    other = CopyCounts(10, 20, 30, 40, Removed(50, 60, 70, 80, 90))
+    assert CopyCounts.total([one, other]) == CopyCounts(11, 22, 33, 44, Removed(55, 66, 77, 88, 99))
+    assert CopyCounts.total([]) == CopyCounts()
+    assert one == CopyCounts(1, 2, 3, 4, Removed(5, 6, 7, 8, 9))
 
 
 def test_batch_of_many_small_records_may_grow() -> None:

@@ -142,7 +142,7 @@ def test_map_on_any_log_is_full_where_kafkas_is(
 
 
 def test_map_that_grows_keeps_every_entry() -> None:
-    """The table starts small and grows in steps, moving its entries; none is lost, also not those wrapped around its end."""
+    """The table starts small and grows, moving its entries; none is lost, also not those wrapped around its end."""
     count, step = 180_000, 1000
     offset_map = OffsetMap(200_000, 222_222)
     sizes = {offset_map.slots}

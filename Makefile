@@ -28,6 +28,7 @@ demo: python
 # Kernels first with every index checked, in machine code of its own; then everything.
 test: tools
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/.cache/bounds-checked $(PYTEST) -m "kernels and not slow" $(ARGS)
+	@$(BIN)/cleaner warm  # once, not in both test processes at a time
 	$(PYTEST) -m "not slow" $(ARGS)
 
 check: python

@@ -38,6 +38,8 @@ PARTITION = "topic-0"
 TOPIC = TopicPartition("topic", 0)
 NOW_MS = 1_800_000_000_000
 SETTINGS = {
+    # One lane: with more, which thread makes which call changes from run to run, and calls are counted here.
+    "cleaner.pipeline.threads": "1",
     "cleanup.policy": "compact",
     "internal.segment.bytes": "1100",
     "delete.retention.ms": "0",

@@ -37,7 +37,7 @@ class LoopImage:
         self._is_mounted = True
         # The loop driver takes a write that its file's disk cut short for a whole one, and then no fsync fails (Linux
         # 6.18, `lo_complete_rq`): a disk that loses what it acknowledged. A write of one page cannot be cut short.
-        device = os.stat(self.point).st_dev
+        device = self.point.stat().st_dev
         queue = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/queue")
         (queue / "max_sectors_kb").write_text(str(os.sysconf("SC_PAGE_SIZE") // 1024))
         return self.point

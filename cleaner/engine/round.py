@@ -177,7 +177,7 @@ def _make_recopier(
     return GroupRecopier(
         rules=rules,
         make_survivors=lambda: MapSurvivors(offset_map, context.now_ms),
-        producers=ActiveProducers(log.active_producers),
+        producers=ActiveProducers(log.last_records),
         collect_aborted=log.collect_aborted,
         lanes=lanes,
         before_chunk=before_chunk,

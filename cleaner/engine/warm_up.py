@@ -23,11 +23,13 @@ from cleaner.kernels import offset_map as map_kernel
 from cleaner.kernels.crc32c import crc32c
 from cleaner.kernels.retain import seal_batch
 from cleaner.kernels.xxhash32 import xxhash32
+from cleaner.model import AbortedTxn, LastRecord
 from cleaner.offset_map import OffsetMap
 from cleaner.recopy.cleaned_segment import SegmentIndexes
 from cleaner.recopy.fates import ActiveProducers, decide_fates
 from cleaner.recopy.retained import RetainedWriter
 from cleaner.recopy.survivors import MapSurvivors
+from cleaner.recopy.transactions import CleanedTransactions
 
 # length 10, attributes 0, deltas 0, key "k", value "value", no headers
 _RECORD = bytes([24, 0, 0, 0, 2]) + b"k" + bytes([10]) + b"value" + bytes([0])
@@ -90,10 +92,12 @@ def warm_up() -> None:
     for chunk in SegmentReader(_MemoryFile(log), size=len(log), buffer=ReadBuffer(4096), check_order_from=0):
         indexes.append(chunk.batches)
         no_flags = np.zeros(len(chunk.batches), np.uint8)
+        transactions = CleanedTransactions()
+        transactions.add_aborted([AbortedTxn(7, 0, 0, 1)])
         fates = decide_fates(
             chunk.batches,
-            no_flags,
-            ActiveProducers({}),
+            transactions.discardable(path, chunk),
+            ActiveProducers({7: LastRecord(3, 0)}),
             first_uncleanable_offset=4,
             now_ms=0,
             legacy_deletes_stay=True,

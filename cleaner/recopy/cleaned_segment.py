@@ -18,7 +18,7 @@ from cleaner.format.buffers import GrowingBuffer
 from cleaner.kernels import index as kernel
 from cleaner.model import AbortedTxn
 from cleaner.storage.fs import File, FileSystem
-from cleaner.storage.indexes import txn_index_bytes
+from cleaner.storage.indexes import Aborts, txn_index_bytes
 from cleaner.storage.swap import discard_cleaned
 
 # What the appender notes of each batch: all that index entries depend on.
@@ -188,7 +188,7 @@ class CleanedSegment:
         if last > first:
             self._file.begin_writeback(first * _WRITEBACK_BYTES, (last - first) * _WRITEBACK_BYTES)
 
-    def finish(self, aborts: Sequence[AbortedTxn], mtime_ns: int) -> None:
+    def finish(self, aborts: Aborts | Sequence[AbortedTxn], mtime_ns: int) -> None:
         """
         Complete all files and force them, then their names, to disk (step S0 of the swap).
 
@@ -202,7 +202,7 @@ class CleanedSegment:
         self._file.close()
         for extension, content in (("index", self.indexes.offset_index), ("timeindex", self.indexes.time_index)):
             self._write(extension, content, mtime_ns)
-        if aborts:
+        if len(aborts):
             self._write("txnindex", txn_index_bytes(aborts), None)
         self._fs.fsync_dir(self._directory)
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from cleaner.format.batch import CONTROL_FLAG, DELETE_HORIZON_FLAG, Batches
+from cleaner.format.batch import Batches
+from cleaner.kernels import fates as kernel
+from cleaner.kernels import producer_table as table
 from cleaner.model import LastRecord
-from cleaner.policy.record_filter import BatchFate
+from cleaner.recopy.producer_table import ProducerTable
 from cleaner.recopy.survivors import BlockFates, Flags
-
-_NO_OFFSET = -1
 
 
 class ActiveProducers:
@@ -20,29 +20,22 @@ class ActiveProducers:
     The active producers' last records, to be looked up for many batches at once (R-545).
 
     Args:
-        last_records: producer id to what is remembered of it.
+        last_records: rows of producer id, last data offset or -1, and epoch; or the same as a mapping.
     """
 
-    def __init__(self, last_records: Mapping[int, LastRecord]) -> None:
-        producers = sorted(last_records.items())
-        self._ids = np.array([producer_id for producer_id, _ in producers], np.int64)
-        offsets = [r.last_data_offset for _, r in producers]
-        self._offsets = np.array([_NO_OFFSET if o is None else o for o in offsets], np.int64)
-        self._epochs = np.array([r.producer_epoch for _, r in producers], np.int64)
+    def __init__(self, last_records: npt.NDArray[np.int64] | Mapping[int, LastRecord]) -> None:
+        records = _rows(last_records) if isinstance(last_records, Mapping) else last_records
+        rows = np.zeros((len(records), table.COLUMNS), np.int64)
+        rows[:, [table.ID, kernel.LAST_OFFSET, kernel.EPOCH]] = records
+        self.table = ProducerTable(rows)
 
-    def last_of_producer(self, batches: Batches) -> npt.NDArray[np.bool_]:
-        """Tell for each batch whether it is what its producer's state rests on."""
-        if not len(self._ids):
-            return np.zeros(len(batches), np.bool_)
-        producer_ids = batches["producer_id"]
-        place = np.minimum(np.searchsorted(self._ids, producer_ids), len(self._ids) - 1)
-        is_active = (self._ids[place] == producer_ids) & (producer_ids > -1)
-        offsets = self._offsets[place]
-        is_control = batches["attributes"] & CONTROL_FLAG != 0
-        by_offset = (offsets != _NO_OFFSET) & (batches["last_offset"] == offsets)
-        by_epoch = (offsets == _NO_OFFSET) & is_control & (batches["producer_epoch"] == self._epochs[place])
-        result: npt.NDArray[np.bool_] = is_active & (by_offset | by_epoch)
-        return result
+
+def _rows(last_records: Mapping[int, LastRecord]) -> npt.NDArray[np.int64]:
+    rows = [
+        (producer_id, kernel.NO_OFFSET if last.last_data_offset is None else last.last_data_offset, last.producer_epoch)
+        for producer_id, last in last_records.items()
+    ]
+    return np.array(rows, np.int64).reshape(-1, 3)
 
 
 def decide_fates(
@@ -65,17 +58,25 @@ def decide_fates(
         now_ms: the round's time.
         legacy_deletes_stay: whether tombstones of magic 0 and 1 stay in this segment (R-551).
     """
-    is_magic_2 = batches["magic"] == 2
-    is_control = (batches["attributes"] & CONTROL_FLAG != 0) & is_magic_2
-    can_go = can_discard != 0
-    horizon_passed = (batches["attributes"] & DELETE_HORIZON_FLAG != 0) & (batches["base_timestamp"] <= now_ms)
-    discards = can_go & (~is_control | horizon_passed)
-    stays = producers.last_of_producer(batches) | (batches["last_offset"] == first_uncleanable_offset - 1)
-    fates = np.where(stays, BatchFate.KEEP_EVEN_EMPTY, np.where(discards, BatchFate.DROP, BatchFate.KEEP_IF_NOT_EMPTY))
-    return BlockFates(
-        fates=fates.astype(np.int8),
-        discarded=discards.astype(np.uint8),
-        unread=(fates == BatchFate.DROP).astype(np.uint8),
-        empties_marker=(can_go & is_control).astype(np.uint8),
+    count = len(batches)
+    decided = BlockFates(
+        fates=np.empty(count, np.int8),
+        discarded=np.empty(count, np.uint8),
+        unread=np.empty(count, np.uint8),
+        empties_marker=np.empty(count, np.uint8),
         legacy_deletes_stay=legacy_deletes_stay,
     )
+    kernel.decide_fates(
+        batches,
+        can_discard,
+        producers.table.rows,
+        producers.table.slots,
+        producers.table.key,
+        first_uncleanable_offset,
+        now_ms,
+        decided.fates,
+        decided.discarded,
+        decided.unread,
+        decided.empties_marker,
+    )
+    return decided

@@ -22,7 +22,7 @@ from cleaner.recopy.pipeline import OrderedPipeline
 from cleaner.recopy.retained import CopyCounts, Output, RetainedWriter
 from cleaner.recopy.survivors import BlockFates, Flags, Survivors
 from cleaner.recopy.transactions import CleanedTransactions
-from cleaner.storage.indexes import OffsetIndexCheck
+from cleaner.storage.indexes import Aborts, OffsetIndexCheck
 from cleaner.storage.segment import Segment
 
 
@@ -86,7 +86,7 @@ class GroupRecopier:
         rules: RecopyRules,
         make_survivors: Callable[[], Survivors],
         producers: ActiveProducers,
-        collect_aborted: Callable[[int, int], Sequence[AbortedTxn]],
+        collect_aborted: Callable[[int, int], Aborts | Sequence[AbortedTxn]],
         lanes: Sequence[LaneMemory],
         before_chunk: Callable[[int], None],
         after_write: Callable[[int], None],
@@ -106,7 +106,7 @@ class GroupRecopier:
         """What was read and what stayed so far."""
         return CopyCounts.total(lane.writer.counts for lane in self._lanes)
 
-    def recopy(self, group: Sequence[Segment], target: CleanedSegment) -> list[AbortedTxn]:
+    def recopy(self, group: Sequence[Segment], target: CleanedSegment) -> Aborts:
         """
         Write what stays of a group's segments to `target`, which the caller finishes or discards.
 
@@ -116,7 +116,7 @@ class GroupRecopier:
             CorruptBatchError, CorruptIndexError: a source is damaged.
             UncleanableError: Kafka's cleaner could not write it either.
         """
-        self._transactions.retained_aborts = []
+        self._transactions.begin_segment()
         self._tasks = self._read(group)
         for lane in self._lanes:
             lane.target = target

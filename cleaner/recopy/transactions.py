@@ -9,9 +9,7 @@ costs one numpy test a chunk.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,37 +17,46 @@ import numpy.typing as npt
 
 from cleaner.errors import CorruptBatchError
 from cleaner.format.batch import CONTROL_FLAG, HEADER_BYTES, TRANSACTIONAL_FLAG, Chunk
-from cleaner.format.control import ControlType, read_control_type
+from cleaner.format.control import read_control_type
+from cleaner.kernels import producer_table as table
+from cleaner.kernels import transactions as kernel
 from cleaner.model import AbortedTxn
+from cleaner.recopy.producer_table import ProducerTable
+from cleaner.storage.indexes import Aborts, abort_rows
 
 Flags = npt.NDArray[np.uint8]
+_COLUMNS = len(AbortedTxn._fields)
 
 
-@dataclass
-class _OpenAbort:
-    entry: AbortedTxn
-    has_data: bool = False
-
-
-@dataclass
 class CleanedTransactions:
-    """
-    The transaction state of one pass over a log (R-530).
+    """The transaction state of one pass over a log (R-530)."""
 
-    Attributes:
-        retained_aborts: entries whose marker stays, in order: the transaction index of the segment being written
-            (R-533).
-    """
+    def __init__(self) -> None:
+        self._producers = ProducerTable(np.zeros((0, table.COLUMNS), np.int64))
+        self._pending: Aborts = np.zeros((0, _COLUMNS), np.int64)
+        self._first_offsets = np.zeros(0, np.int64)
+        self._retained: Aborts = np.zeros((0, _COLUMNS), np.int64)
+        self._state = np.zeros(kernel.STATE_CELLS, np.int64)
 
-    retained_aborts: list[AbortedTxn] = field(default_factory=list)
-    _committed: set[int] = field(default_factory=set)
-    _aborted: dict[int, _OpenAbort] = field(default_factory=dict)
-    _pending: deque[AbortedTxn] = field(default_factory=deque)
+    @property
+    def retained_aborts(self) -> Aborts:
+        """
+        Entries whose marker stays, in order, since `begin_segment`: the transaction index of the segment being written
+        (R-533).
+        """
+        return self._retained[: int(self._state[kernel.STATE_RETAINED])].copy()
 
-    def add_aborted(self, entries: Iterable[AbortedTxn]) -> None:
+    def begin_segment(self) -> None:
+        """Begin a transaction index."""
+        self._state[kernel.STATE_RETAINED] = 0
+
+    def add_aborted(self, entries: Aborts | Sequence[AbortedTxn]) -> None:
         """Add what the transaction indexes say of the part to be read next; repeated entries do no harm (R-536)."""
-        merged = sorted([*self._pending, *entries], key=lambda entry: entry.first_offset)
-        self._pending = deque(merged)
+        left = self._pending[int(self._state[kernel.STATE_PENDING]) :]
+        merged = np.concatenate([left, abort_rows(entries)])
+        self._pending = merged[np.argsort(merged[:, kernel.ABORT_FIRST], kind="stable")]
+        self._first_offsets = np.ascontiguousarray(self._pending[:, kernel.ABORT_FIRST])
+        self._state[kernel.STATE_PENDING] = 0
 
     def discardable(self, path: Path, chunk: Chunk) -> Flags:
         """
@@ -59,49 +66,51 @@ class CleanedTransactions:
             path: the chunk's file, for errors.
         Returns:
             uint8 a batch: 1 for aborted data, and for markers none of whose data was seen.
+        Raises:
+            CorruptBatchError: a control record that cannot be read.
         """
         batches = chunk.batches
         result: Flags = np.zeros(len(batches), np.uint8)
-        concerned = (batches["attributes"] & (TRANSACTIONAL_FLAG | CONTROL_FLAG) != 0) & (batches["magic"] == 2)
-        for index in np.flatnonzero(concerned):
-            row = batches[index]
-            self._consume_up_to(int(row["last_offset"]))
-            producer_id = int(row["producer_id"])
-            if row["attributes"] & CONTROL_FLAG:
-                result[index] = self._marker_is_empty(path, chunk, row, producer_id)
-            else:
-                result[index] = self._is_aborted(producer_id)
+        concerned = int(np.count_nonzero(batches["attributes"] & (TRANSACTIONAL_FLAG | CONTROL_FLAG)))
+        begun = self._begun_by(int(batches["last_offset"][-1])) if len(batches) else 0
+        if not concerned and not begun:
+            return result
+        self._make_room(concerned, begun)
+        status = kernel.discard_batches(
+            chunk.data,
+            batches,
+            self._pending,
+            self._producers.rows,
+            self._producers.slots,
+            self._producers.key,
+            self._retained,
+            result,
+            self._state,
+        )
+        if status != kernel.TXN_DONE:
+            raise _bad_marker(path, chunk, batches[int(self._state[kernel.STATE_BATCH])])
         return result
 
-    def _consume_up_to(self, offset: int) -> None:
-        while self._pending and self._pending[0].first_offset <= offset:
-            entry = self._pending.popleft()
-            self._aborted.setdefault(entry.producer_id, _OpenAbort(entry))
+    def _begun_by(self, offset: int) -> int:
+        """Return how many pending entries begin up to `offset`."""
+        return int(np.searchsorted(self._first_offsets, offset, side="right")) - int(self._state[kernel.STATE_PENDING])
 
-    def _is_aborted(self, producer_id: int) -> bool:
-        abort = self._aborted.get(producer_id)
-        if abort is None:
-            self._committed.add(producer_id)
-            return False
-        abort.has_data = True
-        return True
+    def _make_room(self, concerned: int, begun: int) -> None:
+        used = int(self._state[kernel.STATE_PRODUCERS])
+        self._state[kernel.STATE_PRODUCERS] = self._producers.reserve(used, concerned + begun)
+        retained = int(self._state[kernel.STATE_RETAINED])
+        if retained + concerned > len(self._retained):
+            larger = np.zeros((2 * (retained + concerned), _COLUMNS), np.int64)
+            larger[:retained] = self._retained[:retained]
+            self._retained = larger
 
-    def _marker_is_empty(self, path: Path, chunk: Chunk, row: np.void, producer_id: int) -> bool:
-        if row["count"] == 0:
-            return True
-        start, size = int(row["start"]), int(row["size"])
-        try:
-            control_type = read_control_type(chunk.data[start + HEADER_BYTES : start + size].data)
-        except ValueError as error:
-            raise CorruptBatchError(path, int(row["position"]), str(error)) from error
-        if control_type == ControlType.ABORT:
-            abort = self._aborted.pop(producer_id, None)
-            if abort is None or not abort.has_data:
-                return True
-            self.retained_aborts.append(abort.entry)
-            return False
-        if control_type == ControlType.COMMIT:
-            if producer_id not in self._committed:
-                return True
-            self._committed.remove(producer_id)
-        return False
+
+def _bad_marker(path: Path, chunk: Chunk, row: np.void) -> CorruptBatchError:
+    """Return the error for a control record that the kernel could not read, in the words of `format/control.py`."""
+    start, size = int(row["start"]), int(row["size"])
+    reason = "a control record that cannot be read"
+    try:
+        read_control_type(chunk.data[start + HEADER_BYTES : start + size].data)
+    except ValueError as error:
+        reason = str(error)
+    return CorruptBatchError(path, int(row["position"]), reason)

@@ -43,6 +43,10 @@ MAX_RELATIVE_OFFSET = 2**31 - 1
 """Largest distance from the base offset an index entry can hold (R-304)."""
 
 Entries = npt.NDArray[np.void]
+Aborts = npt.NDArray[np.int64]
+"""Aborted transactions, one a row; columns as in `AbortedTxn`."""
+FIRST_OFFSET, LAST_OFFSET, LAST_STABLE_OFFSET = 1, 2, 3
+"""Columns of `Aborts`."""
 
 
 def read_offset_index(fs: FileSystem, path: Path, log_bytes: int) -> Entries:
@@ -92,10 +96,12 @@ def read_time_index(fs: FileSystem, path: Path) -> Entries:
     return entries
 
 
-def read_txn_index(fs: FileSystem, path: Path) -> list[AbortedTxn]:
+def read_txn_index(fs: FileSystem, path: Path) -> Aborts:
     """
     Read a transaction index; a trailing partial entry is ignored, as Kafka does.
 
+    Returns:
+        Rows in file order.
     Raises:
         FileNotFoundError: there is none.
         CorruptIndexError: an entry of an unknown version, or last offsets that do not ascend (R-303).
@@ -107,7 +113,7 @@ def read_txn_index(fs: FileSystem, path: Path) -> list[AbortedTxn]:
     _refuse_first(path, size, entries["version"].astype(np.int64) >= 256, "an entry of an unknown version")
     last_offsets = entries["last_offset"].astype(np.int64)
     _refuse_first(path, size, _falls(last_offsets, strictly=True), "a last offset that is not above the one before")
-    return [AbortedTxn(*row[1:]) for row in entries.tolist()]
+    return np.stack([entries[name].astype(np.int64) for name in AbortedTxn._fields], axis=1)
 
 
 def offset_entries(relative_offsets: Sequence[int], positions: Sequence[int]) -> Entries:
@@ -126,9 +132,18 @@ def time_entries(timestamps: Sequence[int], relative_offsets: Sequence[int]) -> 
     return entries
 
 
-def txn_index_bytes(txns: Sequence[AbortedTxn]) -> bytes:
+def abort_rows(txns: Aborts | Sequence[AbortedTxn]) -> Aborts:
+    """Return aborted transactions as rows."""
+    return np.asarray(txns, np.int64).reshape(len(txns), len(AbortedTxn._fields))
+
+
+def txn_index_bytes(txns: Aborts | Sequence[AbortedTxn]) -> bytes:
     """Return the content of a transaction index."""
-    return np.array([(TXN_VERSION, *txn) for txn in txns], TXN_ENTRY).tobytes()
+    entries = np.zeros(len(txns), TXN_ENTRY)
+    entries["version"] = TXN_VERSION
+    for name, column in zip(AbortedTxn._fields, abort_rows(txns).T, strict=True):
+        entries[name] = column
+    return entries.tobytes()
 
 
 def lookup_position(entries: Entries, relative_offset: int) -> int:

@@ -20,6 +20,7 @@ from cleaner.model import TopicPartition
 from cleaner.storage import names
 from cleaner.storage.batch_source import batch_headers, checked_batches
 from cleaner.storage.fs import FileSystem
+from cleaner.storage.indexes import LAST_OFFSET
 from cleaner.storage.leader_epochs import read_leader_epochs, truncate_from_end, truncate_from_start
 from cleaner.storage.leftovers import complete_swap, find_leftovers, list_files
 from cleaner.storage.load_changes import LoadChanges
@@ -163,8 +164,8 @@ def _load_segments(loading: Loading) -> None:
 
 def _has_foreign_txns(segment: Segment) -> bool:
     """Tell whether the transaction index names a marker below the segment: Kafka makes such an index anew (R-330)."""
-    txns = segment.aborted_txns()
-    return bool(txns) and min(txn.last_offset for txn in txns) < segment.base_offset
+    aborts = segment.aborted_txns()
+    return bool((aborts[:, LAST_OFFSET] < segment.base_offset).any())
 
 
 def _rebuild_now(loading: Loading, segment: Segment) -> None:

@@ -13,12 +13,15 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from cleaner.config import TopicConfig
-from cleaner.model import AbortedTxn, LastRecord, TopicPartition
+from cleaner.model import LastRecord, TopicPartition
 from cleaner.storage import names
 from cleaner.storage.fs import FileSystem
+from cleaner.storage.indexes import FIRST_OFFSET, LAST_OFFSET, LAST_STABLE_OFFSET, Aborts, abort_rows
 from cleaner.storage.load_changes import LoadChanges
-from cleaner.storage.producer_state import ProducerState
+from cleaner.storage.producer_state import LastRecords, ProducerState
 from cleaner.storage.rebuild import segments_between
 from cleaner.storage.segment import Segment
 
@@ -76,6 +79,7 @@ class Log:
         self._fs = fs
         self._producers = producers
         self._changes = changes
+        self._without_aborts: set[int] = set()  # base offsets of segments whose transaction index is empty
 
     def __repr__(self) -> str:
         return f"Log({self.directory}, {len(self.segments)} segments, [{self.log_start_offset}, {self.log_end_offset}))"
@@ -99,6 +103,11 @@ class Log:
     def active_producers(self) -> dict[int, LastRecord]:
         """Last data offset and epoch of each active producer (R-545)."""
         return self._producers.active_producers()
+
+    @property
+    def last_records(self) -> LastRecords:
+        """The same as rows."""
+        return self._producers.last_records()
 
     @property
     def recovery_point(self) -> int:
@@ -151,7 +160,7 @@ class Log:
         active_base = self.active_segment.base_offset
         return [] if from_offset > active_base else self.segments_between(from_offset, active_base)
 
-    def collect_aborted(self, from_offset: int, upper_offset: int) -> list[AbortedTxn]:
+    def collect_aborted(self, from_offset: int, upper_offset: int) -> Aborts:
         """
         Collect the aborted transactions that reach into [from, upper), from the transaction indexes (R-535).
 
@@ -162,15 +171,25 @@ class Log:
             CorruptIndexError: a transaction index is damaged.
         """
         bases = [segment.base_offset for segment in self.segments]
-        collected: list[AbortedTxn] = []
+        collected = [abort_rows(())]
         first = bisect_right(bases, from_offset) - 1
         for segment in self.segments[first:] if first >= 0 else ():
-            for txn in segment.aborted_txns():
-                if txn.last_offset >= self.log_start_offset and txn.first_offset < upper_offset:
-                    collected.append(txn)
-                if txn.last_stable_offset >= upper_offset:
-                    return collected
-        return collected
+            # The walk reaches far where little was aborted: what holds nothing is opened once, not once a segment.
+            if segment.base_offset in self._without_aborts:
+                continue
+            aborts = segment.aborted_txns()
+            if not len(aborts):
+                self._without_aborts.add(segment.base_offset)
+                continue
+            beyond = aborts[:, LAST_STABLE_OFFSET] >= upper_offset
+            is_last = bool(beyond.any())
+            if is_last:
+                aborts = aborts[: int(beyond.argmax()) + 1]
+            is_wanted = (aborts[:, LAST_OFFSET] >= self.log_start_offset) & (aborts[:, FIRST_OFFSET] < upper_offset)
+            collected.append(aborts[is_wanted])
+            if is_last:
+                break
+        return np.concatenate(collected)
 
     def replace(self, old: Sequence[Segment], new_base: int) -> Segment:
         """Note that a swap has put one segment in the place of `old`; returns the new one, freshly looked at."""
@@ -178,6 +197,7 @@ class Log:
         new = Segment.open(self._fs, self.directory, new_base)
         for base in gone - {new_base}:
             self._changes.snapshots.forget(base)
+        self._without_aborts -= gone
         kept = [segment for segment in self.segments if segment.base_offset not in gone]
         self.segments = sorted([*kept, new], key=lambda segment: segment.base_offset)
         return new

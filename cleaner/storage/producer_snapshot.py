@@ -16,6 +16,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from cleaner.errors import CorruptCheckpointError
 from cleaner.format.checksums import crc32c
 from cleaner.storage.checkpoint import read_bounded
@@ -28,10 +31,23 @@ VERSION = 1  # Value on disk, fixed for ever.
 
 _HEADER = struct.Struct(">hIi")
 _ENTRY = struct.Struct(">qhiqiqiq")
+SNAPSHOT_ENTRY = np.dtype(
+    [
+        ("producer_id", ">i8"),
+        ("producer_epoch", ">i2"),
+        ("last_sequence", ">i4"),
+        ("last_offset", ">i8"),
+        ("offset_delta", ">i4"),
+        ("timestamp_ms", ">i8"),
+        ("coordinator_epoch", ">i4"),
+        ("current_txn_first_offset", ">i8"),
+    ]
+)
+SnapshotRows = npt.NDArray[np.void]
 _CRC_POSITION = 2
 _COUNT_POSITION = 6  # the CRC covers everything from here on
 assert _HEADER.size == 10  # noqa: S101 - widths of R-125
-assert _ENTRY.size == 46  # noqa: S101
+assert _ENTRY.size == SNAPSHOT_ENTRY.itemsize == 46  # noqa: S101
 
 # java.util.HashMap: the table's first size, its load factor, and what makes it grow instead of building a tree.
 _FIRST_TABLE = 16
@@ -76,12 +92,19 @@ def encode_snapshot(entries: Sequence[ProducerEntry], most_entries: int = 0) -> 
 
 
 def decode_snapshot(data: bytes, path: Path) -> list[ProducerEntry]:
+    """Read the bytes of a snapshot file; entries in file order. Arguments and errors are those of `decode_rows`."""
+    return [ProducerEntry._make(row) for row in decode_rows(data, path).tolist()]
+
+
+def decode_rows(data: bytes, path: Path) -> SnapshotRows:
     """
-    Read the bytes of a snapshot file; entries in file order.
+    Read the bytes of a snapshot file.
 
     Args:
         data: the whole file.
         path: where it comes from, for error messages.
+    Returns:
+        SNAPSHOT_ENTRY rows in file order.
     Raises:
         CorruptCheckpointError: another version, a wrong checksum, or more entries announced than there are bytes.
             Kafka deletes such a snapshot and tries the next older one.
@@ -97,22 +120,23 @@ def decode_snapshot(data: bytes, path: Path) -> list[ProducerEntry]:
     actual = crc32c(data[_COUNT_POSITION:])
     if crc != actual:
         raise CorruptCheckpointError(path, _CRC_POSITION, f"checksum {crc:#010x} but the bytes have {actual:#010x}")
-    end = _HEADER.size + count * _ENTRY.size
-    return [ProducerEntry(*fields) for fields in _ENTRY.iter_unpack(data[_HEADER.size : end])]
+    return np.frombuffer(data, SNAPSHOT_ENTRY, count, _HEADER.size)
 
 
-def read_snapshot(fs: FileSystem, path: Path) -> list[ProducerEntry]:
+def read_snapshot(fs: FileSystem, path: Path) -> SnapshotRows:
     """
     Read a snapshot file.
 
+    Returns:
+        SNAPSHOT_ENTRY rows in file order.
     Raises:
         FileNotFoundError: there is none.
-        CorruptCheckpointError: as `decode_snapshot`, or absurdly long.
+        CorruptCheckpointError: as `decode_rows`, or absurdly long.
     """
     data = read_bounded(fs, path, SNAPSHOT_LIMIT_BYTES)
     if data is None:
         raise FileNotFoundError(path)
-    return decode_snapshot(data, path)
+    return decode_rows(data, path)
 
 
 def write_snapshot(fs: FileSystem, path: Path, entries: Sequence[ProducerEntry], most_entries: int = 0) -> None:

@@ -18,13 +18,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from cleaner.errors import CorruptCheckpointError
 from cleaner.model import AbortedTxn, LastRecord
-from cleaner.storage.producer_snapshot import ProducerEntry, java_order
+from cleaner.storage.producer_snapshot import SNAPSHOT_ENTRY, ProducerEntry, SnapshotRows, java_order
 from cleaner.storage.snapshots import Snapshots
 
 _MAX_SEQUENCE = 2**31 - 1
 _NONE = -1
+
+LastRecords = npt.NDArray[np.int64]
+"""Rows of producer id, last data offset or -1, and epoch."""
 
 
 @dataclass(slots=True)
@@ -114,7 +120,9 @@ class ProducerState:
         self._now_ms = now_ms
         self._expiration_ms = expiration_ms
         self._last_snapshot_offset = 0
-        self._producers: dict[int, Producer] = {}
+        # Those of a snapshot, as they were read, until a batch changes one of them: there may be very many.
+        self._loaded: SnapshotRows = np.empty(0, SNAPSHOT_ENTRY)
+        self._known: dict[int, Producer] = {}
         self._pending: dict[int, Producer] = {}
         self._started: dict[int, list[int]] = {}
         self._completed: list[CompletedTxn] = []
@@ -125,18 +133,33 @@ class ProducerState:
 
     # ---- what is known ---------------------------------------------------------------------------------------------
 
+    def _all(self) -> dict[int, Producer]:
+        """Return all of them by id, in the order in which they became known."""
+        if len(self._loaded):
+            self._known.update((entry[0], _producer_of(ProducerEntry._make(entry))) for entry in self._loaded.tolist())
+            self._loaded = self._loaded[:0]
+        return self._known
+
+    def last_records(self) -> LastRecords:
+        """Return each active producer's last data offset and epoch (R-545); of one that comes twice the last counts."""
+        if len(self._loaded):
+            names = ("producer_id", "last_offset", "producer_epoch")
+            columns = [self._loaded[name].astype(np.int64) for name in names]
+            columns[1] = np.maximum(columns[1], _NONE)
+            return np.stack(columns, axis=1)
+        rows = [(producer.producer_id, producer.last_offset, producer.epoch) for producer in self._known.values()]
+        return np.array(rows, np.int64).reshape(-1, 3)
+
     def active_producers(self) -> dict[int, LastRecord]:
-        """Return each active producer's last data offset and epoch (R-545)."""
+        """Return the same by producer id."""
         return {
-            producer.producer_id: LastRecord(
-                producer.last_offset if producer.last_offset >= 0 else None, producer.epoch
-            )
-            for producer in self._producers.values()
+            producer_id: LastRecord(last_offset if last_offset >= 0 else None, epoch)
+            for producer_id, last_offset, epoch in self.last_records().tolist()
         }
 
     def is_empty(self) -> bool:
         """Tell whether nothing is known: no producer, no transaction awaiting the high watermark."""
-        return not self._producers and not self._unreplicated
+        return not self._known and not len(self._loaded) and not self._unreplicated
 
     def first_unstable_offset(self) -> int | None:
         """Return the lowest first offset of a transaction that is open or not replicated yet (R-407)."""
@@ -144,7 +167,7 @@ class ProducerState:
 
     def has_open_transaction(self, producer_id: int) -> bool:
         """Tell whether a producer has a transaction open, pending batches included."""
-        producer = self._pending.get(producer_id) or self._producers.get(producer_id)
+        producer = self._pending.get(producer_id) or self._all().get(producer_id)
         return producer is not None and producer.txn_first_offset != _NONE
 
     def last_stable_offset_of(self, txn: CompletedTxn) -> int:
@@ -162,7 +185,7 @@ class ProducerState:
         """Return a producer's pending entry; one met for the first time becomes known, whatever its batch does."""
         pending = self._pending.get(producer_id)
         if pending is None:
-            known = self._producers.get(producer_id)
+            known = self._all().get(producer_id)
             if known is None:
                 pending = Producer(producer_id)
             else:
@@ -226,9 +249,9 @@ class ProducerState:
         """Merge the pending entries into the known ones, and close the decided transactions."""
         # The order decides that of a snapshot's entries. A recovery commits batch by batch: mostly one producer.
         for producer_id in self._pending if len(self._pending) == 1 else java_order(self._pending):
-            known = self._producers.get(producer_id)
+            known = self._all().get(producer_id)
             if known is None:
-                self._producers[producer_id] = self._pending[producer_id]
+                self._all()[producer_id] = self._pending[producer_id]
             else:
                 known.merge(self._pending[producer_id])
         for producer_id, firsts in self._started.items():
@@ -256,7 +279,7 @@ class ProducerState:
     def take_snapshot(self) -> None:
         """Put a snapshot at `map_end_offset`, unless the last one lies there."""
         if self.map_end_offset > self._last_snapshot_offset:
-            entries = [producer.to_entry() for producer in self._producers.values()]
+            entries = [producer.to_entry() for producer in self._all().values()]
             self.snapshots.write(self.map_end_offset, entries)
             self._last_snapshot_offset = self.map_end_offset
 
@@ -272,7 +295,8 @@ class ProducerState:
         if log_end_offset == self.map_end_offset:
             self.on_log_start_raised(log_start_offset)
             return
-        self._producers.clear()
+        self._known.clear()
+        self._loaded = self._loaded[:0]
         self._ongoing.clear()
         self._unreplicated.clear()
         self._load_latest(log_start_offset)
@@ -285,30 +309,34 @@ class ProducerState:
                 # A damaged snapshot is no loss: the next older one and the batches after it say the same (R-125).
                 self.snapshots.remove(latest)
                 continue
-            for entry in entries:
-                self._load(entry)
+            self._load(entries)
             self._last_snapshot_offset = self.map_end_offset = latest
             return
         self._last_snapshot_offset = self.map_end_offset = log_start_offset
 
-    def _load(self, entry: ProducerEntry) -> None:
-        has_txn = entry.current_txn_first_offset >= 0
-        if not has_txn and self._now_ms - entry.timestamp_ms >= self._expiration_ms:
-            return
-        producer = Producer(
-            entry.producer_id,
-            epoch=entry.producer_epoch,
-            timestamp_ms=entry.timestamp_ms,
-            coordinator_epoch=entry.coordinator_epoch,
+    def _load(self, entries: SnapshotRows) -> None:
+        has_txn = entries["current_txn_first_offset"] >= 0
+        self._loaded = entries[has_txn | (entries["timestamp_ms"] > self._now_ms - self._expiration_ms)]
+        opened = entries[has_txn]
+        self._ongoing.update(
+            zip(opened["current_txn_first_offset"].tolist(), opened["producer_id"].tolist(), strict=True)
         )
-        if entry.last_offset >= 0:
-            producer.last_sequence = entry.last_sequence
-            producer.last_offset = entry.last_offset
-            producer.offset_delta = entry.offset_delta
-        if has_txn:
-            producer.txn_first_offset = entry.current_txn_first_offset
-            self._ongoing[entry.current_txn_first_offset] = entry.producer_id
-        self._producers[entry.producer_id] = producer
+
+
+def _producer_of(entry: ProducerEntry) -> Producer:
+    producer = Producer(
+        entry.producer_id,
+        epoch=entry.producer_epoch,
+        timestamp_ms=entry.timestamp_ms,
+        coordinator_epoch=entry.coordinator_epoch,
+    )
+    if entry.last_offset >= 0:
+        producer.last_sequence = entry.last_sequence
+        producer.last_offset = entry.last_offset
+        producer.offset_delta = entry.offset_delta
+    if entry.current_txn_first_offset >= 0:
+        producer.txn_first_offset = entry.current_txn_first_offset
+    return producer
 
 
 def last_sequence(base_sequence: int, last_offset_delta: int) -> int:

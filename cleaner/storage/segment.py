@@ -25,7 +25,9 @@ from cleaner.storage.fs import File, FileSystem
 from cleaner.storage.indexes import (
     OFFSET_ENTRY,
     TIME_ENTRY,
+    Aborts,
     Entries,
+    abort_rows,
     lookup_position,
     read_offset_index,
     read_time_index,
@@ -176,7 +178,7 @@ class Segment:
         except FileNotFoundError:
             return np.empty(0, TIME_ENTRY)
 
-    def aborted_txns(self) -> list[AbortedTxn]:
+    def aborted_txns(self) -> Aborts:
         """
         Read the transaction index; a missing one is empty.
 
@@ -184,11 +186,11 @@ class Segment:
             CorruptIndexError: see `read_txn_index`.
         """
         if self.rebuilt is not None and self.rebuilt.txns is not None:
-            return list(self.rebuilt.txns)
+            return abort_rows(self.rebuilt.txns)
         try:
             return read_txn_index(self._fs, self.txn_index_path)
         except FileNotFoundError:
-            return []
+            return abort_rows(())
 
     def largest_timestamp(self) -> int:
         """

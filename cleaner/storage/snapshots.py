@@ -12,10 +12,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from cleaner.errors import CorruptCheckpointError
 from cleaner.storage import names
 from cleaner.storage.fs import FileSystem
-from cleaner.storage.producer_snapshot import ProducerEntry, read_snapshot, write_snapshot
+from cleaner.storage.producer_snapshot import (
+    SNAPSHOT_ENTRY,
+    ProducerEntry,
+    SnapshotRows,
+    read_snapshot,
+    write_snapshot,
+)
 
 
 class Snapshots:
@@ -42,15 +50,15 @@ class Snapshots:
         offsets = self.offsets()
         return offsets[-1] if offsets else None
 
-    def read(self, offset: int) -> list[ProducerEntry]:
+    def read(self, offset: int) -> SnapshotRows:
         """
-        Return a snapshot's entries in file order.
+        Return a snapshot's entries, SNAPSHOT_ENTRY rows in file order.
 
         Raises:
             CorruptCheckpointError: the file is damaged (R-125).
         """
         if offset in self._written:
-            return self._written[offset]
+            return np.array(self._written[offset], SNAPSHOT_ENTRY)
         try:
             return read_snapshot(self._fs, self._path(offset))
         except FileNotFoundError as error:

@@ -19,11 +19,10 @@ import numpy as np
 from cleaner.config import TopicConfig
 from cleaner.errors import CorruptBatchError
 from cleaner.format.chunks import Chunk, ReadBuffer
-from cleaner.model import AbortedTxn
 from cleaner.storage import names
 from cleaner.storage.fs import File, FileSystem
 from cleaner.storage.index_builder import IndexBuilder
-from cleaner.storage.indexes import MAX_RELATIVE_OFFSET, txn_index_bytes
+from cleaner.storage.indexes import LAST_OFFSET, MAX_RELATIVE_OFFSET, Aborts, txn_index_bytes
 from cleaner.storage.segment import Segment
 
 
@@ -117,13 +116,14 @@ def _copy(chunk: Chunk, begin: int, end: int, part: _Part) -> None:
     part.size += last - first
 
 
-def _finish(fs: FileSystem, segment: Segment, part: _Part, txns: Sequence[AbortedTxn]) -> None:
+def _finish(fs: FileSystem, segment: Segment, part: _Part, txns: Aborts) -> None:
     """Write a part's indexes, give its files the source's mtime and force them to disk."""
     offsets, times = part.builder.finish()
     next_base = part.base_offset + MAX_RELATIVE_OFFSET
-    own = [txn for txn in txns if part.base_offset <= txn.last_offset <= next_base]
+    last_offsets = txns[:, LAST_OFFSET]
+    own = txns[(part.base_offset <= last_offsets) & (last_offsets <= next_base)]
     contents = [(names.INDEX, offsets.tobytes()), (names.TIME_INDEX, times.tobytes())]
-    if own:
+    if len(own):
         contents.append((names.TXN_INDEX, txn_index_bytes(own)))
     mtime_ns = segment.mtime_ms * 1_000_000
     fs.set_mtime_ns(part.log.path, mtime_ns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +11,8 @@ from cleaner.format.batch import BATCH_DTYPE, CONTROL_FLAG, DELETE_HORIZON_FLAG,
 from cleaner.model import LastRecord
 from cleaner.policy.record_filter import BatchFate, batch_fate, discards_records, is_last_of_producer
 from cleaner.recopy.fates import ActiveProducers, decide_fates
+
+pytestmark = pytest.mark.kernels
 
 NOW_MS = 1000
 
@@ -104,5 +107,20 @@ def test_no_producers_are_last_of_nothing() -> None:
     """A log without idempotent producers has nobody's last batch."""
     batches = table([{"magic": 2, "attributes": 0, "base_timestamp": 0, "last_offset": 1, "producer_id": 7,
                       "producer_epoch": 0}])  # fmt: skip
-    assert ActiveProducers({}).last_of_producer(batches).tolist() == [False]
-    assert ActiveProducers({7: LastRecord(1, 5)}).last_of_producer(batches).tolist() == [True]
+    for last_records, fate in (({}, BatchFate.KEEP_IF_NOT_EMPTY), ({7: LastRecord(1, 5)}, BatchFate.KEEP_EVEN_EMPTY)):
+        found = decide_fates(
+            batches, np.zeros(1, np.uint8), ActiveProducers(last_records), first_uncleanable_offset=99, now_ms=NOW_MS,
+            legacy_deletes_stay=True,
+        )  # fmt: skip
+        assert found.fates.tolist() == [fate]
+
+
+def test_producer_that_comes_twice_counts_as_it_came_last() -> None:
+    """A snapshot that names a producer twice is read as Kafka reads it: into a map."""
+    batches = table([{"magic": 2, "attributes": 0, "base_timestamp": 0, "last_offset": i, "producer_id": 7,
+                      "producer_epoch": 0} for i in (1, 2)])  # fmt: skip
+    found = decide_fates(
+        batches, np.zeros(2, np.uint8), ActiveProducers(np.array([[7, 1, 0], [8, 2, 0], [7, 2, 0]])),
+        first_uncleanable_offset=99, now_ms=NOW_MS, legacy_deletes_stay=True,
+    )  # fmt: skip
+    assert found.fates.tolist() == [BatchFate.KEEP_IF_NOT_EMPTY, BatchFate.KEEP_EVEN_EMPTY]

@@ -81,7 +81,7 @@ def recopy(
     retained = recopier.recopy(group, target)
     data = target.path.read_bytes()
     target.discard()
-    return data, retained, recopier
+    return data, [AbortedTxn(*row) for row in retained.tolist()], recopier
 
 
 def log_of(*segments: int) -> LogBuilder:

@@ -12,6 +12,8 @@ from cleaner.recopy.transactions import CleanedTransactions
 from cleaner.testing.batch_builder import Producer, Record, data_batch, empty_batch, legacy_batch, marker_batch
 from tests.unit.recopy.retaining import only_chunk
 
+pytestmark = pytest.mark.kernels
+
 PATH = Path("some.log")
 RECORD = [Record(b"k", b"v")]
 
@@ -40,11 +42,16 @@ def discardable(log: list[bytes], aborts: list[AbortedTxn]) -> tuple[list[int], 
     """Return what may go of a log's batches, and the aborts whose markers stay."""
     state = CleanedTransactions()
     state.add_aborted(aborts)
-    return state.discardable(PATH, only_chunk(b"".join(log))).tolist(), state.retained_aborts
+    return state.discardable(PATH, only_chunk(b"".join(log))).tolist(), retained(state)
+
+
+def retained(state: CleanedTransactions) -> list[AbortedTxn]:
+    """Return the aborts whose markers stay."""
+    return [AbortedTxn(*row) for row in state.retained_aborts.tolist()]
 
 
 @pytest.mark.parametrize(
-    ("log", "aborts", "expected", "retained"),
+    ("log", "aborts", "expected", "staying"),
     [
         pytest.param([data_batch(RECORD, 0), data_batch(RECORD, 1)], [], [0, 0], [], id="no-transactions"),
         pytest.param([data(0, 1), commit(1, 1)], [], [0, 0], [], id="committed"),
@@ -120,10 +127,10 @@ def discardable(log: list[bytes], aborts: list[AbortedTxn]) -> tuple[list[int], 
     ],
 )
 def test_transactions_of_a_log_are_told_apart(
-    log: list[bytes], aborts: list[AbortedTxn], expected: list[int], retained: list[AbortedTxn]
+    log: list[bytes], aborts: list[AbortedTxn], expected: list[int], staying: list[AbortedTxn]
 ) -> None:
     """Which batches may go, and which entries the new transaction index gets, verbatim (R-532, R-533)."""
-    assert discardable(log, aborts) == (expected, retained)
+    assert discardable(log, aborts) == (expected, staying)
 
 
 def test_marker_of_another_kind_never_goes() -> None:
@@ -141,7 +148,9 @@ def test_state_is_carried_from_chunk_to_chunk() -> None:
         state.add_aborted([entry(1, 0, 2)])
         found += state.discardable(PATH, only_chunk(batch)).tolist()
     assert found == [1, 1, 0, 1]
-    assert state.retained_aborts == [entry(1, 0, 2)]
+    assert retained(state) == [entry(1, 0, 2)]
+    state.begin_segment()
+    assert retained(state) == []
 
 
 def test_abort_of_an_open_transaction_is_found_by_its_first_offset() -> None:

@@ -82,7 +82,9 @@ def test_collect_aborted_walks_the_transaction_indexes(
     tmp_path: Path, log_start_offset: int, start: int, end: int, expected: list[AbortedTxn]
 ) -> None:
     """R-535."""
-    assert segmented(tmp_path, log_start_offset=log_start_offset).collect_aborted(start, end) == expected
+    log = segmented(tmp_path, log_start_offset=log_start_offset)
+    for _ in range(2):  # the second time it is known which segments have none
+        assert [AbortedTxn(*row) for row in log.collect_aborted(start, end).tolist()] == expected
 
 
 def test_replaced_segments_leave_the_list(tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def test_snapshot_is_taken_only_where_none_lies(tmp_path: Path) -> None:
     state.take_snapshot()
     state.take_snapshot()
     state.snapshots.apply(FileSystem())
-    assert read_snapshot(FileSystem(), tmp_path / "00000000000000000005.snapshot") == [
+    assert read_snapshot(FileSystem(), tmp_path / "00000000000000000005.snapshot").tolist() == [
         ProducerEntry(7, 0, 4, 4, 4, NOW_MS, -1, -1)
     ]
 

@@ -1,0 +1,53 @@
+"""The memory of a table of producers, which grows before it is full (`kernels/producer_table.py`)."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import numpy.typing as npt
+
+from cleaner.kernels import producer_table as kernel
+
+Rows = npt.NDArray[np.int64]
+
+_FEWEST_SLOTS = 64
+
+
+class ProducerTable:
+    """
+    A table from producer ids to a few words each.
+
+    Args:
+        rows: its first rows, one a producer.
+
+    Attributes:
+        rows: int64, shape (room, kernel.COLUMNS).
+        slots: where rows are looked up.
+        key: uint64, one word; draws the places of producers anew for each table.
+    """
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+        self.key = np.frombuffer(bytearray(os.urandom(8)), np.uint64)
+        self._index(len(rows))
+
+    def reserve(self, used: int, more: int) -> int:
+        """
+        Make room for `more` producers beside the rows in use; of those, the ones of which nothing is known may go.
+
+        Returns:
+            how many rows are in use then.
+        """
+        if used + more <= len(self.rows):
+            return used
+        known = self.rows[:used][self.rows[:used, kernel.STATE] != 0]
+        self.rows = np.zeros((2 * (len(known) + more), kernel.COLUMNS), np.int64)
+        self.rows[: len(known)] = known
+        self._index(len(known))
+        return len(known)
+
+    def _index(self, used: int) -> None:
+        slots = max(_FEWEST_SLOTS, 1 << (2 * len(self.rows)).bit_length())
+        self.slots = np.zeros(slots, np.int32)
+        kernel.index_rows(self.rows, used, self.slots, self.key)

@@ -30,6 +30,11 @@ _DENSEST = 5 / 8  # while the table can still grow; above, misses walk far
 Words = npt.NDArray[np.uint64]
 
 
+def _zero_pages(size: int) -> mmap.mmap:
+    # Private: of memory that may be shared the system hands out small pages only, whatever it is advised.
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
 class OffsetMap:
     """
     A map from key digests to offsets that lives one round at a time.
@@ -67,13 +72,13 @@ class OffsetMap:
         self.latest_base = first_dirty_offset
         bits = min(end_offset - first_dirty_offset, _MOST_BITS)
         # Zero pages that are never touched take no memory.
-        self.latest: npt.NDArray[np.uint8] = np.frombuffer(mmap.mmap(-1, bits // 8 + 1), np.uint8)[: -(-bits // 8)]
+        self.latest: npt.NDArray[np.uint8] = np.frombuffer(_zero_pages(bits // 8 + 1), np.uint8)[: -(-bits // 8)]
         self.keys: Words = np.frombuffer(bytearray(os.urandom(16)), np.uint64)
         self._allocate(min(_FIRST_SLOTS, self._most_slots))
 
     def _allocate(self, slots: int) -> None:
         size = slots * ENTRY_BYTES
-        memory = mmap.mmap(-1, size)
+        memory = _zero_pages(size)
         if size >= _HUGE_PAGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
             memory.madvise(mmap.MADV_HUGEPAGE)  # keys hit random pages: fewer of them is most of the speed
         self._memory = memory

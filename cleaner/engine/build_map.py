@@ -4,7 +4,7 @@ The first pass of a round: every key of the dirty section into the offset map (R
 On the way every batch of the dirty section is checked, so that nothing is swapped in a log that is damaged there. When
 the map is full the rest of that segment is still read and its checksums verified: it will be recopied too.
 
-Chunks are read in order, their records checked and digested on several lanes side by side, and put in order.
+Chunks are read, checked and digested on several lanes side by side, and put in order.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ import numpy as np
 
 from cleaner.engine.context import RoundContext
 from cleaner.engine.digests import DigestedChunk, DirtyChunk
-from cleaner.errors import CorruptLogError
-from cleaner.format.batch import CONTROL_FLAG, ReadBuffer, SegmentReader
+from cleaner.errors import CorruptBatchError, CorruptLogError
+from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG
+from cleaner.format.side_by_side import WindowBuffer
 from cleaner.kernels import offset_map as kernel
 from cleaner.offset_map import OffsetMap
 from cleaner.policy.cleanable import Cleanable
 from cleaner.recopy.group import LaneMemory
 from cleaner.recopy.pipeline import OrderedPipeline
+from cleaner.recopy.segment_chunks import SegmentChunks
 from cleaner.recopy.transactions import CleanedTransactions
-from cleaner.storage.indexes import OffsetIndexCheck
 from cleaner.storage.log import Log
 from cleaner.storage.segment import Segment
 
@@ -60,7 +61,7 @@ class MapBuilder:
         log: the log.
         cleanable: the range to cover.
         offset_map: cleared by `build`.
-        lanes: memory of as many threads as shall work.
+        lanes: memory, as many as `lanes_for` says.
         context: the round's surroundings; its limits may end the map early.
     """
 
@@ -80,6 +81,8 @@ class MapBuilder:
         self._segments = log.segments_between(cleanable.first_dirty_offset, cleanable.first_uncleanable_offset)
         self._lanes = [_Lane(self, memory) for memory in lanes]
         self._began_ns = context.clock.monotonic_ns()
+        self._window_bytes = lanes[0].buffer.window_bytes
+        self._is_damaged = False
         self._full_in: int | None = None
         self._bytes_read = self._messages = self._keyless = 0
         self._messages_by_segment: dict[int, int] = {}
@@ -94,11 +97,13 @@ class MapBuilder:
         """
         first_dirty, end = self._cleanable.first_dirty_offset, self._cleanable.first_uncleanable_offset
         self.offset_map.clear(first_dirty, end)
-        self._tasks = self._read()
+        self._transactions = CleanedTransactions()
+        self._transactions.add_aborted(self._log.collect_aborted(first_dirty, end))
+        self._chunks = SegmentChunks(self._wanted(), self._window_bytes)
         try:
             OrderedPipeline(self._lanes, "cleaner-map").run()
         finally:
-            self._tasks.close()
+            self._chunks.close()
         if self._full_in is None:
             self._reach(len(self._segments))
         whole = self._segments[: self._full_in]
@@ -115,56 +120,82 @@ class MapBuilder:
             },
         )
 
-    def _read(self) -> Generator[DirtyChunk, None, None]:
-        """Read the dirty section's chunks, each into the buffer of the lane that asks."""
-        first_dirty, end = self._cleanable.first_dirty_offset, self._cleanable.first_uncleanable_offset
-        transactions = CleanedTransactions()
-        transactions.add_aborted(self._log.collect_aborted(first_dirty, end))
+    def _wanted(self) -> Generator[tuple[int, Segment, int], None, None]:
+        """List the segments to be read, until the map has ended before one."""
         for number, segment in enumerate(self._segments):
             if self._full_in is not None and number > self._full_in:
                 return
-            try:
-                yield from self._read_segment(number, segment, transactions)
-            except CorruptLogError as error:
-                # Whether this matters is known when all before it is in the map: it may end before this segment.
-                yield DirtyChunk(number, segment, None, np.zeros(0, np.uint8), error)
-                return
+            self._claiming = number
+            yield number, segment, segment.position_at(self.first_dirty_offset)
 
-    def _read_segment(
-        self, number: int, segment: Segment, transactions: CleanedTransactions
-    ) -> Generator[DirtyChunk, None, None]:
-        if not segment.size:
+    def next_task(self) -> DirtyChunk | None:
+        """Claim the next chunk; None at the end. Never called by two lanes at once."""
+        if self._is_damaged:
+            return None
+        try:
+            claim = self._chunks.claim()
+        except CorruptLogError as error:
+            # Whether this matters is known when all before it is in the map: it may end before this segment.
+            self._is_damaged = True
+            return DirtyChunk(self._claiming, self._segments[self._claiming], error=error)
+        return None if claim is None else DirtyChunk(claim.number, claim.segment, claim)
+
+    def fill(self, task: DirtyChunk, buffer: WindowBuffer) -> None:
+        """Read a claimed chunk. Called by all lanes at once."""
+        try:
+            if task.claim is not None:
+                self._chunks.fill(task.claim, buffer)
+        except CorruptLogError as error:
+            task.error = error
+
+    def arrange(self, task: DirtyChunk, buffer: WindowBuffer) -> None:
+        """List a chunk's batches and see what transactions make of them. Called in order."""
+        if task.claim is None:
             return
-        start = segment.position_at(self.first_dirty_offset)
-        index_check = OffsetIndexCheck(segment.offset_index(), segment.index_path, segment.base_offset)
-        with segment.open_log() as file:
-            reader = SegmentReader(file, size=segment.size, start=start, check_order_from=segment.base_offset)
-            while (chunk := reader.next_chunk(self._buffer)) is not None:
-                self._context.check_done()
-                self._context.throttle(chunk.length)
-                rows = chunk.batches
-                if start == 0:
-                    index_check.add(rows["position"], rows["base_offset"], rows["last_offset"])
-                is_control = (rows["attributes"] & CONTROL_FLAG != 0) & (rows["magic"] == 2)
-                skipped = transactions.discardable(segment.log_path, chunk) | is_control
-                yield DirtyChunk(number, segment, chunk, skipped)
-        if start == 0:
-            index_check.finish()
-
-    def next_task(self, buffer: ReadBuffer) -> DirtyChunk | None:
-        """Read the next chunk into `buffer`; None at the end. Never called by two lanes at once."""
-        self._buffer = buffer
-        return next(self._tasks, None)
+        if task.error is not None:
+            self._chunks.abandon(task.claim)
+            return
+        task.arranged = self._chunks.arrange(task.claim, buffer)
+        chunk = task.arranged.chunk
+        if not chunk.length:
+            return
+        self._context.check_done()
+        self._context.throttle(chunk.length)
+        rows = chunk.batches
+        if not chunk.kinds & (TRANSACTIONAL_FLAG | CONTROL_FLAG):
+            task.skipped = np.zeros(len(rows), np.uint8)
+            return
+        is_control = (rows["attributes"] & CONTROL_FLAG != 0) & (rows["magic"] == 2)
+        try:
+            task.skipped = self._transactions.discardable(task.claim.path, chunk) | is_control
+        except CorruptBatchError as error:
+            task.error = self._chunks.first_damage(task.arranged, error)
 
     def put(self, task: DirtyChunk, digested: DigestedChunk) -> None:
         """Put a chunk's keys into the map, once all before it are in. Raises what is wrong with the chunk."""
+        error = self._first_error(task, digested)
         if self._full_in is not None:
-            if task.error is not None and task.number <= self._full_in:
-                raise task.error
-            return
-        for error in (task.error, digested.error):
-            if error is not None:
+            # Behind the map's end nothing but checksums and indexes counts, and those of its last segment only.
+            if error is not None and error is not digested.error and task.number <= self._full_in:
                 raise error
+            return
+        if error is not None and error is not task.failure:
+            raise error
+        self._put(task, digested)
+        if error is not None and (self._full_in is None or task.number <= self._full_in):
+            raise error
+
+    def _first_error(self, task: DirtyChunk, digested: DigestedChunk) -> CorruptLogError | None:
+        if task.error is None and task.arranged is not None and task.chunk is not None:
+            try:
+                self._chunks.check_index(task.arranged, task.chunk)
+            except CorruptLogError as error:
+                return error
+        return task.error or digested.error or task.failure
+
+    def _put(self, task: DirtyChunk, digested: DigestedChunk) -> None:
+        if not task.length:
+            return
         self._reach(task.number)
         done = self.offset_map.put(digested.digests, digested.keyed)
         if done < digested.keyed:
@@ -228,19 +259,29 @@ class _Lane:
         self._digested = DigestedChunk()
 
     def take(self) -> bool:
-        self._memory.buffer.shrink()
-        task = self._builder.next_task(self._memory.buffer)
+        task = self._builder.next_task()
         if task is None:
             return False
+        self._memory.buffer.shrink()
         self._task = task
         return True
 
+    def fill(self) -> None:
+        self._builder.fill(self._task, self._memory.buffer)
+
+    def arrange(self) -> None:
+        self._builder.arrange(self._task, self._memory.buffer)
+
     def work(self) -> None:
-        builder = self._builder
-        self._digested.digest(self._task, self._memory.unpacker, builder.first_dirty_offset, builder.offset_map.keys)
+        task, builder = self._task, self._builder
+        if task.arranged is not None and task.error is None:
+            task.chunk = SegmentChunks.verify(task.arranged)
+            task.skipped = task.skipped[: len(task.batches)]
+        self._digested.digest(task, self._memory.unpacker, builder.first_dirty_offset, builder.offset_map.keys)
 
     def commit(self) -> None:
         self._builder.put(self._task, self._digested)
 
     def finish(self) -> None:
-        """Everything is in the map."""
+        if self._task.claim is not None:
+            SegmentChunks.release(self._task.claim)

@@ -6,7 +6,8 @@ This is the part of the first pass that needs no order, so several lanes do it s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -16,38 +17,53 @@ from cleaner.format.batch import BATCH_DTYPE, Batches, Chunk
 from cleaner.format.records import Unpacker, bad_record
 from cleaner.kernels import offset_map as kernel
 from cleaner.offset_map import Words
+from cleaner.recopy.segment_chunks import ArrangedChunk, Claim
 from cleaner.storage.segment import Segment
 
 Flags = npt.NDArray[np.uint8]
 
 
-@dataclass(frozen=True)
+@dataclass
 class DirtyChunk:
     """
-    A chunk of the dirty section.
+    A chunk of the dirty section, from claim to commit.
 
     Attributes:
         number: of its segment in the dirty section.
-        chunk: None when reading it failed.
+        claim: its place; None when there was none to be had.
+        arranged: its batches, by their headers.
         skipped: uint8 a batch: 1 for control and aborted batches.
-        error: what was wrong with the chunk.
+        chunk: its batches with good checksums.
+        error: what was wrong before its checksums were looked at.
     """
 
     number: int
     segment: Segment
-    chunk: Chunk | None
-    skipped: Flags
+    claim: Claim | None = None
+    arranged: ArrangedChunk | None = None
+    skipped: Flags = field(default_factory=lambda: np.zeros(0, np.uint8))
+    chunk: Chunk | None = None
     error: CorruptLogError | None = None
 
     @property
+    def path(self) -> Path:
+        """Of the segment's `.log`."""
+        return self.segment.log_path if self.claim is None else self.claim.path
+
+    @property
     def batches(self) -> Batches:
-        """The chunk's batches; none when reading it failed."""
+        """The good batches; none when reading failed."""
         return np.zeros(0, BATCH_DTYPE) if self.chunk is None else self.chunk.batches
 
     @property
     def length(self) -> int:
-        """Bytes the batches cover."""
+        """Bytes they cover."""
         return 0 if self.chunk is None else self.chunk.length
+
+    @property
+    def failure(self) -> CorruptLogError | None:
+        """What is wrong behind them."""
+        return None if self.chunk is None else self.chunk.failure
 
 
 class DigestedChunk:
@@ -85,7 +101,7 @@ class DigestedChunk:
             self.error = error
 
     def _digest(self, task: DirtyChunk, chunk: Chunk, unpacker: Unpacker, first_dirty_offset: int, keys: Words) -> None:
-        path = task.segment.log_path
+        path = task.path
         for block in unpacker.blocks(path, chunk, unwanted=task.skipped != 0):
             mine = task.skipped[block.first : block.first + len(block.batches)]
             self._ensure(kernel.DIGEST_WORDS * (self.keyed + block.record_count(mine)))

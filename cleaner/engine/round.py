@@ -31,6 +31,7 @@ from cleaner.engine.expected_output import ExpectedOutput
 from cleaner.errors import PolicyRefusedError
 from cleaner.format.batch import ReadBuffer
 from cleaner.format.records import Unpacker
+from cleaner.format.side_by_side import WindowBuffer
 from cleaner.offset_map import OffsetMap
 from cleaner.policy.cleanable import Cleanable
 from cleaner.policy.grouping import group_segments
@@ -38,6 +39,7 @@ from cleaner.policy.record_filter import legacy_delete_horizon_ms
 from cleaner.recopy.cleaned_segment import CleanedSegment
 from cleaner.recopy.fates import ActiveProducers
 from cleaner.recopy.group import GroupRecopier, LaneMemory, RecopyRules
+from cleaner.recopy.pipeline import lanes_for
 from cleaner.recopy.retained import Removed
 from cleaner.recopy.survivors import MapSurvivors
 from cleaner.recopy.verify import verify_cleaned
@@ -99,7 +101,7 @@ def clean_log(
     began_ns = context.clock.monotonic_ns()
     offset_map = context.offset_map or OffsetMap(config.key_limit, config.slots)
     limit_bytes = config.batch_limit_bytes(topic)
-    lanes = [LaneMemory(ReadBuffer(), Unpacker(limit_bytes)) for _ in range(config.pipeline_threads)]
+    lanes = [LaneMemory(WindowBuffer(), Unpacker(limit_bytes)) for _ in range(lanes_for(config.pipeline_threads))]
 
     built = MapBuilder(log, cleanable, offset_map, lanes, context).build()
     mapped_ns = context.clock.monotonic_ns()
@@ -116,7 +118,7 @@ def clean_log(
     room = ExpectedOutput(offset_map, built.messages_by_segment)
     for group in _groups(log, cleanable, topic, built.end_offset):
         room.require_room(context.fs, group)
-        _clean_group(log, group, topic, recopier, lanes[0].buffer, context)
+        _clean_group(log, group, topic, recopier, context)
 
     context.write_checkpoint(built.end_offset)
     copied_ns = context.clock.monotonic_ns()
@@ -190,7 +192,6 @@ def _clean_group(
     group: Sequence[Segment],
     topic: TopicConfig,
     recopier: GroupRecopier,
-    buffer: ReadBuffer,
     context: RoundContext,
 ) -> None:
     """Recopy a group, read the result back, and swap it in. On any failure before the swap the group is as it was."""
@@ -213,7 +214,7 @@ def _clean_group(
                 recopier.counts.messages_written - messages_before,
                 interval_bytes=topic.index_interval_bytes,
                 max_index_bytes=topic.segment_index_bytes,
-                buffer=buffer,
+                buffer=ReadBuffer(),
             )
     except BaseException:
         target.discard()

@@ -18,6 +18,7 @@ from cleaner.format.batch import ReadBuffer, SegmentReader
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.compression import SNAPPY, compress
 from cleaner.format.records import Unpacker
+from cleaner.format.side_by_side import verify_checksums
 from cleaner.kernels import PAD_BYTES
 from cleaner.kernels import offset_map as map_kernel
 from cleaner.kernels.crc32c import crc32c
@@ -91,6 +92,7 @@ def warm_up() -> None:
     xxhash32(b"")
     for chunk in SegmentReader(_MemoryFile(log), size=len(log), buffer=ReadBuffer(4096), check_order_from=0):
         indexes.append(chunk.batches)
+        verify_checksums(path, chunk)
         no_flags = np.zeros(len(chunk.batches), np.uint8)
         transactions = CleanedTransactions()
         transactions.add_aborted([AbortedTxn(7, 0, 0, 1)])

@@ -7,7 +7,6 @@ A batch that the end of the file cuts off is damage to this reader; whoever expe
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
 
 from cleaner.errors import CorruptBatchError
@@ -30,6 +29,7 @@ from cleaner.format.chunks import (
     ReadableFile,
     ReadBuffer,
 )
+from cleaner.format.legacy_checksums import BAD_LEGACY_CHECKSUM, first_bad_legacy_checksum
 from cleaner.kernels import batches as kernel
 
 # Those of `chunks.py` are handed on: whoever reads batches needs both.
@@ -119,10 +119,10 @@ class SegmentReader:
         return got
 
     def _scan(self, buffer: ReadBuffer, filled: int) -> tuple[Chunk, int, int]:
-        count, covered, status, needed = kernel.scan_batches(
-            buffer.data, filled, self._position, self._previous_offset, buffer.table
+        count, covered, status, needed, kinds = kernel.scan_batches(
+            buffer.data, filled, self._position, self._previous_offset, True, buffer.table
         )
-        chunk = Chunk(buffer.data, int(covered), self._position, buffer.table[:count])
+        chunk = Chunk(buffer.data, int(covered), self._position, buffer.table[:count], int(kinds))
         self._check_legacy(chunk)
         if count and self._previous_offset != NO_ORDER_CHECK:
             self._previous_offset = int(buffer.table[count - 1]["last_offset"])
@@ -130,15 +130,9 @@ class SegmentReader:
         return chunk, int(status), int(needed)
 
     def _check_legacy(self, chunk: Chunk) -> None:
-        """Verify the CRC-32 (IEEE, bytes 16 to the end) of batches of magic 0 and 1 (R-2.5)."""
-        legacy = chunk.batches["magic"] < 2
-        if not legacy.any():
-            return
-        for row in chunk.batches[legacy]:
-            start, size = int(row["start"]), int(row["size"])
-            stored = int.from_bytes(chunk.data[start + 12 : start + 16].tobytes(), "big")
-            if zlib.crc32(chunk.data[start + 16 : start + size].data) != stored:
-                raise CorruptBatchError(self._file.path, int(row["position"]), "the CRC-32 does not match the bytes")
+        bad = first_bad_legacy_checksum(chunk.data, chunk.batches)
+        if bad is not None:
+            raise CorruptBatchError(self._file.path, int(chunk.batches[bad]["position"]), BAD_LEGACY_CHECKSUM)
 
     def _make_room(self, buffer: ReadBuffer, filled: int, needed: int) -> None:
         """The first batch is larger than what was read: grow the buffer, unless the file ends before the batch does."""

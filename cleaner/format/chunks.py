@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from cleaner.errors import CorruptBatchError
 from cleaner.kernels import PAD_BYTES
 from cleaner.kernels import scan_status as status
 
@@ -70,7 +71,8 @@ _BATCH_FIELDS = (
 BATCH_DTYPE = np.dtype([(name, np.int64) for name in _BATCH_FIELDS])
 
 DEFAULT_CHUNK_BYTES = 1 << 20  # about a core's second-level cache; larger chunks gain nothing
-_TABLE_ROWS = 8192
+TABLE_ROWS = 8192
+ANY_KIND = -1  # all bits: nobody looked
 NO_ORDER_CHECK = -(2**63)
 
 REASONS = {
@@ -104,7 +106,7 @@ class ReadBuffer:
     def __init__(self, chunk_bytes: int = DEFAULT_CHUNK_BYTES) -> None:
         self.chunk_bytes = chunk_bytes
         self.data: Bytes = np.zeros(chunk_bytes + PAD_BYTES, np.uint8)
-        self.table: Batches = np.zeros(_TABLE_ROWS, BATCH_DTYPE)
+        self.table: Batches = np.zeros(TABLE_ROWS, BATCH_DTYPE)
 
     def grow(self, chunk_bytes: int) -> None:
         """Make room for a batch of `chunk_bytes` bytes."""
@@ -131,9 +133,13 @@ class Chunk:
         length: bytes the batches cover.
         position: byte position of `data[0]` in the file.
         batches: rows of BATCH_DTYPE, in file order.
+        kinds: the batches' attributes joined by OR, with the KIND_ bits of `kernels/scan_status.py`.
+        failure: what is wrong behind the last batch, where the reader does not raise it.
     """
 
     data: Bytes
     length: int
     position: int
     batches: Batches
+    kinds: int = ANY_KIND
+    failure: CorruptBatchError | None = None

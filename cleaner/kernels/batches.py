@@ -8,6 +8,8 @@ from cleaner.kernels.compile import inlined_jit, jit
 from cleaner.kernels.crc32c import crc32c_range
 from cleaner.kernels.memory import load_u16_be, load_u32_be, load_u64_be
 from cleaner.kernels.scan_status import (
+    KIND_LEGACY,
+    KIND_PRODUCER,
     SCAN_BAD_CODEC,
     SCAN_BAD_COUNT,
     SCAN_BAD_CRC,
@@ -22,7 +24,7 @@ from cleaner.kernels.scan_status import (
     SMALLEST_RECORD_BYTES,
 )
 
-__all__ = ["SCAN_END", "SCAN_TABLE_FULL", "SMALLEST_RECORD_BYTES", "scan_batches"]
+__all__ = ["SCAN_END", "SCAN_TABLE_FULL", "SMALLEST_RECORD_BYTES", "count_good_checksums", "scan_batches"]
 
 _LOG_OVERHEAD = 12  # offset and size, which `size` does not count (R-201)
 _SMALLEST_ENTRY = 14  # R-202
@@ -90,8 +92,13 @@ def _read_legacy_header(data, at, row, strict):
     return SCAN_END
 
 
+@inlined_jit
+def _checksum_fits(data, at, size):
+    return load_u32_be(data, at + 17) == crc32c_range(data, at + 21, at + size)
+
+
 @jit
-def scan_batches(data, length, file_position, previous_offset, batches):
+def scan_batches(data, length, file_position, previous_offset, verify_all, batches):
     """
     List the whole batches at the head of a chunk.
 
@@ -100,26 +107,30 @@ def scan_batches(data, length, file_position, previous_offset, batches):
         file_position: byte position of `data[0]` in its file.
         previous_offset: last offset before the chunk, to check that offsets ascend and headers make sense;
             -2**63 leaves out all checks that Kafka's recovery does not make.
+        verify_all: False leaves checksums to `count_good_checksums`, but for control batches and those whose header
+            makes no sense: damage is to be called by its name.
         batches: array of BATCH_DTYPE to fill.
     Returns:
-        (batches listed, bytes they cover, SCAN_ status, size in bytes of the batch that stopped the scan or 0).
+        (batches listed, bytes they cover, SCAN_ status, size in bytes of the batch that stopped the scan or 0, their
+        KIND_ bits and attributes joined by OR).
     """
     strict = previous_offset != _NO_CHECK
     at = int64(0)
     count = 0
+    kinds = int64(0)
     while length - at >= 17:
         size = int64(int32(load_u32_be(data, at + 8))) + _LOG_OVERHEAD
         if size < _LOG_OVERHEAD + _SMALLEST_ENTRY:
-            return count, at, SCAN_TOO_SHORT, size
+            return count, at, SCAN_TOO_SHORT, size, kinds
         magic = int64(int8(data[at + 16]))
         if magic < 0 or magic > 2:
-            return count, at, SCAN_BAD_MAGIC, size
+            return count, at, SCAN_BAD_MAGIC, size, kinds
         if magic == 2 and size < _HEADER_BYTES:
-            return count, at, SCAN_TOO_SHORT, size
+            return count, at, SCAN_TOO_SHORT, size, kinds
         if size > length - at:
-            return count, at, SCAN_END, size
+            return count, at, SCAN_END, size, kinds
         if count == batches.size:
-            return count, at, SCAN_TABLE_FULL, size
+            return count, at, SCAN_TABLE_FULL, size, kinds
         row = batches[count]
         row.position = file_position + at
         row.start = at
@@ -130,23 +141,39 @@ def scan_batches(data, length, file_position, previous_offset, batches):
         row.body_end = at + size
         row.unpacked = 0
         if magic == 2:
-            if load_u32_be(data, at + 17) != crc32c_range(data, at + 21, at + size):
-                return count, at, SCAN_BAD_CRC, size
             _read_header(data, at, row)
             status = _check_header(data, at, row) if strict else SCAN_END
         else:
             status = _read_legacy_header(data, at, row, strict)
+        if strict and status == SCAN_END and row.base_offset <= previous_offset:
+            status = SCAN_OUT_OF_ORDER
+        is_wanted = magic == 2 and (verify_all or status != SCAN_END or row.attributes & 0x20 != 0)
+        if is_wanted and not _checksum_fits(data, at, size):
+            return count, at, SCAN_BAD_CRC, size, kinds
         if status != SCAN_END:
-            return count, at, status, size
+            return count, at, status, size, kinds
         if strict:
-            if row.base_offset <= previous_offset:
-                return count, at, SCAN_OUT_OF_ORDER, size
             previous_offset = row.last_offset
+        kinds |= row.attributes
+        if magic < 2:
+            kinds |= KIND_LEGACY
+        if row.producer_id >= 0:
+            kinds |= KIND_PRODUCER
         at += size
         count += 1
     size = int64(0)
     if length - at >= 12:
         size = int64(int32(load_u32_be(data, at + 8))) + _LOG_OVERHEAD
         if size < _LOG_OVERHEAD + _SMALLEST_ENTRY:
-            return count, at, SCAN_TOO_SHORT, size
-    return count, at, SCAN_END, size
+            return count, at, SCAN_TOO_SHORT, size, kinds
+    return count, at, SCAN_END, size, kinds
+
+
+@jit
+def count_good_checksums(data, batches):
+    """Return how many batches at the head of a chunk fit their CRC-32C; those of magic 0 and 1 have none."""
+    for b in range(batches.size):
+        row = batches[b]
+        if row.magic == 2 and not _checksum_fits(data, row.start, row.size):
+            return b
+    return batches.size

@@ -16,3 +16,7 @@ SCAN_COUNT_ABOVE_OFFSETS = 8
 SCAN_COUNT_ABOVE_BYTES = 9
 
 SMALLEST_RECORD_BYTES = 7  # length, attributes, two deltas, null key, null value, no headers
+
+# What is among a chunk's batches, beside the bits of their attributes.
+KIND_LEGACY = 0x100  # magic 0 or 1
+KIND_PRODUCER = 0x200  # a batch with a producer id

@@ -3,27 +3,35 @@ One group of source segments made into one `.cleaned` segment (R-590, R-591).
 
 Each source is read from its first byte to its last, in chunks; every batch is checked, judged, and copied, rebuilt or
 left out. What depends on the order of batches (offsets, transactions, fates, the place in the output, index entries)
-happens chunk after chunk; the rest on several lanes side by side (`pipeline.py`).
+happens chunk after chunk; the rest on several lanes side by side (`pipeline.py`, `segment_chunks.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
-from cleaner.format.batch import Chunk, ReadBuffer, SegmentReader
+from cleaner.errors import CorruptBatchError, CorruptLogError, UncleanableError
+from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk
 from cleaner.format.records import Unpacker
+from cleaner.format.side_by_side import WindowBuffer
+from cleaner.kernels.scan_status import KIND_PRODUCER
 from cleaner.model import AbortedTxn
 from cleaner.recopy.cleaned_segment import CleanedSegment
 from cleaner.recopy.fates import ActiveProducers, decide_fates
 from cleaner.recopy.pipeline import OrderedPipeline
 from cleaner.recopy.retained import CopyCounts, Output, RetainedWriter
+from cleaner.recopy.segment_chunks import ArrangedChunk, Claim, SegmentChunks
 from cleaner.recopy.survivors import BlockFates, Flags, Survivors
 from cleaner.recopy.transactions import CleanedTransactions
-from cleaner.storage.indexes import Aborts, OffsetIndexCheck
+from cleaner.storage.indexes import Aborts
 from cleaner.storage.segment import Segment
+
+# Of all other batches nothing is decided before their records are read.
+_KINDS_WITH_A_FATE = TRANSACTIONAL_FLAG | CONTROL_FLAG | KIND_PRODUCER
 
 
 @dataclass(frozen=True)
@@ -53,16 +61,15 @@ class RecopyRules:
 class LaneMemory:
     """What one lane needs for a chunk, used again for every chunk of every pass."""
 
-    buffer: ReadBuffer
+    buffer: WindowBuffer
     unpacker: Unpacker
 
 
 @dataclass(frozen=True)
 class Task:
-    """A chunk of a source segment and what was decided of its batches."""
+    """A chunk of a source segment whose batches are listed, and what was decided of them."""
 
-    segment: Segment
-    chunk: Chunk
+    arranged: ArrangedChunk
     fates: BlockFates
 
 
@@ -75,7 +82,7 @@ class GroupRecopier:
         make_survivors: makes the judge of one lane.
         producers: the log's active producers (R-545).
         collect_aborted: aborted transactions of an offset range (R-535); called once a source segment (R-536).
-        lanes: memory of as many threads as shall work.
+        lanes: memory, as many as `lanes_for` says.
         before_chunk: called in order with the bytes of every chunk before it is worked on; may raise to stop.
         after_write: called with the bytes written of every chunk, by any lane.
     """
@@ -96,9 +103,9 @@ class GroupRecopier:
         self._collect_aborted = collect_aborted
         self._before_chunk = before_chunk
         self._transactions = CleanedTransactions()
+        self._window_bytes = lanes[0].buffer.window_bytes
         self._lanes = [
-            _Lane(self.next_task, memory, make_survivors(), RetainedWriter(rules.new_horizon_ms), after_write)
-            for memory in lanes
+            _Lane(self, memory, make_survivors(), RetainedWriter(rules.new_horizon_ms), after_write) for memory in lanes
         ]
 
     @property
@@ -117,46 +124,49 @@ class GroupRecopier:
             UncleanableError: Kafka's cleaner could not write it either.
         """
         self._transactions.begin_segment()
-        self._tasks = self._read(group)
+        self._group, self._entered = group, 0
+        self.chunks = SegmentChunks(((i, segment, 0) for i, segment in enumerate(group)), self._window_bytes)
         for lane in self._lanes:
             lane.target = target
         try:
             OrderedPipeline(self._lanes, "cleaner-copy").run()
         finally:
-            self._tasks.close()
+            self.chunks.close()
+        self._enter(len(group) - 1)
         return self._transactions.retained_aborts
 
-    def next_task(self, buffer: ReadBuffer) -> Task | None:
-        """Read the group's next chunk into `buffer`; None at its end. Never called by two lanes at once."""
-        self._buffer = buffer
-        return next(self._tasks, None)
+    def arrange(self, claim: Claim, buffer: WindowBuffer) -> Task:
+        """List a chunk's batches and decide all that depends on their order. Never called by two lanes at once."""
+        self._enter(claim.number)
+        arranged = self.chunks.arrange(claim, buffer)
+        if arranged.chunk.length:
+            self._before_chunk(arranged.chunk.length)
+        try:
+            return Task(arranged, self._fates(claim, arranged.chunk))
+        except CorruptBatchError as error:
+            raise self.chunks.first_damage(arranged, error) from error
 
-    def _read(self, group: Sequence[Segment]) -> Generator[Task, None, None]:
-        """Read a group's chunks, each into the buffer of the lane that asks, with all that depends on their order."""
-        for position, segment in enumerate(group):
-            is_last = position == len(group) - 1
-            upper = segment.next_offset() if is_last else group[position + 1].base_offset
+    def _enter(self, number: int) -> None:
+        """Learn of the aborted transactions up to a segment of the group, empty ones included."""
+        while self._entered <= number:
+            segment, self._entered = self._group[self._entered], self._entered + 1
+            is_last = self._entered == len(self._group)
+            upper = segment.next_offset() if is_last else self._group[self._entered].base_offset
             self._transactions.add_aborted(self._collect_aborted(segment.base_offset, upper))
-            if not segment.size:
-                continue
-            index_check = OffsetIndexCheck(segment.offset_index(), segment.index_path, segment.base_offset)
-            with segment.open_log() as file:
-                reader = SegmentReader(file, size=segment.size, check_order_from=segment.base_offset)
-                while (chunk := reader.next_chunk(self._buffer)) is not None:
-                    rows = chunk.batches
-                    index_check.add(rows["position"], rows["base_offset"], rows["last_offset"])
-                    self._before_chunk(chunk.length)
-                    yield Task(segment, chunk, self._fates(segment, chunk))
-            index_check.finish()
 
-    def _fates(self, segment: Segment, chunk: Chunk) -> BlockFates:
+    def _fates(self, claim: Claim, chunk: Chunk) -> BlockFates:
+        rows = chunk.batches
+        is_last = len(rows) and rows["last_offset"][-1] >= self._rules.first_uncleanable_offset - 1
+        legacy_deletes_stay = claim.segment.mtime_ms > self._rules.legacy_horizon_ms
+        if not is_last and not chunk.kinds & _KINDS_WITH_A_FATE:
+            return BlockFates.undecided(len(rows), legacy_deletes_stay)
         return decide_fates(
-            chunk.batches,
-            self._transactions.discardable(segment.log_path, chunk),
+            rows,
+            self._transactions.discardable(claim.path, chunk),
             self._producers,
             first_uncleanable_offset=self._rules.first_uncleanable_offset,
             now_ms=self._rules.now_ms,
-            legacy_deletes_stay=segment.mtime_ms > self._rules.legacy_horizon_ms,
+            legacy_deletes_stay=legacy_deletes_stay,
         )
 
 
@@ -164,46 +174,66 @@ class _Lane:
     """One thread's way of recopying a chunk."""
 
     target: CleanedSegment
+    _claim: Claim
     _task: Task
+    _chunk: Chunk
+    _error: CorruptLogError | UncleanableError | None
     _output: Output
     _position: int
 
     def __init__(
         self,
-        next_task: Callable[[ReadBuffer], Task | None],
+        recopier: GroupRecopier,
         memory: LaneMemory,
         survivors: Survivors,
         writer: RetainedWriter,
         after_write: Callable[[int], None],
     ) -> None:
         self.writer = writer
-        self._next_task = next_task
+        self._recopier = recopier
         self._memory = memory
         self._survivors = survivors
         self._after_write = after_write
         self._verdicts: Flags = np.zeros(0, np.uint8)
 
     def take(self) -> bool:
-        self._memory.buffer.shrink()
-        task = self._next_task(self._memory.buffer)
-        if task is None:
+        claim = self._recopier.chunks.claim()
+        if claim is None:
             return False
-        self._task = task
+        self._memory.buffer.shrink()
+        self._claim = claim
         return True
 
+    def fill(self) -> None:
+        SegmentChunks.fill(self._claim, self._memory.buffer)
+
+    def arrange(self) -> None:
+        self._task = self._recopier.arrange(self._claim, self._memory.buffer)
+
     def work(self) -> None:
-        path, chunk, fates = self._task.segment.log_path, self._task.chunk, self._task.fates
-        self.writer.begin(len(chunk.batches))
-        for block in self._memory.unpacker.blocks(path, chunk, unwanted=fates.unread != 0):
+        self._chunk = SegmentChunks.verify(self._task.arranged)
+        self._error = self._chunk.failure
+        self.writer.begin(len(self._chunk.batches))
+        try:
+            self._recopy(self._claim.path, self._chunk, self._task.fates)
+        except (CorruptLogError, UncleanableError) as error:
+            self._error = error
+        self._output = self.writer.end()
+
+    def _recopy(self, path: Path, chunk: Chunk, fates: BlockFates) -> None:
+        for block in self._memory.unpacker.blocks(path, chunk, unwanted=fates.unread[: len(chunk.batches)] != 0):
             mine = fates.part(block.first, len(block.batches))
             records = block.record_count(mine.unread)
             if len(self._verdicts) < records:
                 self._verdicts = np.zeros(records, np.uint8)
             self._survivors.judge(path, block, mine, self._verdicts)
             self.writer.write(path, block, mine, self._verdicts)
-        self._output = self.writer.end()
 
     def commit(self) -> None:
+        # An index that leads astray is told before a damaged record, as it was noticed before records were read.
+        SegmentChunks.check_index(self._task.arranged, self._chunk)
+        if self._error is not None:
+            raise self._error
         output = self._output
         self._position = self.target.reserve(len(output.data), output.written, output.largest_offset)
 
@@ -211,3 +241,4 @@ class _Lane:
         if len(self._output.data):
             self.target.write(self._output.data, self._position)
             self._after_write(len(self._output.data))
+        SegmentChunks.release(self._claim)

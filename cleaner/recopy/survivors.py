@@ -52,6 +52,12 @@ class BlockFates:
     empties_marker: Flags
     legacy_deletes_stay: bool
 
+    @staticmethod
+    def undecided(count: int, legacy_deletes_stay: bool) -> BlockFates:
+        """Return the same of so many batches whose records alone decide."""
+        no_flags: Flags = np.zeros(count, np.uint8)
+        return BlockFates(np.zeros(count, np.int8), no_flags, no_flags, no_flags, legacy_deletes_stay)
+
     def part(self, first: int, count: int) -> BlockFates:
         """Return the same for `count` batches from `first` on."""
         cut = slice(first, first + count)

@@ -10,7 +10,8 @@ from cleaner.clock import SystemClock
 from cleaner.config import CleanerConfig, TopicConfig
 from cleaner.engine.context import RoundContext
 from cleaner.engine.round import RoundResult, clean_log
-from cleaner.format.batch import DEFAULT_CHUNK_BYTES, ReadBuffer
+from cleaner.format.batch import DEFAULT_CHUNK_BYTES
+from cleaner.format.side_by_side import WindowBuffer
 from cleaner.model import TopicPartition
 from cleaner.policy.cleanable import Cleanable, cleanable
 from cleaner.storage.fs import FileSystem
@@ -104,7 +105,7 @@ def clean(
     around = around or context()
     log = load(around.fs, directory, settings)
     found: Cleanable = cleanable(log, checkpoint, log.topic, NOW_MS)
-    with patch("cleaner.engine.round.ReadBuffer", lambda: ReadBuffer(chunk_bytes)):
+    with patch("cleaner.engine.round.WindowBuffer", lambda: WindowBuffer(chunk_bytes)):
         return clean_log(log, found, log.topic, config or CleanerConfig(dedupe_buffer_size=24_000), around)
 
 

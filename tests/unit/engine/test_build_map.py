@@ -10,8 +10,9 @@ from cleaner.config import CleanerConfig
 from cleaner.engine.build_map import BuiltMap, MapBuilder
 from cleaner.engine.context import RoundContext
 from cleaner.errors import CorruptIndexError
-from cleaner.format.batch import DEFAULT_CHUNK_BYTES, ReadBuffer
+from cleaner.format.batch import DEFAULT_CHUNK_BYTES
 from cleaner.format.records import Unpacker
+from cleaner.format.side_by_side import WindowBuffer
 from cleaner.offset_map import OffsetMap
 from cleaner.policy.cleanable import cleanable
 from cleaner.recopy.group import LaneMemory
@@ -34,7 +35,7 @@ def build(
     log = load(around.fs, directory)
     offset_map = OffsetMap(limit, limit)
     found = cleanable(log, checkpoint, log.topic, NOW_MS)
-    lanes = [LaneMemory(ReadBuffer(chunk_bytes), Unpacker(1 << 20)) for _ in range(2)]
+    lanes = [LaneMemory(WindowBuffer(chunk_bytes), Unpacker(1 << 20)) for _ in range(2)]
     return MapBuilder(log, found, offset_map, lanes, around).build(), offset_map
 
 

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cleaner.engine.build_map import BuiltMap, MapBuilder
-from cleaner.format.batch import ReadBuffer
 from cleaner.format.records import Unpacker
+from cleaner.format.side_by_side import WindowBuffer
 from cleaner.offset_map import OffsetMap
 from cleaner.policy.cleanable import cleanable
 from cleaner.recopy.group import LaneMemory
@@ -46,7 +46,7 @@ def build(
     log = load(around.fs, directory)
     found = cleanable(log, first_dirty, log.topic, NOW_MS)
     assert found.first_dirty_offset == first_dirty
-    memory = [LaneMemory(ReadBuffer(chunk_bytes), Unpacker(1 << 20)) for _ in range(lanes)]
+    memory = [LaneMemory(WindowBuffer(chunk_bytes), Unpacker(1 << 20)) for _ in range(lanes)]
     built = MapBuilder(log, found, offset_map, memory, around).build()
     return Found(built, offset_map, ends)
 

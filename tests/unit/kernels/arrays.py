@@ -80,7 +80,9 @@ def scan(
 ) -> Scan:
     """Scan `data[:length]` into a table of `room` rows."""
     table = np.zeros(room, BATCH_DTYPE)
-    count, covered, status, size = scan_kernel.scan_batches(data, length, file_position, previous_offset, table)
+    count, covered, status, size, _ = scan_kernel.scan_batches(
+        data, length, file_position, previous_offset, True, table
+    )
     return Scan(table[:count], int(covered), int(status), int(size))
 
 

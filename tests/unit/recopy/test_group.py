@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from cleaner.errors import CorruptBatchError, CorruptIndexError
-from cleaner.format.batch import ReadBuffer
 from cleaner.format.records import Block, Unpacker
+from cleaner.format.side_by_side import WindowBuffer
 from cleaner.kernels.offset_map import KEEP, SUPERSEDED
 from cleaner.model import AbortedTxn, LastRecord
 from cleaner.recopy.cleaned_segment import CleanedSegment
@@ -70,7 +70,7 @@ def recopy(
         make_survivors=survivors if callable(survivors) else lambda: survivors,
         producers=ActiveProducers(producers or {}),
         collect_aborted=collect,
-        lanes=[LaneMemory(ReadBuffer(chunk_bytes), Unpacker(1 << 20)) for _ in range(lanes)],
+        lanes=[LaneMemory(WindowBuffer(chunk_bytes), Unpacker(1 << 20)) for _ in range(lanes)],
         before_chunk=lambda read: steps.append((read, 0)),
         after_write=lambda written: steps.append((0, written)),
     )

@@ -1,0 +1,189 @@
+"""
+The chunks of some segments, read by several lanes: what both passes of a round have in common.
+
+The steps are those of `pipeline.py`. A segment's file is open from its first window's claim until its last one's
+release; its offset index is held against the batches once their checksums are known to be good.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cleaner.errors import CorruptBatchError
+from cleaner.format.chunks import Chunk
+from cleaner.format.side_by_side import SideBySideReader, Window, WindowBuffer, verify_checksums
+from cleaner.storage.fs import File
+from cleaner.storage.indexes import OffsetIndexCheck
+from cleaner.storage.segment import Segment
+
+
+class _Source:
+    """One segment while its chunks are under way."""
+
+    def __init__(self, number: int, segment: Segment, start: int, window_bytes: int) -> None:
+        self.number = number
+        self.segment = segment
+        self.path = segment.log_path
+        # From the middle of a log the index cannot be followed from its first entry on.
+        self.index_check = (
+            None if start else OffsetIndexCheck(segment.offset_index(), segment.index_path, segment.base_offset)
+        )
+        self.file: File = segment.open_log()
+        self.reader = SideBySideReader(
+            self.file,
+            size=segment.size,
+            start=start,
+            window_bytes=window_bytes,
+            check_order_from=segment.base_offset,
+        )
+        self.has_ended = False
+        self._lock = threading.Lock()
+        # Guarded by _lock: windows claimed and not released, and one for the claims that may come.
+        self._holders = 1
+
+    def hold(self) -> None:
+        with self._lock:
+            self._holders += 1
+
+    def release(self) -> None:
+        with self._lock:
+            self._holders -= 1
+            is_last = self._holders == 0
+        if is_last:
+            self.file.close()
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A window of a segment."""
+
+    source: _Source
+    window: Window
+
+    @property
+    def number(self) -> int:
+        """Of the segment, as given."""
+        return self.source.number
+
+    @property
+    def segment(self) -> Segment:
+        """The segment."""
+        return self.source.segment
+
+    @property
+    def path(self) -> Path:
+        """Of its `.log`."""
+        return self.source.path
+
+
+@dataclass(frozen=True)
+class ArrangedChunk:
+    """
+    A chunk whose batches are listed; its checksums are not verified yet.
+
+    Attributes:
+        ends_segment: nothing of the segment is left behind it.
+    """
+
+    claim: Claim
+    chunk: Chunk
+    ends_segment: bool
+
+
+class SegmentChunks:
+    """
+    Hands out the chunks of some segments.
+
+    Args:
+        segments: number, segment and the position to begin at, in order; asked for one after the other.
+        window_bytes: the windows' size.
+    """
+
+    def __init__(self, segments: Iterable[tuple[int, Segment, int]], window_bytes: int) -> None:
+        self._segments = iter(segments)
+        self._window_bytes = window_bytes
+        self._source: _Source | None = None
+        self._opened: list[_Source] = []
+
+    def claim(self) -> Claim | None:
+        """
+        Claim the next window; None when there is none. Never to be called by two lanes at once.
+
+        Raises:
+            CorruptIndexError: an offset index is damaged.
+        """
+        while True:
+            if self._source is not None:
+                window = self._source.reader.claim()
+                if window is not None:
+                    self._source.hold()
+                    return Claim(self._source, window)
+                self._source.release()
+                self._source = None
+            following = next(self._segments, None)
+            if following is None:
+                return None
+            number, segment, start = following
+            if segment.size:
+                self._source = _Source(number, segment, start, self._window_bytes)
+                self._opened = [source for source in self._opened if source.file.fileno() >= 0]
+                self._opened.append(self._source)
+
+    @staticmethod
+    def fill(claim: Claim, buffer: WindowBuffer) -> None:
+        """Read a claimed window."""
+        claim.source.reader.fill(claim.window, buffer)
+
+    @staticmethod
+    def arrange(claim: Claim, buffer: WindowBuffer) -> ArrangedChunk:
+        """List the batches of a filled window; to be called in the order of the claims."""
+        source = claim.source
+        chunk = source.reader.arrange(claim.window, buffer)
+        ends_segment = source.reader.is_arranged and not source.has_ended
+        source.has_ended |= ends_segment
+        return ArrangedChunk(claim, chunk, ends_segment)
+
+    @staticmethod
+    def abandon(claim: Claim) -> None:
+        """Give up a segment whose window could not be filled; in place of arranging it."""
+        claim.source.reader.abandon()
+
+    @staticmethod
+    def verify(arranged: ArrangedChunk) -> Chunk:
+        """Verify the checksums of a chunk: it, or its good part with a `failure`."""
+        return verify_checksums(arranged.claim.path, arranged.chunk)
+
+    @staticmethod
+    def first_damage(arranged: ArrangedChunk, error: CorruptBatchError) -> CorruptBatchError:
+        """Of what was found while arranging and a bad checksum, return what comes first in the file."""
+        failure = SegmentChunks.verify(arranged).failure
+        return error if failure is None or failure.position > error.position else failure
+
+    @staticmethod
+    def check_index(arranged: ArrangedChunk, chunk: Chunk) -> None:
+        """
+        Hold the segment's offset index against a verified chunk; to be called in order.
+
+        Raises:
+            CorruptIndexError: the index leads astray.
+        """
+        check = arranged.claim.source.index_check
+        if check is None:
+            return
+        rows = chunk.batches
+        check.add(rows["position"], rows["base_offset"], rows["last_offset"])
+        if arranged.ends_segment and chunk.failure is None:
+            check.finish()
+
+    @staticmethod
+    def release(claim: Claim) -> None:
+        """Let go of a window; to be called once for each claim, when its file is needed no more for it."""
+        claim.source.release()
+
+    def close(self) -> None:
+        """Close all files; no lane may be at work any more."""
+        for source in self._opened:
+            source.file.close()

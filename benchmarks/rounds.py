@@ -1,142 +1,127 @@
 """
-One cleaning round: ours, Kafka's with a warm JVM, and `cp -r` with `sync`, on copies of the same log: `make bench`.
+Warm rounds of ours and of Kafka's cleaner on copies of the same log, taking turns; medians, ratios and verdicts.
 
-They take turns, so that what else the machine does falls on all of them; each figure is the median over the runs.
+For each input one JVM: its first two rounds warm it up, all later ones count, each followed by one of ours. So Kafka's
+rounds grow warmer than the third, never colder.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import shutil
 import statistics
-import subprocess
-import tempfile
-import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import cleaner
-from tests.kafka.rig import GENERATE_LOG, WARM_BENCH, Rig, cache_root
+from benchmarks.cleaners import Round, RoundFailed, WarmKafka, clean_ours, copy, copy_plainly
+from benchmarks.inputs import Input, cached, size_bytes
+from benchmarks.tables import HELD_TO, Bounds, table
+from tests.kafka.rig import Rig
 
-PARTITION = "bench-0"
-NOW_MS = 1_700_003_600_000
-# Two rounds warm the JVM up, the third is the one that counts.
-WARM_ROUNDS = 3
+WARM_UP_ROUNDS = 2
+KAFKA, OURS, ONE_THREAD, COPY = "Kafka", "ours", "one thread", "cp"
 
 
 @dataclass
 class Measured:
-    """Seconds of each run on one input."""
+    """Seconds of each run on one input, by what ran."""
 
+    log: Input
     size_bytes: int
-    records: int
-    seconds: dict[str, list[float]] = field(default_factory=dict)
+    rounds: dict[str, list[Round]] = field(default_factory=dict)
+    copies: list[float] = field(default_factory=list)
 
-    def add(self, what: str, seconds: float) -> None:
-        """Note one run."""
-        self.seconds.setdefault(what, []).append(seconds)
+    def add(self, what: str, found: Round) -> None:
+        """Note a run; one that did other work than those before is no measurement."""
+        runs = self.rounds.setdefault(what, [])
+        for other in [run for each in self.rounds.values() for run in each][:1]:
+            if (other.messages_read, other.messages_written) != (found.messages_read, found.messages_written):
+                raise RoundFailed(f"{self.log.name}: {what} did {found}, others {other}")
+        runs.append(found)
+
+    def seconds(self, what: str) -> list[float]:
+        """Return the whole seconds of all runs."""
+        return self.copies if what == COPY else [run.whole for run in self.rounds.get(what, [])]
 
     def median(self, what: str) -> float:
-        """Return the median of one row."""
-        return statistics.median(self.seconds[what])
+        """Return the median of all runs."""
+        return statistics.median(self.seconds(what))
+
+    def ratio(self, slow: str, fast: str) -> float:
+        """Return how many times as long one takes as another, by their medians."""
+        return self.median(slow) / self.median(fast)
 
 
-def input_log(kafka: Rig, shape: str, scale: float, codec: str) -> Path:
-    """Return a generated log dir, written once and kept in the cache."""
-    log_dir = cache_root() / f"bench-{shape}-{scale:g}-{codec}-{kafka.classes.name if kafka.classes else ''}"
-    if not (log_dir / ".kafka_cleanshutdown").exists():
-        shutil.rmtree(log_dir, ignore_errors=True)
-        kafka.java(GENERATE_LOG, log_dir, shape, "scale", scale, "codec", codec)
-    return log_dir
+def warm_up(log: Input, kafka: WarmKafka, source: Path, scratch: Path) -> None:
+    """Let the JVM compile what this log needs, and ours load its kernels."""
+    for _ in range(WARM_UP_ROUNDS):
+        kafka.clean(copy(source, scratch / "kafka"))
+    clean_ours(copy(source, scratch / "ours"))
 
 
-def copy(source: Path, target: Path) -> Path:
-    """Copy a log dir with its times and wait for the disk; nothing of the copying falls into what is measured after."""
-    shutil.rmtree(target, ignore_errors=True)
-    subprocess.run(["cp", "-a", source, target], check=True)
-    os.sync()
-    return target
-
-
-def ours(source: Path, scratch: Path, measured: Measured) -> None:
-    """One round with loading and closing, in this process: kernels are compiled, the page cache is warm."""
-    log_dir = copy(source, scratch / "ours")
-    began = time.perf_counter()
-    report = cleaner.clean(log_dir, PARTITION, {"cleanup.policy": "compact"}, now_ms=NOW_MS)
-    measured.add("ours", time.perf_counter() - began)
-    measured.add("ours: map", report.map_seconds)
-    measured.add("ours: copy", report.copy_seconds)
-    measured.records = report.messages_read
-
-
-def kafkas(kafka: Rig, source: Path, scratch: Path, measured: Measured) -> None:
-    """Kafka's third round in one JVM, with loading and closing like ours."""
-    copies = [copy(source, scratch / f"kafka{i}") for i in range(WARM_ROUNDS)]
-    rounds = [json.loads(line) for line in kafka.java(WARM_BENCH, *copies, heap="1g").splitlines()]
-    warm = rounds[-1]
-    measured.add("Kafka", warm["load_seconds"] + warm["total_seconds"] + warm["close_seconds"])
-    measured.add("Kafka: map", warm["map_seconds"])
-    measured.add("Kafka: copy", warm["total_seconds"] - warm["map_seconds"])
-
-
-def plain_copy(source: Path, scratch: Path, measured: Measured) -> None:
-    """What only reading and writing all bytes takes."""
-    target = scratch / "cp"
-    shutil.rmtree(target, ignore_errors=True)
-    os.sync()
-    began = time.perf_counter()
-    subprocess.run(["cp", "-r", source, target], check=True)
-    os.sync()
-    measured.add("cp -r; sync", time.perf_counter() - began)
-
-
-def measure(kafka: Rig, source: Path, scratch: Path, runs: int) -> Measured:
+def measure(log: Input, kafka: WarmKafka, source: Path, scratch: Path, runs: int) -> Measured:
     """Take turns `runs` times."""
-    segments = list((source / PARTITION).glob("*.log"))
-    measured = Measured(sum(segment.stat().st_size for segment in segments), 0)
-    ours(source, scratch, Measured(0, 0))  # loads the kernels
+    measured = Measured(log, size_bytes(source))
+    warm_up(log, kafka, source, scratch)
     for _ in range(runs):
-        kafkas(kafka, source, scratch, measured)
-        ours(source, scratch, measured)
-        plain_copy(source, scratch, measured)
+        measured.add(KAFKA, kafka.clean(copy(source, scratch / "kafka")))
+        measured.add(OURS, clean_ours(copy(source, scratch / "ours")))
+        if log.one_thread:
+            measured.add(ONE_THREAD, clean_ours(copy(source, scratch / "ours"), threads=1))
+        if log.copy:
+            measured.copies.append(copy_plainly(source, scratch / "cp"))
     return measured
 
 
-def table(name: str, measured: Measured) -> str:
-    """Lay out one input's figures; rates are of the bytes and records of the whole log."""
-    lines = [
-        f"{name}: {measured.size_bytes / 1e6:.0f} MB, {measured.records / 1e6:.2f} million records",
-        f"  {'':14}{'median s':>10}{'min s':>8}{'max s':>8}{'MB/s':>8}{'Mrec/s':>8}",
-    ]
-    for what, seconds in measured.seconds.items():
-        middle = max(statistics.median(seconds), 1e-9)
-        rates = f"{measured.size_bytes / 1e6 / middle:8.0f}{measured.records / 1e6 / middle:8.2f}"
-        lines.append(f"  {what:14}{middle:10.2f}{min(seconds):8.2f}{max(seconds):8.2f}{rates}")
-    lines.append(
-        f"  Kafka's warm cleaner takes {measured.median('Kafka') / measured.median('ours'):.1f} times as long as ours"
-    )
+def measure_all(rig: Rig, inputs: list[Input], scratch: Path, runs: int, tell: Callable[[str], None]) -> list[Measured]:
+    """Measure input after input, each beside a JVM of its own, and tell of each."""
+    found = []
+    for log in inputs:
+        source = cached(rig, log)
+        with WarmKafka(rig) as kafka:
+            found.append(measure(log, kafka, source, scratch, runs))
+        tell(details(found[-1]))
+    return found
+
+
+def details(measured: Measured) -> str:
+    """Describe one input's runs in a few lines: medians, the spread, and what the two passes take of them."""
+    records = measured.rounds[OURS][0].messages_read
+    lines = [f"{measured.log.title}: {measured.size_bytes / 1e6:.0f} MB, {records / 1e6:.2f} million records judged"]
+    for what in (KAFKA, OURS, ONE_THREAD, COPY):
+        seconds = measured.seconds(what)
+        if not seconds:
+            continue
+        line = f"  {what:12}{statistics.median(seconds):7.2f} s  ({min(seconds):.2f} to {max(seconds):.2f})"
+        if what != COPY:
+            map_seconds = statistics.median(run.map for run in measured.rounds[what])
+            copy_seconds = statistics.median(run.copy for run in measured.rounds[what])
+            line += f"  map {map_seconds:.2f}, copy {copy_seconds:.2f}"
+        lines.append(line)
     return "\n".join(lines)
 
 
-def main() -> None:
-    """Measure the inputs asked for and print a table of each."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--scale", type=float, default=1.0, help="1: about 500 MB each")
-    parser.add_argument("--codec", default="none", choices=["none", "gzip", "snappy", "lz4", "zstd"])
-    parser.add_argument("--shape", action="append", choices=["W1", "W2"], help="default: both")
-    parser.add_argument("--scratch", type=Path, default=None, help="a directory on the disk to be measured")
-    options = parser.parse_args()
-    kafka = Rig.load("4.3")
-    load = " ".join(f"{each:.1f}" for each in os.getloadavg())
-    print(f"{os.cpu_count()} processors, load {load}, {options.runs} runs, compression {options.codec}")
-    for shape in options.shape or ["W1", "W2"]:
-        source = input_log(kafka, shape, options.scale, options.codec)
-        with tempfile.TemporaryDirectory(prefix="cleaner-bench-", dir=options.scratch) as scratch:
-            print(table(shape, measure(kafka, source, Path(scratch), options.runs)), flush=True)
+def _table(title: str, slow: str, fast: str, rows: list[tuple[Measured, Bounds]], unit: str) -> str:
+    cells = [
+        [
+            each.log.title,
+            f"{each.size_bytes / 1e6:.0f}",
+            f"{each.median(slow):.2f}",
+            f"{each.median(fast):.2f}",
+            *bounds.cells(each.ratio(slow, fast), unit),
+        ]
+        for each, bounds in rows
+    ]
+    return table(title, ["input", "MB", f"{slow} s", f"{fast} s", "ratio", *HELD_TO], cells)
 
 
-if __name__ == "__main__":
-    main()
+def tables(found: list[Measured]) -> str:
+    """Lay out ratios to Kafka's warm cleaner, with all threads and with one, and to plain copying."""
+    warm = [(each, each.log.warm) for each in found]
+    one_thread = [(each, each.log.one_thread) for each in found if each.log.one_thread]
+    copies = [(each, each.log.copy) for each in found if each.log.copy]
+    parts = [_table("Kafka's warm cleaner and ours", KAFKA, OURS, warm, " x")]
+    if one_thread:
+        parts.append(_table("Ours on one thread (cleaner.pipeline.threads=1)", KAFKA, ONE_THREAD, one_thread, " x"))
+    if copies:
+        parts.append(_table("Ours and cp -r; sync: times as long", OURS, COPY, copies, " x"))
+    return "\n".join(parts)

@@ -117,7 +117,9 @@ public final class CleaningRound {
             result.put("cleaned", false);
             if (work.cleanableBytes() > 0) {
                 long end = clean(work, settings, time, result);
+                long writing = System.nanoTime();
                 manager.updateCheckpoints(logDir, Optional.of(Map.entry(tp, end)), Optional.empty());
+                result.put("checkpoint_seconds", (System.nanoTime() - writing) / 1e9);
             }
             if (retention) result.put("retention_deleted", log.deleteOldSegments());
         } finally {

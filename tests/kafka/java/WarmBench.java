@@ -1,17 +1,21 @@
-// Kafka's cleaner on equal copies of one log, one after another in this JVM: the last round is the warm one.
+// Kafka's cleaner on copies of logs, one round for each log dir named on a line of its input: the JVM grows warm.
 package org.apache.kafka.storage.internals.log;
 
 import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.BufferedReader;
 import java.io.File;
+import java.io.InputStreamReader;
+import java.nio.charset.StandardCharsets;
 
 public final class WarmBench {
-    public static void main(String[] copies) throws Exception {
-        for (String copy : copies) {
+    public static void main(String[] args) throws Exception {
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String logDir = in.readLine(); logDir != null; logDir = in.readLine()) {
             CleaningRound.Settings settings = new CleaningRound.Settings();
             settings.now = GenerateLog.START + 3_600_000L;
             System.gc();
             System.out.println(new ObjectMapper().writeValueAsString(
-                CleaningRound.run(new File(copy), GenerateLog.PARTITION, settings, false)));
+                CleaningRound.run(new File(logDir), GenerateLog.PARTITION, settings, false)));
         }
         System.exit(0);
     }

@@ -1,0 +1,83 @@
+"""
+Everything that is claimed of the cleaner's speed, from one run: `make bench`, or `python -m benchmarks`.
+
+Sections run one after another; `--only` chooses some. Tables come last, all together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.inputs import INPUTS
+from benchmarks.linear import linear_table
+from benchmarks.processes import cold_table, memory_table
+from benchmarks.rounds import measure_all, tables
+from benchmarks.start import start_table
+from benchmarks.sweep import sweep_table
+from tests.kafka.rig import VERSIONS, Rig
+
+SECTIONS = ("rounds", "processes", "memory", "start", "linear", "sweep")
+
+
+def _tell(text: str) -> None:
+    print(text, flush=True)
+
+
+def _processor() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.machine()
+
+
+def section(name: str, rig: Rig, scratch: Path, options: argparse.Namespace) -> str:
+    """Run one section and return its tables."""
+    if name == "rounds":
+        chosen = [log.scaled(options.scale) for log in INPUTS if options.input in log.name]
+        return tables(measure_all(rig, chosen, scratch, options.runs, _tell))
+    if name == "processes":
+        return cold_table(rig, scratch, options.runs)
+    if name == "memory":
+        return memory_table(rig, scratch)
+    if name == "start":
+        return start_table(runs=2 * options.runs)
+    if name == "linear":
+        return linear_table(scratch, large=options.large)
+    return sweep_table(rig, scratch, options.sweep, options.seed, _tell)
+
+
+def arguments() -> argparse.ArgumentParser:
+    """Declare the options."""
+    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
+    parser.add_argument("--only", action="append", choices=SECTIONS, help="default: all sections")
+    parser.add_argument("--runs", type=int, default=5, help="measured runs of each input")
+    parser.add_argument("--scale", type=float, default=1.0, help="of the inputs of section rounds")
+    parser.add_argument("--input", default="", help="only inputs of section rounds with this in their name")
+    parser.add_argument("--large", action="store_true", help="section linear: 16 GB too; takes 40 GB of disk")
+    parser.add_argument("--sweep", type=int, default=12, help="random shapes of section sweep")
+    parser.add_argument("--seed", type=int, default=1, help="of the first random shape")
+    parser.add_argument("--scratch", type=Path, default=None, help="a directory on the disk to be measured")
+    return parser
+
+
+def main() -> None:
+    """Measure and print."""
+    options = arguments().parse_args()
+    rig = Rig.load(VERSIONS[0])
+    load = " ".join(f"{each:.1f}" for each in os.getloadavg())
+    _tell(f"{os.cpu_count()} processors ({_processor()}), Linux {platform.release()}, load {load}\n")
+    done = []
+    for name in options.only or SECTIONS:
+        began = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="cleaner-bench-", dir=options.scratch) as scratch:
+            done.append(section(name, rig, Path(scratch), options))
+        _tell(f"{name}: {time.monotonic() - began:.0f} s\n")
+    _tell("\n".join(done))
+
+
+if __name__ == "__main__":
+    main()

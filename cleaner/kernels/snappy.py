@@ -1,20 +1,24 @@
 """
-Packing a block with snappy, choosing as the library does that Kafka uses (snappy-java 1.1.10.7): the bytes are equal.
+Blocks of snappy, packed and unpacked (R-251).
 
-Every position is looked up in a table of earlier positions by a hash of its four bytes; a match is extended as far as
-it goes, the bytes between matches are literals. Where no match turns up the steps become longer.
+    block: unpacked length, a varint | elements
+    element: tag | length | offset | bytes
+        the tag's low two bits: 0 literal, 1 copy with 11 bits of offset, 2 with 16, 3 with 32
 
-    element: tag (low two bits: 0 literal, 1 copy with 11 bits of offset, 2 copy with 16) | length | offset | bytes
+Packing chooses as the library does that Kafka uses (snappy-java 1.1.10.7): the bytes are equal. Every position is
+looked up in a table of earlier positions by a hash of its four bytes; a match is extended as far as it goes, the bytes
+between matches are literals. Where no match turns up the steps become longer.
+
+Unpacking takes what is sound and refuses all else without a reason; whoever wants one asks a library.
 """
 
 from __future__ import annotations
 
-from llvmlite import ir
-from numba import int64, types, uint8, uint16, uint32
-from numba.extending import intrinsic
+from numba import int64, uint8, uint16, uint32, uint64
 
 from cleaner.kernels.compile import jit
-from cleaner.kernels.memory import copy_bytes, load_u64_be, load_u64_le, store_u64_be
+from cleaner.kernels.matches import copy_literal, copy_match, match_length
+from cleaner.kernels.memory import copy_bytes, load_u8, load_u64_be, load_u64_le, store_u64_be
 
 # Values of the library; the output depends on each of them.
 TABLE_BITS = 14
@@ -23,6 +27,9 @@ _HASH_FACTOR = 0x1E35A7BD
 _MARGIN_BYTES = 15  # no match begins in the last bytes
 _FIRST_SKIP = 32
 _MOST_COPY = 64
+
+BAD_BLOCK = -1
+_LARGEST_SHORT_LITERAL = 60
 
 
 @jit
@@ -34,32 +41,6 @@ def _slot(word, mask):
 @jit
 def _word(data, at):
     return uint32(load_u64_le(data, at))
-
-
-@intrinsic
-def _trailing_zeros(typing_context, word):
-    """Return how many low bits of a word that is not 0 are 0."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
-
-    return types.uint64(types.uint64), generate
-
-
-@jit
-def _match_length(data, candidate, at, end):
-    """Return how many bytes from `at` equal those from `candidate`, which lies before it."""
-    start = at
-    while end - at >= 8:
-        difference = load_u64_le(data, candidate) ^ load_u64_le(data, at)
-        if difference:
-            return at - start + int64(_trailing_zeros(difference) >> 3)
-        candidate += 8
-        at += 8
-    while at < end and data[candidate] == data[at]:
-        candidate += 1
-        at += 1
-    return at - start
 
 
 @jit
@@ -160,7 +141,7 @@ def compress_block(data, start, end, table, target, at):
             at = _put_literal(data, emitted, literal, target, at)
         # Step 2: copy it, and go on copying while another match follows at once.
         while True:
-            matched = 4 + _match_length(data, candidate + 4, position + 4, end)
+            matched = 4 + match_length(data, candidate + 4, position + 4, end)
             at = _put_copy(target, at, position - candidate, matched)
             position += matched
             emitted = position
@@ -175,3 +156,71 @@ def compress_block(data, start, end, table, target, at):
             table[slot] = uint16(position - start)
             if _word(data, candidate) != word:
                 break
+
+
+@jit
+def read_length(data, start, end):
+    """
+    Return what a block at `data[start:end]` claims to unpack to, and where its elements begin.
+
+    BAD_BLOCK in place of the length: none that takes at most four bytes and is above 0.
+    """
+    length, shift, at = int64(0), int64(0), int64(start)
+    while at < end and shift < 28:
+        byte = int64(data[at])
+        at += 1
+        length |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            return (length if length > 0 else int64(BAD_BLOCK)), at
+    return int64(BAD_BLOCK), at
+
+
+@jit
+def decompress_elements(data, source, end, out, at, room_end):
+    """
+    Unpack the elements at `data[source:end]` so that they fill `out[at:room_end]`.
+
+    Args:
+        data: uint8 array with 8 bytes behind `end` that may be read.
+        out: uint8 array, not `data`; nothing before `at` is read or written.
+    Returns:
+        Whether they filled it and are sound.
+    """
+    begin = int64(at)
+    at = begin
+    source = int64(source)
+    while source < end:
+        tag = int64(load_u8(data, source))
+        source += 1
+        if tag & 3 == 0:
+            size = (tag >> 2) + 1
+            if size > _LARGEST_SHORT_LITERAL:
+                more = size - _LARGEST_SHORT_LITERAL
+                if more > end - source:
+                    return False
+                size = int64(load_u64_le(data, source) & (uint64(0xFFFFFFFF) >> uint64(32 - 8 * more))) + 1
+                source += more
+            if size > end - source or size > room_end - at:
+                return False
+            copy_literal(out, at, room_end, data, source, size)
+            source += size
+            at += size
+            continue
+        if tag & 3 == 1:
+            width = 1
+            size = 4 + (tag >> 2 & 7)
+        else:
+            width = 2 if tag & 3 == 2 else 4
+            size = 1 + (tag >> 2)
+        if width > end - source:
+            return False
+        offset = int64(load_u64_le(data, source) & (uint64(0xFFFFFFFF) >> uint64(32 - 8 * width)))
+        if width == 1:
+            offset |= (tag >> 5) << 8
+        source += width
+        if offset == 0 or offset > at - begin or size > room_end - at:
+            return False
+        copy_match(out, at, room_end, offset, size)
+        at += size
+    return at == room_end

@@ -1,0 +1,82 @@
+"""What codecs of literals and matches have in common: measuring a match, and copying one's bytes."""
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba import int64, types
+from numba.extending import intrinsic
+
+from cleaner.kernels.compile import inlined_jit, jit
+from cleaner.kernels.memory import copy_bytes, load_u8, load_u64_be, load_u64_le, store_u64_be
+
+_STEP_BYTES = 16
+_MOST_IN_STEPS = 256
+
+
+@intrinsic
+def _trailing_zeros(typing_context, word):
+    """Return how many low bits of a word that is not 0 are 0."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.uint64(types.uint64), generate
+
+
+@jit
+def match_length(data, candidate, at, end):
+    """Return how many bytes from `at`, up to `end`, equal those from `candidate`, which lies before it."""
+    start = at
+    while end - at >= 8:
+        difference = load_u64_le(data, candidate) ^ load_u64_le(data, at)
+        if difference:
+            return at - start + int64(_trailing_zeros(difference) >> 3)
+        candidate += 8
+        at += 8
+    while at < end and data[candidate] == data[at]:
+        candidate += 1
+        at += 1
+    return at - start
+
+
+@inlined_jit
+def copy_literal(out, at, end, data, source, size):
+    """
+    Copy `size` bytes of `data` to `out[at:]`.
+
+    Steps of 16 bytes are quicker than byte-exact ones: what lies behind, up to `end`, may change.
+    """
+    stop = at + size
+    if size <= _MOST_IN_STEPS and end - stop >= _STEP_BYTES and data.size - source - size >= _STEP_BYTES:
+        while at < stop:
+            copy_bytes(out, at, data, source, _STEP_BYTES)
+            at += _STEP_BYTES
+            source += _STEP_BYTES
+    else:
+        copy_bytes(out, at, data, source, size)
+
+
+@inlined_jit
+def copy_match(out, at, end, offset, size):
+    """
+    Repeat `size` bytes of `out` that begin `offset` (at least 1) before `at`; they may overlap with what is written.
+
+    What lies behind, up to `end`, may change; `end - at` is at least `size`.
+    """
+    source = at - offset
+    stop = at + size
+    if offset >= _STEP_BYTES and end - stop >= _STEP_BYTES:
+        while at < stop:
+            copy_bytes(out, at, out, source, _STEP_BYTES)
+            at += _STEP_BYTES
+            source += _STEP_BYTES
+    elif offset >= 8 and end - stop >= 8:
+        while at < stop:
+            store_u64_be(out, at, load_u64_be(out, source))
+            at += 8
+            source += 8
+    else:
+        while at < stop:
+            out[at] = load_u8(out, source)
+            at += 1
+            source += 1

@@ -34,6 +34,8 @@ from cleaner.recopy.transactions import CleanedTransactions
 
 # length 10, attributes 0, deltas 0, key "k", value "value", no headers (R-220)
 _RECORD = bytes([24, 0, 0, 0, 2]) + b"k" + bytes([10]) + b"value" + bytes([0])
+# The same with a header that is not UTF-8: a rewrite changes it (R-223).
+_ODD_RECORD = bytes([30]) + _RECORD[1:-1] + bytes([2, 2, 0xFF, 1])
 _GZIP = 1
 
 
@@ -71,10 +73,10 @@ def _wrapper(offset: int, packed: bytes) -> bytes:
 
 
 def _log() -> bytes:
-    """Return batches of every kind that has kernels of its own: plain, packed with snappy, and of magic 0."""
+    """Return batches of every kind that has kernels of its own: plain, packed with snappy, odd, and of magic 0."""
     packed = GrowingBuffer()
     size = compress(SNAPPY, memoryview(bytearray(_RECORD)), packed, 0)
-    log = _batch(0, 0, _RECORD) + _batch(1, SNAPPY, packed.view[:size].tobytes()) + _batch(2, 0, _RECORD)
+    log = _batch(0, 0, _RECORD) + _batch(1, SNAPPY, packed.view[:size].tobytes()) + _batch(2, 0, _ODD_RECORD)
     inner_body = b"\0\0" + b"\xff" * 8  # magic 0, no codec, null key and value
     inner = zlib.crc32(inner_body).to_bytes(4, "big") + inner_body
     return log + _wrapper(3, gzip.compress((3).to_bytes(8, "big") + len(inner).to_bytes(4, "big") + inner))

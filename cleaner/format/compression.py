@@ -9,15 +9,18 @@ The output buffer grows by doubling up to the caller's limit, and a stream that 
 one buffer of that size.
 
 Writing uses each codec's default level as Kafka does (R-254). With today's libraries the result even has the bytes of
-Kafka 4.3.1: zlib's level 6, lz4's fast compressor, for snappy a kernel of our own, as no library at hand chooses
-matches like Kafka's, and zstd's stream, but for large batches, where newer versions cut blocks differently. Nobody
-should rely on it; but equal sizes let later rounds group segments as Kafka's would.
+Kafka 4.3.1: zlib's level 6, for lz4 and snappy kernels of our own that choose matches like Kafka's libraries, and
+zstd's stream, but for large batches, where newer versions cut blocks differently. Nobody should rely on it; but equal
+sizes let later rounds group segments as Kafka's would.
 
-No object outlives a call, so any number of threads may work at once; the codecs release the GIL while they work.
+Any number of threads may work at once: what outlives a call belongs to its thread (`zstd_frame.py`). All codecs release
+the GIL while they work. Rounds unpack most batches of lz4 and snappy in a kernel (`records.py`), and ask here only for
+those it refuses.
 """
 
 from __future__ import annotations
 
+import functools
 import struct
 import zlib
 from collections.abc import Callable
@@ -27,10 +30,10 @@ import cramjam
 import numpy as np
 from isal import isal_zlib
 
-from cleaner.format import lz4_frame
+from cleaner.format import lz4_frame, zstd_frame
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.codec_errors import DecompressedTooLargeError, DecompressionError
-from cleaner.kernels import snappy as snappy_kernel
+from cleaner.kernels import codecs as kernel
 
 # Codec ids: the low three bits of a batch's attributes (R-210). On disk, fixed for ever.
 NONE: Final = 0
@@ -52,16 +55,15 @@ _GZIP_OS_UNKNOWN = 0xFF  # what the JDK writes since 16 (R-250)
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_MAGIC_WORD = 0x82534E41  # its first four bytes, where a chunk length could stand
-_XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version, oldest version that can read it
 _XERIAL_HEADER_BYTES = 16
-_XERIAL_CHUNK_BYTES = 32 * 1024
 _SNAPPY_LARGEST_RATIO = 64  # a copy element of 2 or 3 bytes makes at most 64
 
-_ZSTD_LEVEL = 3
 _OUTPUT_FULL = "failed to write whole buffer"  # cramjam's words for an output that is too small
 _FIRST_GUESS_RATIO = 4
 
 _Decompress = Callable[[memoryview, memoryview], int]
+_Reader = Callable[[int, memoryview, GrowingBuffer, int, int], int]
+_Writer = Callable[[memoryview, GrowingBuffer, int], int]
 
 
 def decompress(codec: int, magic: int, source: memoryview, out: GrowingBuffer, at: int, limit_bytes: int) -> int:
@@ -228,19 +230,11 @@ def _read_snappy_block(source: memoryview, out: GrowingBuffer, at: int, limit_by
         raise DecompressionError(str(error)) from error
 
 
-def _write_snappy(source: memoryview, out: GrowingBuffer, at: int) -> int:
+def _write_with_kernel(codec: int, source: memoryview, out: GrowingBuffer, at: int) -> int:
     data = np.frombuffer(source, np.uint8)
-    table = np.empty(1 << snappy_kernel.TABLE_BITS, np.uint16)
-    chunks = -(-data.size // _XERIAL_CHUNK_BYTES)
-    # The kernel wants room for the worst case, 32 + n + n/6 bytes a chunk.
-    out.ensure(at + _XERIAL_HEADER_BYTES + data.size + data.size // 6 + 40 * chunks, keep=at)
-    end = at + _put(_XERIAL_HEADER, out, at)
-    for start in range(0, data.size, _XERIAL_CHUNK_BYTES):
-        stop = min(start + _XERIAL_CHUNK_BYTES, data.size)
-        length = int(snappy_kernel.compress_block(data, start, stop, table, out.array, end + 4)) - end - 4
-        out.view[end : end + 4] = length.to_bytes(4, "big")
-        end += 4 + length
-    return end - at
+    table = np.empty(kernel.TABLE_WORDS, np.uint16)
+    out.ensure(at + int(kernel.most_packed_bytes(data.size)), keep=at)
+    return int(kernel.pack_stream(codec, data, 0, data.size, table, out.array, at)) - at
 
 
 def _read_lz4(magic: int, source: memoryview, out: GrowingBuffer, at: int, limit_bytes: int) -> int:
@@ -249,22 +243,26 @@ def _read_lz4(magic: int, source: memoryview, out: GrowingBuffer, at: int, limit
 
 def _read_zstd(magic: int, source: memoryview, out: GrowingBuffer, at: int, limit_bytes: int) -> int:
     guess = _FIRST_GUESS_RATIO * len(source)
+    if zstd_frame.is_one_frame(source):
+        room = min(limit_bytes, max(guess, out.capacity - at))
+        out.ensure(at + room, keep=at, at_most=at + limit_bytes)
+        length = zstd_frame.decompress_frame(source, out.view[at : at + room])
+        if length is not None:
+            return length
     return _grow_until_it_fits(cramjam.zstd.decompress_into, source, out, at, guess, limit_bytes)
 
 
-def _write_zstd(source: memoryview, out: GrowingBuffer, at: int) -> int:
-    """Pack as Kafka's output stream does, size unknown beforehand and flushed before the end: the same bytes."""
-    stream = cramjam.zstd.Compressor(_ZSTD_LEVEL)
-    stream.compress(bytes(source))
-    length = _put(memoryview(stream.flush()), out, at)
-    return length + _put(memoryview(stream.finish()), out, at + length)
-
-
-_READERS: Final = {NONE: _read_none, GZIP: _read_gzip, SNAPPY: _read_snappy, LZ4: _read_lz4, ZSTD: _read_zstd}
-_WRITERS: Final = {
+_READERS: Final[dict[int, _Reader]] = {
+    NONE: _read_none,
+    GZIP: _read_gzip,
+    SNAPPY: _read_snappy,
+    LZ4: _read_lz4,
+    ZSTD: _read_zstd,
+}
+_WRITERS: Final[dict[int, _Writer]] = {
     NONE: _write_none,
     GZIP: _write_gzip,
-    SNAPPY: _write_snappy,
-    LZ4: lz4_frame.compress,
-    ZSTD: _write_zstd,
+    SNAPPY: functools.partial(_write_with_kernel, SNAPPY),
+    LZ4: functools.partial(_write_with_kernel, LZ4),
+    ZSTD: zstd_frame.compress,
 }

@@ -1,5 +1,7 @@
 """
-Kafka's lz4 frames (R-252), read and written block by block.
+Kafka's lz4 frames (R-252), read block by block: whatever Kafka reads, and why it is refused if not.
+
+Most frames never come here, as `kernels/codecs.py` unpacks them many batches at a time; it also packs.
 
     magic 04 22 4d 18 | FLG | BD | content size 8? | check byte | blocks ... | end mark, 4 zeros | content checksum 4?
     block: length, u32 little-endian, top bit = stored as it is | bytes | checksum 4?
@@ -24,10 +26,8 @@ from cleaner.format.codec_errors import DecompressedTooLargeError, Decompression
 from cleaner.kernels.xxhash32 import xxhash32
 
 _MAGIC = b"\x04\x22\x4d\x18"
-_WRITTEN_HEADER = _MAGIC + b"\x60\x40\x82"  # version 1, independent blocks of 64 KiB, and the check byte of that
 _SHORTEST_HEADER = 7
 _CONTENT_SIZE_BYTES = 8
-_BLOCK_BYTES = 64 * 1024
 _STORED = 1 << 31
 _WORD = struct.Struct("<I")
 
@@ -81,28 +81,6 @@ def decompress(source: memoryview, out: GrowingBuffer, at: int, limit_bytes: int
             done += length
         else:
             done += _read_block(block, out, at + done, largest_block, limit_bytes - done, limit_bytes)
-
-
-def compress(source: memoryview, out: GrowingBuffer, at: int) -> int:
-    """Pack `source` as one frame of 64 KiB blocks to `out.array[at:]`; returns its length in bytes."""
-    blocks = -(-len(source) // _BLOCK_BYTES)
-    # The worst case of lz4 is n + n/255 + 16 bytes a block; the codec wants that much room before it starts.
-    out.ensure(at + len(_WRITTEN_HEADER) + len(source) + len(source) // 255 + 24 * blocks + 4, keep=at)
-    view = out.view
-    end = at + len(_WRITTEN_HEADER)
-    view[at:end] = _WRITTEN_HEADER
-    for start in range(0, len(source), _BLOCK_BYTES):
-        block = source[start : start + _BLOCK_BYTES]
-        length = cramjam.lz4.compress_block_into(block, view[end + 4 : out.capacity], store_size=False)
-        word = length
-        if length >= len(block):
-            length = len(block)
-            word = length | _STORED
-            view[end + 4 : end + 4 + length] = block
-        _WORD.pack_into(view, end, word)
-        end += 4 + length
-    _WORD.pack_into(view, end, 0)
-    return end + 4 - at
 
 
 def _read_header(source: memoryview, check_header: bool) -> tuple[int, int, int]:

@@ -18,23 +18,24 @@ import numpy.typing as npt
 from cleaner.errors import CorruptBatchError
 from cleaner.format.batch import COMPRESSION_MASK, HEADER_BYTES, Batches, Bytes, Chunk
 from cleaner.format.buffers import GrowingBuffer
-from cleaner.format.compression import decompress
+from cleaner.format.compression import LZ4, NONE, SNAPPY, decompress
 from cleaner.format.legacy import convert_legacy
-from cleaner.kernels import records as kernel
+from cleaner.kernels import codecs as kernel
+from cleaner.kernels import records as record_kernel
 from cleaner.kernels.batches import SMALLEST_RECORD_BYTES
 
 _USUAL_BYTES = 4 << 20  # unpacked at a time, unless one batch is larger
 
 _REASONS = {
-    kernel.RECORD_BAD_LENGTH: "its length does not fit the batch",
-    kernel.RECORD_BAD_VARINT: "a varint that is too long or cut off",
-    kernel.RECORD_BAD_KEY: "its key does not fit the record",
-    kernel.RECORD_BAD_VALUE: "its value does not fit the record",
-    kernel.RECORD_BAD_HEADERS: "its headers do not fit the record",
-    kernel.RECORD_BAD_END: "it does not end where its length says",
-    kernel.RECORD_BAD_OFFSET: "its offset does not ascend or lies beyond its batch",
-    kernel.RECORD_LEFT_OVER: "bytes are left behind the batch's last record",
-    kernel.RECORD_MISSING: "the batch ends before its last record",
+    record_kernel.RECORD_BAD_LENGTH: "its length does not fit the batch",
+    record_kernel.RECORD_BAD_VARINT: "a varint that is too long or cut off",
+    record_kernel.RECORD_BAD_KEY: "its key does not fit the record",
+    record_kernel.RECORD_BAD_VALUE: "its value does not fit the record",
+    record_kernel.RECORD_BAD_HEADERS: "its headers do not fit the record",
+    record_kernel.RECORD_BAD_END: "it does not end where its length says",
+    record_kernel.RECORD_BAD_OFFSET: "its offset does not ascend or lies beyond its batch",
+    record_kernel.RECORD_LEFT_OVER: "bytes are left behind the batch's last record",
+    record_kernel.RECORD_MISSING: "the batch ends before its last record",
 }
 
 
@@ -94,19 +95,44 @@ class Unpacker:
             CorruptBatchError: a batch that cannot be unpacked, or would exceed the limit.
         """
         batches = chunk.batches
-        packed = (batches["attributes"] & COMPRESSION_MASK != 0) & (batches["count"] > 0)
+        codecs = batches["attributes"] & COMPRESSION_MASK
+        packed = (codecs != NONE) & (batches["count"] > 0)
         if unwanted is not None:
             packed &= ~unwanted
         packed |= batches["magic"] < 2
-        first = used = 0
-        for index in np.flatnonzero(packed):
+        by_kernel = (batches["magic"] == 2) & ((codecs == LZ4) | (codecs == SNAPPY))
+        ways = np.zeros(len(batches), np.uint8)
+        ways[packed] = kernel.BY_CALLER
+        ways[packed & by_kernel] = kernel.BY_KERNEL
+        first = index = used = 0
+        while True:
+            index, used = self._unpack_with_kernel(chunk, ways, index, used)
+            if index == len(batches):
+                break
             if used >= _USUAL_BYTES:
                 yield Block(chunk.data, self._buffer.array, batches[first:index], first)
-                first, used = int(index), 0
+                first, used = index, 0
+                continue
             used += self._unpack(path, chunk.data, batches[index], used)
+            index += 1
         yield Block(chunk.data, self._buffer.array, batches[first:], first)
         self._buffer.shrink(2 * _USUAL_BYTES)
         self._scratch.shrink(_USUAL_BYTES)
+
+    def _unpack_with_kernel(self, chunk: Chunk, ways: npt.NDArray[np.uint8], first: int, used: int) -> tuple[int, int]:
+        """Unpack from `first` on what the kernel can; returns where it stopped, and the bytes used up before that."""
+        index, used = kernel.unpack_batches(
+            chunk.data,
+            chunk.batches,
+            ways,
+            first,
+            self._buffer.array,
+            self._buffer.capacity,
+            used,
+            _USUAL_BYTES,
+            self._limit_bytes,
+        )
+        return int(index), int(used)
 
     def _unpack(self, path: Path, data: Bytes, row: np.void, at: int) -> int:
         start, size = int(row["start"]), int(row["size"])

@@ -1,8 +1,8 @@
 """
 Writing what stays of a block of batches into an output buffer (R-560..R-578), with the help the kernel asks for.
 
-The kernel copies and rebuilds; what it leaves to us is compression, records whose bytes a rewrite would change, and the
-words for what Kafka's own builder refuses.
+The kernel copies, rebuilds and packs; what it leaves to us is packing with gzip and zstd, records whose bytes a rewrite
+would change, and the words for what Kafka's own builder refuses.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.compression import compress
 from cleaner.format.records import Block
 from cleaner.format.rewrite import canonical_records
-from cleaner.kernels import PAD_BYTES
+from cleaner.kernels import PAD_BYTES, repack
 from cleaner.kernels import retain as kernel
+from cleaner.kernels.codecs import TABLE_WORDS
 from cleaner.recopy.cleaned_segment import WRITTEN_DTYPE
 from cleaner.recopy.survivors import BlockFates, Flags
 
@@ -106,6 +107,8 @@ class RetainedWriter:
         self._rebuilt = GrowingBuffer()
         self._written = np.zeros(0, WRITTEN_DTYPE)
         self._state = np.zeros(kernel.STATE_CELLS, np.int64)
+        self._rebuilt_state = np.zeros(repack.REBUILT_CELLS, np.int64)
+        self._table = np.zeros(TABLE_WORDS, np.uint16)
 
     def begin(self, batches: int) -> None:
         """Begin a chunk of so many batches; the output of the last one is gone."""
@@ -114,6 +117,7 @@ class RetainedWriter:
         self._out.shrink(2 * _USUAL_OUT_BYTES)
         self._rebuilt.shrink(2 * _USUAL_OUT_BYTES)
         self._state[:] = 0
+        self._rebuilt_state[:] = 0
         self._state[kernel.STATE_LARGEST_OFFSET] = -1
 
     def write(self, path: Path, block: Block, fates: BlockFates, verdicts: Flags) -> None:
@@ -128,7 +132,7 @@ class RetainedWriter:
         """
         self._state[kernel.STATE_BATCH] = self._state[kernel.STATE_ORDINAL] = 0
         while True:
-            status = kernel.retain_batches(
+            status = repack.retain_and_pack(
                 block.data,
                 block.unpacked,
                 block.batches,
@@ -140,15 +144,22 @@ class RetainedWriter:
                 self._out.capacity,
                 self._written,
                 self._state,
+                self._rebuilt.array,
+                self._rebuilt.capacity,
+                self._rebuilt_state,
+                self._table,
             )
             if status == kernel.RETAIN_DONE:
                 return
             row = block.batches[int(self._state[kernel.STATE_BATCH])]
-            if status == kernel.RETAIN_OUT_FULL:
+            if status == kernel.RETAIN_COMPRESS:
+                self._pack(int(row["attributes"]) & COMPRESSION_MASK)
+            elif status == kernel.RETAIN_OUT_FULL:
                 filled = int(self._state[kernel.STATE_OUT])
                 self._out.ensure(filled + self._rebuilt_bytes(row), keep=filled)
-            elif status in (kernel.RETAIN_COMPRESS, kernel.RETAIN_ODD_BYTES):
-                self._rebuild(path, block, int(self._state[kernel.STATE_BATCH]), fates, verdicts)
+                self._rebuilt.ensure(self._rebuilt_bytes(row))
+            elif status == kernel.RETAIN_ODD_BYTES:
+                self._rebuild_odd(path, block, int(self._state[kernel.STATE_BATCH]), fates, verdicts)
             else:
                 raise self._refusal(path, row, int(status))
 
@@ -164,44 +175,31 @@ class RetainedWriter:
         body = max(int(row["size"]), int(row["body_end"] - row["body_start"]))
         return body + int(row["count"]) * kernel.GROWTH_PER_RECORD + HEADER_BYTES
 
-    def _rebuild(self, path: Path, block: Block, index: int, fates: BlockFates, verdicts: Flags) -> None:
-        """Rebuild the batch the kernel stopped at, pack it, and count it as the kernel would have."""
+    def _rebuild_odd(self, path: Path, block: Block, index: int, fates: BlockFates, verdicts: Flags) -> None:
+        """Rebuild a batch whose records a rewrite changes, from those as Kafka would write them, and pack it."""
         rows = block.batches[index : index + 1].copy()
         ordinal, count = int(self._state[kernel.STATE_ORDINAL]), int(rows[0]["count"])
-        data, unpacked = block.data, block.unpacked
-        while True:
-            self._rebuilt.ensure(self._rebuilt_bytes(rows[0]))
-            status, end, last_offset, max_timestamp, kept = kernel.rebuild_apart(
-                data, unpacked, rows, verdicts, ordinal, bool(fates.empties_marker[index]), self._new_horizon_ms,
-                self._rebuilt.array, self._state,
-            )  # fmt: skip
-            if status != kernel.RETAIN_ODD_BYTES:
-                break
-            body = (unpacked if rows[0]["unpacked"] else data).data[
-                int(rows[0]["body_start"]) : int(rows[0]["body_end"])
-            ]
-            data = unpacked = np.frombuffer(bytearray(canonical_records(body, count) + bytes(PAD_BYTES)), np.uint8)
-            rows["body_start"], rows["body_end"] = 0, len(data) - PAD_BYTES
+        body = (block.unpacked if rows[0]["unpacked"] else block.data).data[
+            int(rows[0]["body_start"]) : int(rows[0]["body_end"])
+        ]
+        data = np.frombuffer(bytearray(canonical_records(body, count) + bytes(PAD_BYTES)), np.uint8)
+        rows["body_start"], rows["body_end"] = 0, len(data) - PAD_BYTES
+        self._rebuilt.ensure(self._rebuilt_bytes(rows[0]))
+        status, end, last_offset, max_timestamp, kept = kernel.rebuild_apart(
+            data, data, rows, verdicts, ordinal, bool(fates.empties_marker[index]), self._new_horizon_ms,
+            self._rebuilt.array, self._state,
+        )  # fmt: skip
         if status != kernel.RETAIN_DONE:
             raise self._refusal(path, rows[0], int(status))
-        size = self._pack(int(rows[0]["attributes"]) & COMPRESSION_MASK, int(end))
-        kernel.note_written(
-            self._written, self._state, size, int(last_offset), int(max_timestamp), int(kept), int(last_offset)
-        )
-        self._state[kernel.STATE_BYTES_READ] += int(rows[0]["size"])
-        self._state[kernel.STATE_MESSAGES_READ] += count
-        self._state[kernel.STATE_ORDINAL] += count
-        self._state[kernel.STATE_BATCH] += 1
+        repack.note_rebuilt(self._rebuilt_state, int(end), int(last_offset), int(max_timestamp), int(kept))
+        self._pack(int(rows[0]["attributes"]) & COMPRESSION_MASK)
 
-    def _pack(self, codec: int, end: int) -> int:
-        """Move the rebuilt batch to the output, its records compressed. Returns its size."""
-        start = int(self._state[kernel.STATE_OUT])
-        body_at = start + HEADER_BYTES
-        self._out.ensure(body_at, keep=start)
-        packed = compress(codec, self._rebuilt.view[HEADER_BYTES:end], self._out, body_at)
-        self._out.array[start:body_at] = self._rebuilt.array[:HEADER_BYTES]
-        kernel.seal_batch(self._out.array, start, body_at + packed)
-        return HEADER_BYTES + packed
+    def _pack(self, codec: int) -> None:
+        """Pack the records of the batch rebuilt last to the output, where its header will stand before them."""
+        body_at = int(self._state[kernel.STATE_OUT]) + HEADER_BYTES
+        self._out.ensure(body_at, keep=body_at - HEADER_BYTES)
+        records = self._rebuilt.view[HEADER_BYTES : int(self._rebuilt_state[repack.REBUILT_END])]
+        self._rebuilt_state[repack.REBUILT_PACKED_BYTES] = compress(codec, records, self._out, body_at)
 
     def _count(self, written_bytes: int) -> None:
         counts, state = self.counts, self._state

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleaner.format import lz4_frame
+from cleaner.format import compression, lz4_frame
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.codec_errors import DecompressionError
 from cleaner.kernels.xxhash32 import xxhash32
@@ -119,7 +119,7 @@ def test_frame_written_is_kafkas_with_blocks_of_64_kib_stored_when_they_do_not_s
     noise = random.Random(5).randbytes(65536)
     data = bytes(65536) + noise + b"end"
     out = GrowingBuffer(1)
-    length = lz4_frame.compress(memoryview(data), out, 0)
+    length = compression.compress(compression.LZ4, memoryview(data), out, 0)
     frame = bytes(out.view[:length])
     (first,) = struct.unpack_from("<I", frame, 7)
     second_at = 11 + first

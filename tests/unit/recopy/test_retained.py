@@ -26,6 +26,7 @@ from cleaner.testing.batch_builder import (
     marker_batch,
     varint,
 )
+from cleaner.testing.batch_reader import split_batches
 from cleaner.testing.codecs import CODEC_IDS, compress
 from tests.reference.batches import read_batches, read_records, rebuild_empty
 from tests.unit.recopy.retaining import NOW_MS, PATH, keeping, only_chunk, records_of, retain, slow_rebuild
@@ -375,6 +376,26 @@ def test_output_larger_than_its_buffer_arrives_whole() -> None:
     assert found.data == b"".join(expected)
     assert [row[0] for row in found.rows] == [len(batch) for batch in expected]
     assert found.counts.bytes_written == len(found.data)
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+def test_packed_output_larger_than_its_buffers_arrives_whole(codec: str) -> None:
+    """Batches larger than what was rebuilt or written before, of bytes that packing makes longer."""
+    rng = np.random.default_rng(1)
+    batches = []
+    for i, size in enumerate([50_000, 700_000, 700_000, 700_000, 3_000_000, 100_000]):
+        values = [rng.bytes(size), b"small", rng.bytes(size)]
+        records = [Record(b"k%d" % j, value) for j, value in enumerate(values)]
+        batches.append(data_batch(records, 3 * i, codec=codec))
+    kept = [(0, 2), (1, 2), (0, 1, 2)]
+    found = retain(b"".join(batches), [keeping(batch, *kept[i % 3]) for i, batch in enumerate(batches)])
+    written = split_batches(found.data)
+    assert [row[0] for row in found.rows] == [len(batch) for batch in written]
+    for i, (batch, result) in enumerate(zip(batches, written, strict=True)):
+        if i % 3 == 2:
+            assert result == batch
+        else:
+            assert equal_but_for_packing(result, slow_rebuild(batch, kept[i % 3]))
 
 
 def test_writer_begins_each_chunk_anew_and_counts_them_all() -> None:

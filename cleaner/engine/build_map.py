@@ -173,25 +173,26 @@ class MapBuilder:
 
     def put(self, task: DirtyChunk, digested: DigestedChunk) -> None:
         """Put a chunk's keys into the map, once all before it are in. Raises what is wrong with the chunk."""
-        error = self._first_error(task, digested)
         if self._full_in is not None:
             # Behind the map's end nothing but checksums and indexes counts, and those of its last segment only.
-            if error is not None and error is not digested.error and task.number <= self._full_in:
+            error = self._first_error(task, None)
+            if error is not None and task.number <= self._full_in:
                 raise error
             return
+        error = self._first_error(task, digested.error)
         if error is not None and error is not task.failure:
             raise error
         self._put(task, digested)
         if error is not None and (self._full_in is None or task.number <= self._full_in):
             raise error
 
-    def _first_error(self, task: DirtyChunk, digested: DigestedChunk) -> CorruptLogError | None:
+    def _first_error(self, task: DirtyChunk, record_error: CorruptLogError | None) -> CorruptLogError | None:
         if task.error is None and task.arranged is not None and task.chunk is not None:
             try:
                 self._chunks.check_index(task.arranged, task.chunk)
             except CorruptLogError as error:
                 return error
-        return task.error or digested.error or task.failure
+        return task.error or record_error or task.failure
 
     def _put(self, task: DirtyChunk, digested: DigestedChunk) -> None:
         if not task.length:

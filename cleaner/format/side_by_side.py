@@ -24,6 +24,8 @@ from cleaner.kernels import PAD_BYTES
 from cleaner.kernels import batches as kernel
 from cleaner.kernels import scan_status as status
 
+_FIRST_BYTES = 17  # of a batch, its magic included: before a scan has seen them it judges the size alone (R-201)
+
 
 @dataclass(frozen=True)
 class Window:
@@ -82,7 +84,7 @@ class SideBySideReader:
         file: the open `.log`.
         size: bytes to read; whatever lies beyond is not looked at.
         start: position of the first batch to read.
-        window_bytes: the size of a window.
+        window_bytes: the size of a window; a batch's first 17 bytes must fit.
         check_order_from: demand that the first batch's base offset is at least this and that offsets ascend, and
             check what Kafka checks only when it reads records (counts, codecs).
     """
@@ -105,9 +107,14 @@ class SideBySideReader:
 
     def claim(self) -> Window | None:
         """Return the next window, None when there is no more. Never to be called by two threads at once."""
-        # A batch larger than a window has been read by whoever met it; its windows need not be read again.
-        position = max(self._claimed, self._position)
-        if position >= self._size or self._has_failed:
+        if self.is_arranged:
+            return None
+        # A batch larger than a window has been read by whoever met it; its windows need not be read again. The next one
+        # does not begin where that batch ends: chunks would be cut by who was faster, and what ends with a chunk (the
+        # map, where the caller limits it) would end by chance.
+        passed = max(0, self._position - self._claimed) // self._window_bytes
+        position = self._claimed + passed * self._window_bytes
+        if position >= self._size:
             return None
         size = min(self._window_bytes, self._size - position)
         self._claimed = position + size
@@ -140,12 +147,16 @@ class SideBySideReader:
             return Chunk(data, 0, self._position, buffer.table[:0], 0)
         chunk, code, needed = self._list(data, length, buffer)
         end = self._position + length
+        failure = None
         if code == status.SCAN_END and not chunk.length and length < needed <= self._size - self._position:
-            data = self._whole_batch(data[:length], needed)
-            end = self._position + needed
-            chunk, code, needed = self._list(data, needed, buffer)
+            try:
+                data = self._whole_batch(data[:length], needed)
+                end = self._position + needed
+                chunk, code, needed = self._list(data, needed, buffer)
+            except CorruptBatchError as error:
+                failure = error
         self._position += chunk.length
-        failure = self._failure(code, needed, end)
+        failure = failure or self._failure(code, needed, end)
         self._has_failed = failure is not None
         self._carried = data[chunk.length : chunk.length + end - self._position].copy()
         return chunk if failure is None else replace(chunk, failure=failure)
@@ -187,7 +198,9 @@ class SideBySideReader:
         if code != status.SCAN_END:
             return CorruptBatchError(self._file.path, self._position, f"{REASONS[code]} (batch of {needed} bytes)")
         left = self._size - self._position
-        if left and (needed > left or end == self._size):
+        # Of a batch whose magic is not seen yet, more may be wrong than its size.
+        is_cut_off = needed > left and end - self._position >= _FIRST_BYTES
+        if left and (is_cut_off or end == self._size):
             wanted = f"a batch of {needed} bytes" if needed else "a batch"
             return CorruptBatchError(self._file.path, self._position, f"{wanted} where {left} bytes are left")
         return None

@@ -112,9 +112,17 @@ class OrderedPipeline(Generic[LaneT]):
         except BaseException as error:  # noqa: BLE001 - no thread to be had, or interrupted: raised once all have ended
             self._fail(_BEFORE_ALL_CHUNKS, error)
         for thread in threads:
-            thread.join()
+            self._join(thread)
         if self._error is not None:
             raise self._error
+
+    def _join(self, thread: threading.Thread) -> None:
+        # Not left before its end, interrupted or not: the caller closes files that it may be reading.
+        while thread.is_alive():
+            try:
+                thread.join()
+            except BaseException as error:  # noqa: BLE001 - raised once all have ended
+                self._fail(_BEFORE_ALL_CHUNKS, error)
 
     def _drive(self) -> None:
         number = _BEFORE_ALL_CHUNKS

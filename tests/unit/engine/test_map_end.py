@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cleaner.engine.build_map import BuiltMap, MapBuilder
+from cleaner.errors import CorruptBatchError
 from cleaner.format.records import Unpacker
 from cleaner.format.side_by_side import WindowBuffer
 from cleaner.offset_map import OffsetMap
@@ -205,3 +206,16 @@ def test_map_of_any_log_ends_where_kafkas_does(
     assert found.built.messages_read == messages
     assert {key: found.offset_map.get(key) for key in expected} == expected
     assert found.offset_map.entries == len(expected)
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 4])
+def test_bad_checksum_behind_a_full_map_is_told_although_a_bad_record_comes_first(tmp_path: Path, lanes: int) -> None:
+    """Records of the map's last segment are not looked at behind its end, checksums are: it will be recopied (R-512)."""
+    head = batch(0, b"a") + batch(1, b"b")
+    bad_record = data_batch([Record(b"c", b"v")], 2, payload=b"\xff" * 7)
+    bad_checksum = batch(3, b"d")[:-1] + b"\xff"
+    assert len(bad_record + bad_checksum) <= len(head)
+    directory = write(tmp_path, [head, bad_record, bad_checksum])
+    with pytest.raises(CorruptBatchError) as raised:
+        build(directory, limit=1, chunk_bytes=len(head), lanes=lanes)
+    assert (raised.value.position, "CRC-32C" in raised.value.reason) == (len(head) + len(bad_record), True)

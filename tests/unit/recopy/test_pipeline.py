@@ -342,3 +342,26 @@ def test_many_short_runs_with_failures_anywhere_agree_with_one_lane() -> None:
                 run(book, lanes)
             outcomes.add((raised.value.step, raised.value.chunk, tuple(book.done["commit"])))
         assert len(outcomes) == 1, seed
+
+
+def test_interrupt_while_the_last_thread_ends_is_raised_when_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller closes files that it may be reading."""
+    join, interrupted = threading.Thread.join, threading.Event()
+    meeting = Meeting(("work", 0), ("work", 1))
+
+    def interrupted_join(thread: threading.Thread, timeout: float | None = None) -> None:
+        if not interrupted.is_set():
+            interrupted.set()
+            raise KeyboardInterrupt
+        join(thread, timeout)
+
+    def before(step: str, chunk: int) -> None:
+        meeting(step, chunk)
+        if step == "finish" and threading.current_thread().name.startswith(NAME):
+            assert interrupted.wait(SECONDS)
+
+    monkeypatch.setattr(threading.Thread, "join", interrupted_join)
+    book = Book(2, before=before)
+    with pytest.raises(KeyboardInterrupt):
+        run(book, 2)
+    assert book.done["commit"] == sorted(book.done["finish"]) == [0, 1]

@@ -142,8 +142,10 @@ class SideBySideReader:
             A chunk in `buffer`; it may have no batches. Damage behind its last batch is its `failure`, and then all
             later windows are empty.
         """
-        data, length = self._join(window, buffer)
-        if self._has_failed or not length:
+        data, length = buffer.window(0), 0
+        if not self._has_failed:  # what was carried is then of no use, and it may be more than there is room for
+            data, length = self._join(window, buffer)
+        if not length:
             return Chunk(data, 0, self._position, buffer.table[:0], 0)
         chunk, code, needed = self._list(data, length, buffer)
         end = self._position + length

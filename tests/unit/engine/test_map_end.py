@@ -210,7 +210,7 @@ def test_map_of_any_log_ends_where_kafkas_does(
 
 @pytest.mark.parametrize("lanes", [1, 2, 4])
 def test_bad_checksum_behind_a_full_map_is_told_although_a_bad_record_comes_first(tmp_path: Path, lanes: int) -> None:
-    """Records of the map's last segment are not looked at behind its end, checksums are: it will be recopied (R-512)."""
+    """Behind the end no record of its last segment is looked at, but its checksums: it will be recopied (R-512)."""
     head = batch(0, b"a") + batch(1, b"b")
     bad_record = data_batch([Record(b"c", b"v")], 2, payload=b"\xff" * 7)
     bad_checksum = batch(3, b"d")[:-1] + b"\xff"

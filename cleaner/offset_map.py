@@ -3,8 +3,7 @@ The offset map: key digest to last offset, over the dirty section of one round (
 
 An entry takes 24 bytes, a 16-byte digest and an 8-byte offset, in one flat table with open addressing. How many
 keys it may hold is set by the dedupe buffer, as in Kafka; how much memory it touches depends on the keys there are:
-the table starts small and grows fourfold, in place of pages given back as they are emptied, so that growing never needs
-both whole.
+the table starts small and grows fourfold. A process's next map gets the same memory (`table_memory.py`).
 
 Unlike Kafka's MD5, the digest cannot be made to collide by whoever writes the keys: see `kernels/digest.py`.
 """
@@ -19,20 +18,16 @@ import numpy as np
 import numpy.typing as npt
 
 from cleaner.kernels import offset_map as kernel
+from cleaner.table_memory import borrow, give_back, zero_pages
 
 ENTRY_BYTES = 24
 _FIRST_SLOTS = 1 << 15  # 768 KiB: fits a second-level cache
-_HUGE_PAGE_BYTES = 2 << 20
 _MOVE_SLICES = 16
+_MOST_KEPT_BYTES = 16 << 20  # a larger table's pages go while it is emptied, so that both are never there whole
 _MOST_BITS = 8 * (16 << 20)  # 16 MiB of bitmap; later offsets are looked up in the table
 _DENSEST = 5 / 8  # while the table can still grow; above, misses walk far
 
 Words = npt.NDArray[np.uint64]
-
-
-def _zero_pages(size: int) -> mmap.mmap:
-    # Private: of memory that may be shared the system hands out small pages only, whatever it is advised.
-    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 class OffsetMap:
@@ -58,7 +53,17 @@ class OffsetMap:
             raise ValueError("an offset map needs room for at least one key")
         self.key_limit = key_limit
         self._most_slots = max(slots, key_limit + 1)
+        self._memory = borrow(self._most_bytes())
         self.clear()
+
+    def _most_bytes(self) -> int:
+        """Return the bytes of all tables the map can grow through, in whole pages."""
+        slots, pages = min(_FIRST_SLOTS, self._most_slots), 0
+        while True:
+            pages += -(-slots * ENTRY_BYTES // mmap.PAGESIZE)
+            if slots == self._most_slots:
+                return pages * mmap.PAGESIZE
+            slots = min(4 * slots, self._most_slots)
 
     def clear(self, first_dirty_offset: int = 0, end_offset: int = 0) -> None:
         """
@@ -72,18 +77,19 @@ class OffsetMap:
         self.latest_base = first_dirty_offset
         bits = min(end_offset - first_dirty_offset, _MOST_BITS)
         # Zero pages that are never touched take no memory.
-        self.latest: npt.NDArray[np.uint8] = np.frombuffer(_zero_pages(bits // 8 + 1), np.uint8)[: -(-bits // 8)]
+        self.latest: npt.NDArray[np.uint8] = np.frombuffer(zero_pages(bits // 8 + 1), np.uint8)[: -(-bits // 8)]
         self.keys: Words = np.frombuffer(bytearray(os.urandom(16)), np.uint64)
+        self._memory.begin_anew()
         self._allocate(min(_FIRST_SLOTS, self._most_slots))
 
     def _allocate(self, slots: int) -> None:
-        size = slots * ENTRY_BYTES
-        memory = _zero_pages(size)
-        if size >= _HUGE_PAGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
-            memory.madvise(mmap.MADV_HUGEPAGE)  # keys hit random pages: fewer of them is most of the speed
-        self._memory = memory
-        self.table: Words = np.frombuffer(memory, np.uint64)
+        self.table: Words = self._memory.take(slots * ENTRY_BYTES)
         self.slots = slots
+
+    def close(self) -> None:
+        """Hand the memory on to the next map of this process; this one is not to be used any more."""
+        self.table = np.zeros(0, np.uint64)
+        give_back(self._memory)
 
     @property
     def utilization(self) -> float:
@@ -100,16 +106,14 @@ class OffsetMap:
             self._grow(slots)
 
     def _grow(self, slots: int) -> None:
-        old_table, old_slots, old_memory = self.table, self.slots, self._memory
+        old_table, old_slots = self.table, self.slots
         self._allocate(slots)
         # Slots scale with the table, so neighbours stay neighbours: both tables are walked in order.
         bounds = [old_slots * i // _MOVE_SLICES for i in range(_MOVE_SLICES + 1)]
         for first, last in pairwise(bounds):
             kernel.move_entries(old_table, old_slots, self.table, slots, first, last)
-            start = -(-first * ENTRY_BYTES // mmap.PAGESIZE) * mmap.PAGESIZE
-            length = last * ENTRY_BYTES // mmap.PAGESIZE * mmap.PAGESIZE - start
-            if length > 0:
-                old_memory.madvise(mmap.MADV_DONTNEED, start, length)
+            if old_table.nbytes > _MOST_KEPT_BYTES:
+                self._memory.forget(old_table, first * ENTRY_BYTES, last * ENTRY_BYTES)
 
     def put(self, digests: Words, count: int) -> int:
         """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
@@ -76,9 +77,16 @@ def run_rounds(work: Work, found: Cleanable) -> CleanReport:
         if found.force_checkpoint:
             work.write_checkpoint(found.first_dirty_offset)
         return replace(report, note=_why_nothing(work, found))
-    from cleaner.engine.round import clean_log  # compiles kernels: not for those who only ask
+    from cleaner.offset_map import OffsetMap  # compiles kernels: not for those who only ask
 
-    context = work.context()
+    config = work.session.settings.cleaner
+    with closing(OffsetMap(config.key_limit, config.slots)) as offset_map:
+        return _run_rounds(work, found, report, replace(work.context(), offset_map=offset_map))
+
+
+def _run_rounds(work: Work, found: Cleanable, report: CleanReport, context: RoundContext) -> CleanReport:
+    from cleaner.engine.round import clean_log
+
     while True:
         try:
             result = clean_log(work.log, found, work.topic, work.session.settings.cleaner, context)

@@ -28,9 +28,11 @@ from cleaner.model import AbortedTxn, LastRecord
 from cleaner.offset_map import OffsetMap
 from cleaner.recopy.cleaned_segment import SegmentIndexes
 from cleaner.recopy.fates import ActiveProducers, decide_fates
+from cleaner.recopy.index_follower import IndexFollower
 from cleaner.recopy.retained import RetainedWriter
 from cleaner.recopy.survivors import MapSurvivors
 from cleaner.recopy.transactions import CleanedTransactions
+from cleaner.storage.indexes import offset_entries
 
 # length 10, attributes 0, deltas 0, key "k", value "value", no headers
 _RECORD = bytes([24, 0, 0, 0, 2]) + b"k" + bytes([10]) + b"value" + bytes([0])
@@ -95,6 +97,7 @@ def warm_up() -> None:
     for chunk in SegmentReader(_MemoryFile(log), size=len(log), buffer=ReadBuffer(4096), check_order_from=0):
         indexes.append(chunk.batches)
         verify_checksums(path, chunk)
+        IndexFollower(offset_entries([], []), path, 0).add_batches(chunk.batches)
         no_flags = np.zeros(len(chunk.batches), np.uint8)
         transactions = CleanedTransactions()
         transactions.add_aborted([AbortedTxn(7, 0, 0, 1)])

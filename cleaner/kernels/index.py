@@ -89,3 +89,32 @@ def index_batches(batches, base_offset, interval_bytes, max_bytes, offset_index,
         state[STATE_POSITION] += batch.size
         state[STATE_SINCE_ENTRY] += batch.size
     return INDEX_DONE
+
+
+FOLLOW_NEXT, FOLLOW_LAST_OFFSET = range(2)
+FOLLOW_CELLS = 2
+
+
+@jit
+def follow_entries(positions, offsets, batches, state):
+    """
+    Hold offset index entries against the next batches of their log (R-333).
+
+    Args:
+        positions, offsets: int64, all entries of the index; the offsets absolute.
+        batches: rows of BATCH_DTYPE, in file order.
+        state: int64 cells FOLLOW_...: the first entry not looked at yet, and the last offset of the batches so far.
+    Returns:
+        Whether all entries that point into the batches are good; if not the state is as it was.
+    """
+    entry, last_offset = state[FOLLOW_NEXT], state[FOLLOW_LAST_OFFSET]
+    for b in range(batches.size):
+        row = batches[b]
+        if entry < positions.size and positions[entry] <= row.position:
+            offset = offsets[entry]
+            if positions[entry] != row.position or row.base_offset > offset or last_offset >= offset:
+                return False
+            entry += 1
+        last_offset = row.last_offset
+    state[FOLLOW_NEXT], state[FOLLOW_LAST_OFFSET] = entry, last_offset
+    return True

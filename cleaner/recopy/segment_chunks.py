@@ -15,8 +15,8 @@ from pathlib import Path
 from cleaner.errors import CorruptBatchError
 from cleaner.format.chunks import Chunk
 from cleaner.format.side_by_side import SideBySideReader, Window, WindowBuffer, verify_checksums
+from cleaner.recopy.index_follower import IndexFollower
 from cleaner.storage.fs import File
-from cleaner.storage.indexes import OffsetIndexCheck
 from cleaner.storage.segment import Segment
 
 
@@ -29,7 +29,7 @@ class _Source:
         self.path = segment.log_path
         # From the middle of a log the index cannot be followed from its first entry on.
         self.index_check = (
-            None if start else OffsetIndexCheck(segment.offset_index(), segment.index_path, segment.base_offset)
+            None if start else IndexFollower(segment.offset_index(), segment.index_path, segment.base_offset)
         )
         self.file: File = segment.open_log()
         self.reader = SideBySideReader(
@@ -173,8 +173,7 @@ class SegmentChunks:
         check = arranged.claim.source.index_check
         if check is None:
             return
-        rows = chunk.batches
-        check.add(rows["position"], rows["base_offset"], rows["last_offset"])
+        check.add_batches(chunk.batches)
         if arranged.ends_segment and chunk.failure is None:
             check.finish()
 

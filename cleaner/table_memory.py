@@ -1,0 +1,98 @@
+"""
+Memory for the offset map's tables, kept from one round of a process to the next.
+
+A page of memory that is touched for the first time has to be found and cleared, by a virtual machine's host as well:
+for the map of a million keys that can take a tenth of a round. So a round that ends hands its memory to the next one.
+Meanwhile the system may have it back whenever it is short (MADV_FREE).
+"""
+
+from __future__ import annotations
+
+import mmap
+import threading
+
+import numpy as np
+import numpy.typing as npt
+
+_HUGE_PAGE_BYTES = 2 << 20
+_PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+
+
+def zero_pages(size: int) -> mmap.mmap:
+    """Return memory that reads as zeros and takes up none until it is touched."""
+    # Private: of memory that may be shared the system hands out small pages only, whatever it is advised.
+    memory = mmap.mmap(-1, size, flags=_PRIVATE)
+    if size >= _HUGE_PAGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
+        memory.madvise(mmap.MADV_HUGEPAGE)  # keys hit random pages: fewer of them is most of the speed
+    return memory
+
+
+class TableMemory:
+    """
+    A range of memory that tables are cut from, one behind the other, until it is begun anew.
+
+    Args:
+        size: bytes of all tables of a round together.
+
+    Attributes:
+        size: as given.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._memory = zero_pages(size)
+        self._used = 0
+        # From here on nothing was ever touched, or the system was told to forget it.
+        self._clean_from = 0
+
+    def take(self, size: int) -> npt.NDArray[np.uint64]:
+        """Cut `size` bytes, zeros, a multiple of 8."""
+        start = self._used
+        self._used += -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+        words: npt.NDArray[np.uint64] = np.frombuffer(self._memory, np.uint64, size // 8, start)
+        dirty = max(0, min(self._clean_from, start + size) - start)
+        words[: -(-dirty // 8)] = 0
+        self._clean_from = max(self._clean_from, self._used)
+        return words
+
+    def forget(self, table: npt.NDArray[np.uint64], first: int, last: int) -> None:
+        """Give the whole pages among bytes [first, last) of a table back to the system at once."""
+        origin = table.ctypes.data - np.frombuffer(self._memory, np.uint8, 1).ctypes.data
+        start = -(-(origin + first) // mmap.PAGESIZE) * mmap.PAGESIZE
+        length = (origin + last) // mmap.PAGESIZE * mmap.PAGESIZE - start
+        if length > 0:
+            self._memory.madvise(mmap.MADV_DONTNEED, start, length)
+
+    def begin_anew(self) -> None:
+        """Take all tables back."""
+        self._used = 0
+
+    def offer(self) -> None:
+        """Let the system have what was used, should it be short of memory."""
+        if self._clean_from and hasattr(mmap, "MADV_FREE"):
+            self._memory.madvise(mmap.MADV_FREE, 0, self._clean_from)
+
+
+class _Spare:
+    """What the last round left."""
+
+    lock = threading.Lock()
+    memory: TableMemory | None = None
+
+
+def borrow(size: int) -> TableMemory:
+    """Return memory for `size` bytes: what an earlier round gave back, if it is large enough."""
+    with _Spare.lock:
+        memory, _Spare.memory = _Spare.memory, None
+    if memory is None or memory.size < size:
+        return TableMemory(size)
+    memory.begin_anew()
+    return memory
+
+
+def give_back(memory: TableMemory) -> None:
+    """Keep memory for the next round; nobody may use its tables any more. One piece is kept, the largest."""
+    memory.offer()
+    with _Spare.lock:
+        if _Spare.memory is None or _Spare.memory.size < memory.size:
+            _Spare.memory = memory

@@ -9,12 +9,13 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import re
 import tempfile
 import time
 from pathlib import Path
 
 from benchmarks.inputs import INPUTS
-from benchmarks.linear import linear_table
+from benchmarks.linear import linear_tables
 from benchmarks.processes import cold_table, memory_table
 from benchmarks.rounds import measure_all, tables
 from benchmarks.start import start_table
@@ -37,7 +38,7 @@ def _processor() -> str:
 def section(name: str, rig: Rig, scratch: Path, options: argparse.Namespace) -> str:
     """Run one section and return its tables."""
     if name == "rounds":
-        chosen = [log.scaled(options.scale) for log in INPUTS if options.input in log.name]
+        chosen = [log.scaled(options.scale) for log in INPUTS if re.search(options.input, log.name)]
         return tables(measure_all(rig, chosen, scratch, options.runs, _tell))
     if name == "processes":
         return cold_table(rig, scratch, options.runs)
@@ -46,7 +47,7 @@ def section(name: str, rig: Rig, scratch: Path, options: argparse.Namespace) -> 
     if name == "start":
         return start_table(runs=2 * options.runs)
     if name == "linear":
-        return linear_table(scratch, large=options.large)
+        return linear_tables(scratch, large=options.large)
     return sweep_table(rig, scratch, options.sweep, options.seed, _tell)
 
 
@@ -56,7 +57,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--only", action="append", choices=SECTIONS, help="default: all sections")
     parser.add_argument("--runs", type=int, default=5, help="measured runs of each input")
     parser.add_argument("--scale", type=float, default=1.0, help="of the inputs of section rounds")
-    parser.add_argument("--input", default="", help="only inputs of section rounds with this in their name")
+    parser.add_argument("--input", default="", help="only inputs of section rounds whose names have this pattern")
     parser.add_argument("--large", action="store_true", help="section linear: 16 GB too; takes 40 GB of disk")
     parser.add_argument("--sweep", type=int, default=12, help="random shapes of section sweep")
     parser.add_argument("--seed", type=int, default=1, help="of the first random shape")

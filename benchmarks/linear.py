@@ -19,7 +19,7 @@ from pathlib import Path
 from benchmarks.cleaners import copy
 from benchmarks.generate import Shape, generate
 from benchmarks.page_cache import available_bytes, cached_bytes, drop, read_through, resident_bytes
-from benchmarks.tables import table
+from benchmarks.tables import HELD_TO, Bounds, table
 from cleaner.model import TopicPartition
 
 PARTITION = TopicPartition("generated", 0)
@@ -29,6 +29,12 @@ KEYS_A_GIGABYTE = 180_000
 # The log, a copy of it, and what the round writes.
 ROOM = 2.5
 _WATCH_SECONDS = 0.02
+
+# A machine is not the same for a minute; the end of a chunk may be read again with the next; an index is small.
+LINEAR = Bounds(1.2, at_most=True)
+TIMES_READ = Bounds(2.1, 2.0, at_most=True)
+WRITTEN = Bounds(1.02, at_most=True)
+PAGE_CACHE_MB = Bounds(512, at_most=True)
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,21 @@ class Cost:
     page_cache_bytes: int
     left_bytes: int
     peak_bytes: int
+
+    @property
+    def seconds_a_gigabyte(self) -> float:
+        """Return what a gigabyte of the log took."""
+        return self.seconds / self.size_bytes * 1e9
+
+    @property
+    def times_read(self) -> float:
+        """Return how often the log was read, without reading back what was kept."""
+        return (self.read_bytes - self.output_bytes) / self.size_bytes
+
+    @property
+    def written_share(self) -> float:
+        """Return the bytes written for each byte kept; indexes are a part of them."""
+        return self.written_bytes / max(self.output_bytes, 1)
 
 
 class PageCacheWatch:
@@ -103,20 +124,29 @@ def _clean(log_dir: Path, size_bytes: int) -> Cost:
     )
 
 
-def row(name: str, costs: list[Cost], disk_speed: float) -> list[str]:
-    """Lay out the median round; `disk_speed` in bytes a second."""
-    cost = sorted(costs, key=lambda each: each.seconds)[len(costs) // 2]
+@dataclass(frozen=True)
+class Measured:
+    """The median rounds on one size; `warm` is None when the log does not fit the page cache twice."""
+
+    gigabytes: float
+    warm: Cost | None
+    cold: Cost
+    plain_read_speed: float  # bytes a second
+
+
+def row(name: str, cost: Cost, plain_read_speed: float) -> list[str]:
+    """Lay out one round."""
     size = cost.size_bytes
     return [
         name,
         f"{cost.seconds:.2f}",
-        f"{cost.seconds / size * 1e9:.2f}",
+        f"{cost.seconds_a_gigabyte:.2f}",
         f"{cost.read_bytes / size:.2f}",
         f"{cost.output_bytes / size:.2f}",
-        f"{cost.written_bytes / max(cost.output_bytes, 1):.2f}",
+        f"{cost.written_share:.2f}",
         f"{cost.disk_read_bytes / size:.2f}",
         f"{cost.disk_read_bytes / cost.seconds / 1e6:.0f}",
-        f"{disk_speed / 1e6:.0f}",
+        f"{plain_read_speed / 1e6:.0f}",
         f"{cost.page_cache_bytes / 1e6:.0f}",
         f"{cost.left_bytes / 1e6:.0f}",
         f"{cost.peak_bytes / 1e6:.0f}",
@@ -139,15 +169,13 @@ COLUMNS = (
 )
 
 
-def measure_size(gigabytes: float, scratch: Path, runs: int) -> list[list[str]]:
-    """Return the rows of one size: warm if the log fits the page cache twice, and cold."""
+def measure_size(gigabytes: float, scratch: Path, runs: int) -> Measured:
+    """Measure one size, warm and cold in turn."""
     source = scratch / "source"
     generate(source, PARTITION, Shape(int(gigabytes * 1e9), int(gigabytes * KEYS_A_GIGABYTE)))
     size = sum(path.stat().st_size for path in (source / str(PARTITION)).glob("*.log"))
-    drop(source)
-    speeds = [size / read_through(source)]
-    warm, cold = [], []
     fits = available_bytes() > 2 * size
+    warm, cold, speeds = [], [], []
     for _ in range(runs):
         if fits:
             log_dir = copy(source, scratch / "copy")
@@ -160,18 +188,44 @@ def measure_size(gigabytes: float, scratch: Path, runs: int) -> list[list[str]]:
         speeds.append(size / read_through(source))
     shutil.rmtree(source)
     shutil.rmtree(scratch / "copy")
-    speed = statistics.median(speeds)
-    return [row(f"{gigabytes:g} GB, {kind}", costs, speed) for kind, costs in (("warm", warm), ("cold", cold)) if costs]
+    return Measured(gigabytes, _middle(warm) if warm else None, _middle(cold), statistics.median(speeds))
 
 
-def linear_table(scratch: Path, *, large: bool) -> str:
-    """Measure all sizes there is room for."""
+def _middle(costs: list[Cost]) -> Cost:
+    return sorted(costs, key=lambda each: each.seconds)[len(costs) // 2]
+
+
+def cost_table(found: list[Measured]) -> str:
+    """Lay out what was measured."""
     rows = []
+    for each in found:
+        for kind, cost in (("warm", each.warm), ("cold", each.cold)):
+            if cost is not None:
+                rows.append(row(f"{each.gigabytes:g} GB, {kind}", cost, each.plain_read_speed))
+    return table("What a gigabyte costs", COLUMNS, rows)
+
+
+def held_table(found: list[Measured]) -> str:
+    """Hold the largest log, from a cold page cache, to what must be."""
+    first, last = found[0], found[-1]
+    growth = last.cold.seconds_a_gigabyte / first.cold.seconds_a_gigabyte
+    rows = [
+        [f"s/GB beside {first.gigabytes:g} GB", *LINEAR.cells(growth, " x")],
+        ["log read", *TIMES_READ.cells(last.cold.times_read, " x")],
+        ["written/kept, with indexes", *WRITTEN.cells(last.cold.written_share, " x")],
+        ["page cache grew", *PAGE_CACHE_MB.cells(last.cold.page_cache_bytes / 1e6, " MB")],
+    ]
+    return table(f"Cost at {last.gigabytes:g} GB, cold", ["", "figure", *HELD_TO], rows)
+
+
+def linear_tables(scratch: Path, *, large: bool) -> str:
+    """Measure all sizes there is room for."""
+    found = []
     notes = []
     for gigabytes in (*GIGABYTES, *((LARGE_GIGABYTES,) if large else ())):
         free = shutil.disk_usage(scratch).free
         if free < gigabytes * 1e9 * ROOM:
-            notes.append(f"{gigabytes} GB left out: {free / 1e9:.0f} GB free in {scratch}")
+            notes.append(f"{gigabytes} GB left out: {free / 1e9:.0f} GB free in {scratch}\n")
             continue
-        rows += measure_size(gigabytes, scratch, runs=3 if gigabytes == 1 else 1)
-    return "\n".join([table("What a gigabyte costs", COLUMNS, rows), *notes])
+        found.append(measure_size(gigabytes, scratch, runs=3 if gigabytes == 1 else 1))
+    return "\n".join([cost_table(found), held_table(found), *notes] if found else notes)

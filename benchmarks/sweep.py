@@ -105,13 +105,19 @@ def _described(log: Input) -> str:
     return " ".join(f"{key}={value}" for key, value in log.options.items() if usual.get(key) != value)
 
 
+def describe(tried: Tried) -> str:
+    """Return one line on one shape."""
+    seconds = f"Kafka {tried.kafka:6.3f} s  ours {tried.ours:6.3f} s"
+    return f"  {tried.ratio:6.2f} x  {tried.size_bytes / 1e6:4.0f} MB  {seconds}  {_described(tried.log)}"
+
+
 def sweep_table(rig: Rig, scratch: Path, count: int, first_seed: int, tell: Callable[[str], None]) -> str:
     """Try `count` shapes and lay out those on which ours gains least."""
     tried = []
     with WarmKafka(rig) as kafka:
         for seed in range(first_seed, first_seed + count):
             tried.append(try_one(rig, kafka, draw(seed), scratch))
-            tell(f"  {tried[-1].ratio:6.1f} x  {_described(tried[-1].log)}")
+            tell(describe(tried[-1]))
     rows = [
         [
             _described(each.log),

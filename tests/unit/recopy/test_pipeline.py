@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable, Sequence
 
 import pytest
 
 from cleaner.errors import CleaningAborted
-from cleaner.recopy.pipeline import OrderedPipeline
+from cleaner.recopy import pipeline
+from cleaner.recopy.pipeline import LANES_PER_THREAD, OrderedPipeline, lanes_for
+from tests.unit.recopy.schedules import Deadlock, Schedule
 
 NAME = "test-lane"
 STEPS = ("take", "fill", "arrange", "work", "commit", "finish")
@@ -365,3 +368,143 @@ def test_interrupt_while_the_last_thread_ends_is_raised_when_it_has(monkeypatch:
     with pytest.raises(KeyboardInterrupt):
         run(book, 2)
     assert book.done["commit"] == sorted(book.done["finish"]) == [0, 1]
+
+
+def test_lanes_for_threads_leave_each_thread_something_to_go_on_with() -> None:
+    """One thread never waits for another, so one lane is enough for it."""
+    assert [lanes_for(threads) for threads in (1, 2, 3, 8)] == [1, *(LANES_PER_THREAD * n for n in (2, 3, 8))]
+
+
+def test_pipeline_starts_as_many_threads_as_its_lanes_are_for() -> None:
+    """The caller's thread is one of them."""
+    for threads in (1, 2, 4):
+        book = Book(threads, before=Meeting(*[("work", chunk) for chunk in range(threads)]))
+        OrderedPipeline([PagedLane(book) for _ in range(lanes_for(threads))], NAME).run()
+        assert book.most_inside["work"] == len(book.threads) == threads
+
+
+@pytest.mark.parametrize("late", ["fill", "arrange", "work", "commit"])
+@pytest.mark.parametrize("lanes", [2, 4, 6])
+def test_thread_goes_on_with_other_chunks_while_one_is_late(late: str, lanes: int) -> None:
+    """All lanes but that one get to where they need its turn; then their chunks are resumed in order."""
+    furthest = "fill" if late in ("fill", "arrange") else "work"
+    book = Book(3 * lanes, before=After((late, 0), (furthest, lanes - 1)))
+    run(book, lanes, threads=2)
+    for step in ("take", "arrange", "commit"):
+        assert book.done[step] == list(range(3 * lanes))
+    assert book.done[furthest][: lanes - 1] == list(range(1, lanes)) or late in ("arrange", "commit")
+
+
+def test_chunks_before_a_failed_one_are_committed_though_they_were_parked() -> None:
+    """A failure behind them is no reason to forget them."""
+    book = Book(9, [("fill", 3)], before=After(("fill", 0), ("fill", 3)))
+    with pytest.raises(Broken) as raised:
+        run(book, 4, threads=2)
+    assert raised.value.chunk == 3
+    assert book.done["commit"] == [0, 1, 2]
+    assert sorted(book.done["finish"]) == [0, 1, 2]
+
+
+class ScheduledBook(Book):
+    """A book whose every step is a place where threads may change; sees to it that nobody waits without need."""
+
+    def __init__(
+        self, chunks: int, broken: Sequence[tuple[str, int]], schedule: Schedule, lanes: int, threads: int
+    ) -> None:
+        super().__init__(chunks, broken, before=self._look)
+        self._schedule = schedule
+        self._lanes = lanes
+        self._threads = threads
+        self._at: dict[threading.Thread, tuple[str, int]] = {}
+
+    def step(self, step: str, chunk: int) -> None:
+        """Note who is at which step."""
+        self._at[threading.current_thread()] = (step, chunk)
+        try:
+            super().step(step, chunk)
+        finally:
+            del self._at[threading.current_thread()]
+
+    def _look(self, step: str, chunk: int) -> None:
+        is_clear = set(self._schedule.runnable) == set(self._at)  # nobody is on the way from one step to the next
+        is_going_well = not self._broken and not self._schedule.was_interrupted
+        if is_clear and is_going_well and len(self._at) < self._threads:
+            assert not self._ready(), "a thread waits, or has ended"
+        self._schedule.pause()
+
+    def _ready(self) -> list[tuple[str, int]]:
+        """List the steps that a thread could go on with."""
+        in_hands = {chunk for _, chunk in self._at.values()}
+        ready = []
+        for before, step in (("fill", "arrange"), ("work", "commit")):
+            turn = len(self.done[step])
+            if turn in self.done[before] and turn not in in_hands:
+                ready.append((step, turn))
+        is_taking = any(step == "take" for step, _ in self._at.values())
+        if (
+            not is_taking
+            and not self.takes_after_end
+            and len(self.done["take"]) - len(self.done["finish"]) < self._lanes
+        ):
+            ready.append(("take", len(self.done["take"])))
+        return ready
+
+
+@pytest.mark.parametrize("broken", [0, 1, 3])
+def test_any_schedule_ends_as_a_single_lane_does(broken: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No deadlock, no chunk lost or out of order, no thread that waits while there is something to do."""
+    for seed in range(500):
+        rng, schedule = random.Random(seed), Schedule(seed)
+        threads, chunks = rng.randint(2, 4), rng.randint(0, 9)
+        lanes = rng.randint(threads, 3 * threads)
+        steps = {(rng.choice(STEPS), rng.randrange(chunks)) for _ in range(broken if chunks else 0)}
+        monkeypatch.setattr(pipeline, "threading", schedule)
+        book = ScheduledBook(chunks, sorted(steps), schedule, lanes, threads)
+        error = None
+        try:
+            run(book, lanes, threads)
+        except Broken as raised:
+            error = (raised.chunk, STEPS.index(raised.step))
+        assert error == min(((chunk, STEPS.index(step)) for step, chunk in steps), default=None), seed
+        committed = book.done["commit"]
+        assert committed == list(range(len(committed))), seed
+        assert all(book.most_inside[step] <= 1 for step in ("take", "arrange", "commit")), seed
+        if error is None:
+            assert len(committed) == len(book.done["finish"]) == chunks, seed
+        elif STEPS[error[1]] != "finish":
+            assert committed == sorted(book.done["finish"]) == list(range(error[0])), seed
+
+
+@pytest.mark.parametrize("broken", [0, 1])
+def test_interrupt_at_any_moment_ends_all_threads(broken: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a step or between two, while waiting or while others end: it is raised, unless an earlier chunk fails."""
+    seen = 0
+    for seed in range(300):
+        rng = random.Random(seed)
+        schedule = Schedule(seed, interrupt_at=rng.randint(1, 90))
+        monkeypatch.setattr(pipeline, "threading", schedule)
+        threads = rng.randint(1, 3)
+        book = ScheduledBook(6, [(rng.choice(STEPS), rng.randrange(6))] * broken, schedule, 5, threads)
+        raised: BaseException | None = None
+        try:
+            run(book, 5, threads)
+        except (KeyboardInterrupt, Broken) as error:
+            raised = error
+        seen += isinstance(raised, KeyboardInterrupt)
+        assert isinstance(raised, KeyboardInterrupt) == schedule.was_interrupted or broken, seed
+        assert book.done["commit"] == list(range(len(book.done["commit"]))), seed
+    assert seen > 50
+
+
+def test_schedule_sees_a_deadlock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were a waiting thread not woken, the tests of schedules would say so."""
+    monkeypatch.setattr(OrderedPipeline, "_wake", lambda self: None)
+    seen = 0
+    for seed in range(40):
+        schedule = Schedule(seed)
+        monkeypatch.setattr(pipeline, "threading", schedule)
+        try:
+            run(ScheduledBook(6, [], schedule, 4, 2), 4, 2)
+        except (Deadlock, AssertionError):
+            seen += 1
+    assert seen > 5

@@ -1,0 +1,156 @@
+"""
+Threads of which one runs at a time, the next drawn by lot: every schedule can be had again, and a deadlock is seen.
+
+A `Schedule` takes the place of the module `threading` in the module under test. Threads change where a lock is taken or
+given back, and wherever the test calls `pause`.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+
+
+class Deadlock(AssertionError):
+    """All threads wait for each other."""
+
+
+class Schedule:
+    """
+    Draws which thread is to go on.
+
+    Args:
+        seed: of the lot. Half of the seeds let one thread run as long as it can, which makes the others very late.
+        interrupt_at: the pause, of those of the thread that makes the schedule, in which it is interrupted.
+    """
+
+    def __init__(self, seed: int, interrupt_at: int | None = None) -> None:
+        self._rng = random.Random(seed)
+        self._patience = self._rng.choice([0.0, 0.9])
+        self._batons: dict[threading.Thread, threading.Semaphore] = {threading.current_thread(): threading.Semaphore(0)}
+        self._runnable = [threading.current_thread()]
+        self.waiting: set[threading.Thread] = set()
+        self.was_interrupted = False
+        self._main = threading.current_thread()
+        self._interrupt_at = interrupt_at
+        self._pauses = 0
+
+    @property
+    def runnable(self) -> list[threading.Thread]:
+        """All threads that have begun, have not ended and do not wait."""
+        return list(self._runnable)
+
+    def pause(self) -> None:
+        """Let another thread run, or none."""
+        me = threading.current_thread()
+        following = me if self._rng.random() < self._patience else self._rng.choice(self._runnable)
+        self._hand_over(me, following)
+        self._interrupt(me)
+
+    def _interrupt(self, me: threading.Thread) -> None:
+        if me is self._main:
+            self._pauses += 1
+            if self._pauses == self._interrupt_at:
+                self.was_interrupted = True
+                raise KeyboardInterrupt
+
+    def _hand_over(self, me: threading.Thread, following: threading.Thread) -> None:
+        if following is not me:
+            self._batons[following].release()
+            self._batons[me].acquire()
+
+    def stand_still(self) -> None:
+        """Run no more until somebody makes this thread `resume`."""
+        me = threading.current_thread()
+        self._runnable.remove(me)
+        if not self._runnable:
+            self._runnable.append(me)
+            raise Deadlock
+        self._hand_over(me, self._rng.choice(self._runnable))
+        self._interrupt(me)
+
+    def resume(self, thread: threading.Thread) -> None:
+        """Let a thread run again, when the lot falls on it."""
+        self._runnable.append(thread)
+
+    def begin(self, thread: threading.Thread) -> None:
+        """Make a thread known that waits for its first `acquire`."""
+        self._batons[thread] = threading.Semaphore(0)
+        self._runnable.append(thread)
+
+    def wait_for_turn(self) -> None:
+        """Wait, at the begin of a thread, until the lot falls on it."""
+        self._batons[threading.current_thread()].acquire()
+
+    def end(self) -> None:
+        """Let another thread run, for good."""
+        self._runnable.remove(threading.current_thread())
+        self._batons[self._rng.choice(self._runnable)].release()
+
+    def Thread(self, target: Callable[[], None], name: str) -> ScheduledThread:
+        """Make a thread."""
+        return ScheduledThread(self, target, name)
+
+    def Condition(self) -> ScheduledCondition:
+        """Make a condition with its lock."""
+        return ScheduledCondition(self)
+
+
+class ScheduledThread:
+    """A `threading.Thread` under a schedule."""
+
+    def __init__(self, schedule: Schedule, target: Callable[[], None], name: str) -> None:
+        self._schedule = schedule
+        self._target = target
+        self._thread = threading.Thread(target=self._run, name=name)
+        self._has_ended = False
+        self._joining: list[threading.Thread] = []
+
+    def _run(self) -> None:
+        self._schedule.wait_for_turn()
+        self._target()
+        self._has_ended = True
+        for thread in self._joining:
+            self._schedule.resume(thread)
+        self._schedule.end()
+
+    def start(self) -> None:
+        """Let it begin when the lot falls on it."""
+        self._schedule.begin(self._thread)
+        self._thread.start()
+
+    def is_alive(self) -> bool:
+        """Tell whether it has not ended."""
+        return not self._has_ended
+
+    def join(self) -> None:
+        """Stand still until it has ended."""
+        if not self._has_ended:
+            self._joining.append(threading.current_thread())
+            self._schedule.stand_still()
+        self._thread.join()
+
+
+class ScheduledCondition:
+    """A `threading.Condition` under a schedule. Whoever holds it is never paused, so nobody waits for its lock."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+
+    def __enter__(self) -> None:
+        self._schedule.pause()
+
+    def __exit__(self, *_: object) -> None:
+        self._schedule.pause()
+
+    def wait(self) -> None:
+        """Stand still until notified."""
+        self._schedule.waiting.add(threading.current_thread())
+        self._schedule.stand_still()
+
+    def notify_all(self) -> None:
+        """Let all that wait go on."""
+        for thread in sorted(self._schedule.waiting, key=lambda thread: thread.name):
+            self._schedule.resume(thread)
+        self._schedule.waiting.clear()

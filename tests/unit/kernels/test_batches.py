@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import struct
 
+import numpy as np
+import numpy.typing as npt
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from cleaner.format.batch import NO_ORDER_CHECK
+from cleaner.format.batch import BATCH_DTYPE, CONTROL_FLAG, NO_ORDER_CHECK, TRANSACTIONAL_FLAG
 from cleaner.kernels.batches import (
     SCAN_BAD_CODEC,
     SCAN_BAD_COUNT,
@@ -19,8 +23,11 @@ from cleaner.kernels.batches import (
     SCAN_OUT_OF_ORDER,
     SCAN_TABLE_FULL,
     SCAN_TOO_SHORT,
+    count_good_checksums,
+    scan_batches,
 )
-from cleaner.testing.batch_builder import Producer, Record, data_batch, legacy_entry
+from cleaner.kernels.scan_status import KIND_LEGACY, KIND_PRODUCER
+from cleaner.testing.batch_builder import Producer, Record, data_batch, empty_batch, legacy_entry, marker_batch
 from tests.unit.kernels.arrays import Scan, padded, scan
 
 pytestmark = pytest.mark.kernels
@@ -213,3 +220,101 @@ def test_scan_with_every_bit_flipped_never_lists_the_batch() -> None:
                 assert found.rows[1]["magic"] == 0
             else:
                 assert len(found.rows) == 1, (position, bit)
+
+
+def headers(data: bytes, previous_offset: int = -1) -> tuple[npt.NDArray[np.void], int, int, int]:
+    """Scan without verifying checksums; returns rows, bytes covered, status and kinds."""
+    table = np.zeros(64, BATCH_DTYPE)
+    count, covered, status, _, kinds = scan_batches(padded(data), len(data), 0, previous_offset, False, table)
+    return table[:count], int(covered), int(status), int(kinds)
+
+
+def test_scan_of_headers_leaves_checksums_of_data_alone() -> None:
+    """They are verified later, by any thread; all else is the same."""
+    bad = NEXT[:-1] + b"x"
+    rows, covered, status, _ = headers(GOOD + bad)
+    assert (len(rows), covered, status) == (2, len(GOOD + bad), SCAN_END)
+    assert np.array_equal(rows, scan_bytes(GOOD + NEXT).rows)
+
+
+@pytest.mark.parametrize(("damaged", "status"), DAMAGED)
+def test_scan_of_headers_finds_damaged_framing(damaged: bytes, status: int) -> None:
+    """Without a size there is no next batch."""
+    found = headers(GOOD + damaged)
+    if status == SCAN_BAD_CRC:
+        assert (len(found[0]), found[2]) == (2, SCAN_END)
+    else:
+        assert (len(found[0]), found[1], found[2]) == (1, len(GOOD), status)
+
+
+@pytest.mark.parametrize(("damaged", "status"), DAMAGED_HEADERS)
+def test_scan_of_headers_calls_damage_by_its_name(damaged: bytes, status: int) -> None:
+    """A header that makes no sense under a bad checksum is damage to the bytes; under a good one it was written so."""
+    assert headers(GOOD + damaged)[1:3] == (len(GOOD), status)
+    if damaged[16] == 2:
+        assert headers(GOOD + damaged[:-1] + bytes([damaged[-1] ^ 1]))[1:3] == (len(GOOD), SCAN_BAD_CRC)
+
+
+def test_scan_of_headers_verifies_control_batches() -> None:
+    """What a marker says is needed in order, so before anybody verifies."""
+    marker = marker_batch(110, 5, 0, commit=False)
+    assert headers(GOOD + marker)[2] == SCAN_END
+    assert headers(GOOD + marker[:-1] + b"x")[1:3] == (len(GOOD), SCAN_BAD_CRC)
+
+
+@pytest.mark.parametrize(
+    ("batch", "kinds"),
+    [
+        pytest.param(NEXT, 0, id="plain"),
+        pytest.param(data_batch([Record(b"k", b"v")], 110, codec="zstd"), 4, id="zstd"),
+        pytest.param(data_batch([Record(b"k", b"v")], 110, append_time_ms=7, delete_horizon_ms=5), 0x48, id="times"),
+        pytest.param(empty_batch(110, 111, producer=Producer(0, 0, 0)), KIND_PRODUCER, id="producer-0"),
+        pytest.param(
+            data_batch([Record(b"k", b"v")], 110, producer=Producer(9, 0, 0, True)),
+            KIND_PRODUCER | TRANSACTIONAL_FLAG,
+            id="transactional",
+        ),
+        pytest.param(
+            marker_batch(110, 9, 0, commit=True), KIND_PRODUCER | TRANSACTIONAL_FLAG | CONTROL_FLAG, id="marker"
+        ),
+        pytest.param(legacy_entry(110, b"k", b"v", 0), KIND_LEGACY, id="magic-0"),
+        pytest.param(legacy_entry(110, b"k", b"v", 1, 5, 2), KIND_LEGACY | 2, id="magic-1-packed"),
+    ],
+)
+def test_scan_joins_the_kinds_of_all_batches_listed(batch: bytes, kinds: int) -> None:
+    """Those of one batch that stops the scan are not among them."""
+    behind = data_batch([Record(b"k", b"v")], 120, codec="gzip")
+    assert headers(batch)[3] == kinds
+    assert headers(GOOD + batch + behind)[3] == kinds | 1
+    assert headers(GOOD + batch + bytes(20))[3] == kinds
+    assert headers(GOOD + batch[:-1])[3] == 0
+    wrong = GOOD + batch + batch  # the second is out of order
+    assert headers(wrong)[2:] == (SCAN_OUT_OF_ORDER, kinds)
+
+
+def test_good_checksums_are_counted_up_to_the_first_bad_one() -> None:
+    """Those of magic 0 and 1 have none of this kind."""
+    entry = legacy_entry(105, b"k", b"v", 1)
+    log = GOOD + entry[:-1] + b"x" + NEXT + data_batch([Record(b"k", b"v")], 120)
+    rows, *_ = headers(log)
+    data = padded(log)
+    assert count_good_checksums(data, rows) == len(rows) == 4
+    assert count_good_checksums(data, rows[:0]) == 0
+    for index in (0, 2, 3):
+        damaged = data.copy()
+        damaged[int(rows[index]["start"]) + int(rows[index]["size"]) - 1] ^= 1
+        assert count_good_checksums(damaged, rows) == index
+
+
+@given(st.lists(st.integers(0, 90), min_size=1, max_size=6), st.integers(0, 2000), st.integers(1, 255))
+def test_headers_and_checksums_later_find_what_one_scan_finds(sizes: list[int], position: int, value: int) -> None:
+    """One byte changed anywhere; what headers alone say of batches behind a bad checksum does not matter."""
+    log = bytearray(b"".join(data_batch([Record(b"k", bytes(size))], i) for i, size in enumerate(sizes)))
+    log[position % len(log)] ^= value
+    expected = scan_bytes(bytes(log))
+    rows, covered, status, _ = headers(bytes(log))
+    good = int(count_good_checksums(padded(bytes(log)), rows))
+    if good < len(rows):
+        rows, covered, status = rows[:good], int(rows[good]["start"]), SCAN_BAD_CRC
+    assert (covered, status) == (expected.covered, expected.status)
+    assert np.array_equal(rows, expected.rows)

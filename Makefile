@@ -42,6 +42,7 @@ bench: tools
 	$(BIN)/python -m benchmarks $(ARGS)
 
 bench-guard: tools
+	@$(BIN)/cleaner warm
 	$(BIN)/python -m benchmarks.guard
 
 crash: tools

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.cleaners import WarmKafka, clean_ours, copy
+from benchmarks.cleaners import WarmKafka
 from benchmarks.inputs import (
     LZ4,
     ONE_RECORD_A_BATCH,
@@ -24,8 +24,9 @@ from benchmarks.inputs import (
     W2,
     Input,
     cached,
+    size_bytes,
 )
-from benchmarks.rounds import KAFKA, OURS, Measured, warm_up
+from benchmarks.rounds import KAFKA, OURS, Measured, take_turns, warm_up
 from benchmarks.tables import HELD_TO, Bounds, table
 from tests.kafka.rig import VERSIONS, Rig, Unavailable
 
@@ -51,19 +52,13 @@ def best_ratio(measured: Measured) -> float:
     return min(measured.seconds(KAFKA)) / min(measured.seconds(OURS))
 
 
-def _take_turns(measured: Measured, kafka: WarmKafka, source: Path, scratch: Path) -> None:
-    for _ in range(RUNS):
-        measured.add(KAFKA, kafka.clean(copy(source, scratch / "kafka")))
-        measured.add(OURS, clean_ours(copy(source, scratch / "ours")))
-
-
 def measure(log: Input, kafka: WarmKafka, source: Path, scratch: Path) -> Measured:
     """Measure one input; again when it seems too slow."""
-    measured = Measured(log, 0)
-    warm_up(log, kafka, source, scratch)
-    _take_turns(measured, kafka, source, scratch)
+    measured = Measured(log, size_bytes(source))
+    warm_up(kafka, source, scratch)
+    take_turns(measured, kafka, source, scratch, RUNS)
     if best_ratio(measured) < guarded(log.warm).must:
-        _take_turns(measured, kafka, source, scratch)
+        take_turns(measured, kafka, source, scratch, RUNS)
     return measured
 
 

@@ -51,20 +51,26 @@ class Measured:
         return self.median(slow) / self.median(fast)
 
 
-def warm_up(log: Input, kafka: WarmKafka, source: Path, scratch: Path) -> None:
+def warm_up(kafka: WarmKafka, source: Path, scratch: Path) -> None:
     """Let the JVM compile what this log needs, and ours load its kernels."""
     for _ in range(WARM_UP_ROUNDS):
         kafka.clean(copy(source, scratch / "kafka"))
     clean_ours(copy(source, scratch / "ours"))
 
 
-def measure(log: Input, kafka: WarmKafka, source: Path, scratch: Path, runs: int) -> Measured:
-    """Take turns `runs` times."""
-    measured = Measured(log, size_bytes(source))
-    warm_up(log, kafka, source, scratch)
+def take_turns(measured: Measured, kafka: WarmKafka, source: Path, scratch: Path, runs: int = 1) -> None:
+    """One round of Kafka's and one of ours, `runs` times."""
     for _ in range(runs):
         measured.add(KAFKA, kafka.clean(copy(source, scratch / "kafka")))
         measured.add(OURS, clean_ours(copy(source, scratch / "ours")))
+
+
+def measure(log: Input, kafka: WarmKafka, source: Path, scratch: Path, runs: int) -> Measured:
+    """Take turns `runs` times."""
+    measured = Measured(log, size_bytes(source))
+    warm_up(kafka, source, scratch)
+    for _ in range(runs):
+        take_turns(measured, kafka, source, scratch)
         if log.one_thread:
             measured.add(ONE_THREAD, clean_ours(copy(source, scratch / "ours"), threads=1))
         if log.copy:

@@ -98,7 +98,7 @@ def side_by_side(
             found.said = None if chunk.failure is None else (chunk.failure.position, chunk.failure.reason)
         buffers.append(buffer)
 
-    while True:
+    for _ in range(1_000_000):
         if buffers and rng.random() < 0.6 and (window := reader.claim()) is not None:
             buffers[0].shrink()
             claimed.append((window, buffers.popleft()))
@@ -114,6 +114,8 @@ def side_by_side(
             verify()
         if not claimed and reader.is_arranged:
             break
+    else:
+        raise AssertionError("reading does not end")
     while arranged:
         verify()
     assert reader.claim() is None

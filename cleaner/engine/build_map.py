@@ -24,10 +24,12 @@ from cleaner.offset_map import OffsetMap
 from cleaner.policy.cleanable import Cleanable
 from cleaner.recopy.group import LaneMemory
 from cleaner.recopy.pipeline import OrderedPipeline
-from cleaner.recopy.segment_chunks import SegmentChunks
+from cleaner.recopy.segment_chunks import Claim, SegmentChunks
 from cleaner.recopy.transactions import CleanedTransactions
 from cleaner.storage.log import Log
 from cleaner.storage.segment import Segment
+
+_MOST_LEFT_IN_CACHE_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,9 @@ class MapBuilder:
         self.offset_map.clear(first_dirty, end)
         self._transactions = CleanedTransactions()
         self._transactions.add_aborted(self._log.collect_aborted(first_dirty, end))
-        self._chunks = SegmentChunks(self._wanted(), self._window_bytes)
+        # The second pass finds in memory what a short log left there; of a long one it would find the wrong end.
+        is_long = sum(segment.size for segment in self._segments) > _MOST_LEFT_IN_CACHE_BYTES
+        self._chunks = SegmentChunks(self._wanted(), self._window_bytes, drops_behind=is_long)
         try:
             OrderedPipeline(self._lanes, "cleaner-map").run()
         finally:
@@ -170,6 +174,10 @@ class MapBuilder:
             task.skipped = self._transactions.discardable(task.claim.path, chunk) | is_control
         except CorruptBatchError as error:
             task.error = self._chunks.first_damage(task.arranged, error)
+
+    def release(self, claim: Claim) -> None:
+        """Let go of a chunk's place. Called by all lanes at once."""
+        self._chunks.release(claim)
 
     def put(self, task: DirtyChunk, digested: DigestedChunk) -> None:
         """Put a chunk's keys into the map, once all before it are in. Raises what is wrong with the chunk."""
@@ -285,4 +293,4 @@ class _Lane:
 
     def finish(self) -> None:
         if self._task.claim is not None:
-            SegmentChunks.release(self._task.claim)
+            self._builder.release(self._task.claim)

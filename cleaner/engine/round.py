@@ -29,7 +29,6 @@ from cleaner.engine.build_map import BuiltMap, MapBuilder
 from cleaner.engine.context import RoundContext
 from cleaner.engine.expected_output import ExpectedOutput
 from cleaner.errors import PolicyRefusedError
-from cleaner.format.batch import ReadBuffer
 from cleaner.format.records import Unpacker
 from cleaner.format.side_by_side import WindowBuffer
 from cleaner.offset_map import OffsetMap
@@ -118,7 +117,7 @@ def clean_log(
     room = ExpectedOutput(offset_map, built.messages_by_segment)
     for group in _groups(log, cleanable, topic, built.end_offset):
         room.require_room(context.fs, group)
-        _clean_group(log, group, topic, recopier, context)
+        _clean_group(log, group, topic, recopier, lanes, context)
 
     context.write_checkpoint(built.end_offset)
     copied_ns = context.clock.monotonic_ns()
@@ -192,6 +191,7 @@ def _clean_group(
     group: Sequence[Segment],
     topic: TopicConfig,
     recopier: GroupRecopier,
+    lanes: Sequence[LaneMemory],
     context: RoundContext,
 ) -> None:
     """Recopy a group, read the result back, and swap it in. On any failure before the swap the group is as it was."""
@@ -214,7 +214,8 @@ def _clean_group(
                 recopier.counts.messages_written - messages_before,
                 interval_bytes=topic.index_interval_bytes,
                 max_index_bytes=topic.segment_index_bytes,
-                buffer=ReadBuffer(),
+                buffers=[lane.buffer for lane in lanes],
+                leaves_cache=not recopier.found_cold,
             )
     except BaseException:
         target.discard()

@@ -113,6 +113,11 @@ class GroupRecopier:
         """What was read and what stayed so far."""
         return CopyCounts.total(lane.writer.counts for lane in self._lanes)
 
+    @property
+    def found_cold(self) -> bool:
+        """Whether a segment of the last group was not in the page cache."""
+        return self.chunks.found_cold
+
     def recopy(self, group: Sequence[Segment], target: CleanedSegment) -> Aborts:
         """
         Write what stays of a group's segments to `target`, which the caller finishes or discards.
@@ -125,7 +130,9 @@ class GroupRecopier:
         """
         self._transactions.begin_segment()
         self._group, self._entered = group, 0
-        self.chunks = SegmentChunks(((i, segment, 0) for i, segment in enumerate(group)), self._window_bytes)
+        self.chunks = SegmentChunks(
+            ((i, segment, 0) for i, segment in enumerate(group)), self._window_bytes, drops_behind=True
+        )
         for lane in self._lanes:
             lane.target = target
         try:
@@ -241,4 +248,4 @@ class _Lane:
         if len(self._output.data):
             self.target.write(self._output.data, self._position)
             self._after_write(len(self._output.data))
-        SegmentChunks.release(self._claim)
+        self._recopier.chunks.release(self._claim)

@@ -2,7 +2,8 @@
 The chunks of some segments, read by several lanes: what both passes of a round have in common.
 
 The steps are those of `pipeline.py`. A segment's file is open from its first window's claim until its last one's
-release; its offset index is held against the batches once their checksums are known to be good.
+release; its offset index is held against the batches once their checksums are known to be good. What the page cache did
+not hold before is not left there: a round over an archive does not push everything else out of memory.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ class _Source:
             None if start else IndexFollower(segment.offset_index(), segment.index_path, segment.base_offset)
         )
         self.file: File = segment.open_log()
+        self.is_cold = not self.file.is_cached(start)
+        if self.is_cold:
+            self.file.expect_sequential_reads()
         self.reader = SideBySideReader(
             self.file,
             size=segment.size,
@@ -100,9 +104,17 @@ class SegmentChunks:
     Args:
         segments: number, segment and the position to begin at, in order; asked for one after the other.
         window_bytes: the windows' size.
+        drops_behind: drop from the page cache what is released, of segments that were not there before.
+
+    Attributes:
+        found_cold: whether a segment so far was not in the page cache.
     """
 
-    def __init__(self, segments: Iterable[tuple[int, Segment, int]], window_bytes: int) -> None:
+    def __init__(
+        self, segments: Iterable[tuple[int, Segment, int]], window_bytes: int, *, drops_behind: bool = False
+    ) -> None:
+        self.found_cold = False
+        self._drops_behind = drops_behind
         self._segments = iter(segments)
         self._window_bytes = window_bytes
         self._source: _Source | None = None
@@ -129,6 +141,7 @@ class SegmentChunks:
             number, segment, start = following
             if segment.size:
                 self._source = _Source(number, segment, start, self._window_bytes)
+                self.found_cold |= self._source.is_cold
                 self._opened = [source for source in self._opened if source.file.fileno() >= 0]
                 self._opened.append(self._source)
 
@@ -177,9 +190,10 @@ class SegmentChunks:
         if arranged.ends_segment and chunk.failure is None:
             check.finish()
 
-    @staticmethod
-    def release(claim: Claim) -> None:
+    def release(self, claim: Claim) -> None:
         """Let go of a window; to be called once for each claim, when its file is needed no more for it."""
+        if self._drops_behind and claim.source.is_cold:
+            claim.source.file.drop_cache(claim.window.position, claim.window.size)
         claim.source.release()
 
     def close(self) -> None:

@@ -6,10 +6,67 @@ A bad disk, a bad codec or a wrong kernel is caught while the old data is still 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from cleaner.errors import CorruptBatchError, CorruptIndexError
-from cleaner.format.batch import ReadBuffer, SegmentReader
+from cleaner.format.chunks import Chunk
+from cleaner.format.side_by_side import SideBySideReader, Window, WindowBuffer, verify_checksums
 from cleaner.recopy.cleaned_segment import CleanedSegment, SegmentIndexes, add_offsets
+from cleaner.recopy.pipeline import OrderedPipeline
 from cleaner.storage.fs import FileSystem
+
+
+class _Readback:
+    """What was read back so far."""
+
+    def __init__(self, segment: CleanedSegment, reader: SideBySideReader, indexes: SegmentIndexes) -> None:
+        self.segment = segment
+        self.reader = reader
+        self.indexes = indexes
+        self.bytes = self.batches = self.messages = self.offset_sum = 0
+
+    def add(self, chunk: Chunk) -> None:
+        """Count a chunk with good checksums. Raises what is wrong behind it."""
+        self.indexes.append(chunk.batches)
+        self.bytes += chunk.length
+        self.batches += len(chunk.batches)
+        self.messages += int(chunk.batches["count"].sum())
+        self.offset_sum = add_offsets(self.offset_sum, chunk.batches)
+        if chunk.failure is not None:
+            raise chunk.failure
+
+
+class _Lane:
+    """One chunk on its way back."""
+
+    _window: Window
+    _chunk: Chunk
+
+    def __init__(self, readback: _Readback, buffer: WindowBuffer) -> None:
+        self._readback = readback
+        self._buffer = buffer
+
+    def take(self) -> bool:
+        window = self._readback.reader.claim()
+        if window is None:
+            return False
+        self._window = window
+        return True
+
+    def fill(self) -> None:
+        self._readback.reader.fill(self._window, self._buffer)
+
+    def arrange(self) -> None:
+        self._chunk = self._readback.reader.arrange(self._window, self._buffer)
+
+    def work(self) -> None:
+        self._chunk = verify_checksums(self._readback.segment.path, self._chunk)
+
+    def commit(self) -> None:
+        self._readback.add(self._chunk)
+
+    def finish(self) -> None:
+        """Everything is counted."""
 
 
 def verify_cleaned(
@@ -19,7 +76,8 @@ def verify_cleaned(
     *,
     interval_bytes: int,
     max_index_bytes: int,
-    buffer: ReadBuffer,
+    buffers: Sequence[WindowBuffer],
+    leaves_cache: bool = True,
 ) -> None:
     """
     Check checksums, order, counts and indexes of the files a group was written to.
@@ -28,25 +86,31 @@ def verify_cleaned(
         segment: finished.
         messages: records that were kept.
         interval_bytes, max_index_bytes: as it was written with; recovery rebuilds the same entries (R-323).
+        buffers: as many as `lanes_for` says.
+        leaves_cache: False drops the segment from the page cache: its sources were not there either.
     Raises:
         CorruptBatchError, CorruptIndexError: what is on disk is not what was written.
     """
     indexes = SegmentIndexes(segment.path, segment.base_offset, interval_bytes, max_index_bytes)
-    batches = records = read = offset_sum = 0
     with fs.open(segment.path) as file:
-        for chunk in SegmentReader(file, size=file.size(), buffer=buffer, check_order_from=segment.base_offset):
-            indexes.append(chunk.batches)
-            batches += len(chunk.batches)
-            records += int(chunk.batches["count"].sum())
-            read += chunk.length
-            offset_sum = add_offsets(offset_sum, chunk.batches)
+        reader = SideBySideReader(
+            file,
+            size=file.size(),
+            start=0,
+            window_bytes=buffers[0].window_bytes,
+            check_order_from=segment.base_offset,
+        )
+        found = _Readback(segment, reader, indexes)
+        OrderedPipeline([_Lane(found, buffer) for buffer in buffers], "cleaner-verify").run()
+        if not leaves_cache:
+            file.drop_cache(0, 0)
     indexes.close()
-    if (read, batches, records) != (segment.size, segment.batch_count, messages):
+    if (found.bytes, found.batches, found.messages) != (segment.size, segment.batch_count, messages):
         written = f"{segment.size} bytes, {segment.batch_count} batches and {messages} records were written"
-        reason = f"{written}, {read}, {batches} and {records} read back"
-        raise CorruptBatchError(segment.path, read, reason)
-    if offset_sum != segment.offset_sum:
-        raise CorruptBatchError(segment.path, read, "the offsets read back are not those that were written")
+        reason = f"{written}, {found.bytes}, {found.batches} and {found.messages} read back"
+        raise CorruptBatchError(segment.path, found.bytes, reason)
+    if found.offset_sum != segment.offset_sum:
+        raise CorruptBatchError(segment.path, found.bytes, "the offsets read back are not those that were written")
     for extension, content in (("index", indexes.offset_index), ("timeindex", indexes.time_index)):
         path = segment.path.with_name(segment.path.name.replace(".log.", f".{extension}."))
         if fs.read_bytes(path) != content:

@@ -90,6 +90,24 @@ class File:
     def begin_writeback(self, position: int, size: int) -> None:
         """Ask the system to begin writing a range to disk without waiting for it; promises nothing."""
         # For pages that are dirty this advice starts their writeback and keeps them; it drops only clean ones.
+        self.drop_cache(position, size)
+
+    def is_cached(self, position: int) -> bool:
+        """Tell whether a byte can be had without waiting for the disk; True where the system cannot say."""
+        try:
+            return os.preadv(self._descriptor, [bytearray(1)], position, os.RWF_NOWAIT) == 1
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True  # a file system without that flag: the read in earnest tells what is wrong, if anything is
+
+    def expect_sequential_reads(self) -> None:
+        """Tell the system to read far ahead."""
+        with disk_errors(self.path):
+            os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+
+    def drop_cache(self, position: int, size: int) -> None:
+        """Let the system forget the clean pages of a range (`size` 0: to the end) that it keeps in memory."""
         with disk_errors(self.path):
             os.posix_fadvise(self._descriptor, position, size, os.POSIX_FADV_DONTNEED)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cleaner.errors import CleanerError, CorruptBatchError, UncleanableError
-from cleaner.format.batch import ReadBuffer
+from cleaner.format.side_by_side import WindowBuffer
 from cleaner.model import AbortedTxn
 from cleaner.recopy.cleaned_segment import WRITTEN_DTYPE, CleanedSegment
 from cleaner.recopy.verify import verify_cleaned
@@ -195,7 +195,7 @@ def finished(tmp_path: Path) -> CleanedSegment:
 def verify(segment: CleanedSegment, messages: int = 6) -> None:
     """Read a finished segment back, with a buffer smaller than the log."""
     verify_cleaned(
-        FileSystem(), segment, messages, interval_bytes=100, max_index_bytes=1000, buffer=ReadBuffer(200)
+        FileSystem(), segment, messages, interval_bytes=100, max_index_bytes=1000, buffers=[WindowBuffer(200)]
     )  # fmt: skip
 
 

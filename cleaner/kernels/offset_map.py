@@ -70,39 +70,46 @@ def digest_records(data, unpacked, batches, skipped, first_dirty_offset, keys, d
     Returns:
         DIGEST_GOOD, or DIGEST_BAD_RECORD with STATE_STATUS.
     """
+    # Counted in registers: what is stored to `digests` might be `state` as far as the compiler knows.
+    keyed, messages, keyless = state[STATE_KEYED], state[STATE_MESSAGES], state[STATE_KEYLESS]
+    status = RECORD_GOOD
+    at = int64(0)
     for b in range(batches.size):
         row = batches[b]
-        state[STATE_BATCH] = b
         if skipped[b]:
-            state[STATE_MESSAGES] += int64(1) if row.attributes & 0x20 else row.count
+            messages += int64(1) if row.attributes & 0x20 else row.count
             continue
         body = unpacked if row.unpacked else data
         at = row.body_start
         previous_delta = int64(-1)
         for _ in range(row.count):
-            state[STATE_RECORD_POSITION] = at - row.body_start
             status, after, delta, key_start, key_size, _ = read_next_record(body, row, at, previous_delta)
             if status != RECORD_GOOD:
-                state[STATE_STATUS] = status
-                return DIGEST_BAD_RECORD
+                break
             previous_delta = delta
             offset = row.base_offset + delta
             is_dirty = offset >= first_dirty_offset
             if is_dirty and key_size < 0:
-                state[STATE_KEYLESS] += 1
+                keyless += 1
             elif is_dirty:
-                place = DIGEST_WORDS * state[STATE_KEYED]
+                place = DIGEST_WORDS * keyed
                 digests[place] = siphash13(body, key_start, key_size, keys[0], keys[1])
                 digests[place + 1] = murmur3_low(body, key_start, key_size)
                 digests[place + 2] = uint64(offset + 1)
-                digests[place + 3] = uint64(state[STATE_MESSAGES])
-                state[STATE_KEYED] += 1
-            state[STATE_MESSAGES] += 1
+                digests[place + 3] = uint64(messages)
+                keyed += 1
+            messages += 1
             at = after
-        if at != row.body_end and row.count > 0:
-            state[STATE_STATUS] = RECORD_LEFT_OVER
+        if status == RECORD_GOOD and at != row.body_end and row.count > 0:
+            status = RECORD_LEFT_OVER
+        if status != RECORD_GOOD:
+            state[STATE_BATCH] = b
             state[STATE_RECORD_POSITION] = at - row.body_start
-            return DIGEST_BAD_RECORD
+            break
+    state[STATE_KEYED], state[STATE_MESSAGES], state[STATE_KEYLESS] = keyed, messages, keyless
+    state[STATE_STATUS] = status
+    if status != RECORD_GOOD:
+        return DIGEST_BAD_RECORD
     return DIGEST_GOOD
 
 

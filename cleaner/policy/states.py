@@ -1,0 +1,278 @@
+"""
+The state of every partition: idle, in progress, aborted, or paused so many times.
+
+    idle          nobody works on it; only these may be picked
+    in progress   one worker has it, for a round or for a retention pass (R-433)
+    aborted       somebody wants it paused and the worker has not noticed yet; it asks at every buffer (R-431)
+    paused(n)     n pauses are outstanding; the last resume makes it idle
+
+The transitions are one table, the arithmetic of pauses included; whatever the table does not name is illegal and
+raises. A partition is entered in `PartitionStates` only while it is not idle, as in Kafka's `inProgress` map.
+
+Source: rules R-430 to R-434; `LogCleanerManager.java`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
+
+from cleaner.model import TopicPartition
+
+# Enough to see how a few partitions came to where they are, and nothing for the memory of a daemon.
+HISTORY_LENGTH = 256
+
+
+class Phase(enum.Enum):
+    """Where a partition stands; the values are words for the operator."""
+
+    IDLE = "idle"
+    IN_PROGRESS = "in progress"
+    ABORTED = "aborted"
+    PAUSED = "paused"
+
+
+class Event(enum.Enum):
+    """What can happen to a partition."""
+
+    BEGIN = "begin"
+    ABORT_AND_PAUSE = "abort and pause"
+    RESUME = "resume"
+    DONE = "finish"
+
+
+class Step(NamedTuple):
+    """The outcome of an event: the next phase, and by how much the outstanding pauses change."""
+
+    phase: Phase
+    pauses: int = 0
+
+
+# Paused with no pause left is idle: `_after` sees to it, so that pauses nest to any depth in two lines.
+TRANSITIONS: Mapping[tuple[Phase, Event], Step] = MappingProxyType(
+    {
+        (Phase.IDLE, Event.BEGIN): Step(Phase.IN_PROGRESS),
+        (Phase.IDLE, Event.ABORT_AND_PAUSE): Step(Phase.PAUSED, +1),
+        (Phase.IN_PROGRESS, Event.ABORT_AND_PAUSE): Step(Phase.ABORTED),
+        (Phase.IN_PROGRESS, Event.DONE): Step(Phase.IDLE),
+        (Phase.ABORTED, Event.DONE): Step(Phase.PAUSED, +1),
+        (Phase.PAUSED, Event.ABORT_AND_PAUSE): Step(Phase.PAUSED, +1),
+        (Phase.PAUSED, Event.RESUME): Step(Phase.PAUSED, -1),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """
+    One partition's state.
+
+    Attributes:
+        phase: see the head of the file.
+        pauses: outstanding pauses; above 0 exactly when paused.
+        holder: who works on it (a worker's name, for the operator); None unless in progress or aborted.
+    """
+
+    phase: Phase = Phase.IDLE
+    pauses: int = 0
+    holder: str | None = None
+
+    def validate(self) -> None:
+        """
+        Check what must hold of any state.
+
+        Raises:
+            AssertionError: it does not hold.
+        """
+        is_held = self.phase in (Phase.IN_PROGRESS, Phase.ABORTED)
+        if (self.pauses > 0) is not (self.phase is Phase.PAUSED) or (self.holder is not None) is not is_held:
+            raise AssertionError(f"impossible state: {self!r}")
+
+    def __str__(self) -> str:
+        if self.holder is not None:
+            return f"{self.phase.value} ({self.holder})"
+        return f"{self.phase.value}({self.pauses})" if self.pauses else self.phase.value
+
+
+IDLE = PartitionState()
+
+
+class Transition(NamedTuple):
+    """An event that happened."""
+
+    partition: TopicPartition
+    event: Event
+    before: PartitionState
+    after: PartitionState
+
+    def __str__(self) -> str:
+        return f"{self.before} -> {self.event.value} -> {self.after}"
+
+
+class InvalidTransitionError(Exception):
+    """
+    An event that a partition's state does not allow: a mistake in the program, not in data or settings.
+
+    It is no `CleanerError`, which would be shown without a traceback. Who passes on an operator's wish asks `allows`
+    first.
+
+    Args:
+        partition: whose state it is.
+        event: what was asked.
+        state: where the partition stands.
+        reason: why that is not allowed.
+        history: the partition's last transitions, oldest first.
+    """
+
+    def __init__(
+        self, partition: TopicPartition, event: Event, state: PartitionState, reason: str, history: list[Transition]
+    ) -> None:
+        self.partition = partition
+        self.event = event
+        self.state = state
+        self.history = history
+        before = "; before: " + ", ".join(map(str, history)) if history else ""
+        super().__init__(f"{partition} cannot {event.value}: it is {state}, {reason}{before}")
+
+
+class PartitionStates:
+    """
+    The states of all partitions; those not entered are idle.
+
+    Not guarded: whoever owns it calls it under one lock, from picking a log to `begin`, or two workers get one log.
+    Waiting for an aborted partition to become paused (R-430) is the caller's part too.
+    """
+
+    def __init__(self) -> None:
+        self._states: dict[TopicPartition, PartitionState] = {}
+        self._history: deque[Transition] = deque(maxlen=HISTORY_LENGTH)
+
+    @property
+    def not_idle(self) -> Mapping[TopicPartition, PartitionState]:
+        """Return the partitions that are not idle; a view that follows what happens later."""
+        return MappingProxyType(self._states)
+
+    def of(self, partition: TopicPartition) -> PartitionState:
+        """Return a partition's state."""
+        return self._states.get(partition, IDLE)
+
+    def allows(self, partition: TopicPartition, event: Event) -> bool:
+        """Tell whether an event is legal now."""
+        return (self.of(partition).phase, event) in TRANSITIONS
+
+    def is_aborted(self, partition: TopicPartition) -> bool:
+        """Tell whether its worker should stop; what a worker asks before each buffer (R-431)."""
+        return self.of(partition).phase is Phase.ABORTED
+
+    def begin(self, partition: TopicPartition, holder: str) -> None:
+        """
+        Give an idle partition to a worker, for a round or a retention pass.
+
+        Args:
+            holder: names the worker; the same name has to give the partition back.
+        Raises:
+            InvalidTransitionError: somebody has it already, or it is paused.
+        """
+        self._apply(partition, Event.BEGIN, holder)
+
+    def abort_and_pause(self, partition: TopicPartition) -> PartitionState:
+        """
+        Pause a partition, or pause it once more; a worker that has it is asked to stop (R-430).
+
+        Returns:
+            The new state. If that is aborted, the partition is paused only when its worker has given it back.
+        Raises:
+            InvalidTransitionError: it is aborted already: the first who asked is still waiting.
+        """
+        return self._apply(partition, Event.ABORT_AND_PAUSE)
+
+    def pause_if_idle(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Pause those that are idle and return them, as a retention pass does with logs it wants to itself (R-433)."""
+        free = [partition for partition in partitions if partition not in self._states]
+        for partition in free:
+            self._apply(partition, Event.ABORT_AND_PAUSE)
+        return free
+
+    def resume(self, partition: TopicPartition) -> PartitionState:
+        """
+        Take one pause back (R-430); the last one makes the partition idle.
+
+        Raises:
+            InvalidTransitionError: it is not paused, or its worker has not stopped yet.
+        """
+        return self._apply(partition, Event.RESUME)
+
+    def done_cleaning(self, partition: TopicPartition, holder: str) -> bool:
+        """
+        Take a partition back after a round, however it ended.
+
+        Returns:
+            Whether the checkpoint is to be written: not after an abort (R-432).
+        Raises:
+            InvalidTransitionError: nobody, or somebody else, works on it.
+        """
+        was_aborted = self.is_aborted(partition)
+        self._apply(partition, Event.DONE, holder)
+        return not was_aborted
+
+    def done_deleting(self, partition: TopicPartition, holder: str) -> None:
+        """
+        Take a partition back after a retention pass, which has no checkpoint to write (R-432).
+
+        Raises:
+            InvalidTransitionError: nobody, or somebody else, works on it.
+        """
+        self._apply(partition, Event.DONE, holder)
+
+    def history(self, partition: TopicPartition) -> list[Transition]:
+        """Return what is remembered of a partition, oldest first."""
+        return [transition for transition in self._history if transition.partition == partition]
+
+    def validate(self) -> None:
+        """
+        Check what must hold between any two calls.
+
+        Raises:
+            AssertionError: a state that cannot be, an idle partition that is entered, or a state that does not follow
+                from the last transition.
+        """
+        last = {transition.partition: transition.after for transition in self._history}
+        for partition, state in self._states.items():
+            state.validate()
+            if state == IDLE:
+                raise AssertionError(f"{partition} is idle and entered")
+            if last.get(partition, state) != state:
+                raise AssertionError(f"{partition} is {state}, but its last transition led to {last[partition]}")
+
+    def _apply(self, partition: TopicPartition, event: Event, holder: str | None = None) -> PartitionState:
+        before = self.of(partition)
+        step = TRANSITIONS.get((before.phase, event))
+        if step is None:
+            raise self._invalid(partition, event, "which only allows to " + " or ".join(_allowed_words(before.phase)))
+        if event is Event.DONE and holder != before.holder:
+            raise self._invalid(partition, event, f"and not for {holder} to give back")
+        after = _after(before, step, holder if event is Event.BEGIN else before.holder)
+        if after == IDLE:
+            del self._states[partition]
+        else:
+            self._states[partition] = after
+        self._history.append(Transition(partition, event, before, after))
+        return after
+
+    def _invalid(self, partition: TopicPartition, event: Event, reason: str) -> InvalidTransitionError:
+        return InvalidTransitionError(partition, event, self.of(partition), reason, self.history(partition))
+
+
+def _after(before: PartitionState, step: Step, holder: str | None) -> PartitionState:
+    pauses = before.pauses + step.pauses
+    if step.phase is Phase.IDLE or (step.phase is Phase.PAUSED and pauses == 0):
+        return IDLE
+    return PartitionState(step.phase, pauses, None if step.phase is Phase.PAUSED else holder)
+
+
+def _allowed_words(phase: Phase) -> list[str]:
+    return [event.value for event in Event if (phase, event) in TRANSITIONS]

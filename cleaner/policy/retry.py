@@ -1,0 +1,83 @@
+"""
+When a log that failed is tried again.
+
+A failure that may pass (an I/O error, no room) is retried after a delay that doubles with each further failure, up to a
+limit; one success forgets them all. The delay is a function of the count alone, without chance: what an operator is
+told will happen happens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# Beyond this many doublings of a millisecond every limit is reached (2^63 ms); it keeps the numbers small.
+MOST_DOUBLINGS = 63
+
+
+@dataclass(frozen=True)
+class RetryDelays:
+    """
+    How delays grow.
+
+    Attributes:
+        first_ms: the delay after the first failure, at least 1; `log.cleaner.backoff.ms` is the natural choice.
+        limit_ms: no delay is longer; not below the first.
+    """
+
+    first_ms: int = 15_000
+    limit_ms: int = 3_600_000
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.first_ms <= self.limit_ms:
+            raise ValueError(f"delays of {self.first_ms} to {self.limit_ms} ms")
+
+    def after(self, failures: int) -> int:
+        """
+        Return the delay (ms) after so many failures in a row.
+
+        Raises:
+            ValueError: there was no failure.
+        """
+        if failures < 1:
+            raise ValueError(f"{failures} failures")
+        return min(self.limit_ms, self.first_ms << min(failures - 1, MOST_DOUBLINGS))
+
+
+@dataclass(frozen=True)
+class Retry:
+    """
+    What is remembered of a log that failed.
+
+    Attributes:
+        failures: how many in a row.
+        failed_at_ms: when the last one was.
+        not_before_ms: the next try comes at this moment or later.
+        cause: what the operating system said, for the operator.
+    """
+
+    failures: int
+    failed_at_ms: int
+    not_before_ms: int
+    cause: str
+
+    def remaining_ms(self, now_ms: int) -> int:
+        """
+        Return how long to wait yet; 0: it may be tried.
+
+        A wall clock set back to before the failure ends the wait: it would else last as long as the clock was wrong.
+        """
+        return max(0, self.not_before_ms - now_ms) if now_ms >= self.failed_at_ms else 0
+
+
+def after_failure(previous: Retry | None, now_ms: int, cause: str, delays: RetryDelays) -> Retry:
+    """
+    Return what to remember after a failure.
+
+    Args:
+        previous: what was remembered; None after a success, or when there was no failure before.
+        now_ms: the moment of this failure.
+        cause: in words.
+        delays: how they grow.
+    """
+    failures = 1 if previous is None else previous.failures + 1
+    return Retry(failures, now_ms, now_ms + delays.after(failures), cause)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,20 @@ from cleaner.policy.cleanable import Cleanable, LogView, non_active_from
 
 if TYPE_CHECKING:
     from cleaner.config import TopicConfig
+
+
+class Dueness(enum.Enum):
+    """What the numbers of a log say, whatever else may stand in its way."""
+
+    NOTHING_TO_CLEAN = "nothing to clean"
+    OVERDUE = "over max.compaction.lag.ms"
+    OVER_RATIO = "over min.cleanable.dirty.ratio"
+    UNDER_RATIO = "not over min.cleanable.dirty.ratio"
+
+    @property
+    def is_due(self) -> bool:
+        """Tell whether Kafka's cleaner would consider the log."""
+        return self in (Dueness.OVERDUE, Dueness.OVER_RATIO)
 
 
 @dataclass(frozen=True)
@@ -27,35 +42,62 @@ class Due:
     compaction_delay_ms: int
 
 
-def compaction_delay_ms(log: LogView, first_dirty_offset: int, max_lag_ms: int, now_ms: int) -> int:
+def earliest_dirty_timestamp_ms(log: LogView, first_dirty_offset: int) -> int | None:
     """
-    Return by how many ms the oldest dirty segment is over the maximum compaction lag (R-415).
+    Return the time of the oldest dirty segment; None when no dirty segment has one (R-415, R-416).
 
     All non-active segments from the first dirty offset count, also those above the cleanable range. A segment's time is
     that of its first batch; one without a positive time does not count.
     """
     timestamps = (s.first_batch_timestamp() for s in non_active_from(log.segments, first_dirty_offset))
-    earliest = min((t for t in timestamps if t > 0), default=None)
-    if earliest is None:
+    return min((t for t in timestamps if t > 0), default=None)
+
+
+def overdue_ms(earliest_dirty_timestamp_ms: int | None, max_lag_ms: int, now_ms: int) -> int:
+    """Return by how many ms a time is over the maximum compaction lag; 0: it is not, or there is no time (R-415)."""
+    if earliest_dirty_timestamp_ms is None:
         return 0
-    return max(0, now_ms - max(0, max_lag_ms) - earliest)
+    return max(0, now_ms - max(0, max_lag_ms) - earliest_dirty_timestamp_ms)
+
+
+def compaction_delay_ms(log: LogView, first_dirty_offset: int, max_lag_ms: int, now_ms: int) -> int:
+    """Return by how many ms the oldest dirty segment is over the maximum compaction lag (R-415)."""
+    return overdue_ms(earliest_dirty_timestamp_ms(log, first_dirty_offset), max_lag_ms, now_ms)
+
+
+def judge(cleanable: Cleanable, delay_ms: int, min_ratio: float) -> Dueness:
+    """
+    Judge a log by its numbers (R-421).
+
+    The ratio must be *above* the setting, so 1.0 means that only the lag forces a round, and 0 still takes one byte.
+
+    Args:
+        cleanable: what it weighs.
+        delay_ms: see `compaction_delay_ms`.
+        min_ratio: `min.cleanable.dirty.ratio`.
+    """
+    if cleanable.cleanable_bytes == 0:
+        return Dueness.NOTHING_TO_CLEAN
+    if delay_ms > 0:
+        return Dueness.OVERDUE
+    return Dueness.OVER_RATIO if cleanable.ratio > min_ratio else Dueness.UNDER_RATIO
 
 
 def due(log: LogView, cleanable: Cleanable, topic: TopicConfig, now_ms: int) -> Due:
-    """
-    Tell whether a compacted log is due: over the dirty ratio, or forced by the maximum lag (R-421).
-
-    The ratio must be *above* the setting, so 1.0 means that only the lag forces a round, and 0 still takes one byte.
-    """
+    """Tell whether a compacted log is due: over the dirty ratio, or forced by the maximum lag (R-421)."""
     delay_ms = compaction_delay_ms(log, cleanable.first_dirty_offset, topic.max_compaction_lag_ms, now_ms)
-    if cleanable.cleanable_bytes == 0:
-        return Due(False, f"nothing to clean: the range ends at the {_bound_words(cleanable.bounded_by)}", delay_ms)
-    if delay_ms > 0:
-        return Due(True, f"over max.compaction.lag.ms by {delay_ms} ms", delay_ms)
-    ratio, limit = cleanable.ratio, topic.min_cleanable_dirty_ratio
-    if ratio > limit:
-        return Due(True, f"ratio {ratio:.3f} above {limit:g}", delay_ms)
-    return Due(False, f"ratio {ratio:.3f} not above {limit:g}", delay_ms)
+    dueness = judge(cleanable, delay_ms, topic.min_cleanable_dirty_ratio)
+    return Due(dueness.is_due, due_words(dueness, cleanable, delay_ms, topic.min_cleanable_dirty_ratio), delay_ms)
+
+
+def due_words(dueness: Dueness, cleanable: Cleanable, delay_ms: int, min_ratio: float) -> str:
+    """Say what was judged, with the numbers; the arguments are those of `judge` and its answer."""
+    if dueness is Dueness.NOTHING_TO_CLEAN:
+        return f"nothing to clean: the range ends at the {_bound_words(cleanable.bounded_by)}"
+    if dueness is Dueness.OVERDUE:
+        return f"over max.compaction.lag.ms by {delay_ms} ms"
+    comparison = "above" if dueness is Dueness.OVER_RATIO else "not above"
+    return f"ratio {cleanable.ratio:.3f} {comparison} {min_ratio:g}"
 
 
 def _bound_words(bounded_by: str) -> str:

@@ -1,0 +1,229 @@
+"""
+Which log is cleaned next, and why every other one is not.
+
+    kafka      the highest ratio among the logs that are due, overdue or not (R-421, R-422)
+    deadline   those overdue first, the longest overdue at their head; then the others by ratio
+
+In both a log that somebody asked for comes first, and of equals the one given first (R-422 leaves that open; Kafka
+takes the first of its map). A log dir that is offline, locked or full of workers holds up its own logs only.
+
+`deadline` keeps a log with a maximum lag from waiting behind ever new, ever dirtier ones: who became overdue later is
+further back, for good. For that a log's time counts from its last round, well ended or not, where that was after its
+deadline: one fed with records dated years ago is overdue again at once, one that fails is overdue still, but both have
+waited only since they last had a worker. So an overdue log waits for at most one round of each of those ahead of it.
+
+Source: rules R-410, R-420 to R-422, R-433, R-452.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from cleaner.config_table import LONG_MAX
+from cleaner.policy.circumstances import Circumstances, DirCondition, LogDirFacts, LogFacts
+from cleaner.policy.due import Dueness, judge, overdue_ms
+from cleaner.policy.states import IDLE, Phase
+from cleaner.policy.verdict import Reason, Verdict
+
+
+class Order(enum.Enum):
+    """The values of `cleaner.selection`."""
+
+    KAFKA = "kafka"
+    DEADLINE = "deadline"
+
+
+@dataclass(frozen=True)
+class Survey:
+    """
+    One look at all logs.
+
+    Attributes:
+        queue: the logs that only wait for a worker, in the order in which they should get one.
+        verdicts: one a log, in the order the logs were given.
+        dirtiest_ratio: the highest ratio of any log that could be a candidate, due or not (R-422).
+        overdue: how many logs with something to clean are over their maximum lag, whatever else holds them.
+        max_overdue_ms: the most any of them is over it.
+    """
+
+    queue: tuple[LogFacts, ...]
+    verdicts: tuple[Verdict, ...]
+    dirtiest_ratio: float
+    overdue: int
+    max_overdue_ms: int
+
+    @property
+    def next(self) -> LogFacts | None:
+        """
+        The log to clean now; None when there is nothing to do.
+
+        Once it is begun the survey is out of date: `LogDirFacts.workers` and the states have changed.
+        """
+        return self.queue[0] if self.queue else None
+
+
+def survey(logs: Sequence[LogFacts], circumstances: Circumstances, order: Order) -> Survey:
+    """Judge every log and put those that are due and free in order; see the head of the file."""
+    verdicts = [_judge(log, circumstances) for log in logs]
+    queue = [row for row, verdict in enumerate(verdicts) if verdict.reason.is_due_and_free]
+    # A stable sort leaves equals in the order given.
+    queue.sort(key=lambda row: _rank(logs[row], verdicts[row], circumstances, order))
+    for place, row in enumerate(queue, start=1):
+        verdicts[row] = replace(verdicts[row], place=place)
+    overdue = [verdict.overdue_ms for verdict in verdicts if verdict.dueness is Dueness.OVERDUE]
+    return Survey(
+        queue=tuple(logs[row] for row in queue),
+        verdicts=tuple(verdicts),
+        dirtiest_ratio=max((log.cleanable.ratio for log in logs if _is_candidate(log, circumstances)), default=0.0),
+        overdue=len(overdue),
+        max_overdue_ms=max(overdue, default=0),
+    )
+
+
+def deletable(logs: Sequence[LogFacts], circumstances: Circumstances) -> list[LogFacts]:
+    """
+    Return the logs a retention pass may take now: old segments, and nobody at work on them (R-433).
+
+    Windows, ratios, busy workers and `log.cleaner.enable` do not matter to it, nor do retries: a log whose rounds find
+    no room has all the more reason to lose what has expired.
+    """
+    return [
+        log
+        for log in logs
+        if log.has_segments_to_delete
+        and log.partition not in circumstances.states
+        and log.partition not in circumstances.quarantined
+        and not circumstances.is_paused
+        and _dir_obstacle(log, circumstances) is None
+        and _lock_remaining_ms(log, circumstances) == 0
+    ]
+
+
+def _judge(log: LogFacts, at: Circumstances) -> Verdict:
+    delay_ms = overdue_ms(log.earliest_dirty_timestamp_ms, log.max_compaction_lag_ms, at.now_ms)
+    dueness = judge(log.cleanable, delay_ms, log.min_cleanable_dirty_ratio)
+    verdict = Verdict(
+        log.partition,
+        _reason(log, dueness, at),
+        dueness,
+        log.cleanable,
+        log.min_cleanable_dirty_ratio,
+        overdue_ms=delay_ms,
+        overdue_in_ms=_overdue_in_ms(log, at.now_ms) if delay_ms == 0 else None,
+    )
+    return _with_figures(verdict, log, at)
+
+
+def _reason(log: LogFacts, dueness: Dueness, at: Circumstances) -> Reason:
+    """Return the first reason of `Reason` that holds."""
+    lasting = _lasting_obstacle(log, at)
+    if lasting is not None:
+        return lasting
+    if dueness is Dueness.NOTHING_TO_CLEAN:
+        return Reason.NOTHING_TO_CLEAN
+    is_requested = log.partition in at.requested
+    if not is_requested:
+        if dueness is Dueness.UNDER_RATIO:
+            return Reason.UNDER_RATIO
+        if at.opens_at_ms is not None:
+            return Reason.WINDOW_CLOSED
+        if _retry_remaining_ms(log, at) > 0:
+            return Reason.RETRY_LATER
+    if _lock_remaining_ms(log, at) > 0:
+        return Reason.LOG_DIR_LOCKED
+    place = at.log_dirs.get(log.log_dir)
+    if place is not None and place.max_workers is not None and place.workers >= place.max_workers:
+        return Reason.LOG_DIR_BUSY
+    if is_requested:
+        return Reason.REQUESTED
+    return Reason.OVERDUE if dueness is Dueness.OVERDUE else Reason.OVER_RATIO
+
+
+def _lasting_obstacle(log: LogFacts, at: Circumstances) -> Reason | None:
+    """Return what holds a log whatever its numbers say."""
+    phase = at.states.get(log.partition, IDLE).phase
+    if phase is Phase.IN_PROGRESS:
+        return Reason.IN_PROGRESS
+    if phase is Phase.ABORTED:
+        return Reason.ABORTED
+    if not log.is_compacted:
+        return Reason.NOT_COMPACTED
+    if log.partition in at.quarantined:
+        return Reason.QUARANTINED
+    by_dir = _dir_obstacle(log, at)
+    if by_dir is not None:
+        return by_dir
+    if phase is Phase.PAUSED:
+        return Reason.PAUSED
+    if at.is_paused:
+        return Reason.ALL_PAUSED
+    return None if at.is_enabled else Reason.DISABLED
+
+
+def _dir_obstacle(log: LogFacts, at: Circumstances) -> Reason | None:
+    place = at.log_dirs.get(log.log_dir)
+    if place is None:
+        return None
+    if place.condition is DirCondition.OFFLINE:
+        return Reason.LOG_DIR_OFFLINE
+    return Reason.LOG_DIR_NEEDS_RECOVERY if place.condition is DirCondition.NEEDS_RECOVERY else None
+
+
+def _with_figures(verdict: Verdict, log: LogFacts, at: Circumstances) -> Verdict:
+    """Add the numbers and words that belong to the reason."""
+    reason, place = verdict.reason, at.log_dirs.get(log.log_dir, LogDirFacts())
+    if reason in (Reason.IN_PROGRESS, Reason.ABORTED):
+        return replace(verdict, detail=at.states[log.partition].holder or "")
+    if reason is Reason.PAUSED:
+        return replace(verdict, count=at.states[log.partition].pauses)
+    if reason is Reason.QUARANTINED:
+        return replace(verdict, detail=at.quarantined[log.partition])
+    if reason in (Reason.LOG_DIR_OFFLINE, Reason.LOG_DIR_NEEDS_RECOVERY):
+        return replace(verdict, detail=place.detail)
+    if reason is Reason.WINDOW_CLOSED and at.opens_at_ms is not None:
+        return replace(verdict, wait_ms=max(0, at.opens_at_ms - at.now_ms))
+    if reason is Reason.RETRY_LATER:
+        retry = at.retries[log.partition]
+        return replace(verdict, count=retry.failures, wait_ms=retry.remaining_ms(at.now_ms), detail=retry.cause)
+    if reason is Reason.LOG_DIR_LOCKED:
+        return replace(verdict, wait_ms=_lock_remaining_ms(log, at), detail=place.detail)
+    return replace(verdict, count=place.workers) if reason is Reason.LOG_DIR_BUSY else verdict
+
+
+def _is_candidate(log: LogFacts, at: Circumstances) -> bool:
+    """Tell whether Kafka would weigh the log at all (R-420); those of an offline log dir have left its pool (R-722)."""
+    if not log.is_compacted or log.partition in at.states or log.partition in at.quarantined:
+        return False
+    return _dir_obstacle(log, at) is None
+
+
+def _retry_remaining_ms(log: LogFacts, at: Circumstances) -> int:
+    retry = at.retries.get(log.partition)
+    return 0 if retry is None else retry.remaining_ms(at.now_ms)
+
+
+def _lock_remaining_ms(log: LogFacts, at: Circumstances) -> int:
+    place = at.log_dirs.get(log.log_dir)
+    if place is None or place.condition is not DirCondition.LOCKED:
+        return 0
+    return max(0, place.not_before_ms - at.now_ms)
+
+
+def _overdue_in_ms(log: LogFacts, now_ms: int) -> int | None:
+    """Return how long until the log is over its maximum lag: strictly, hence the one."""
+    earliest_ms, lag_ms = log.earliest_dirty_timestamp_ms, log.max_compaction_lag_ms
+    return None if earliest_ms is None or lag_ms == LONG_MAX else earliest_ms + lag_ms + 1 - now_ms
+
+
+def _rank(log: LogFacts, verdict: Verdict, at: Circumstances, order: Order) -> tuple[int, int, float]:
+    """Return what the queue is sorted by, ascending."""
+    if verdict.reason is Reason.REQUESTED:
+        return (0, at.requested[log.partition], 0.0)
+    if order is Order.DEADLINE and verdict.reason is Reason.OVERDUE:
+        waited_ms = verdict.overdue_ms
+        if log.last_round_ms is not None:
+            waited_ms = min(waited_ms, max(0, at.now_ms - log.last_round_ms))
+        return (1, -waited_ms, -log.cleanable.ratio)
+    return (2, 0, -log.cleanable.ratio)

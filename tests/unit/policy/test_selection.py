@@ -1,0 +1,368 @@
+"""Which log is next, and what is said of the others: R-410, R-420 to R-422, R-433, R-452."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cleaner.config_table import LONG_MAX
+from cleaner.model import TopicPartition
+from cleaner.policy.circumstances import Circumstances, DirCondition, LogDirFacts, LogFacts
+from cleaner.policy.cleanable import Cleanable
+from cleaner.policy.due import Dueness
+from cleaner.policy.retry import Retry
+from cleaner.policy.selection import Order, deletable, survey
+from cleaner.policy.states import PartitionState, Phase
+from cleaner.policy.verdict import Reason
+
+NOW = 1_000_000
+FREE = Circumstances(NOW)
+PAUSED = PartitionState(Phase.PAUSED, 2)
+IN_PROGRESS = PartitionState(Phase.IN_PROGRESS, holder="worker 1")
+ABORTED = PartitionState(Phase.ABORTED, holder="worker 1")
+
+
+def log(
+    number: int = 0,
+    *,
+    dirty: int = 60,
+    total: int = 100,
+    overdue_ms: int | None = None,
+    log_dir: str = "/a",
+    last_round_ms: int | None = None,
+) -> LogFacts:
+    """A log with a share of dirty bytes, over its maximum lag of 1000 ms by some time (None: it has none)."""
+    return LogFacts(
+        TopicPartition("t", number),
+        log_dir,
+        Cleanable(0, 10, total - dirty, dirty, 5, False, "active segment"),
+        earliest_dirty_timestamp_ms=None if overdue_ms is None else NOW - 1_000 - overdue_ms,
+        min_cleanable_dirty_ratio=0.5,
+        max_compaction_lag_ms=1_000,
+        last_round_ms=last_round_ms,
+    )
+
+
+def queue(logs: list[LogFacts], order: Order, circumstances: Circumstances = FREE) -> list[int]:
+    """Return the numbers of the logs in the order they would be cleaned in."""
+    return [facts.partition.partition for facts in survey(logs, circumstances, order).queue]
+
+
+@pytest.mark.parametrize(
+    ("logs", "kafka", "deadline"),
+    [
+        pytest.param([log(0, dirty=60), log(1, dirty=90), log(2, dirty=70)], [1, 2, 0], [1, 2, 0], id="dirtiest-first"),
+        pytest.param([log(0, dirty=50), log(1, dirty=51)], [1], [1], id="strictly-over-the-ratio"),
+        pytest.param([log(0), log(1), log(2)], [0, 1, 2], [0, 1, 2], id="of-equals-the-one-given-first"),
+        pytest.param(
+            [log(0, dirty=90), log(1, dirty=10, overdue_ms=1)], [0, 1], [1, 0], id="overdue-log-may-wait-in-kafka-order"
+        ),
+        pytest.param([log(0, dirty=10, overdue_ms=0)], [], [], id="exactly-at-its-lag"),
+        pytest.param([log(0, dirty=0, overdue_ms=500)], [], [], id="overdue-with-nothing-to-clean"),
+        pytest.param([log(0, dirty=0, total=0)], [], [], id="empty"),
+        pytest.param(
+            [log(0, overdue_ms=5), log(1, dirty=10, overdue_ms=9), log(2, dirty=90, overdue_ms=7)],
+            [2, 0, 1],
+            [1, 2, 0],
+            id="longest-overdue-first",
+        ),
+        pytest.param(
+            [log(0, dirty=60, overdue_ms=5), log(1, dirty=70, overdue_ms=5)], [1, 0], [1, 0], id="equally-overdue"
+        ),
+        pytest.param(
+            [log(0, overdue_ms=10**9, last_round_ms=NOW - 20), log(1, dirty=10, overdue_ms=30)],
+            [0, 1],
+            [1, 0],
+            id="fed-with-old-records-and-just-cleaned",
+        ),
+        pytest.param(
+            [log(0, overdue_ms=10**9, last_round_ms=NOW + 50), log(1, dirty=10, overdue_ms=30)],
+            [0, 1],
+            [1, 0],
+            id="clock-set-back-since-its-last-round",
+        ),
+        pytest.param(
+            [log(0, overdue_ms=40, last_round_ms=NOW - 500), log(1, overdue_ms=30)],
+            [0, 1],
+            [0, 1],
+            id="last-round-before-its-deadline",
+        ),
+    ],
+)
+def test_queue_follows_the_order_asked_for(logs: list[LogFacts], kafka: list[int], deadline: list[int]) -> None:
+    """R-421, R-422: testGrabFilthiestCompactedLogReturnsLogWithDirtiestRatio, and our own order."""
+    assert queue(logs, Order.KAFKA) == kafka
+    assert queue(logs, Order.DEADLINE) == deadline
+
+
+@pytest.mark.parametrize("order", Order)
+def test_requested_logs_come_first_in_the_order_of_their_requests(order: Order) -> None:
+    """Neither ratio, window nor retry delay holds them; only having nothing to clean."""
+    logs = [log(0, dirty=99, overdue_ms=5), log(1, dirty=1), log(2, dirty=2), log(3, dirty=0)]
+    requested = {log(number).partition: 10 - number for number in (1, 2, 3)}
+    assert queue(logs, order, replace(FREE, requested=requested)) == [2, 1, 0]
+    retries = {log(1).partition: Retry(1, NOW, NOW + 5, "no room")}
+    closed = replace(FREE, requested=requested, opens_at_ms=NOW + 5, retries=retries)
+    assert queue(logs, order, closed) == [2, 1]
+
+
+HELD = [
+    pytest.param(
+        replace(FREE, states={log().partition: IN_PROGRESS}), Reason.IN_PROGRESS, "in progress: worker 1", id="busy"
+    ),
+    pytest.param(
+        replace(FREE, states={log().partition: ABORTED}), Reason.ABORTED, "asked to stop: worker 1", id="aborted"
+    ),
+    pytest.param(
+        replace(FREE, quarantined={log().partition: "at byte 7: wrong CRC"}),
+        Reason.QUARANTINED,
+        "quarantined: at byte 7: wrong CRC",
+        id="quarantined",
+    ),
+    pytest.param(
+        replace(FREE, log_dirs={"/a": LogDirFacts(DirCondition.OFFLINE, "Input/output error")}),
+        Reason.LOG_DIR_OFFLINE,
+        "its log dir is offline: Input/output error",
+        id="offline",
+    ),
+    pytest.param(
+        replace(FREE, log_dirs={"/a": LogDirFacts(DirCondition.NEEDS_RECOVERY, "no clean-shutdown marker")}),
+        Reason.LOG_DIR_NEEDS_RECOVERY,
+        "its log dir needs recovery: no clean-shutdown marker",
+        id="needs-recovery",
+    ),
+    pytest.param(
+        replace(FREE, states={log().partition: PAUSED}), Reason.PAUSED, "paused, pauses outstanding: 2", id="paused"
+    ),
+    pytest.param(replace(FREE, is_paused=True), Reason.ALL_PAUSED, "the cleaner is paused", id="all-paused"),
+    pytest.param(replace(FREE, is_enabled=False), Reason.DISABLED, "log.cleaner.enable is false", id="disabled"),
+    pytest.param(
+        replace(FREE, opens_at_ms=NOW + 90),
+        Reason.WINDOW_CLOSED,
+        "outside cleaner.windows, for 90 ms more",
+        id="window-closed",
+    ),
+    pytest.param(
+        replace(FREE, retries={log().partition: Retry(3, NOW - 10, NOW + 50, "no room")}),
+        Reason.RETRY_LATER,
+        "failed, times in a row: 3: no room; not tried, for 50 ms more",
+        id="retry-later",
+    ),
+    pytest.param(
+        replace(FREE, log_dirs={"/a": LogDirFacts(DirCondition.LOCKED, not_before_ms=NOW + 15)}),
+        Reason.LOG_DIR_LOCKED,
+        "its log dir is in use by another process; not tried, for 15 ms more",
+        id="locked",
+    ),
+    pytest.param(
+        replace(FREE, log_dirs={"/a": LogDirFacts(workers=2, max_workers=2)}),
+        Reason.LOG_DIR_BUSY,
+        "its log dir is busy, workers there: 2",
+        id="log-dir-busy",
+    ),
+]
+
+
+@pytest.mark.parametrize("order", Order)
+@pytest.mark.parametrize(("circumstances", "reason", "words"), HELD)
+def test_obstacle_holds_its_log_alone_and_is_told(
+    circumstances: Circumstances, reason: Reason, words: str, order: Order
+) -> None:
+    """R-420, R-452: what holds a log, with its numbers; logs on other disks go on unless all are held."""
+    found = survey([log(0, dirty=90), log(1, log_dir="/b")], circumstances, order)
+    assert found.verdicts[0].reason is reason
+    assert found.verdicts[0].words() == f"{words}; ratio 0.900 above 0.5"
+    holds_all = reason in (Reason.ALL_PAUSED, Reason.DISABLED, Reason.WINDOW_CLOSED)
+    assert [facts.partition.partition for facts in found.queue] == ([] if holds_all else [1])
+
+
+@pytest.mark.parametrize(
+    ("circumstances", "place"),
+    [
+        pytest.param(replace(FREE, retries={log().partition: Retry(3, NOW - 10, NOW, "")}), 1, id="retry-is-due"),
+        pytest.param(replace(FREE, retries={log().partition: Retry(3, NOW + 1, NOW + 9, "")}), 1, id="clock-set-back"),
+        pytest.param(
+            replace(FREE, log_dirs={"/a": LogDirFacts(DirCondition.LOCKED, not_before_ms=NOW)}), 1, id="try-the-lock"
+        ),
+        pytest.param(replace(FREE, log_dirs={"/a": LogDirFacts(workers=1, max_workers=2)}), 1, id="room-for-a-worker"),
+        pytest.param(replace(FREE, log_dirs={"/a": LogDirFacts(workers=9)}), 1, id="no-limit-of-workers"),
+        pytest.param(replace(FREE, log_dirs={"/b": LogDirFacts(DirCondition.OFFLINE)}), 1, id="other-disk-offline"),
+    ],
+)
+def test_obstacle_that_has_passed_holds_nothing(circumstances: Circumstances, place: int) -> None:
+    """A locked log dir is tried again when its time has come."""
+    assert survey([log()], circumstances, Order.KAFKA).verdicts[0].place == place
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        (log(dirty=90), "next: ratio 0.900 above 0.5"),
+        (log(dirty=10, overdue_ms=7), "next: over max.compaction.lag.ms by 7 ms"),
+        (log(dirty=0), "nothing to clean: the range ends at the active segment"),
+        (log(dirty=50), "ratio 0.500 not above 0.5"),
+        (log(dirty=50, overdue_ms=-7), "ratio 0.500 not above 0.5; over max.compaction.lag.ms in 8 ms"),
+        (replace(log(dirty=50, overdue_ms=-7), max_compaction_lag_ms=LONG_MAX), "ratio 0.500 not above 0.5"),
+        (replace(log(dirty=90), is_compacted=False), "cleanup.policy is without compact; ratio 0.900 above 0.5"),
+    ],
+)
+def test_verdict_says_its_numbers(facts: LogFacts, words: str) -> None:
+    """R-421: the words `due` has for them, and when the lag will force a round."""
+    assert survey([facts], FREE, Order.KAFKA).verdicts[0].words() == words
+
+
+def test_places_in_the_queue_are_told() -> None:
+    """First, second, and the one somebody asked for."""
+    logs = [log(0, dirty=60), log(1, dirty=90), log(2, dirty=10), log(3, dirty=20)]
+    found = survey(logs, replace(FREE, requested={logs[3].partition: 1}), Order.KAFKA)
+    assert [verdict.place for verdict in found.verdicts] == [3, 2, None, 1]
+    assert found.next is logs[3]
+    assert found.verdicts[3].words() == "next: asked for, ratio 0.200 not above 0.5"
+    assert found.verdicts[0].words() == "number 3 in the queue: ratio 0.600 above 0.5"
+
+
+def test_numbers_decide_before_passing_obstacles_do() -> None:
+    """A log that is not due is not said to wait for a window."""
+    closed = replace(FREE, opens_at_ms=NOW + 90)
+    assert survey([log(dirty=10)], closed, Order.KAFKA).verdicts[0].reason is Reason.UNDER_RATIO
+
+
+def test_dirtiest_ratio_is_of_all_candidates_due_or_not() -> None:
+    """R-422: not of logs in progress, set aside or without compact; with none it is 0."""
+    logs = [log(0, dirty=20), log(1, dirty=40), log(2, dirty=90), log(3, dirty=95)]
+    held = replace(FREE, states={logs[2].partition: IN_PROGRESS}, quarantined={logs[3].partition: "damaged"})
+    assert survey(logs, held, Order.KAFKA).dirtiest_ratio == 0.4
+    assert survey([replace(logs[2], is_compacted=False)], FREE, Order.KAFKA).dirtiest_ratio == 0.0
+
+
+def test_overdue_logs_are_counted_whatever_holds_them() -> None:
+    """An overdue log behind a closed window is overdue still; one with nothing to clean is not."""
+    logs = [log(0, overdue_ms=5), log(1, overdue_ms=9), log(2, dirty=0, overdue_ms=50), log(3)]
+    found = survey(logs, replace(FREE, opens_at_ms=NOW + 90), Order.DEADLINE)
+    assert (found.overdue, found.max_overdue_ms, found.next) == (2, 9, None)
+
+
+@pytest.mark.parametrize(
+    ("circumstances", "is_taken"),
+    [
+        pytest.param(FREE, True, id="free"),
+        pytest.param(replace(FREE, is_enabled=False, opens_at_ms=NOW + 9), True, id="no-time-for-rounds"),
+        pytest.param(replace(FREE, log_dirs={"/a": LogDirFacts(workers=1, max_workers=1)}), True, id="busy-workers"),
+        pytest.param(replace(FREE, retries={log().partition: Retry(1, NOW, NOW + 9, "no room")}), True, id="no-room"),
+        pytest.param(replace(FREE, states={log().partition: IN_PROGRESS}), False, id="in-progress"),
+        pytest.param(replace(FREE, states={log().partition: PAUSED}), False, id="paused"),
+        pytest.param(replace(FREE, quarantined={log().partition: "damaged"}), False, id="quarantined"),
+        pytest.param(replace(FREE, log_dirs={"/a": LogDirFacts(DirCondition.OFFLINE)}), False, id="offline"),
+        pytest.param(
+            replace(FREE, log_dirs={"/a": LogDirFacts(DirCondition.LOCKED, not_before_ms=NOW + 1)}), False, id="locked"
+        ),
+        pytest.param(replace(FREE, is_paused=True), False, id="all-paused"),
+    ],
+)
+def test_retention_takes_logs_nobody_has(circumstances: Circumstances, is_taken: bool) -> None:
+    """R-433, R-452; unlike R-712 it waits for no worker and no window."""
+    old = replace(log(), has_segments_to_delete=True)
+    assert deletable([log(1), old], circumstances) == ([old] if is_taken else [])
+
+
+def test_retention_also_takes_logs_that_are_not_compacted() -> None:
+    """R-433: they only must not have any state."""
+    old = replace(log(), has_segments_to_delete=True, is_compacted=False)
+    assert deletable([old], FREE) == [old]
+
+
+facts_by_lot = st.builds(
+    log,
+    number=st.integers(0, 5),
+    dirty=st.integers(0, 100),
+    overdue_ms=st.none() | st.integers(-20, 20),
+    log_dir=st.sampled_from(["/a", "/b"]),
+    last_round_ms=st.none() | st.integers(NOW - 40, NOW + 5),
+)
+partitions_by_lot = st.builds(TopicPartition, st.just("t"), st.integers(0, 5))
+circumstances_by_lot = st.builds(
+    Circumstances,
+    now_ms=st.just(NOW),
+    states=st.dictionaries(partitions_by_lot, st.sampled_from([PAUSED, IN_PROGRESS, ABORTED])),
+    log_dirs=st.dictionaries(
+        st.sampled_from(["/a", "/b"]),
+        st.builds(
+            LogDirFacts,
+            condition=st.sampled_from(DirCondition),
+            not_before_ms=st.integers(NOW - 5, NOW + 5),
+            workers=st.integers(0, 2),
+            max_workers=st.none() | st.integers(0, 2),
+        ),
+    ),
+    quarantined=st.dictionaries(partitions_by_lot, st.just("damaged")),
+    retries=st.dictionaries(partitions_by_lot, st.just(Retry(1, NOW - 5, NOW + 5, "no room"))),
+    requested=st.dictionaries(partitions_by_lot, st.integers(1, 9)),
+    is_enabled=st.booleans(),
+    opens_at_ms=st.none() | st.just(NOW + 9),
+)
+
+
+@given(
+    logs=st.lists(facts_by_lot, unique_by=lambda facts: facts.partition),
+    circumstances=circumstances_by_lot,
+    order=st.sampled_from(Order),
+)
+def test_survey_never_queues_a_log_that_is_held(
+    logs: list[LogFacts], circumstances: Circumstances, order: Order
+) -> None:
+    """Each log has one verdict that can be said; the queue holds free logs with something to clean, places in order."""
+    found = survey(logs, circumstances, order)
+    assert [verdict.partition for verdict in found.verdicts] == [facts.partition for facts in logs]
+    assert all(verdict.words() for verdict in found.verdicts)
+    placed = sorted((v for v in found.verdicts if v.place is not None), key=lambda verdict: verdict.place or 0)
+    assert [v.partition for v in placed] == [facts.partition for facts in found.queue]
+    assert [v.place for v in placed] == list(range(1, len(placed) + 1))
+    for verdict, facts in zip(placed, found.queue, strict=True):
+        assert facts.partition not in circumstances.states
+        assert facts.partition not in circumstances.quarantined
+        assert circumstances.is_enabled
+        assert facts.cleanable.cleanable_bytes > 0
+        assert verdict.dueness is not Dueness.UNDER_RATIO or facts.partition in circumstances.requested
+
+
+@given(
+    logs=st.lists(facts_by_lot, unique_by=lambda facts: facts.partition),
+    order=st.sampled_from(Order),
+    held=st.sampled_from([DirCondition.OFFLINE, DirCondition.NEEDS_RECOVERY]),
+)
+def test_log_dir_that_is_held_changes_nothing_for_the_others(
+    logs: list[LogFacts], order: Order, held: DirCondition
+) -> None:
+    """The queue is that without its logs."""
+    without = queue([facts for facts in logs if facts.log_dir != "/a"], order)
+    assert queue(logs, order, replace(FREE, log_dirs={"/a": LogDirFacts(held)})) == without
+
+
+@given(data=st.data(), logs=st.integers(2, 6), rounds=st.integers(1, 30))
+def test_overdue_log_waits_for_one_round_of_each_other_at_most(data: st.DataObject, logs: int, rounds: int) -> None:
+    """
+    In `deadline` order nothing starves that has a deadline.
+
+    Logs are fed without end, with records of any age; each round makes its log overdue again at once, or never mind.
+    """
+    now_ms = 10_000
+    earliest = [data.draw(st.integers(1, now_ms)) for _ in range(logs)]
+    last_round: list[int | None] = [None] * logs
+    overdue_picks = [0] * logs
+    for _ in range(rounds):
+        facts = [
+            replace(log(n), earliest_dirty_timestamp_ms=earliest[n], last_round_ms=last_round[n]) for n in range(logs)
+        ]
+        found = survey(facts, Circumstances(now_ms), Order.DEADLINE)
+        for number, verdict in enumerate(found.verdicts):
+            overdue_picks[number] += verdict.reason is Reason.OVERDUE
+        assert found.next is not None
+        picked = found.next.partition.partition
+        overdue_picks[picked] = 0
+        assert max(overdue_picks) < logs
+        now_ms += data.draw(st.integers(1, 2_000))
+        last_round[picked] = now_ms
+        earliest[picked] = data.draw(st.integers(1, now_ms))

@@ -11,7 +11,6 @@ from cleaner.api import load as loading
 from cleaner.api.options import CleanOptions
 from cleaner.api.reports import CleanReport, Removed
 from cleaner.api.session import Session
-from cleaner.api.throttle import Throttle
 from cleaner.config import TopicConfig
 from cleaner.errors import CleaningAborted
 from cleaner.policy.cleanable import Cleanable, cleanable, segments_between
@@ -59,7 +58,7 @@ class Work:
             now_ms=self.now_ms,
             still_held=self.session.still_held,
             check_done=lent.check_done,
-            throttle=Throttle(self.session.settings.cleaner.io_max_bytes_per_second, lent.clock, lent.check_done),
+            throttle=self.session.throttle.for_worker(lent.check_done),
             progress=lambda phase, done, total: lent.progress(f"{name} {phase}", done, total),
             write_checkpoint=self.write_checkpoint,
             verify=self.options.verify,

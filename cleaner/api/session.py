@@ -18,6 +18,7 @@ from cleaner.errors import (
     UncleanableError,
     UsageError,
 )
+from cleaner.io_throttle import IoThrottle
 from cleaner.model import TopicPartition
 from cleaner.settings import ResolvedTopic, SettingsResolver
 from cleaner.storage.locks import LockMode, LockRole, LogDirLock
@@ -37,6 +38,7 @@ class Session:
         log_dir: its files.
         settings: of its topics and of the process.
         surroundings: the caller's clock, progress and the like.
+        throttle: slows reading and writing, one for all partitions (R-715).
         trusts_default_policy: the operator takes a default for the truth.
         lock: None where nothing is going to be changed.
     """
@@ -44,6 +46,7 @@ class Session:
     log_dir: LogDir
     settings: SettingsResolver
     surroundings: Surroundings
+    throttle: IoThrottle
     trusts_default_policy: bool = False
     lock: LogDirLock | None = None
 
@@ -95,7 +98,8 @@ def open_session(
         for warning in (*settings.warnings, *_conflicts(directory, settings)):
             surroundings.warn(warning)
         trusts_default = sources.trust_default_policy or settings.cleaner.trust_default_policy
-        yield Session(directory, settings, surroundings, trusts_default, lock)
+        throttle = IoThrottle(settings.cleaner.io_max_bytes_per_second, surroundings.clock)
+        yield Session(directory, settings, surroundings, throttle, trusts_default, lock)
 
 
 def _conflicts(log_dir: LogDir, settings: SettingsResolver) -> list[str]:

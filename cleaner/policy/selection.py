@@ -224,6 +224,7 @@ def _rank(log: LogFacts, verdict: Verdict, at: Circumstances, order: Order) -> t
     if order is Order.DEADLINE and verdict.reason is Reason.OVERDUE:
         waited_ms = verdict.overdue_ms
         if log.last_round_ms is not None:
-            waited_ms = min(waited_ms, max(0, at.now_ms - log.last_round_ms))
+            # Below 0 after the clock was set back; the order is still that of the last rounds.
+            waited_ms = min(waited_ms, at.now_ms - log.last_round_ms)
         return (1, -waited_ms, -log.cleanable.ratio)
     return (2, 0, -log.cleanable.ratio)

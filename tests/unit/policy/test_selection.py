@@ -85,6 +85,12 @@ def queue(logs: list[LogFacts], order: Order, circumstances: Circumstances = FRE
             id="clock-set-back-since-its-last-round",
         ),
         pytest.param(
+            [log(0, dirty=90, overdue_ms=9, last_round_ms=NOW + 60), log(1, overdue_ms=9, last_round_ms=NOW + 50)],
+            [0, 1],
+            [1, 0],
+            id="clock-set-back-before-the-last-rounds-of-both",
+        ),
+        pytest.param(
             [log(0, overdue_ms=40, last_round_ms=NOW - 500), log(1, overdue_ms=30)],
             [0, 1],
             [0, 1],

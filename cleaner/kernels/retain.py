@@ -211,36 +211,40 @@ def rebuild_batch(body, row, verdicts, ordinal, horizon_ms, out, at):
     read_at = row.body_start
     kept = 0
     for i in range(row.count):
+        if not verdicts[ordinal + i] & KEEP:
+            # Whoever gave the verdict has read the record: its length is enough to step over it.
+            size, read_at, _ = read_varint(body, read_at, row.body_end, 5)
+            read_at += size
+            continue
         _, after, timestamp_delta, delta, tail, _, _, _, plain = read_record(body, read_at, row.body_end)
-        if verdicts[ordinal + i] & KEEP:
-            if not plain and not _survives_rewriting(body, read_at, after):
-                return RETAIN_ODD_BYTES, at, int64(0), int64(0)
-            # A set of magic 1 with log append time may hold records of magic 0, which have none: R-578.
-            timestamp = row.base_timestamp + timestamp_delta
-            if append_time and not legacy:
-                timestamp = row.max_timestamp
-            if timestamp < -1:
-                return RETAIN_BAD_TIMESTAMP, at, int64(0), int64(0)
-            offset = row.base_offset + delta
-            if kept == 0:
-                if horizon_ms < 0:
-                    base_timestamp = timestamp
-                if legacy:
-                    base_offset = offset
-            if offset - base_offset > _MAX_INT:
-                return RETAIN_OFFSET_TOO_FAR, at, int64(0), int64(0)
+        if not plain and not _survives_rewriting(body, read_at, after):
+            return RETAIN_ODD_BYTES, at, int64(0), int64(0)
+        # A set of magic 1 with log append time may hold records of magic 0, which have none: R-578.
+        timestamp = row.base_timestamp + timestamp_delta
+        if append_time and not legacy:
+            timestamp = row.max_timestamp
+        if timestamp < -1:
+            return RETAIN_BAD_TIMESTAMP, at, int64(0), int64(0)
+        offset = row.base_offset + delta
+        if kept == 0:
+            if horizon_ms < 0:
+                base_timestamp = timestamp
             if legacy:
-                last_offset = offset
-            max_timestamp = max(max_timestamp, timestamp)
-            new_delta = timestamp - base_timestamp
-            size = 1 + _varint_size(new_delta) + _varint_size(offset - base_offset) + (after - tail)
-            write_at = _write_varint(out, write_at, size)
-            out[write_at] = 0
-            write_at = _write_varint(out, write_at + 1, new_delta)
-            write_at = _write_varint(out, write_at, offset - base_offset)
-            copy_bytes(out, write_at, body, tail, after - tail)
-            write_at += after - tail
-            kept += 1
+                base_offset = offset
+        if offset - base_offset > _MAX_INT:
+            return RETAIN_OFFSET_TOO_FAR, at, int64(0), int64(0)
+        if legacy:
+            last_offset = offset
+        max_timestamp = max(max_timestamp, timestamp)
+        new_delta = timestamp - base_timestamp
+        size = 1 + _varint_size(new_delta) + _varint_size(offset - base_offset) + (after - tail)
+        write_at = _write_varint(out, write_at, size)
+        out[write_at] = 0
+        write_at = _write_varint(out, write_at + 1, new_delta)
+        write_at = _write_varint(out, write_at, offset - base_offset)
+        copy_bytes(out, write_at, body, tail, after - tail)
+        write_at += after - tail
+        kept += 1
         read_at = after
     if append_time:
         max_timestamp = row.max_timestamp
@@ -267,13 +271,16 @@ def batch_horizon(row, has_tombstones, empties_marker, new_horizon_ms):
 @jit
 def count_verdicts(verdicts, first, count, is_control, state):
     """Count the records of a batch that go, by reason."""
+    kept = superseded = 0
+    for i in range(first, first + count):
+        kept += verdicts[i] & KEEP
+        superseded += verdicts[i] == SUPERSEDED
+    state[STATE_SUPERSEDED] += superseded
+    if kept + superseded == count:
+        return  # as nearly always, and without a branch for each record
     for i in range(first, first + count):
         verdict = verdicts[i]
-        if verdict & KEEP:
-            continue
-        if verdict == SUPERSEDED:
-            state[STATE_SUPERSEDED] += 1
-        elif verdict == EXPIRED_TOMBSTONE:
+        if verdict == EXPIRED_TOMBSTONE:
             state[STATE_TOMBSTONES] += 1
         elif verdict == KEYLESS:
             state[STATE_KEYLESS] += 1

@@ -1,0 +1,95 @@
+"""Reading a journal back, the newest entry first, without holding a file in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from cleaner.state.journal import MAX_LINE_BYTES, JournalEntry, journal_numbers, journal_path
+from cleaner.storage.fs import File, FileSystem
+
+_BLOCK_BYTES = 64 << 10
+
+
+@dataclass(frozen=True)
+class JournalFilter:
+    """
+    Which entries are wanted; None: all.
+
+    Attributes:
+        kinds: one of these.
+        partition: a partition (`orders-0`), or a topic (`orders`) with all of its partitions.
+        since_ms: from this time on.
+        until_ms: before this time.
+    """
+
+    kinds: frozenset[str] | None = None
+    partition: str | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+    def matches(self, entry: JournalEntry) -> bool:
+        """Tell whether an entry is wanted."""
+        if self.kinds is not None and entry.kind not in self.kinds:
+            return False
+        if self.partition is not None and not self._is_of_partition(entry):
+            return False
+        if self.since_ms is not None and entry.time_ms < self.since_ms:
+            return False
+        return self.until_ms is None or entry.time_ms < self.until_ms
+
+    def _is_of_partition(self, entry: JournalEntry) -> bool:
+        if entry.partition is None:
+            return False
+        topic, _, number = entry.partition.rpartition("-")
+        return entry.partition == self.partition or (topic == self.partition and number.isdecimal())
+
+
+class JournalReader:
+    """
+    Reads the journal of a state directory, also while it is written.
+
+    Attributes:
+        unreadable_lines: lines that were no entries, among those read so far.
+    """
+
+    def __init__(self, fs: FileSystem, state_dir: Path) -> None:
+        self.unreadable_lines = 0
+        self._fs = fs
+        self._state_dir = state_dir
+
+    def entries(self, wanted: JournalFilter | None = None) -> Iterator[JournalEntry]:
+        """
+        Yield entries in the opposite order of their appending.
+
+        Raises:
+            LogDirOfflineError: the disk failed, or a file of the journal is no regular one.
+        """
+        for number in reversed(journal_numbers(self._fs, self._state_dir)):
+            try:
+                file = self._fs.open(journal_path(self._state_dir, number))
+            except FileNotFoundError:
+                continue  # the oldest was removed meanwhile
+            with file:
+                for line in _lines_backwards(file):
+                    entry = JournalEntry.from_line(line)
+                    if entry is None:
+                        self.unreadable_lines += 1
+                    elif wanted is None or wanted.matches(entry):
+                        yield entry
+
+
+def _lines_backwards(file: File) -> Iterator[bytes]:
+    """Yield a file's lines that are not empty, the last one first."""
+    end = file.size()
+    rest = b""
+    while end > 0:
+        start = max(0, end - _BLOCK_BYTES)
+        first, *lines = (file.read(end - start, start) + rest).split(b"\n")
+        yield from (line for line in reversed(lines) if line)
+        # What is longer than any entry is none; a zero byte in its place keeps the whole line from being one.
+        rest = first if len(first) <= MAX_LINE_BYTES else b"\0"
+        end = start
+    if rest:
+        yield rest

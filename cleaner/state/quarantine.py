@@ -1,0 +1,186 @@
+"""
+Logs set aside after an unexpected error, with the reason, until somebody releases them.
+
+Kafka's cleaner forgets at a restart which partitions it could not clean (R-452) and runs into each of them again. Here
+they are remembered, and released by command when the cause is gone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cleaner.errors import CorruptLogError, UncleanableError
+from cleaner.model import TopicPartition
+from cleaner.state.json_text import JsonValue
+from cleaner.state.state_file import BadStateError, StateFile
+from cleaner.storage.fs import FileSystem
+
+FILE_NAME = "quarantine.json"
+VERSION = 1  # Value on disk, fixed for ever; another meaning of a field is another version.
+
+
+@dataclass(frozen=True)
+class QuarantinedLog:
+    """
+    One log set aside.
+
+    Attributes:
+        topic_partition, log_dir: which log. A partition may lie in two log dirs (R-442): each has an entry of its own.
+        reason: what is wrong, for the operator.
+        kind: the error's class.
+        file: the damaged file, where one is known.
+        position: byte position in it.
+        since_ms: when, wall clock.
+    """
+
+    topic_partition: TopicPartition
+    log_dir: str
+    reason: str
+    kind: str
+    file: str | None
+    position: int | None
+    since_ms: int
+
+    @staticmethod
+    def of(topic_partition: TopicPartition, log_dir: Path, error: Exception, now_ms: int) -> QuarantinedLog:
+        """Make the entry of an error."""
+        named = error if isinstance(error, CorruptLogError | UncleanableError) else None
+        return QuarantinedLog(
+            topic_partition=topic_partition,
+            log_dir=str(log_dir),
+            reason=named.reason if named else str(error) or type(error).__name__,
+            kind=type(error).__name__,
+            file=str(named.path) if named else None,
+            position=error.position if isinstance(error, CorruptLogError) else None,
+            since_ms=now_ms,
+        )
+
+
+_Key = tuple[TopicPartition, str]
+_Entries = dict[_Key, QuarantinedLog]
+
+
+class Quarantine:
+    """
+    The logs set aside. Thread-safe; every change is on disk when the call returns.
+
+    When the disk of the state directory refuses a change, the change still counts for this process, and is written with
+    the next one, or by `save`.
+
+    Args:
+        fs: the door to the file system.
+        state_dir: a directory that is there.
+        warn: told when a file found there cannot be used, and where it is now.
+    Raises:
+        LogDirOfflineError: the disk failed.
+    """
+
+    def __init__(self, fs: FileSystem, state_dir: Path, warn: Callable[[str], None]) -> None:
+        self._file: StateFile[_Entries] = StateFile(
+            fs, state_dir / FILE_NAME, format_name="cleaner-quarantine", version=VERSION, read=_read, write=_write
+        )
+        self._lock = threading.Lock()  # guards all below, and the order of the file's versions
+        found = self._file.load()
+        if found.kept_aside is not None:
+            warn(f"{self._file.path}: {found.reason}; kept as {found.kept_aside.name}, nothing is in quarantine")
+        self._entries: _Entries = found.content or {}
+        self._is_saved = True
+
+    def entries(self) -> list[QuarantinedLog]:
+        """Return all entries by partition."""
+        with self._lock:
+            return [self._entries[key] for key in sorted(self._entries)]
+
+    def find(self, topic_partition: TopicPartition, log_dir: Path) -> QuarantinedLog | None:
+        """Return a log's entry; None: it is not set aside."""
+        with self._lock:
+            return self._entries.get((topic_partition, str(log_dir)))
+
+    def add(self, entry: QuarantinedLog) -> None:
+        """
+        Set a log aside; an earlier entry for it goes.
+
+        Raises:
+            NoSpaceError, LogDirOfflineError: not on disk; it counts all the same.
+        """
+        with self._lock:
+            self._entries[entry.topic_partition, entry.log_dir] = entry
+            self._save()
+
+    def release(self, topic_partition: TopicPartition, log_dir: Path | None = None) -> list[QuarantinedLog]:
+        """
+        Let a partition be cleaned again, in one log dir or (None) in all; returns what its entries were.
+
+        Raises:
+            NoSpaceError, LogDirOfflineError: not on disk; it counts all the same.
+        """
+        with self._lock:
+            keys = [key for key in sorted(self._entries) if key[0] == topic_partition]
+            released = [self._entries.pop(key) for key in keys if log_dir is None or key[1] == str(log_dir)]
+            if released:
+                self._save()
+            return released
+
+    def save(self) -> None:
+        """
+        Write what could not be written before, if anything.
+
+        Raises:
+            NoSpaceError, LogDirOfflineError: still not.
+        """
+        with self._lock:
+            if not self._is_saved:
+                self._save()
+
+    def _save(self) -> None:
+        self._is_saved = False
+        self._file.save(self._entries)
+        self._is_saved = True
+
+
+def _write(entries: _Entries) -> Mapping[str, object]:
+    rows = [dataclasses.asdict(entries[key]) | {"topic_partition": str(key[0])} for key in sorted(entries)]
+    return {"entries": rows}
+
+
+def _read(_version: int, values: Mapping[str, JsonValue]) -> _Entries:
+    rows = values.get("entries")
+    if not isinstance(rows, list):
+        raise BadStateError("it has no list of entries")
+    found = [_entry(row, number) for number, row in enumerate(rows)]
+    return {(entry.topic_partition, entry.log_dir): entry for entry in found}
+
+
+def _entry(row: JsonValue, number: int) -> QuarantinedLog:
+    if not isinstance(row, dict):
+        raise BadStateError(f"entry {number} is no object")
+
+    def text(name: str) -> str:
+        value = row.get(name)
+        if not isinstance(value, str):
+            raise BadStateError(f"entry {number}: {name} is no text")
+        return value
+
+    def whole(name: str) -> int:
+        value = row.get(name)
+        if type(value) is not int:
+            raise BadStateError(f"entry {number}: {name} is no whole number")
+        return value
+
+    try:
+        topic_partition = TopicPartition.parse(text("topic_partition"))
+    except ValueError as error:
+        raise BadStateError(f"entry {number}: {error}") from error
+    return QuarantinedLog(
+        topic_partition=topic_partition,
+        log_dir=text("log_dir"),
+        reason=text("reason"),
+        kind=text("kind"),
+        file=None if row.get("file") is None else text("file"),
+        position=None if row.get("position") is None else whole("position"),
+        since_ms=whole("since_ms"),
+    )

@@ -1,0 +1,130 @@
+"""
+A small file that survives restarts: one JSON object with a name and a version, replaced whole.
+
+    {
+     "format": "cleaner-quarantine",
+     "version": 1,
+     ...
+    }
+
+A file that cannot be used is never overwritten. It is renamed, to `<name>.newer-1` when a later release wrote it and to
+`<name>.damaged-1` when it is not what it should be, with the next free number; one begins anew, and says so.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from cleaner.state.json_text import JsonValue, NotJsonError, format_json, parse_json
+from cleaner.storage.fs import FileSystem
+
+LIMIT_BYTES = 64 << 20
+"""Far more than a line for each of 100 000 partitions."""
+
+Content = TypeVar("Content")
+
+
+class BadStateError(ValueError):
+    """Content that a state file of this format and version cannot have; says what is wrong."""
+
+
+@dataclass(frozen=True)
+class LoadedState(Generic[Content]):
+    """
+    What was found.
+
+    Attributes:
+        content: None when there is no file, or none that can be used.
+        kept_aside: where a file that cannot be used is now.
+        reason: why it cannot.
+    """
+
+    content: Content | None
+    kept_aside: Path | None = None
+    reason: str = ""
+
+
+class StateFile(Generic[Content]):
+    """
+    One state file.
+
+    Args:
+        fs: the door to the file system.
+        path: the file; its directory must be there.
+        format_name: stands in the file, fixed for ever.
+        version: of what `write` makes; all versions from 1 up to it can be read.
+        read: makes the content of a version and an object; raises BadStateError.
+        write: makes an object of the content; `format` and `version` are added here.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        path: Path,
+        *,
+        format_name: str,
+        version: int,
+        read: Callable[[int, dict[str, JsonValue]], Content],
+        write: Callable[[Content], Mapping[str, object]],
+    ) -> None:
+        self.path = path
+        self._fs = fs
+        self._format_name = format_name
+        self._version = version
+        self._read = read
+        self._write = write
+
+    def load(self) -> LoadedState[Content]:
+        """
+        Read the file; one that cannot be used is out of the way when this returns.
+
+        Raises:
+            LogDirOfflineError: the disk failed, or the file is no regular one; nothing was changed.
+        """
+        try:
+            with self._fs.open(self.path) as file:
+                data = file.read(LIMIT_BYTES + 1, 0) if file.size() > LIMIT_BYTES else file.read(file.size(), 0)
+        except FileNotFoundError:
+            return LoadedState(None)
+        try:
+            version, values = self._parse(data)
+            if version > self._version:
+                reason = f"version {version} is newer than {self._version}, the newest known here"
+                return LoadedState(None, self._keep_aside("newer"), reason)
+            return LoadedState(self._read(version, values))
+        except (NotJsonError, BadStateError) as error:
+            return LoadedState(None, self._keep_aside("damaged"), str(error))
+
+    def save(self, content: Content) -> None:
+        """
+        Replace the file durably: a crash leaves the old or the new content.
+
+        Raises:
+            NoSpaceError, LogDirOfflineError: the old content is still there.
+        """
+        values = {"format": self._format_name, "version": self._version, **self._write(content)}
+        self._fs.write_atomically(self.path, format_json(values, indent=1).encode("ascii") + b"\n")
+
+    def _parse(self, data: bytes) -> tuple[int, dict[str, JsonValue]]:
+        if len(data) > LIMIT_BYTES:
+            raise BadStateError(f"more than {LIMIT_BYTES} bytes")
+        values = parse_json(data)
+        if values.get("format") != self._format_name:
+            raise BadStateError(f"its format is not {self._format_name}")
+        version = values.get("version")
+        if type(version) is not int or version < 1:
+            raise BadStateError("its version is no number from 1 on")
+        return version, values
+
+    def _keep_aside(self, why: str) -> Path:
+        for number in itertools.count(1):
+            aside = self.path.with_name(f"{self.path.name}.{why}-{number}")
+            if not self._fs.exists(aside):
+                break
+        self._fs.rename(self.path, aside)
+        self._fs.fsync_dir(self.path.parent)
+        return aside

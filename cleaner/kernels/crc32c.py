@@ -22,44 +22,39 @@ _LONG_LANE = 2048  # bytes a lane; three of them and their tables stay in the fi
 _SHORT_LANE = 256
 
 
+def _shift_byte(states: np.ndarray) -> np.ndarray:
+    """Return checksum states after one zero byte."""
+    for _ in range(8):
+        states = np.where(states & 1, (states >> 1) ^ _POLYNOMIAL, states >> 1)
+    return states
+
+
+def _apply(matrix: np.ndarray, states: np.ndarray) -> np.ndarray:
+    """Multiply bit vectors by a matrix of 32 columns over GF(2)."""
+    result = np.zeros_like(states)
+    for bit in range(32):
+        result ^= np.where(states >> bit & 1, matrix[bit], 0)
+    return result
+
+
 def _append_zeros_table(count: int) -> np.ndarray:
     """Return four tables of 256 words: XOR of one word each gives the checksum state after `count` zero bytes."""
-
-    def one_byte(state: int) -> int:
-        for _ in range(8):
-            state = (state >> 1) ^ _POLYNOMIAL if state & 1 else state >> 1
-        return state
-
-    def apply(matrix: list[int], state: int) -> int:
-        result = 0
-        for column in matrix:
-            if state & 1:
-                result ^= column
-            state >>= 1
-        return result
-
-    power = [one_byte(1 << bit) for bit in range(32)]
-    matrix = [1 << bit for bit in range(32)]
+    matrix = np.int64(1) << np.arange(32)
+    power = _shift_byte(matrix)
     while count:
         if count & 1:
-            matrix = [apply(power, column) for column in matrix]
-        power = [apply(power, column) for column in power]
+            matrix = _apply(power, matrix)
+        power = _apply(power, power)
         count >>= 1
-    return np.array([apply(matrix, byte << shift) for shift in (0, 8, 16, 24) for byte in range(256)], np.uint64)
+    words = (np.arange(256) << np.arange(0, 32, 8)[:, None]).ravel()
+    return _apply(matrix, words).astype(np.uint64)
 
 
 def _slicing_table() -> np.ndarray:
-    table = np.zeros(8 * 256, np.uint64)
-    for byte in range(256):
-        state = byte
-        for _ in range(8):
-            state = (state >> 1) ^ _POLYNOMIAL if state & 1 else state >> 1
-        table[byte] = state
-    for row in range(1, 8):
-        for byte in range(256):
-            previous = int(table[(row - 1) * 256 + byte])
-            table[row * 256 + byte] = (previous >> 8) ^ int(table[previous & 255])
-    return table
+    rows = [_shift_byte(np.arange(256))]
+    for _ in range(7):
+        rows.append((rows[-1] >> 8) ^ rows[0][rows[-1] & 255])
+    return np.concatenate(rows).astype(np.uint64)
 
 
 _LONG_ONE, _LONG_TWO = _append_zeros_table(_LONG_LANE), _append_zeros_table(2 * _LONG_LANE)

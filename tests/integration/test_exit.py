@@ -1,0 +1,42 @@
+"""How a command's process ends: at once, with its exit code, and with all it had to say."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from cleaner.testing.log_builder import LogBuilder, write_log_dir
+
+COMMAND = [sys.executable, "-m", "cleaner"]
+
+
+def _log_dir(tmp_path: Path) -> Path:
+    log = LogBuilder()
+    log.append(("a", "v"), ("a", "w"))
+    log.roll()
+    return write_log_dir(tmp_path / "log-dir", log)
+
+
+def test_command_that_is_not_read_line_by_line_says_everything(tmp_path: Path) -> None:
+    """Output to a file or pipe is buffered: it is written out before the process ends."""
+    done = subprocess.run([*COMMAND, "plan", _log_dir(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert "topic-0" in done.stdout
+    done = subprocess.run([*COMMAND, "plan", tmp_path / "nowhere"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "nowhere" in done.stderr
+
+
+def test_command_whose_reader_has_gone_ends_without_a_traceback(tmp_path: Path) -> None:
+    """`cleaner plan DIR | true`: exit code 1, nothing on standard error."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [*COMMAND, "plan", _log_dir(tmp_path)], stdout=writing, stderr=subprocess.PIPE, text=True, check=False
+        )
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (1, "")

@@ -25,7 +25,7 @@ def test_command_that_is_not_read_line_by_line_says_everything(tmp_path: Path) -
     assert done.returncode == 0
     assert "topic-0" in done.stdout
     done = subprocess.run([*COMMAND, "plan", tmp_path / "nowhere"], capture_output=True, text=True, check=False)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "nowhere" in done.stderr
 
 

@@ -13,7 +13,18 @@ from cleaner.testing.watched_fs import WatchedFile, WatchedFileSystem
 
 # What needs no watching, as it changes nothing or goes through a method that is watched.
 READS = {"exists", "free_bytes", "list_dir", "read_bytes", "stat", "write_atomically"}
-FILE_READS = {"begin_writeback", "close", "fileno", "read", "read_into", "size", "stat"}
+FILE_READS = {
+    "begin_writeback",
+    "close",
+    "drop_cache",
+    "expect_sequential_reads",
+    "fileno",
+    "is_cached",
+    "read",
+    "read_into",
+    "size",
+    "stat",
+}
 
 
 def _names(state: DiskState) -> dict[str, bytes]:

@@ -223,8 +223,9 @@ class MapBuilder:
     def _reach(self, number: int) -> None:
         """Note that all segments before this one are in; offsets may be missing at their ends (R-513)."""
         if number:
-            bases = [*(segment.base_offset for segment in self._segments), self._cleanable.first_uncleanable_offset]
-            self.offset_map.latest_offset = max(self.offset_map.latest_offset, bases[number] - 1)
+            is_within = number < len(self._segments)
+            end = self._segments[number].base_offset if is_within else self._cleanable.first_uncleanable_offset
+            self.offset_map.latest_offset = max(self.offset_map.latest_offset, end - 1)
 
     def _end_within(self, task: DirtyChunk, digested: DigestedChunk, done: int) -> None:
         """Note that the map is full: it ends with the last record put, or the last batch complete since (R-513)."""

@@ -38,7 +38,7 @@ from cleaner.policy.record_filter import legacy_delete_horizon_ms
 from cleaner.recopy.cleaned_segment import CleanedSegment
 from cleaner.recopy.fates import ActiveProducers
 from cleaner.recopy.group import GroupRecopier, LaneMemory, RecopyRules
-from cleaner.recopy.pipeline import lanes_for
+from cleaner.recopy.pipeline import lanes_for, threads_of
 from cleaner.recopy.retained import Removed
 from cleaner.recopy.survivors import MapSurvivors
 from cleaner.recopy.verify import verify_cleaned
@@ -226,5 +226,7 @@ def _clean_group(
         new_base=target.base_offset,
         old_bases=[segment.base_offset for segment in group],
         still_held=context.still_held,
+        # Removing files is waiting for the disk: the thread that would coordinate others works as well.
+        threads=1 if len(lanes) == 1 else threads_of(lanes) + 1,
     )
     log.replace(group, target.base_offset)

@@ -31,6 +31,11 @@ def lanes_for(threads: int) -> int:
     return 1 if threads == 1 else LANES_PER_THREAD * threads
 
 
+def threads_of(lanes: Sequence[object]) -> int:
+    """Return how many threads, the caller's included, so many lanes keep busy."""
+    return max(1, len(lanes) // LANES_PER_THREAD)
+
+
 class Lane(Protocol):
     """The steps of one chunk over its own memory."""
 
@@ -86,7 +91,7 @@ class OrderedPipeline(Generic[LaneT]):
     """
 
     def __init__(self, lanes: Sequence[LaneT], name: str, threads: int | None = None) -> None:
-        self._threads = threads or max(1, len(lanes) // LANES_PER_THREAD)
+        self._threads = threads or threads_of(lanes)
         self._name = name
         self._change = threading.Condition()
         # All guarded by _change. A lane is free, parked, ready (its turn has come), or in some thread's hands.

@@ -16,25 +16,41 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
+from types import TracebackType
 
 from cleaner.errors import LogDirOfflineError, NoSpaceError
+from cleaner.storage.many_files import SYNCFS_FROM, share_out, sync_at_once
 
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
-@contextlib.contextmanager
-def disk_errors(path: Path, wanted_bytes: int = 0) -> Iterator[None]:
+class _DiskErrors:
+    """What `disk_errors` returns; written out, as a generator takes three times as long and each call is inside."""
+
+    def __init__(self, path: Path, wanted_bytes: int) -> None:
+        self._path = path
+        self._wanted_bytes = wanted_bytes
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        """Raise in the place of an `OSError`."""
+        if isinstance(error, OSError):
+            if error.errno in _NO_SPACE:
+                raise NoSpaceError(self._path, self._wanted_bytes) from error
+            raise LogDirOfflineError(self._path, error) from error
+
+
+def disk_errors(path: Path, wanted_bytes: int = 0) -> _DiskErrors:
     """Turn an `OSError` of a write into `NoSpaceError` or `LogDirOfflineError`, naming `path`."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in _NO_SPACE:
-            raise NoSpaceError(path, wanted_bytes) from error
-        raise LogDirOfflineError(path, error) from error
+    return _DiskErrors(path, wanted_bytes)
 
 
 class File:
@@ -198,6 +214,16 @@ class FileSystem:
         """Return the names in a directory, sorted."""
         return sorted(os.listdir(path))
 
+    def list_files(self, path: Path) -> list[str]:
+        """Return the names in a directory that are no directories, sorted; links are listed."""
+        with os.scandir(path) as entries:
+            return sorted(entry.name for entry in entries if not entry.is_dir(follow_symlinks=False))
+
+    def find(self, directory: Path, names: Sequence[str]) -> list[str]:
+        """Return those of some names that are there, dangling links too."""
+        prefix = f"{directory}{os.sep}"
+        return [name for name in names if os.path.lexists(prefix + name)]
+
     def read_bytes(self, path: Path, limit: int = 1 << 30) -> bytes:
         """Return a whole small file. Raises FileNotFoundError; LogDirOfflineError if larger than `limit` bytes."""
         with self.open(path) as file:
@@ -215,6 +241,55 @@ class FileSystem:
         """Remove a file; one that is already gone is fine."""
         with disk_errors(path), contextlib.suppress(FileNotFoundError):
             os.unlink(path)
+
+    def rename_all(self, directory: Path, pairs: Sequence[tuple[str, str]]) -> None:
+        """Rename files of a directory, in this order; those that are missing are passed over."""
+        prefix = f"{directory}{os.sep}"
+        for source, target in pairs:
+            try:
+                os.rename(prefix + source, prefix + target)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                with disk_errors(directory / source):
+                    raise error
+
+    def remove_all(self, directory: Path, names: Sequence[str], threads: int = 1) -> None:
+        """
+        Remove files of a directory, in any order; those that are already gone are fine.
+
+        Each removal waits for the disk, so that many of them are shared out over threads, which end before it returns.
+        """
+
+        def remove(share: Sequence[str]) -> None:
+            prefix = f"{directory}{os.sep}"
+            for name in share:
+                try:
+                    os.unlink(prefix + name)
+                except FileNotFoundError:
+                    continue
+                except OSError as error:
+                    with disk_errors(directory / name):
+                        raise error
+
+        share_out(remove, names, threads)
+
+    def fsync_all(self, directory: Path, names: Sequence[str]) -> None:
+        """
+        Force files of a directory to disk; those that are missing are passed over. Durable names need `fsync_dir`.
+
+        An error is final, as for `File.fsync` (R3).
+        """
+        if len(names) >= SYNCFS_FROM:
+            with disk_errors(directory):
+                if sync_at_once(directory, names):
+                    return
+        for name in names:
+            try:
+                with self.open(directory / name) as file:
+                    file.fsync()
+            except FileNotFoundError:
+                continue
 
     def fsync_dir(self, path: Path) -> None:
         """Force the names in a directory to disk."""

@@ -12,7 +12,6 @@ Source: rules R-630 to R-634; `LogLoader.java`. How a swap leads here: `swap.py`
 
 from __future__ import annotations
 
-import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,13 +50,6 @@ class Leftovers:
         part of a swap that looks complete, and recovery would install it.
         """
         return [group for group in (self.condemned_swaps, self.unfinished + self.deleted) if group]
-
-
-def list_files(fs: FileSystem, directory: Path) -> list[str]:
-    """
-    List what is no directory, sorted. Links are listed too: opening one fails and names it.
-    """
-    return [name for name in fs.list_dir(directory) if not stat.S_ISDIR(fs.stat(directory / name).st_mode)]
 
 
 def find_leftovers(directory: Path, files: Sequence[str]) -> Leftovers:

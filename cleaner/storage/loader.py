@@ -22,7 +22,7 @@ from cleaner.storage.batch_source import batch_headers, checked_batches
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.indexes import LAST_OFFSET
 from cleaner.storage.leader_epochs import read_leader_epochs, truncate_from_end, truncate_from_start
-from cleaner.storage.leftovers import complete_swap, find_leftovers, list_files
+from cleaner.storage.leftovers import complete_swap, find_leftovers
 from cleaner.storage.load_changes import LoadChanges
 from cleaner.storage.loading import Loading
 from cleaner.storage.log import Log
@@ -70,7 +70,7 @@ def load_log(
     """
     if read_only and not clean_shutdown:
         raise NotCleanlyShutDownError(f"{directory}: it has to be recovered first")
-    files = _settle_swap(fs, directory, list_files(fs, directory), read_only=read_only)
+    files = _settle_swap(fs, directory, fs.list_files(directory), read_only=read_only)
     changes = LoadChanges(
         directory,
         Snapshots(fs, directory, _snapshot_offsets(files)),
@@ -107,7 +107,7 @@ def _settle_swap(fs: FileSystem, directory: Path, files: list[str], *, read_only
     if read_only:
         raise NotCleanlyShutDownError(f"{directory}: an interrupted swap has to be completed first")
     complete_swap(fs, directory, files, leftovers.swaps)
-    return list_files(fs, directory)
+    return fs.list_files(directory)
 
 
 def _snapshot_offsets(files: Sequence[str]) -> list[int]:
@@ -139,7 +139,7 @@ def _splitting_overflows(loading: Loading, step: Callable[[Loading], None], *, r
 def _load_segments(loading: Loading) -> None:
     """Find the segments, and note which of their files are missing, left over or damaged (R-330, R-331, R-635)."""
     loading.segments.clear()
-    files = list_files(loading.fs, loading.directory)
+    files = loading.fs.list_files(loading.directory)
     present = set(files)
     logs = [name for name in files if name.endswith(names.LOG)]
     bases = [names.offset_of(name) for name in logs]

@@ -9,8 +9,8 @@ Source: rules R-401, R-402, R-407, R-535, R-545, R-641; `UnifiedLog.java`, `Loca
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence, Set
 from pathlib import Path
 
 import numpy as np
@@ -79,7 +79,8 @@ class Log:
         self._fs = fs
         self._producers = producers
         self._changes = changes
-        self._without_aborts: set[int] = set()  # base offsets of segments whose transaction index is empty
+        # Segments but for those whose transaction index is known to be empty; None until somebody asks.
+        self._with_aborts: list[Segment] | None = None
 
     def __repr__(self) -> str:
         return f"Log({self.directory}, {len(self.segments)} segments, [{self.log_start_offset}, {self.log_end_offset}))"
@@ -170,17 +171,22 @@ class Log:
         Raises:
             CorruptIndexError: a transaction index is damaged.
         """
-        bases = [segment.base_offset for segment in self.segments]
         collected = [abort_rows(())]
-        first = bisect_right(bases, from_offset) - 1
-        for segment in self.segments[first:] if first >= 0 else ():
-            # The walk reaches far where little was aborted: what holds nothing is opened once, not once a segment.
-            if segment.base_offset in self._without_aborts:
-                continue
+        holder = bisect_right(self.segments, from_offset, key=_base_offset) - 1
+        if holder < 0:
+            return collected[0]
+        # The walk reaches far where little was aborted: what holds nothing is opened once, not once a segment.
+        if self._with_aborts is None:
+            self._with_aborts = list(self.segments)
+        first = bisect_left(self._with_aborts, self.segments[holder].base_offset, key=_base_offset)
+        found = []
+        looked_at = 0
+        for segment in self._with_aborts[first:]:
+            looked_at += 1
             aborts = segment.aborted_txns()
             if not len(aborts):
-                self._without_aborts.add(segment.base_offset)
                 continue
+            found.append(segment)
             beyond = aborts[:, LAST_STABLE_OFFSET] >= upper_offset
             is_last = bool(beyond.any())
             if is_last:
@@ -189,6 +195,7 @@ class Log:
             collected.append(aborts[is_wanted])
             if is_last:
                 break
+        self._with_aborts[first : first + looked_at] = found
         return np.concatenate(collected)
 
     def replace(self, old: Sequence[Segment], new_base: int) -> Segment:
@@ -197,9 +204,9 @@ class Log:
         new = Segment.open(self._fs, self.directory, new_base)
         for base in gone - {new_base}:
             self._changes.snapshots.forget(base)
-        self._without_aborts -= gone
-        kept = [segment for segment in self.segments if segment.base_offset not in gone]
-        self.segments = sorted([*kept, new], key=lambda segment: segment.base_offset)
+        self.segments = _replaced(self.segments, gone, new)
+        if self._with_aborts is not None:
+            self._with_aborts = _replaced(self._with_aborts, gone, new)
         return new
 
     @property
@@ -218,3 +225,11 @@ class Log:
         """Leave the directory as a clean stop leaves it: settled, and with a snapshot at the log end (R-126)."""
         self._producers.take_snapshot()
         self.settle(fs)
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset
+
+
+def _replaced(segments: Sequence[Segment], gone: Set[int], new: Segment) -> list[Segment]:
+    return sorted([*(each for each in segments if each.base_offset not in gone), new], key=_base_offset)

@@ -1,5 +1,5 @@
 """
-One segment: a `.log` and its index files, read on demand and never kept in memory.
+One segment: a `.log` and its index files, read on demand and not kept in memory, but for the shortest offset indexes.
 
 A `Segment` is cheap (names, size, mtime), so that thousands of partitions can be listed; whatever costs a look into a
 file is a method.
@@ -12,6 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,7 @@ from cleaner.storage.indexes import (
 _NANOS_PER_MILLI = 1_000_000
 _MAGIC_POSITION = 16  # R-201
 _TIMESTAMP_POSITION = {1: 18, 2: 35}  # of a batch's maximum timestamp, by magic; magic 0 has none (R-243)
+_SHORT_INDEX_BYTES = 512
 _FIRST_HEADER_BYTES = 43  # up to and with the maximum timestamp of magic 2
 
 
@@ -87,9 +89,12 @@ class Segment:
         self.base_offset = base_offset
         self.size = size
         self.mtime_ns = mtime_ns
-        self.rebuilt: SegmentIndexes | None = None
         self._fs = fs
         self._source = source
+        self._rebuilt: SegmentIndexes | None = None
+        # A log of thousands of tiny segments is loaded, mapped and recopied: each time every one would be opened.
+        self._short_index: Entries | None = None
+        self._index_sizes: dict[str, int] = {}
 
     @staticmethod
     def open(fs: FileSystem, directory: Path, base_offset: int, *, source: BatchSource = checked_batches) -> Segment:
@@ -100,26 +105,41 @@ class Segment:
     def __repr__(self) -> str:
         return f"Segment({self.log_path}, {self.size} bytes)"
 
+    @property
+    def rebuilt(self) -> SegmentIndexes | None:
+        """Indexes that take the place of those on disk."""
+        return self._rebuilt
+
+    @rebuilt.setter
+    def rebuilt(self, indexes: SegmentIndexes | None) -> None:
+        self._rebuilt = indexes
+        self.forget()
+
+    def forget(self) -> None:
+        """Look at the index files anew: somebody has changed them."""
+        self._short_index = None
+        self._index_sizes.clear()
+
     def path(self, suffix: str) -> Path:
         """Return the path of the segment's file with one of `names.SEGMENT_SUFFIXES`."""
         return self.directory / names.segment_file_name(self.base_offset, suffix)
 
-    @property
+    @cached_property
     def log_path(self) -> Path:
         """The `.log` file."""
         return self.path(names.LOG)
 
-    @property
+    @cached_property
     def index_path(self) -> Path:
         """The `.index` file."""
         return self.path(names.INDEX)
 
-    @property
+    @cached_property
     def time_index_path(self) -> Path:
         """The `.timeindex` file."""
         return self.path(names.TIME_INDEX)
 
-    @property
+    @cached_property
     def txn_index_path(self) -> Path:
         """The `.txnindex` file, which exists only once a transaction was aborted."""
         return self.path(names.TXN_INDEX)
@@ -134,20 +154,23 @@ class Segment:
         """Bytes in use in the offset index; a file is taken as used up to its last whole entry (R-310)."""
         if self.rebuilt is not None:
             return self.rebuilt.offsets.nbytes
-        return self._whole_entries_bytes(self.index_path, OFFSET_ENTRY.itemsize)
+        return self._whole_entries_bytes(names.INDEX, OFFSET_ENTRY.itemsize)
 
     @property
     def time_index_bytes(self) -> int:
         """Bytes in use in the time index (R-310)."""
         if self.rebuilt is not None:
             return self.rebuilt.times.nbytes
-        return self._whole_entries_bytes(self.time_index_path, TIME_ENTRY.itemsize)
+        return self._whole_entries_bytes(names.TIME_INDEX, TIME_ENTRY.itemsize)
 
-    def _whole_entries_bytes(self, path: Path, entry_bytes: int) -> int:
-        try:
-            size = self._fs.stat(path).st_size
-        except FileNotFoundError:
-            return 0
+    def _whole_entries_bytes(self, suffix: str, entry_bytes: int) -> int:
+        size = self._index_sizes.get(suffix)
+        if size is None:
+            try:
+                size = self._fs.stat(self.path(suffix)).st_size
+            except FileNotFoundError:
+                size = 0
+            self._index_sizes[suffix] = size
         return size - size % entry_bytes
 
     def offset_index(self) -> Entries:
@@ -159,10 +182,16 @@ class Segment:
         """
         if self.rebuilt is not None:
             return self.rebuilt.offsets
+        if self._short_index is not None:
+            return self._short_index
         try:
-            return read_offset_index(self._fs, self.index_path, self.size)
+            entries = read_offset_index(self._fs, self.index_path, self.size)
         except FileNotFoundError:
             return np.empty(0, OFFSET_ENTRY)
+        self._index_sizes[names.INDEX] = entries.nbytes
+        if entries.nbytes <= _SHORT_INDEX_BYTES:
+            self._short_index = entries
+        return entries
 
     def time_index(self) -> Entries:
         """
@@ -174,9 +203,11 @@ class Segment:
         if self.rebuilt is not None:
             return self.rebuilt.times
         try:
-            return read_time_index(self._fs, self.time_index_path)
+            entries = read_time_index(self._fs, self.time_index_path)
         except FileNotFoundError:
             return np.empty(0, TIME_ENTRY)
+        self._index_sizes[names.TIME_INDEX] = entries.nbytes
+        return entries
 
     def aborted_txns(self) -> Aborts:
         """

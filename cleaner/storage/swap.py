@@ -39,6 +39,7 @@ from cleaner.storage.names import CLEANED, DELETED, LOG, SEGMENT_SUFFIXES, SNAPS
 
 # The index files follow their log in every step, in Kafka's order (R-601).
 _INDEX_SUFFIXES = tuple(suffix for suffix in SEGMENT_SUFFIXES if suffix != LOG)
+_ALL_SUFFIXES = (*SEGMENT_SUFFIXES, SNAPSHOT)
 
 
 def fsync_sources(fs: FileSystem, directory: Path, bases: Sequence[int]) -> None:
@@ -52,12 +53,7 @@ def fsync_sources(fs: FileSystem, directory: Path, bases: Sequence[int]) -> None
     Raises:
         LogDirOfflineError: an fsync failed; nothing may be swapped in this log dir (R3).
     """
-    for base in bases:
-        for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT):
-            path = directory / segment_file_name(base, suffix)
-            if fs.exists(path):
-                with fs.open(path) as file:
-                    file.fsync()
+    fs.fsync_all(directory, [segment_file_name(base, suffix) for base in bases for suffix in _ALL_SUFFIXES])
     fs.fsync_dir(directory)
 
 
@@ -67,15 +63,17 @@ def discard_cleaned(fs: FileSystem, directory: Path, base: int) -> None:
 
     Without a fence: `.cleaned` files that come back after a crash are removed by the loader.
     """
-    for suffix in SEGMENT_SUFFIXES:
-        fs.remove(directory / segment_file_name(base, suffix, CLEANED))
+    fs.remove_all(directory, [segment_file_name(base, suffix, CLEANED) for suffix in SEGMENT_SUFFIXES])
 
 
-def remove_deleted(fs: FileSystem, directory: Path, bases: Sequence[int]) -> None:
-    """Remove the `.deleted` files that `keep_deleted=True` left behind, once their last reader is gone (D-11)."""
-    for base in bases:
-        for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT):
-            fs.remove(directory / segment_file_name(base, suffix, DELETED))
+def remove_deleted(fs: FileSystem, directory: Path, bases: Sequence[int], threads: int = 1) -> None:
+    """
+    Remove the `.deleted` files that `keep_deleted=True` left behind, once their last reader is gone (D-11).
+
+    Without a fence, and in any order, on several threads: whatever comes back after a crash the loader removes.
+    """
+    names = [segment_file_name(base, suffix, DELETED) for base in bases for suffix in _ALL_SUFFIXES]
+    fs.remove_all(directory, names, threads)
 
 
 def replace_segments(
@@ -86,6 +84,7 @@ def replace_segments(
     old_bases: Sequence[int],
     still_held: Callable[[], None],
     keep_deleted: bool = False,
+    threads: int = 1,
 ) -> None:
     """
     Let the finished `.cleaned` segment of `new_base` take the place of the old segments (S1 to S6 above).
@@ -99,6 +98,7 @@ def replace_segments(
         old_bases: base offsets of the segments of the group.
         still_held: called before the first rename; raises `LogDirLockedError` when the log dir is not ours any more.
         keep_deleted: leave the `.deleted` files to `remove_deleted`, for the sake of readers that have them open.
+        threads: how many, the caller's among them, may remove files.
     Raises:
         LogDirLockedError: from `still_held`. Nothing was renamed; the `.cleaned` files stay, as the directory belongs
             to somebody else now, whose loader removes them.
@@ -115,25 +115,24 @@ def replace_segments(
     _install(fs, directory, new_base)
     _drop_absorbed_snapshots(fs, directory, old[1:])
     if not keep_deleted:
-        remove_deleted(fs, directory, old)
+        remove_deleted(fs, directory, old, threads)
 
 
 def _require_logs(fs: FileSystem, directory: Path, new_base: int, old: Sequence[int]) -> None:
     """Refuse before the first rename what could not be finished: every `.log` concerned has to be there (R-602)."""
-    for path in [
-        directory / segment_file_name(new_base, LOG, CLEANED),
-        *(directory / segment_file_name(base, LOG) for base in old),
-    ]:
-        if not fs.exists(path):
-            raise LogDirOfflineError(path, FileNotFoundError(errno.ENOENT, "vanished before its swap"))
+    wanted = [segment_file_name(new_base, LOG, CLEANED), *(segment_file_name(base, LOG) for base in old)]
+    present = set(fs.find(directory, wanted))
+    for name in wanted:
+        if name not in present:
+            raise LogDirOfflineError(directory / name, FileNotFoundError(errno.ENOENT, "vanished before its swap"))
 
 
-def _rename_present(fs: FileSystem, directory: Path, base: int, suffixes: Sequence[str], old: str, new: str) -> None:
-    """Give those of a segment's files that exist another temporary suffix; index files may be missing (R-602)."""
-    for suffix in suffixes:
-        path = directory / segment_file_name(base, suffix, old)
-        if fs.exists(path):
-            fs.rename(path, directory / segment_file_name(base, suffix, new))
+def _rename_present(
+    fs: FileSystem, directory: Path, bases: Sequence[int], suffixes: Sequence[str], old: str, new: str
+) -> None:
+    """Give those of the segments' files that exist another temporary suffix; index files may be missing (R-602)."""
+    named = [segment_file_name(base, suffix) for base in bases for suffix in suffixes]
+    fs.rename_all(directory, [(name + old, name + new) for name in named])
 
 
 def _announce(fs: FileSystem, directory: Path, new_base: int) -> None:
@@ -145,7 +144,7 @@ def _announce(fs: FileSystem, directory: Path, new_base: int) -> None:
     Without this fence a power cut could keep a rename of S3 and forget one of S1: the loader would delete both sides.
     """
     try:
-        _rename_present(fs, directory, new_base, SEGMENT_SUFFIXES, CLEANED, SWAP)
+        _rename_present(fs, directory, [new_base], SEGMENT_SUFFIXES, CLEANED, SWAP)
         fs.fsync_dir(directory)
     except BaseException as failure:
         try:
@@ -162,10 +161,7 @@ def _take_back(fs: FileSystem, directory: Path, new_base: int) -> None:
     The files are removed only once a fence shows that no `.swap` can come back: a `.log.swap` returning alone would
     count as a complete swap. On a disk that refuses even that they stay, and the loader removes them.
     """
-    for suffix in reversed(SEGMENT_SUFFIXES):
-        path = directory / segment_file_name(new_base, suffix, SWAP)
-        if fs.exists(path):
-            fs.rename(path, directory / segment_file_name(new_base, suffix, CLEANED))
+    _rename_present(fs, directory, [new_base], SEGMENT_SUFFIXES[::-1], SWAP, CLEANED)
     fs.fsync_dir(directory)
     discard_cleaned(fs, directory, new_base)
 
@@ -178,11 +174,9 @@ def _retire_old(fs: FileSystem, directory: Path, old: Sequence[int]) -> None:
     be given its aborted records. Second fence: no old `.txnindex` is left beside the new `.log`; it would name aborted
     transactions whose markers are gone, and consumers would skip committed records of the same producer.
     """
-    for base in old:
-        _rename_present(fs, directory, base, (LOG,), "", DELETED)
+    _rename_present(fs, directory, old, (LOG,), "", DELETED)
     fs.fsync_dir(directory)
-    for base in old:
-        _rename_present(fs, directory, base, _INDEX_SUFFIXES, "", DELETED)
+    _rename_present(fs, directory, old, _INDEX_SUFFIXES, "", DELETED)
     fs.fsync_dir(directory)
 
 
@@ -193,13 +187,12 @@ def _install(fs: FileSystem, directory: Path, new_base: int) -> None:
     First fence: while `.log.swap` is there the loader deletes whatever else is named in its range of offsets, and that
     would be the new `.txnindex`. Second fence: only then are the old files and the checkpoint let go.
     """
-    _rename_present(fs, directory, new_base, (LOG,), SWAP, "")
+    _rename_present(fs, directory, [new_base], (LOG,), SWAP, "")
     fs.fsync_dir(directory)
-    _rename_present(fs, directory, new_base, _INDEX_SUFFIXES, SWAP, "")
+    _rename_present(fs, directory, [new_base], _INDEX_SUFFIXES, SWAP, "")
     fs.fsync_dir(directory)
 
 
 def _drop_absorbed_snapshots(fs: FileSystem, directory: Path, absorbed: Sequence[int]) -> None:
     """S6: a producer snapshot at a base offset that no segment has any more (R-601, R-650)."""
-    for base in absorbed:
-        _rename_present(fs, directory, base, (SNAPSHOT,), "", DELETED)
+    _rename_present(fs, directory, absorbed, (SNAPSHOT,), "", DELETED)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -124,6 +125,23 @@ class WatchedFileSystem(FileSystem):
             self.before(operation)
         super().remove(path)
         self.after(operation)
+
+    def rename_all(self, directory: Path, pairs: Sequence[tuple[str, str]]) -> None:
+        """Rename one by one."""
+        for source, target in pairs:
+            if self.exists(directory / source):
+                self.rename(directory / source, directory / target)
+
+    def remove_all(self, directory: Path, names: Sequence[str], threads: int = 1) -> None:
+        """Remove one by one, in this order."""
+        for name in names:
+            self.remove(directory / name)
+
+    def fsync_all(self, directory: Path, names: Sequence[str]) -> None:
+        """Fsync one by one, however many there are: each can be left out, forgotten, or fail."""
+        for name in self.find(directory, names):
+            with self.open(directory / name) as file:
+                file.fsync()
 
     def fsync_dir(self, path: Path) -> None:
         """Tell of the fsync, and carry it out if it is to be real."""

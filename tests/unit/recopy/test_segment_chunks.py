@@ -237,6 +237,7 @@ def lead_astray(segment: Segment, entry: int = 0, offset_by: int = 0, position_b
     data[8 * entry + 3] += offset_by
     data[8 * entry + 7] += position_by
     segment.index_path.write_bytes(bytes(data))
+    segment.forget()
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 4, 8])

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from cleaner.errors import CorruptBatchError, CorruptIndexError
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs import File, FileSystem
 from cleaner.storage.log import list_segments
-from cleaner.storage.segment import Segment
+from cleaner.storage.segment import Segment, SegmentIndexes
 from cleaner.testing.log_builder import START_MS, LogBuilder
 
 FS = FileSystem()
@@ -115,3 +115,44 @@ def test_position_at_never_lies_behind_the_batch(tmp_path: Path) -> None:
         assert segment.batch_at(offset) == offset - offset % 2
     assert segment.position_at(19) > 0
     assert segment.batch_at(20) is None
+
+
+class _Reading(FileSystem):
+    """Lists the files that are opened."""
+
+    def __init__(self) -> None:
+        self.opened: list[str] = []
+
+    def open(self, path: Path, *, write: bool = False) -> File:
+        self.opened.append(path.suffix)
+        return super().open(path, write=write)
+
+
+def test_short_offset_index_is_read_once_until_it_changes(tmp_path: Path) -> None:
+    """Every pass of a round asks for it; what was rebuilt, or is to be forgotten, is not answered from memory."""
+    fs = _Reading()
+    segment = Segment.open(fs, small(tmp_path).directory, 0)
+    first = segment.offset_index()
+    assert len(first)
+    assert segment.offset_index() is first
+    assert segment.index_bytes == first.nbytes
+    assert fs.opened == [".index"]
+    segment.rebuilt = SegmentIndexes.empty()
+    assert (len(segment.offset_index()), segment.index_bytes) == (0, 0)
+    segment.rebuilt = None
+    assert segment.offset_index().tolist() == first.tolist()
+    segment.index_path.write_bytes(first.tobytes()[:8])
+    segment.forget()
+    assert (len(segment.offset_index()), segment.index_bytes) == (1, 8)
+    assert fs.opened == [".index"] * 3
+
+
+def test_long_offset_index_is_not_kept_in_memory(tmp_path: Path) -> None:
+    """Thousands of partitions may be looked at by one process."""
+    log = LogBuilder(index_interval_bytes=1)
+    for number in range(100):
+        log.append((f"k{number}", "v"))
+    fs = _Reading()
+    segment = Segment.open(fs, log.write(tmp_path), 0)
+    assert segment.offset_index().tolist() == segment.offset_index().tolist()
+    assert fs.opened == [".index"] * 2

@@ -12,7 +12,7 @@ from cleaner.testing.forgetful_fs import FORGOTTEN_MTIME_NS, DiskState, Forgetfu
 from cleaner.testing.watched_fs import WatchedFile, WatchedFileSystem
 
 # What needs no watching, as it changes nothing or goes through a method that is watched.
-READS = {"exists", "free_bytes", "list_dir", "read_bytes", "stat", "write_atomically"}
+READS = {"exists", "find", "free_bytes", "list_dir", "list_files", "read_bytes", "stat", "write_atomically"}
 FILE_READS = {
     "begin_writeback",
     "close",

@@ -1,0 +1,246 @@
+"""Unit tests of what is done to many files at once: nothing is left out, and no failure goes unnoticed."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from cleaner.errors import LogDirOfflineError, NoSpaceError
+from cleaner.storage import many_files
+from cleaner.storage.fs import File, FileSystem
+from cleaner.storage.many_files import SYNCFS_FROM, share_out, sync_at_once
+from cleaner.testing.watched_fs import Operation, WatchedFileSystem
+
+EXT4, FUSE = 0xEF53, 0x65735546
+NAMES = [f"{number:020d}.log" for number in range(2 * SYNCFS_FROM)]
+
+
+class _Library:
+    """Stands for the C library: a file system of some type whose syncfs succeeds or fails."""
+
+    def __init__(self, file_system: int = EXT4, error: int = 0) -> None:
+        self.synced = 0
+        self._file_system = file_system
+        self._error = error
+
+    def fstatfs(self, _descriptor: int, answer: ctypes.Array[ctypes.c_char]) -> int:
+        ctypes.c_ulong.from_buffer(answer).value = self._file_system
+        return 0
+
+    def syncfs(self, _descriptor: int) -> int:
+        self.synced += 1
+        ctypes.set_errno(self._error)
+        return -1 if self._error else 0
+
+
+class _Counting(FileSystem):
+    """Counts the files opened to be fsynced."""
+
+    def __init__(self) -> None:
+        self.opened = 0
+
+    def open(self, path: Path, *, write: bool = False) -> File:
+        self.opened += 1
+        return super().open(path, write=write)
+
+
+class _Recorder(WatchedFileSystem):
+    """Lists every change."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def after(self, operation: Operation) -> None:
+        self.seen.append(str(operation))
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> _Library:
+    return _given(monkeypatch, _Library())
+
+
+def _given(monkeypatch: pytest.MonkeyPatch, library: _Library) -> _Library:
+    monkeypatch.setattr(many_files.ctypes, "CDLL", lambda *_args, **_kwargs: library)
+    return library
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    for name in NAMES:
+        (tmp_path / name).write_bytes(b"data")
+    return tmp_path
+
+
+def test_many_files_are_forced_by_one_sync(directory: Path, library: _Library) -> None:
+    """From a number of files on the file system is synced once and no file but the last one opened (D-10)."""
+    fs = _Counting()
+    fs.fsync_all(directory, NAMES)
+    assert (library.synced, fs.opened) == (1, 0)
+
+
+def test_few_files_are_fsynced_one_by_one(directory: Path, library: _Library) -> None:
+    """A sync of everything somebody else wrote is not worth a handful of files; missing ones are passed over."""
+    fs = _Counting()
+    fs.fsync_all(directory, [*NAMES[: SYNCFS_FROM - 2], "missing"])
+    assert (library.synced, fs.opened) == (0, SYNCFS_FROM - 1)
+
+
+def test_last_file_is_fsynced_behind_the_sync(
+    directory: Path, library: _Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk empties its own cache even where the file system had nothing to write."""
+    synced_before: list[tuple[int, str]] = []
+    fsync = os.fsync
+
+    def watched(descriptor: int) -> None:
+        synced_before.append((library.synced, str(Path(f"/proc/self/fd/{descriptor}").readlink())))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    FileSystem().fsync_all(directory, [*NAMES, "missing"])
+    assert synced_before == [(1, str(directory.resolve() / NAMES[-1]))]
+
+
+@pytest.mark.parametrize(("code", "error"), [(errno.EIO, LogDirOfflineError), (errno.ENOSPC, NoSpaceError)])
+def test_failed_sync_is_final(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, code: int, error: type[Exception]
+) -> None:
+    """The error is raised and nothing is tried again: asked once more the system would not tell (R3)."""
+    library = _given(monkeypatch, _Library(error=code))
+    fs = _Counting()
+    with pytest.raises(error):
+        fs.fsync_all(directory, NAMES)
+    assert (library.synced, fs.opened) == (1, 0)
+
+
+def test_other_file_systems_are_not_trusted_with_a_sync(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On FUSE, networks and layers a sync of all may return before anything is on disk: each file is fsynced."""
+    library = _given(monkeypatch, _Library(FUSE))
+    fs = _Counting()
+    fs.fsync_all(directory, NAMES)
+    assert (library.synced, fs.opened) == (0, len(NAMES))
+
+
+@pytest.mark.parametrize(
+    ("system", "release", "is_trusted"),
+    [
+        ("Linux", "5.7.19", False),
+        ("Linux", "5.8.0-rc1", True),
+        ("Linux", "6.12.3-amd64", True),
+        ("Linux", "unknown", False),
+        ("Darwin", "23.1.0", False),
+    ],
+)
+def test_kernels_that_hide_failed_writes_are_not_trusted(
+    directory: Path, library: _Library, monkeypatch: pytest.MonkeyPatch, system: str, release: str, is_trusted: bool
+) -> None:
+    """syncfs reports failed writes since Linux 5.8 only."""
+    monkeypatch.setattr(os, "uname", lambda: os.uname_result((system, "host", release, "", "")))
+    assert sync_at_once(directory, NAMES) is is_trusted
+    assert library.synced == is_trusted
+
+
+def test_link_among_many_files_is_refused(directory: Path, library: _Library) -> None:
+    """What is no regular file of the file system is not covered by its sync; opening it says what is wrong."""
+    (directory / NAMES[7]).unlink()
+    (directory / NAMES[7]).symlink_to(NAMES[8])
+    with pytest.raises(LogDirOfflineError, match=NAMES[7]):
+        FileSystem().fsync_all(directory, NAMES)
+    assert library.synced == 0
+
+
+def test_watched_disk_fsyncs_file_by_file(directory: Path, library: _Library) -> None:
+    """Crash tests leave each fsync out in turn, however many there are."""
+    fs = _Recorder()
+    fs.fsync_all(directory, NAMES)
+    assert fs.seen == [f"fsync {name}" for name in NAMES]
+    assert library.synced == 0
+
+
+@pytest.mark.parametrize("fs", [FileSystem(), WatchedFileSystem()], ids=["real", "watched"])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_files_removed_on_any_number_of_threads_are_gone(directory: Path, fs: FileSystem, threads: int) -> None:
+    """All that are named go, missing ones are no failure, others stay."""
+    fs.remove_all(directory, [*NAMES[1:], "missing"], threads)
+    assert fs.list_files(directory) == NAMES[:1]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_removal_that_fails_is_told(directory: Path, threads: int) -> None:
+    """A directory of that name cannot be unlinked: the error names it."""
+    (directory / "directory").mkdir()
+    with pytest.raises(LogDirOfflineError, match="directory"):
+        FileSystem().remove_all(directory, [*NAMES, "directory"], threads)
+
+
+@pytest.mark.parametrize("fs", [FileSystem(), WatchedFileSystem()], ids=["real", "watched"])
+def test_renames_pass_over_missing_files(directory: Path, fs: FileSystem) -> None:
+    """Index files may be missing (R-602)."""
+    fs.rename_all(directory, [(NAMES[0], "a"), ("missing", "b"), (NAMES[1], "c")])
+    assert fs.find(directory, ["a", "b", "c", *NAMES[:2]]) == ["a", "c"]
+
+
+def test_rename_that_fails_is_told(directory: Path) -> None:
+    """A file cannot take a directory's name: the error names the file, and later ones keep their names."""
+    (directory / "directory").mkdir()
+    with pytest.raises(LogDirOfflineError, match=NAMES[0]):
+        FileSystem().rename_all(directory, [(NAMES[0], "directory"), (NAMES[1], "c")])
+    assert (directory / NAMES[1]).exists()
+
+
+def test_files_listed_are_what_is_no_directory(tmp_path: Path) -> None:
+    """Links are listed, to a directory or to nothing, so that opening one says what it is (R-642)."""
+    (tmp_path / "b").mkdir()
+    (tmp_path / "c").write_bytes(b"")
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "d").symlink_to("nowhere")
+    assert FileSystem().list_files(tmp_path) == ["a", "c", "d"]
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_shares_cover_every_name_once(threads: int) -> None:
+    """Each name is worked on once, by no more threads than were asked for, and all have ended."""
+    lock, done, workers = threading.Lock(), [], set()
+
+    def work(share: Sequence[str]) -> None:
+        with lock:
+            done.extend(share)
+            workers.add(threading.current_thread())
+
+    share_out(work, NAMES, threads)
+    assert sorted(done) == NAMES
+    assert len(workers) <= threads
+    assert not [each for each in workers - {threading.current_thread()} if each.is_alive()]
+
+
+def test_share_that_fails_does_not_stop_the_others() -> None:
+    """The error is raised once all have ended."""
+    lock, done = threading.Lock(), []
+
+    def work(share: Sequence[str]) -> None:
+        if NAMES[0] in share:
+            raise LogDirOfflineError(Path(NAMES[0]), OSError(errno.EIO, "no"))
+        with lock:
+            done.extend(share)
+
+    with pytest.raises(LogDirOfflineError):
+        share_out(work, NAMES, 2)
+    assert done == NAMES[1::2]
+
+
+def test_without_threads_to_be_had_the_caller_does_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process at its limit of threads is slower, nothing else."""
+
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    done: list[str] = []
+    share_out(done.extend, NAMES, 3)
+    assert sorted(done) == NAMES

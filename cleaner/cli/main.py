@@ -7,6 +7,7 @@ Exit codes: 0 done or nothing to do, 1 something was refused, 2 usage, 75 the lo
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 import warnings
@@ -94,6 +95,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run() -> NoReturn:
     """Run the command of this process and end it."""
+    # Loading the libraries makes objects by the hundred thousand, and none of them is garbage.
+    gc.set_threshold(100_000, 20, 50)
     code = main()
     for stream in (sys.stdout, sys.stderr):
         try:

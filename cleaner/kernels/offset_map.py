@@ -80,14 +80,15 @@ def digest_records(data, unpacked, batches, skipped, first_dirty_offset, keys, d
             messages += int64(1) if row.attributes & 0x20 else row.count
             continue
         body = unpacked if row.unpacked else data
-        at = row.body_start
+        at, end = row.body_start, row.body_end
+        base_offset, last_delta = row.base_offset, row.last_offset - row.base_offset
         previous_delta = int64(-1)
         for _ in range(row.count):
-            status, after, delta, key_start, key_size, _ = read_next_record(body, row, at, previous_delta)
+            status, after, delta, key_start, key_size, _ = read_next_record(body, end, last_delta, at, previous_delta)
             if status != RECORD_GOOD:
                 break
             previous_delta = delta
-            offset = row.base_offset + delta
+            offset = base_offset + delta
             is_dirty = offset >= first_dirty_offset
             if is_dirty and key_size < 0:
                 keyless += 1
@@ -238,18 +239,22 @@ def judge_records(
         # A transactional batch may count as aborted in one pass and not in the other, as in Kafka: then its records
         # were never put, have no bit, and the table alone can answer.
         has_bits = row.attributes & 0x10 == 0
-        at = row.body_start
+        is_discarded = discarded[b] != 0
+        at, end = row.body_start, row.body_end
+        base_offset, last_delta = row.base_offset, row.last_offset - row.base_offset
         previous_delta = int64(-1)
         for _ in range(row.count):
-            state[STATE_RECORD_POSITION] = at - row.body_start
-            status, after, delta, key_start, key_size, value_size = read_next_record(body, row, at, previous_delta)
+            status, after, delta, key_start, key_size, value_size = read_next_record(
+                body, end, last_delta, at, previous_delta
+            )
             if status != RECORD_GOOD:
+                state[STATE_RECORD_POSITION] = at - row.body_start
                 state[STATE_STATUS] = status
                 return DIGEST_BAD_RECORD
             previous_delta = delta
-            offset = row.base_offset + delta
+            offset = base_offset + delta
             verdict = KEEP if value_size >= 0 else KEEP_TOMBSTONE
-            if discarded[b]:
+            if is_discarded:
                 verdict = DISCARDED
             elif not is_control and offset <= latest_offset:
                 if key_size < 0:

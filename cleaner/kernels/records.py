@@ -142,22 +142,23 @@ def read_record(data, at, end):
 
 
 @inlined_jit
-def read_next_record(body, row, at, previous_delta):
+def read_next_record(body, end, last_delta, at, previous_delta):
     """
     Read the next record of a batch, and hold its offset against its neighbour's and the batch's.
 
     Args:
         body: the array that holds the batch's records.
-        row: the batch's row of BATCH_DTYPE.
+        end: where they end.
+        last_delta: the batch's last offset delta.
         at: where the record begins.
         previous_delta: offset delta of the record before, -1 for the first.
     Returns:
         (RECORD_ status, position after the record, offset delta, key start, key size or -1, value size or -1).
     """
-    if at >= row.body_end:
+    if at >= end:
         return RECORD_MISSING, at, int64(0), int64(0), int64(0), int64(0)
-    status, after, _, delta, _, key_start, key_size, value_size, _ = read_record(body, at, row.body_end)
+    status, after, _, delta, _, key_start, key_size, value_size, _ = read_record(body, at, end)
     # Not "base + delta > last": signed sums are compiled as if they never wrapped.
-    if status == RECORD_GOOD and (delta <= previous_delta or delta > row.last_offset - row.base_offset):
+    if status == RECORD_GOOD and (delta <= previous_delta or delta > last_delta):
         status = RECORD_BAD_OFFSET
     return status, after, delta, key_start, key_size, value_size

@@ -23,7 +23,7 @@ from cleaner.kernels import offset_map as kernel
 from cleaner.offset_map import OffsetMap
 from cleaner.policy.cleanable import Cleanable
 from cleaner.recopy.group import LaneMemory
-from cleaner.recopy.pipeline import OrderedPipeline
+from cleaner.recopy.pipeline import OrderedPipeline, worth_having
 from cleaner.recopy.segment_chunks import Claim, SegmentChunks
 from cleaner.recopy.transactions import CleanedTransactions
 from cleaner.storage.log import Log
@@ -105,7 +105,8 @@ class MapBuilder:
         is_long = sum(segment.size for segment in self._segments) > _MOST_LEFT_IN_CACHE_BYTES
         self._chunks = SegmentChunks(self._wanted(), self._window_bytes, drops_behind=is_long)
         try:
-            OrderedPipeline(self._lanes, "cleaner-map").run()
+            lanes = worth_having(self._lanes, [segment.size for segment in self._segments], self._window_bytes)
+            OrderedPipeline(lanes, "cleaner-map").run()
         finally:
             self._chunks.close()
         if self._full_in is None:

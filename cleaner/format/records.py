@@ -8,6 +8,9 @@ batches at a time, so that memory stays bounded however well a chunk was compres
 
 from __future__ import annotations
 
+import contextlib
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +27,9 @@ from cleaner.kernels import codecs as kernel
 from cleaner.kernels import records as record_kernel
 from cleaner.kernels.batches import SMALLEST_RECORD_BYTES
 
-_USUAL_BYTES = 4 << 20  # unpacked at a time, unless one batch is larger
+_USUAL_BYTES = 1 << 20  # unpacked at a time, unless one batch is larger
+_QUICK_NS = 50_000  # processor time of a batch; handing over the GIL takes as long
+_one_at_a_time = threading.Lock()
 
 _REASONS = {
     record_kernel.RECORD_BAD_LENGTH: "its length does not fit the batch",
@@ -80,6 +85,7 @@ class Unpacker:
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
+        self._is_quick = True
         self._buffer = GrowingBuffer()
         self._scratch = GrowingBuffer()
 
@@ -104,20 +110,49 @@ class Unpacker:
         ways = np.zeros(len(batches), np.uint8)
         ways[packed] = kernel.BY_CALLER
         ways[packed & by_kernel] = kernel.BY_KERNEL
-        first = index = used = 0
+        if packed.any():
+            # In one step: growing to it would copy, and have the system clear, as much again.
+            self._buffer.ensure(2 * _USUAL_BYTES)
+        first = 0
         while True:
-            index, used = self._unpack_with_kernel(chunk, ways, index, used)
-            if index == len(batches):
+            end = self._unpack_block(path, chunk, ways, first)
+            yield Block(chunk.data, self._buffer.array, batches[first:end], first)
+            if end == len(batches):
                 break
-            if used >= _USUAL_BYTES:
-                yield Block(chunk.data, self._buffer.array, batches[first:index], first)
-                first, used = index, 0
-                continue
-            used += self._unpack(path, chunk.data, batches[index], used)
-            index += 1
-        yield Block(chunk.data, self._buffer.array, batches[first:], first)
+            first = end
         self._buffer.shrink(2 * _USUAL_BYTES)
         self._scratch.shrink(_USUAL_BYTES)
+
+    def _unpack_block(self, path: Path, chunk: Chunk, ways: npt.NDArray[np.uint8], first: int) -> int:
+        """
+        Unpack batches from `first` on; returns where the block ends.
+
+        Batches that take a library no time are unpacked by one thread at a time: a library lets go of the GIL for each,
+        and threads that take it from each other as often are slower together than one of them alone.
+        """
+        of_caller = int(np.count_nonzero(ways[first:] == kernel.BY_CALLER))
+        if not of_caller:
+            return self._unpack_from(path, chunk, ways, first)
+        began_ns = time.thread_time_ns()
+        with _one_at_a_time if self._is_quick else contextlib.nullcontext():
+            end = self._unpack_from(path, chunk, ways, first)
+        unpacked = of_caller - int(np.count_nonzero(ways[end:] == kernel.BY_CALLER))
+        if unpacked:
+            self._is_quick = time.thread_time_ns() - began_ns < unpacked * _QUICK_NS
+        return end
+
+    def _unpack_from(self, path: Path, chunk: Chunk, ways: npt.NDArray[np.uint8], index: int) -> int:
+        used = 0
+        while True:
+            index, used = self._unpack_with_kernel(chunk, ways, index, used)
+            if index == len(ways) or used >= _USUAL_BYTES:
+                return index
+            while True:
+                used += self._unpack(path, chunk.data, chunk.batches[index], used)
+                index += 1
+                # The kernel would only hand it back.
+                if index == len(ways) or used >= _USUAL_BYTES or ways[index] != kernel.BY_CALLER:
+                    break
 
     def _unpack_with_kernel(self, chunk: Chunk, ways: npt.NDArray[np.uint8], first: int, used: int) -> tuple[int, int]:
         """Unpack from `first` on what the kernel can; returns where it stopped, and the bytes used up before that."""
@@ -140,11 +175,11 @@ class Unpacker:
             if row["magic"] < 2:
                 return self._convert(data[start : start + size].data, row, at)
             codec = int(row["attributes"]) & COMPRESSION_MASK
-            source = data[start + HEADER_BYTES : start + size].data
+            source = data.data[start + HEADER_BYTES : start + size]
             length = decompress(codec, 2, source, self._buffer, at, self._limit_bytes)
         except ValueError as error:
             raise CorruptBatchError(path, int(row["position"]), str(error)) from error
-        if row["count"] * SMALLEST_RECORD_BYTES > length:
+        if int(row["count"]) * SMALLEST_RECORD_BYTES > length:
             reason = f"{row['count']} records in {length} unpacked bytes, which cannot hold as many"
             raise CorruptBatchError(path, int(row["position"]), reason)
         row["body_start"], row["body_end"], row["unpacked"] = at, at + length, 1

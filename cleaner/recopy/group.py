@@ -22,7 +22,7 @@ from cleaner.kernels.scan_status import KIND_PRODUCER
 from cleaner.model import AbortedTxn
 from cleaner.recopy.cleaned_segment import CleanedSegment
 from cleaner.recopy.fates import ActiveProducers, decide_fates
-from cleaner.recopy.pipeline import OrderedPipeline
+from cleaner.recopy.pipeline import OrderedPipeline, worth_having
 from cleaner.recopy.retained import CopyCounts, Output, RetainedWriter
 from cleaner.recopy.segment_chunks import ArrangedChunk, Claim, SegmentChunks
 from cleaner.recopy.survivors import BlockFates, Flags, Survivors
@@ -136,7 +136,8 @@ class GroupRecopier:
         for lane in self._lanes:
             lane.target = target
         try:
-            OrderedPipeline(self._lanes, "cleaner-copy").run()
+            lanes = worth_having(self._lanes, [segment.size for segment in group], self._window_bytes)
+            OrderedPipeline(lanes, "cleaner-copy").run()
         finally:
             self.chunks.close()
         self._enter(len(group) - 1)

@@ -24,6 +24,8 @@ from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 LANES_PER_THREAD = 2
+_MANY_SEGMENTS = 50
+_TINY_PART_OF_WINDOW = 8
 
 
 def lanes_for(threads: int) -> int:
@@ -34,6 +36,16 @@ def lanes_for(threads: int) -> int:
 def threads_of(lanes: Sequence[object]) -> int:
     """Return how many threads, the caller's included, so many lanes keep busy."""
     return max(1, len(lanes) // LANES_PER_THREAD)
+
+
+def worth_having(lanes: Sequence[LaneT], sizes: Sequence[int], window_bytes: int) -> Sequence[LaneT]:
+    """
+    Return the lanes that gain anything on segments of some sizes: a single one if there are many and they are tiny.
+
+    Passing a chunk on and taking the GIL from each other then takes two threads longer than the work itself takes one.
+    """
+    is_tiny = len(sizes) >= _MANY_SEGMENTS and sum(sizes) < len(sizes) * window_bytes // _TINY_PART_OF_WINDOW
+    return lanes[:1] if is_tiny else lanes
 
 
 class Lane(Protocol):
@@ -150,7 +162,7 @@ class OrderedPipeline(Generic[LaneT]):
                     if not self._is_behind_failure(job.number):
                         return job
                 if not self._is_exhausted and not self._is_taking and self._free:
-                    lane, number = self._free.popleft(), self._taken
+                    lane, number = self._free.pop(), self._taken
                     self._is_taking = True
                     break
                 if self._is_exhausted and self._is_all_in_hands():

@@ -10,7 +10,7 @@ import pytest
 
 from cleaner.errors import CleaningAborted
 from cleaner.recopy import pipeline
-from cleaner.recopy.pipeline import LANES_PER_THREAD, OrderedPipeline, lanes_for
+from cleaner.recopy.pipeline import LANES_PER_THREAD, OrderedPipeline, lanes_for, threads_of, worth_having
 from tests.unit.recopy.schedules import Deadlock, Schedule
 
 NAME = "test-lane"
@@ -508,3 +508,19 @@ def test_schedule_sees_a_deadlock(monkeypatch: pytest.MonkeyPatch) -> None:
         except (Deadlock, AssertionError):
             seen += 1
     assert seen > 5
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_lanes_tell_how_many_threads_they_keep_busy(threads: int) -> None:
+    """The other way round of `lanes_for`."""
+    assert threads_of(range(lanes_for(threads))) == threads
+
+
+@pytest.mark.parametrize(
+    ("sizes", "is_worth_it"),
+    [([100] * 49, True), ([100] * 50, False), ([125] * 50, True), ([0] * 49 + [6250], True), ([], True)],
+)
+def test_many_tiny_segments_are_worth_one_lane_only(sizes: list[int], is_worth_it: bool) -> None:
+    """From 50 segments on, if the usual one is less than an eighth of a window."""
+    lanes = [PagedLane(Book(0)) for _ in range(4)]
+    assert worth_having(lanes, sizes, window_bytes=1000) == (lanes if is_worth_it else lanes[:1])

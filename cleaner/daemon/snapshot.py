@@ -1,0 +1,363 @@
+"""
+What the daemon is like at one moment: frozen values, made by the service, shown by everything that shows anything.
+
+The page, the metrics, `cleaner status` and the dump on SIGUSR1 all draw from one `ServiceSnapshot`. No byte of any
+record's key or value is in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cleaner.model import TopicPartition
+from cleaner.policy.circumstances import DirCondition
+from cleaner.policy.retry import Retry
+from cleaner.policy.verdict import Verdict
+from cleaner.state.quarantine import QuarantinedLog
+
+
+@dataclass(frozen=True, slots=True)
+class Sections:
+    """
+    A log to scale: where its parts end. Offsets are exclusive ends, bytes those of `.log` files.
+
+    The parts follow each other: clean section, dirty section, uncleanable part, active segment. A log that is not
+    compacted is all `uncleanable_bytes` and `active_bytes`.
+
+    Attributes:
+        log_start_offset, log_end_offset: what a reader may ask for. The end is that of the last look, and only known to
+            be at least the active segment's base offset where another process appends.
+        delete_retention_offset: below it tombstones have had their time; None where nothing is clean yet.
+        first_dirty_offset, first_uncleanable_offset, active_base_offset: where the parts end.
+        delete_retention_bytes: how much of the clean section lies below the delete retention point.
+        clean_bytes, dirty_bytes, uncleanable_bytes, active_bytes: the parts.
+    """
+
+    log_start_offset: int
+    log_end_offset: int
+    delete_retention_offset: int | None
+    first_dirty_offset: int
+    first_uncleanable_offset: int
+    active_base_offset: int
+    delete_retention_bytes: int
+    clean_bytes: int
+    dirty_bytes: int
+    uncleanable_bytes: int
+    active_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        """All of the log."""
+        return self.clean_bytes + self.dirty_bytes + self.uncleanable_bytes + self.active_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LogView:
+    """
+    One log.
+
+    Attributes:
+        partition, log_dir: which.
+        policy, policy_origin: `cleanup.policy` and who says so.
+        segments: how many.
+        sections: None where the log could not be looked at.
+        verdict: why it is next, waits or is not to be cleaned; None where its policy forbids cleaning or it could not
+            be looked at: then `why` says so.
+        why: one line for the operator; always there.
+        error: what keeps it from being looked at; empty when nothing does.
+        last_round_ms: when its last round ended, wall clock; None: not in this process.
+        warnings: of its settings.
+    """
+
+    partition: TopicPartition
+    log_dir: str
+    policy: str
+    policy_origin: str
+    segments: int
+    sections: Sections | None
+    verdict: Verdict | None
+    why: str
+    error: str = ""
+    last_round_ms: int | None = None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def ratio(self) -> float | None:
+        """The dirty ratio; None where it has none."""
+        return self.verdict.cleanable.ratio if self.verdict is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirView:
+    """
+    One log dir.
+
+    Attributes:
+        path: as configured, links followed.
+        condition, detail: see `DirCondition`.
+        since_ms: since when; wall clock.
+        partitions: how many are served from it.
+        free_bytes, total_bytes: of its file system; None when it does not answer.
+        workers: how many are at work in it.
+        uncleanable_partitions, uncleanable_bytes: of those in quarantine.
+        looked_at_ms: when it was last looked at with success; None: never.
+        beside_writer: a writer of ours holds it too.
+    """
+
+    path: str
+    condition: DirCondition
+    detail: str
+    since_ms: int
+    partitions: int
+    free_bytes: int | None
+    total_bytes: int | None
+    workers: int
+    uncleanable_partitions: int
+    uncleanable_bytes: int
+    looked_at_ms: int | None
+    beside_writer: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerView:
+    """
+    One worker thread.
+
+    Attributes:
+        name: of the thread.
+        partition, log_dir: what it works on; None: it waits.
+        phase: `load`, `map`, `copy`, `retention`, `close`; empty when it waits.
+        done_bytes, total_bytes: of the phase.
+        since_ms: when it got the partition, wall clock.
+        remaining_seconds: an estimate for the round; None: too early to tell.
+        is_stopping: it was asked to give the partition back.
+    """
+
+    name: str
+    partition: TopicPartition | None
+    log_dir: str | None
+    phase: str
+    done_bytes: int
+    total_bytes: int
+    since_ms: int
+    remaining_seconds: float | None
+    is_stopping: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """
+    One `cleaner now`.
+
+    Attributes:
+        id: given when it was asked for; small numbers from 1.
+        partition: what is to be cleaned.
+        state: `queued`, `running`, `done`, `failed`, `cancelled`.
+        asked_by: uid of who asked.
+        asked_ms, ended_ms: wall clock; None: not ended.
+        progress: part of the round, 0 to 1.
+        detail: how it ended, or why it waits.
+    """
+
+    id: int
+    partition: TopicPartition
+    state: str
+    asked_by: int
+    asked_ms: int
+    ended_ms: int | None
+    progress: float
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class RoundView:
+    """
+    A round that ended, well or not.
+
+    Attributes:
+        partition, log_dir: which log.
+        worker: who did it.
+        result: `done`, `nothing`, `retry`, `quarantined`, `aborted`, `locked`, `offline`.
+        detail: why it did not end well, or a note; may be empty.
+        ended_ms, seconds: wall clock, and how long it took in all.
+        map_seconds, copy_seconds: its two passes.
+        map_utilization: entries of the offset map as a part of those it has room for, 0 to 1.
+        first_dirty_offset, end_offset: the dirty section covered.
+        bytes_read, bytes_written, messages_read, messages_written, map_messages_read, invalid_messages: see
+            `CleanReport`.
+        removed: records removed, by reason (the names of `Removed`).
+    """
+
+    partition: TopicPartition
+    log_dir: str
+    worker: str
+    result: str
+    detail: str
+    ended_ms: int
+    seconds: float
+    map_seconds: float = 0.0
+    copy_seconds: float = 0.0
+    map_utilization: float = 0.0
+    first_dirty_offset: int = 0
+    end_offset: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    messages_read: int = 0
+    messages_written: int = 0
+    map_messages_read: int = 0
+    invalid_messages: int = 0
+    removed: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def bytes_freed(self) -> int:
+        """By how much the log became smaller."""
+        return self.bytes_read - self.bytes_written
+
+
+@dataclass(frozen=True, slots=True)
+class TopicTotals:
+    """
+    What was done to one topic since the process started.
+
+    Attributes:
+        rounds: by result (see `RoundView.result`).
+        bytes_read, bytes_written, messages_read, messages_written: of second passes.
+        map_bytes_read, map_messages_read: of first passes.
+        removed: records removed, by reason.
+        retention_segments, retention_bytes: what retention deleted.
+        last_success_ms: when its last good round ended; None: never.
+    """
+
+    rounds: Mapping[str, int] = field(default_factory=dict)
+    bytes_read: int = 0
+    bytes_written: int = 0
+    messages_read: int = 0
+    messages_written: int = 0
+    map_bytes_read: int = 0
+    map_messages_read: int = 0
+    removed: Mapping[str, int] = field(default_factory=dict)
+    retention_segments: int = 0
+    retention_bytes: int = 0
+    last_success_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """
+    Durations of rounds since the process started.
+
+    Attributes:
+        bounds: upper bounds (s), ascending, without infinity.
+        counts: one more than bounds; how many fell at or below each bound and above the one before.
+        total: their sum (s).
+    """
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    total: float
+
+
+@dataclass(frozen=True, slots=True)
+class ThrottleView:
+    """
+    The speed limit.
+
+    Attributes:
+        bytes_per_second: the rate; None: unlimited.
+        bytes: charged since the start.
+        waited_seconds: slept since the start, all workers together.
+        log_dirs: rates of single log dirs.
+    """
+
+    bytes_per_second: float | None
+    bytes: int
+    waited_seconds: float
+    log_dirs: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigView:
+    """
+    The settings in force.
+
+    Attributes:
+        file: the file they came from; None: none.
+        loaded_ms: when they were last taken over, wall clock.
+        is_last_reload_good: whether the last attempt to reload succeeded; True before the first.
+        errors: one line a mistake of the last attempt; empty when it succeeded.
+        needs_restart: keys whose new values wait for a restart.
+        values: key, value and where it comes from, by key.
+    """
+
+    file: str | None
+    loaded_ms: int
+    is_last_reload_good: bool = True
+    errors: tuple[str, ...] = ()
+    needs_restart: tuple[str, ...] = ()
+    values: tuple[tuple[str, str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSnapshot:
+    """
+    The daemon at one moment.
+
+    Attributes:
+        version: of the program.
+        now_ms, started_ms: wall clock.
+        state: `starting`, `running`, `stopping`.
+        is_ready: settings are loaded, kernels too, and every log dir was looked at once.
+        turn_ended_ms, turn_seconds: of the scheduler's last turn; None before the first.
+        next_turn_ms: when the next one comes unless something wakes it.
+        is_progressing: the scheduler turns and every busy worker has moved within its time.
+        stuck: what does not move, in words; empty when all does.
+        config, throttle: see there.
+        logs: every log, in order of partition and log dir; as of the last turn.
+        log_dirs, workers: see there.
+        worker_deaths: workers that died of a mistake of ours and were replaced.
+        queue: the logs that only wait for a worker, in order.
+        quarantine, retries: logs set aside, and those that failed last time.
+        jobs: newest first; ended ones are kept for a while.
+        rounds: the last ones, newest first.
+        pauses: what is paused by whom asked, in words (`all`, a topic, a partition).
+        opens_at_ms: when the next window opens; None: one is open.
+        dirtiest_ratio, overdue, max_overdue_ms: see `Survey`.
+        topics: totals by topic.
+        round_seconds: durations of good rounds.
+        waiting_removals: `.deleted` files of retention that wait for `file.delete.delay.ms`.
+        open_files: descriptors of this process.
+        ended_ms: when the last good round of any log ended; None: none yet.
+    """
+
+    version: str
+    now_ms: int
+    started_ms: int
+    state: str
+    is_ready: bool
+    turn_ended_ms: int | None
+    turn_seconds: float | None
+    next_turn_ms: int | None
+    is_progressing: bool
+    stuck: tuple[str, ...]
+    config: ConfigView
+    throttle: ThrottleView
+    logs: tuple[LogView, ...]
+    log_dirs: tuple[LogDirView, ...]
+    workers: tuple[WorkerView, ...]
+    worker_deaths: int
+    queue: tuple[TopicPartition, ...]
+    quarantine: tuple[QuarantinedLog, ...]
+    retries: Mapping[TopicPartition, Retry]
+    jobs: tuple[JobView, ...]
+    rounds: tuple[RoundView, ...]
+    pauses: tuple[str, ...]
+    opens_at_ms: int | None
+    dirtiest_ratio: float
+    overdue: int
+    max_overdue_ms: int
+    topics: Mapping[str, TopicTotals]
+    round_seconds: Histogram
+    waiting_removals: int
+    open_files: int
+    ended_ms: int | None = None

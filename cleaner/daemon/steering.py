@@ -1,0 +1,63 @@
+"""How the daemon is steered: what the control socket (and a program that runs the daemon in process) may call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from cleaner.daemon.snapshot import JobView, ServiceSnapshot
+from cleaner.errors import CleanerError
+from cleaner.model import TopicPartition
+
+
+class SteeringError(CleanerError):
+    """A wish that cannot be granted (no such partition or job, not paused, ...); the message says why."""
+
+
+@dataclass(frozen=True)
+class ReloadResult:
+    """
+    How a reload went: all of it or nothing.
+
+    Attributes:
+        errors: one line a mistake: key, value, why, what is allowed. Not empty: nothing has changed.
+        changed: keys that are in force now.
+        needs_restart: keys that differ and only count after a restart.
+    """
+
+    errors: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    needs_restart: tuple[str, ...] = ()
+
+
+class Steering(Protocol):
+    """
+    The daemon as its operator holds it. Every call may come from any thread and returns at once.
+
+    `uid` is who asks; it goes into the journal. All raise SteeringError.
+    """
+
+    def snapshot(self) -> ServiceSnapshot:
+        """Return what everything is like."""
+
+    def request(self, partition: TopicPartition, uid: int) -> JobView:
+        """Clean a partition next, whatever its ratio; a job that is already queued or running for it is returned."""
+
+    def cancel(self, job_id: int, uid: int) -> JobView:
+        """Take a job back; one that runs stops at the next buffer, groups already swapped stay."""
+
+    def pause(self, scope: str | None, uid: int) -> Sequence[TopicPartition]:
+        """Pause everything (None), a topic, or a partition; pauses nest. Returns whose workers were asked to stop."""
+
+    def resume(self, scope: str | None, uid: int) -> None:
+        """Take one pause of the same scope back."""
+
+    def release(self, partition: TopicPartition, uid: int) -> None:
+        """Take a partition out of quarantine, and forget its failures."""
+
+    def throttle(self, bytes_per_second: float | None, log_dir: str | None, uid: int) -> None:
+        """Change the speed limit (None: none), of all workers or of one log dir, until the next reload or restart."""
+
+    def reload(self, uid: int) -> ReloadResult:
+        """Read the settings again."""

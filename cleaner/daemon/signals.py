@@ -1,0 +1,113 @@
+"""
+Signals as the daemon takes them: the main thread waits for them, everything else works in threads of its own.
+
+    SIGTERM, SIGINT    `stop`: at the next buffer, nothing half done. A second one, of either: `stop-now`
+    SIGHUP             `reload`
+    SIGUSR1            `dump`: what everything is like, and where every thread stands
+
+A handler notes what came and does nothing else, so none interrupts anything that holds a lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import select
+import signal
+import socket
+import sys
+import threading
+from types import FrameType, TracebackType
+from typing import Literal, Self
+
+Wish = Literal["stop", "stop-now", "reload", "dump"]
+
+_WISHES: dict[signal.Signals, Wish] = {
+    signal.SIGTERM: "stop",
+    signal.SIGINT: "stop",
+    signal.SIGHUP: "reload",
+    signal.SIGUSR1: "dump",
+}
+
+
+class Signals:
+    """
+    Takes the signals above for the length of a `with` block, in the main thread.
+
+    A third SIGTERM or SIGINT ends the process as if no handler had been there, should the one who waits be stuck. Where
+    a signal means a crash (SIGABRT, with which systemd's watchdog ends a process, SIGSEGV), the stacks of all threads
+    are written to standard error first.
+    """
+
+    def __init__(self) -> None:
+        self._wishes: set[Wish] = set()
+        self._stops: list[signal.Signals] = []
+        self._found: dict[signal.Signals, signal._HANDLER] = {}
+        self._found_wakeup_fd = -1
+        self._enabled_faulthandler = False
+        # Python writes a byte to the one whenever a signal comes, which ends the wait on the other.
+        self._reader, self._writer = socket.socketpair()
+        self._reader.setblocking(False)
+        self._writer.setblocking(False)
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is not threading.main_thread():
+            raise RuntimeError("signals are taken by the main thread only")
+        self._found_wakeup_fd = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+        for number in _WISHES:
+            self._found[number] = signal.signal(number, self._note)
+        if not faulthandler.is_enabled() and _has_descriptor(sys.stderr):
+            faulthandler.enable(sys.stderr, all_threads=True)
+            self._enabled_faulthandler = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for number, handler in self._found.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self._found_wakeup_fd)
+        if self._enabled_faulthandler:
+            faulthandler.disable()
+        self._reader.close()
+        self._writer.close()
+
+    @property
+    def exit_code_at_once(self) -> int:
+        """What to end with after `stop-now`: 128 and the number of the last signal, as shells show it (143, 130)."""
+        return 128 + (self._stops[-1] if self._stops else signal.SIGTERM)
+
+    def wait(self, timeout: float | None = None) -> set[Wish]:
+        """
+        Return what was asked for since the last call; empty when nothing came for `timeout` seconds (None: for ever).
+
+        May return early with nothing. Both `stop` and `stop-now` may be in it.
+        """
+        if not self._wishes:
+            select.select([self._reader], [], [], timeout)
+        # Emptied before the wishes are taken: a signal in between costs an early return, not a lost wish.
+        with contextlib.suppress(BlockingIOError):
+            while self._reader.recv(4096):
+                continue
+        wishes, self._wishes = self._wishes, set()
+        return wishes
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        came = signal.Signals(number)
+        wish = _WISHES[came]
+        if wish != "stop":
+            self._wishes.add(wish)
+            return
+        self._stops.append(came)
+        self._wishes.add("stop" if len(self._stops) == 1 else "stop-now")
+        if len(self._stops) > 1:
+            for stop in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(stop, signal.SIG_DFL)
+
+
+def _has_descriptor(stream: object) -> bool:
+    """Whether a stream is one of the operating system's, which alone can be written to from a crash."""
+    try:
+        return stream.fileno() >= 0  # type: ignore[attr-defined, no-any-return]
+    except (AttributeError, OSError, ValueError):
+        return False

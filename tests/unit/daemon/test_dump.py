@@ -1,0 +1,118 @@
+"""The dump of SIGUSR1: stacks and one line of JSON, whatever the names in it are."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from cleaner.daemon.dump import dump, summary
+from cleaner.daemon.snapshot import (
+    ConfigView,
+    Histogram,
+    JobView,
+    LogDirView,
+    LogView,
+    ServiceSnapshot,
+    ThrottleView,
+    WorkerView,
+)
+from cleaner.model import TopicPartition
+from cleaner.policy.circumstances import DirCondition
+from cleaner.policy.retry import Retry
+from cleaner.state.quarantine import QuarantinedLog
+
+PRICES = TopicPartition("prices", 0)
+
+
+def _snapshot(*, detail: str = "") -> ServiceSnapshot:
+    logs = [
+        LogView(TopicPartition("many", number), "/data", "compact", "default", 1, None, None, "damaged", "damaged")
+        for number in range(50)
+    ]
+    directory = LogDirView("/data", DirCondition.OFFLINE, detail, 1, 50, 10, 100, 1, 0, 0, None)
+    return ServiceSnapshot(
+        version="1.2.3",
+        now_ms=5,
+        started_ms=1,
+        state="running",
+        is_ready=True,
+        turn_ended_ms=4,
+        turn_seconds=0.25,
+        next_turn_ms=9,
+        is_progressing=False,
+        stuck=("worker cleaner-0",),
+        config=ConfigView("/etc/cleaner/cleaner.properties", 1, is_last_reload_good=False, errors=("a=b: no",)),
+        throttle=ThrottleView(1e6, 12, 0.5, {"/data": 5e5}),
+        logs=tuple(logs),
+        log_dirs=(directory,),
+        workers=(WorkerView("cleaner-0", PRICES, "/data", "map", 10, 20, 3, None),),
+        worker_deaths=1,
+        queue=tuple(log.partition for log in logs),
+        quarantine=(QuarantinedLog(PRICES, "/data", detail, "CorruptBatchError", None, None, 2),),
+        retries={PRICES: Retry(1, 2, 3, "no space")},
+        jobs=(JobView(1, PRICES, "queued", 0, 1, None, 0.0, ""),),
+        rounds=(),
+        pauses=("all",),
+        opens_at_ms=None,
+        dirtiest_ratio=0.7,
+        overdue=0,
+        max_overdue_ms=0,
+        topics={},
+        round_seconds=Histogram((1.0,), (0, 0), 0.0),
+        waiting_removals=0,
+        open_files=17,
+    )
+
+
+def test_dump_is_stacks_then_one_line_of_json(tmp_path: Path) -> None:
+    """The JSON is the last line; what looks like a line break or an escape sequence in it is escaped."""
+    path = tmp_path / "stderr"
+    with path.open("w") as stream:
+        dump(lambda: _snapshot(detail="bad\n\x1b[2Jname"), stream)
+    stacks, _, last = path.read_text().rstrip("\n").rpartition("\n")
+    assert "test_dump_is_stacks_then_one_line_of_json" in stacks
+    assert "\x1b" not in last
+    found = json.loads(last)
+    assert found["version"] == 1
+    assert found["log_dirs"][0]["detail"] == "bad\n\x1b[2Jname"
+
+
+def test_dump_writes_stacks_though_no_snapshot_is_to_be_had(tmp_path: Path) -> None:
+    """A service that cannot say what it is like is the one whose stacks are wanted."""
+    path = tmp_path / "stderr"
+
+    def fail() -> ServiceSnapshot:
+        raise RuntimeError(threading.current_thread().name)
+
+    with path.open("w") as stream, pytest.raises(RuntimeError):
+        dump(fail, stream)
+    assert "test_dump_writes_stacks_though" in path.read_text()
+
+
+def test_summary_counts_logs_and_names_what_is_at_work() -> None:
+    """Thousands of logs become numbers; workers, pauses, failures and mistakes in the settings are named."""
+    found = summary(_snapshot())
+    assert json.loads(json.dumps(found)) == found
+    assert found["logs"] == 50
+    assert found["logs_by_reason"] == {"not_looked_at": 50}
+    assert found["queued"] == 50
+    assert found["queue"] == [f"many-{number}" for number in range(20)]
+    assert found["workers"] == [
+        {
+            "name": "cleaner-0",
+            "partition": "prices-0",
+            "phase": "map",
+            "done_bytes": 10,
+            "total_bytes": 20,
+            "since_ms": 3,
+            "is_stopping": False,
+        }
+    ]
+    assert found["throttle"] == {
+        "bytes_per_second": 1e6, "bytes": 12, "waited_seconds": 0.5, "log_dirs": {"/data": 5e5}
+    }  # fmt: skip
+    assert (found["is_last_reload_good"], found["reload_errors"]) == (False, ["a=b: no"])
+    assert (found["stuck"], found["pauses"], found["retries"]) == (["worker cleaner-0"], ["all"], 1)

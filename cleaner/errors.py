@@ -14,7 +14,10 @@ Every error the cleaner raises on purpose, and the exit code a command ends with
     |- LogDirOfflineError             1   the disk failed: nothing more is tried in this log dir
     |- CleaningAborted                1   asked to stop; what is swapped stays, temporary files are gone
     |- UsageError                     2   a command or call that cannot be understood
+    |- NoDaemonError                 69   no daemon listens at the control socket, or it does not answer
     |- LogDirLockedError             75   another process (a live broker) holds the log dir
+    |- StateDirLockedError           75   another daemon has the state directory, or the control socket
+    |- NotPermittedError             77   the control socket is for other users
     |- ConfigError                   78   a setting with a bad key or value
 """
 
@@ -129,6 +132,24 @@ class LogDirLockedError(CleanerError):
     """Another process holds the log dir's lock: a live broker, a writer or another cleaner."""
 
     exit_code = 75
+
+
+class NoDaemonError(CleanerError):
+    """No daemon listens at the control socket, or the one that does gives no answer in time."""
+
+    exit_code = 69
+
+
+class StateDirLockedError(CleanerError):
+    """Another process has the state directory, or listens at the control socket; names it as far as it is known."""
+
+    exit_code = 75
+
+
+class NotPermittedError(CleanerError):
+    """Who asks may not steer the daemon: the control socket belongs to others."""
+
+    exit_code = 77
 
 
 class ConfigError(CleanerError):

@@ -80,9 +80,7 @@ class Quarantine:
     """
 
     def __init__(self, fs: FileSystem, state_dir: Path, warn: Callable[[str], None]) -> None:
-        self._file: StateFile[_Entries] = StateFile(
-            fs, state_dir / FILE_NAME, format_name="cleaner-quarantine", version=VERSION, read=_read, write=_write
-        )
+        self._file = _state_file(fs, state_dir)
         self._lock = threading.Lock()  # guards all below, and the order of the file's versions
         found = self._file.load()
         if found.kept_aside is not None:
@@ -140,6 +138,23 @@ class Quarantine:
         self._is_saved = False
         self._file.save(self._entries)
         self._is_saved = True
+
+
+def read_quarantine(fs: FileSystem, state_dir: Path) -> list[QuarantinedLog]:
+    """
+    Return what another process keeps in a state directory, and change nothing there.
+
+    Raises:
+        BadStateError: its file cannot be used.
+        LogDirOfflineError: the disk failed, or this user may not read it.
+    """
+    found = _state_file(fs, state_dir).peek() or {}
+    return [found[key] for key in sorted(found)]
+
+
+def _state_file(fs: FileSystem, state_dir: Path) -> StateFile[_Entries]:
+    path = state_dir / FILE_NAME
+    return StateFile(fs, path, format_name="cleaner-quarantine", version=VERSION, read=_read, write=_write)
 
 
 def _write(entries: _Entries) -> Mapping[str, object]:

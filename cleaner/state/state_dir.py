@@ -1,13 +1,64 @@
-"""Where state may be kept: in a directory that no broker, writer or reader of logs looks into."""
+"""
+Where state is kept: in a directory of one daemon's own, that no broker, writer or reader of logs looks into.
+
+What is in it decides what is cleaned and which logs are passed over, so nobody but its owner may write there; members
+of its group may read it, and reach the control socket.
+"""
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 
-from cleaner.errors import ConfigError
+from cleaner.errors import ConfigError, LogDirOfflineError
+from cleaner.state.lock_file import LockFile
+from cleaner.storage.fs import FileSystem
 
 STATE_DIR_KEY = "cleaner.state.dir"
+DEFAULT_STATE_DIR = Path("/var/lib/cleaner")
+LOCK_NAME = "lock"
+MODE = 0o750
+
+_NOT_OWNERS = stat.S_IWGRP | stat.S_IWOTH
+
+
+class StateDir:
+    """
+    The state directory, locked by this process; use it in a `with` block or call `release`.
+
+    It is created if it is not there, readable by its group.
+
+    Args:
+        fs: the door to the file system.
+        path: the directory; links to it are followed once, here.
+        log_dirs: it must be in none of them.
+    Attributes:
+        path: the directory, links followed.
+    Raises:
+        ConfigError: in a log dir, no directory, of another user, or open for others to write; it may then hold
+            anything. Also when it is not there and cannot be created.
+        StateDirLockedError: another daemon has it.
+        LogDirOfflineError, NoSpaceError: its disk failed.
+    """
+
+    def __init__(self, fs: FileSystem, path: Path, log_dirs: Iterable[Path] = ()) -> None:
+        require_outside_log_dirs(path, log_dirs)
+        self.path = path.resolve()
+        _make(fs, self.path, path)
+        require_private(fs, self.path, STATE_DIR_KEY, path)
+        self._lock = LockFile(fs, self.path / LOCK_NAME, f"the state directory {path}")
+
+    def release(self) -> None:
+        """Let another process have it; a second call does nothing."""
+        self._lock.release()
+
+    def __enter__(self) -> StateDir:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
 
 def require_outside_log_dirs(state_dir: Path, log_dirs: Iterable[Path]) -> None:
@@ -22,3 +73,40 @@ def require_outside_log_dirs(state_dir: Path, log_dirs: Iterable[Path]) -> None:
     for log_dir in log_dirs:
         if resolved.is_relative_to(log_dir.resolve()):
             raise ConfigError(STATE_DIR_KEY, state_dir, f"must not be inside the log dir {log_dir}")
+
+
+def require_private(fs: FileSystem, directory: Path, key: str, value: object) -> None:
+    """
+    Make sure that nobody but this process's user can put anything into a directory.
+
+    Args:
+        fs: the door to the file system.
+        directory: links are not followed.
+        key, value: the setting that names it, for the error.
+    Raises:
+        ConfigError: it is no directory, another user's, or its group or others may write to it.
+    """
+    status = fs.stat(directory)
+    if not stat.S_ISDIR(status.st_mode):
+        raise ConfigError(key, value, f"{directory} is not a directory")
+    if status.st_uid != os.geteuid():
+        raise ConfigError(
+            key, value, f"{directory} belongs to user {status.st_uid}, the cleaner runs as user {os.geteuid()}"
+        )
+    if status.st_mode & _NOT_OWNERS:
+        mode = f"mode {stat.S_IMODE(status.st_mode):04o}"
+        remedy = "chmod go-w, or name a directory inside it that is yet to be created"
+        raise ConfigError(key, value, f"others may write to {directory} ({mode}): {remedy}")
+
+
+def _make(fs: FileSystem, resolved: Path, given: Path) -> None:
+    if fs.exists(resolved):
+        return
+    try:
+        fs.make_dir(resolved, MODE)
+        fs.fsync_dir(resolved.parent)
+    except FileExistsError:
+        return  # another daemon that starts; the lock decides
+    except LogDirOfflineError as error:
+        reason = error.cause.strerror or "cannot be created"
+        raise ConfigError(STATE_DIR_KEY, given, f"cannot be created: {reason}") from error

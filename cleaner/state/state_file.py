@@ -99,6 +99,28 @@ class StateFile(Generic[Content]):
         except (NotJsonError, BadStateError) as error:
             return LoadedState(None, self._keep_aside("damaged"), str(error))
 
+    def peek(self) -> Content | None:
+        """
+        Read the file and leave it as it is, as another process may that the file does not belong to.
+
+        Returns:
+            None when there is none.
+        Raises:
+            BadStateError: it cannot be used: damaged, or of a later release.
+            LogDirOfflineError: the disk failed, or the file is no regular one.
+        """
+        try:
+            data = self._fs.read_bytes(self.path, LIMIT_BYTES)
+        except FileNotFoundError:
+            return None
+        try:
+            version, values = self._parse(data)
+        except NotJsonError as error:
+            raise BadStateError(str(error)) from error
+        if version > self._version:
+            raise BadStateError(f"version {version} is newer than {self._version}, the newest known here")
+        return self._read(version, values)
+
     def save(self, content: Content) -> None:
         """
         Replace the file durably: a crash leaves the old or the new content.

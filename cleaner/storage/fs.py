@@ -300,6 +300,27 @@ class FileSystem:
             finally:
                 os.close(descriptor)
 
+    def make_dir(self, path: Path, mode: int) -> None:
+        """
+        Create a directory with exactly this mode, whatever the umask; its parent must be there.
+
+        Raises:
+            FileExistsError: something has this name.
+        """
+        try:
+            os.mkdir(path, mode)
+        except FileExistsError:
+            raise
+        except OSError as error:
+            with disk_errors(path):
+                raise error
+        self.set_mode(path, mode)
+
+    def set_mode(self, path: Path, mode: int) -> None:
+        """Set who may read, write and execute; of a link, what it leads to is changed."""
+        with disk_errors(path):
+            os.chmod(path, mode)
+
     def set_mtime_ns(self, path: Path, mtime_ns: int) -> None:
         """Set a file's modification time, nanoseconds."""
         with disk_errors(path):

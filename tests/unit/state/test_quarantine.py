@@ -9,7 +9,8 @@ import pytest
 
 from cleaner.errors import CorruptBatchError, LogDirOfflineError, UncleanableError
 from cleaner.model import TopicPartition
-from cleaner.state.quarantine import FILE_NAME, Quarantine, QuarantinedLog
+from cleaner.state.quarantine import FILE_NAME, Quarantine, QuarantinedLog, read_quarantine
+from cleaner.state.state_file import BadStateError
 from cleaner.storage.fs import FileSystem
 from cleaner.testing.watched_fs import FailingFileSystem
 
@@ -124,3 +125,19 @@ def test_file_that_cannot_be_used_is_told_and_kept(tmp_path: Path, data: str, wo
     assert kept.name in warnings[0]
     logs.add(entry())
     assert kept.read_text() == data
+
+
+def test_quarantine_is_read_by_others_without_a_change(tmp_path: Path) -> None:
+    """Nobody but the daemon sets its files aside."""
+    assert read_quarantine(FileSystem(), tmp_path) == []
+    quarantine(tmp_path).add(entry())
+    assert read_quarantine(FileSystem(), tmp_path) == [entry()]
+
+
+@pytest.mark.parametrize("content", ["{", '{"format": "cleaner-quarantine", "version": 99}', '{"format": "other"}'])
+def test_quarantine_that_cannot_be_used_stays_where_it_is(tmp_path: Path, content: str) -> None:
+    """Its reader says what is wrong."""
+    (tmp_path / FILE_NAME).write_text(content)
+    with pytest.raises(BadStateError):
+        read_quarantine(FileSystem(), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]

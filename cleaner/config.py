@@ -10,119 +10,28 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
-from cleaner.config_read import SettingReader, check_broker_keys, check_topic_keys
-from cleaner.config_table import BROKER_SETTINGS, LONG_MAX, TOPIC_SETTINGS, UNLIMITED_RATE
+from cleaner.config_forms import parse_address, parse_log_dir_rates
+from cleaner.config_read import SettingReader, check_broker_keys
+from cleaner.config_table import BROKER_SETTINGS, UNLIMITED_RATE
+from cleaner.config_topic import MIB, TopicConfig
 from cleaner.errors import ConfigError
+from cleaner.mistakes import Mistakes
 
-MIB = 1 << 20
+__all__ = ["MIB", "CleanerConfig", "TopicConfig"]
+
 # Bytes of an offset map entry: a 16-byte digest and an 8-byte offset (R-520).
 MAP_ENTRY_BYTES = 24
 # Kafka's map is one Java array (R-523).
 KAFKA_MAP_CAP_BYTES = 2**31 - 1
 # Lanes beyond this many wait for the disk and for their turns.
 MOST_DEFAULT_PIPELINE_THREADS = 4
+_LOAD_FACTOR_KEY = "log.cleaner.io.buffer.load.factor"
+# `sun_path` of a UNIX socket's address holds 108 bytes, the last of them zero.
+MOST_SOCKET_PATH_BYTES = 107
 # A batch may unpack to this many times the largest batch a broker takes; no codec on real data comes near.
 MAX_EXPANSION = 64
-
-
-@dataclass(frozen=True)
-class TopicConfig:
-    """
-    The settings of one topic, under Kafka's names in snake case; the defaults are Kafka's.
-
-    `segment_bytes` is what counts for rolling and grouping: `internal.segment.bytes` where that is set (R-807).
-    `warnings` are for the operator and no part of the value.
-    """
-
-    cleanup_policy: frozenset[str] = frozenset(("delete",))
-    min_cleanable_dirty_ratio: float = 0.5
-    min_compaction_lag_ms: int = 0
-    max_compaction_lag_ms: int = LONG_MAX
-    delete_retention_ms: int = 86_400_000
-    segment_bytes: int = 1 << 30
-    segment_ms: int = 604_800_000
-    segment_jitter_ms: int = 0
-    segment_index_bytes: int = 10 * MIB
-    index_interval_bytes: int = 4096
-    max_message_bytes: int = 1_048_588
-    retention_ms: int = 604_800_000
-    retention_bytes: int = -1
-    file_delete_delay_ms: int = 60_000
-    flush_messages: int = LONG_MAX
-    flush_ms: int = LONG_MAX
-    message_timestamp_type: str = "CreateTime"
-    preallocate: bool = False
-    compression_type: str = "producer"
-    remote_storage_enable: bool = False
-    warnings: tuple[str, ...] = field(default=(), compare=False)
-
-    @property
-    def compact(self) -> bool:
-        """Tell whether the log is compacted (R-803)."""
-        return "compact" in self.cleanup_policy
-
-    @property
-    def delete(self) -> bool:
-        """Tell whether old segments are deleted (R-803)."""
-        return "delete" in self.cleanup_policy
-
-    @property
-    def is_tiered(self) -> bool:
-        """Tell whether part of the log may be in remote storage: never where it is compacted (R-808)."""
-        return self.remote_storage_enable and not self.compact
-
-    @property
-    def max_segment_ms(self) -> int:
-        """Return the age at which a segment is rolled, milliseconds (R-804)."""
-        return min(self.max_compaction_lag_ms, self.segment_ms) if self.compact else self.segment_ms
-
-    @staticmethod
-    def from_mapping(values: Mapping[str, str]) -> TopicConfig:
-        """
-        Make it of a topic's settings; those not named have Kafka's defaults.
-
-        Broker names (`log.segment.bytes`) are taken for the topic setting they stand for, with a warning; the
-        topic's own name wins where both are given.
-
-        Raises:
-            ConfigError: a bad value, a name that looks misspelt, or `min.compaction.lag.ms` above the maximum.
-        """
-        warnings = check_topic_keys(values)
-        read = SettingReader(TOPIC_SETTINGS, values, warnings)
-        policy = read.words("cleanup.policy")
-        if len(set(policy)) < len(policy):
-            warnings.append(f"cleanup.policy={','.join(policy)}: duplicates are dropped")
-        segment_bytes = read.integer("segment.bytes")
-        if read.is_given("internal.segment.bytes"):
-            segment_bytes = read.integer("internal.segment.bytes")
-        config = TopicConfig(
-            cleanup_policy=frozenset(policy),
-            min_cleanable_dirty_ratio=read.real("min.cleanable.dirty.ratio"),
-            min_compaction_lag_ms=read.integer("min.compaction.lag.ms"),
-            max_compaction_lag_ms=read.integer("max.compaction.lag.ms"),
-            delete_retention_ms=read.integer("delete.retention.ms"),
-            segment_bytes=segment_bytes,
-            segment_ms=read.integer("segment.ms"),
-            segment_jitter_ms=read.integer("segment.jitter.ms"),
-            segment_index_bytes=read.integer("segment.index.bytes"),
-            index_interval_bytes=read.integer("index.interval.bytes"),
-            max_message_bytes=read.integer("max.message.bytes"),
-            retention_ms=read.integer("retention.ms"),
-            retention_bytes=read.integer("retention.bytes"),
-            file_delete_delay_ms=read.integer("file.delete.delay.ms"),
-            flush_messages=read.integer("flush.messages"),
-            flush_ms=read.integer("flush.ms"),
-            message_timestamp_type=read.text("message.timestamp.type"),
-            preallocate=read.flag("preallocate"),
-            compression_type=read.text("compression.type"),
-            remote_storage_enable=read.flag("remote.storage.enable"),
-            warnings=tuple(warnings),
-        )
-        if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
-            bound = f"must not be above max.compaction.lag.ms ({config.max_compaction_lag_ms})"
-            raise ConfigError("min.compaction.lag.ms", config.min_compaction_lag_ms, bound)
-        return config
 
 
 @dataclass(frozen=True)
@@ -130,7 +39,9 @@ class CleanerConfig:
     """
     The settings of the process: those of Kafka's cleaner under the names after `log.cleaner.`, and a few of the broker.
 
-    `log_dirs` is empty when the configuration names none. `warnings` are for the operator and no part of the value.
+    Ours are named after what follows `cleaner.`. `log_dirs` is empty when the configuration names none; `windows` and
+    `windows_time_zone` are as written, see `settings.windows_of`. `warnings` are for the operator and no part of the
+    value.
     """
 
     enable: bool = True
@@ -150,6 +61,30 @@ class CleanerConfig:
     trust_default_policy: bool = False
     max_decompressed_batch_bytes: int | None = None
     configured_pipeline_threads: int | None = None
+    topics_dir: str | None = None
+    selection: str = "deadline"
+    windows: str = ""
+    windows_time_zone: str = "UTC"
+    windows_hard: bool = False
+    configured_retry_max_ms: int = 3_600_000
+    log_dir_max_workers: int | None = None
+    log_dir_io_max_bytes_per_second: tuple[tuple[str, float], ...] = ()
+    state_dir: str = "/var/lib/cleaner"
+    retention_enable: bool = False
+    recover: bool = False
+    lock_mode: str = "round"
+    config_watch: bool = False
+    http_listen: str = "127.0.0.1:9404"
+    http_web_config_file: str | None = None
+    http_partition_metrics: int = 20
+    http_kafka_metrics: bool = False
+    configured_control_socket: str | None = None
+    history_max_bytes: int = 8 * MIB
+    history_files: int = 5
+    log_format: str = "console"
+    log_level: str = "info"
+    stuck_ms: int = 300_000
+    job_history: int = 64
     warnings: tuple[str, ...] = field(default=(), compare=False)
 
     @property
@@ -175,6 +110,21 @@ class CleanerConfig:
             return self.configured_pipeline_threads
         return min(len(os.sched_getaffinity(0)), MOST_DEFAULT_PIPELINE_THREADS)
 
+    @property
+    def http_address(self) -> tuple[str, int] | None:
+        """Return host and port to listen on; None: no HTTP."""
+        return parse_address(self.http_listen)
+
+    @property
+    def control_socket(self) -> str:
+        """Return the path of the control socket."""
+        return self.configured_control_socket or str(Path(self.state_dir) / "control.sock")
+
+    @property
+    def retry_max_ms(self) -> int:
+        """Return the longest delay after failures: never below the backoff, which is the first."""
+        return max(self.configured_retry_max_ms, self.backoff_ms)
+
     def batch_limit_bytes(self, topic: TopicConfig) -> int:
         """Return the bytes a batch of the topic may unpack to."""
         if self.max_decompressed_batch_bytes is not None:
@@ -189,13 +139,18 @@ class CleanerConfig:
         Topic settings may stand in the same file and are passed over.
 
         Raises:
-            ConfigError: a bad value, a name that looks misspelt, or an offset map without room for a single key.
+            ConfigError: bad values, names that look misspelt, or settings that do not go together, such as an offset
+                map without room for a single key; all of them in one error.
         """
-        warnings = check_broker_keys(values)
-        read = SettingReader(BROKER_SETTINGS, values, warnings)
-        given_limit = "cleaner.max.decompressed.batch.bytes"
-        given_threads = "cleaner.pipeline.threads"
+        warnings: list[str] = []
+        mistakes = Mistakes()
+        with mistakes.collected():
+            warnings += check_broker_keys(values)
+        read = SettingReader(BROKER_SETTINGS, values, warnings, mistakes)
         log_dirs = next((read.words(key) for key in ("log.dirs", "log.dir") if read.is_given(key)), ())
+        rates: tuple[tuple[str, float], ...] = ()
+        with mistakes.collected():
+            rates = parse_log_dir_rates(read.words("cleaner.log.dir.io.max.bytes.per.second"))
         config = CleanerConfig(
             enable=read.flag("log.cleaner.enable"),
             threads=read.integer("log.cleaner.threads"),
@@ -209,29 +164,73 @@ class CleanerConfig:
             initial_task_delay_ms=read.integer("log.initial.task.delay.ms"),
             producer_id_expiration_ms=read.integer("producer.id.expiration.ms"),
             log_dirs=log_dirs,
-            metadata_log_dir=read.text("metadata.log.dir") if read.is_given("metadata.log.dir") else None,
+            metadata_log_dir=read.optional_text("metadata.log.dir"),
             map_kafka_cap=read.flag("cleaner.map.kafka.cap"),
             trust_default_policy=read.flag("cleaner.trust.default.policy"),
-            max_decompressed_batch_bytes=read.integer(given_limit) if read.is_given(given_limit) else None,
-            configured_pipeline_threads=read.integer(given_threads) if read.is_given(given_threads) else None,
+            max_decompressed_batch_bytes=read.optional_integer("cleaner.max.decompressed.batch.bytes"),
+            configured_pipeline_threads=read.optional_integer("cleaner.pipeline.threads"),
+            topics_dir=read.optional_text("cleaner.topics.dir"),
+            selection=read.text("cleaner.selection"),
+            windows=read.text("cleaner.windows"),
+            windows_time_zone=read.text("cleaner.windows.time.zone"),
+            windows_hard=read.flag("cleaner.windows.hard"),
+            configured_retry_max_ms=read.integer("cleaner.retry.max.ms"),
+            log_dir_max_workers=read.optional_integer("cleaner.log.dir.max.workers"),
+            log_dir_io_max_bytes_per_second=rates,
+            state_dir=read.text("cleaner.state.dir"),
+            retention_enable=read.flag("cleaner.retention.enable"),
+            recover=read.flag("cleaner.recover"),
+            lock_mode=read.text("cleaner.lock"),
+            config_watch=read.flag("cleaner.config.watch"),
+            http_listen=read.text("cleaner.http.listen"),
+            http_web_config_file=read.optional_text("cleaner.http.web.config.file"),
+            http_partition_metrics=read.integer("cleaner.http.partition.metrics"),
+            http_kafka_metrics=read.flag("cleaner.http.kafka.metrics"),
+            configured_control_socket=read.optional_text("cleaner.control.socket"),
+            history_max_bytes=read.integer("cleaner.history.max.bytes"),
+            history_files=read.integer("cleaner.history.files"),
+            log_format=read.text("cleaner.log.format"),
+            log_level=read.text("cleaner.log.level"),
+            stuck_ms=read.integer("cleaner.stuck.ms"),
+            job_history=read.integer("cleaner.job.history"),
         )
-        config._check_map(warnings)
+        for check in (config._check_rates, config._check_map, config._check_daemon):
+            check(read, mistakes, warnings)
+        mistakes.raise_any()
         return replace(config, warnings=tuple(warnings))
 
-    def _check_map(self, warnings: list[str]) -> None:
-        """Refuse what cannot work; only warn of what Kafka would refuse for reasons of its own."""
+    def _check_rates(self, _read: SettingReader, mistakes: Mistakes, _warnings: list[str]) -> None:
         if self.io_max_bytes_per_second <= 0:
-            raise ConfigError("log.cleaner.io.max.bytes.per.second", self.io_max_bytes_per_second, "must be above 0")
+            key = "log.cleaner.io.max.bytes.per.second"
+            mistakes.add(ConfigError(key, self.io_max_bytes_per_second, "must be above 0"))
         if self.io_buffer_load_factor <= 0:
-            raise ConfigError("log.cleaner.io.buffer.load.factor", self.io_buffer_load_factor, "must be above 0")
-        if self.key_limit < 1:
+            mistakes.add(ConfigError(_LOAD_FACTOR_KEY, self.io_buffer_load_factor, "must be above 0"))
+
+    def _check_map(self, read: SettingReader, mistakes: Mistakes, warnings: list[str]) -> None:
+        """Refuse what cannot work; only warn of what Kafka would refuse for reasons of its own."""
+        size, factor = self.dedupe_buffer_size, self.io_buffer_load_factor
+        is_sound = read.is_sound("log.cleaner.threads", "log.cleaner.dedupe.buffer.size", _LOAD_FACTOR_KEY)
+        if self.key_limit < 1 and factor > 0 and is_sound:
             bound = (
                 f"{self.slots} slots of {MAP_ENTRY_BYTES} bytes for each of {self.threads} threads, times the load "
-                f"factor {self.io_buffer_load_factor}, must be at least 1"
+                f"factor {factor}, must be at least 1"
             )
-            raise ConfigError("log.cleaner.dedupe.buffer.size", self.dedupe_buffer_size, bound)
-        if self.dedupe_buffer_size // self.threads <= MIB:
-            size = self.dedupe_buffer_size
+            mistakes.add(ConfigError("log.cleaner.dedupe.buffer.size", size, bound))
+        if size // self.threads <= MIB:
             warnings.append(f"log.cleaner.dedupe.buffer.size={size}: a broker wants more than {MIB} bytes a thread")
-        if self.io_buffer_load_factor > 1:
-            warnings.append(f"log.cleaner.io.buffer.load.factor={self.io_buffer_load_factor}: taken as 1")
+        if factor > 1:
+            warnings.append(f"{_LOAD_FACTOR_KEY}={factor}: taken as 1")
+
+    def _check_daemon(self, read: SettingReader, mistakes: Mistakes, _warnings: list[str]) -> None:
+        retry_key, backoff_key, socket_key = "cleaner.retry.max.ms", "log.cleaner.backoff.ms", "cleaner.control.socket"
+        is_sound = read.is_given(retry_key) and read.is_sound(retry_key, backoff_key)
+        if is_sound and self.configured_retry_max_ms < self.backoff_ms:
+            bound = f"must not be below {backoff_key} ({self.backoff_ms})"
+            mistakes.add(ConfigError(retry_key, self.configured_retry_max_ms, bound))
+        with mistakes.collected():
+            parse_address(self.http_listen)
+        if not self.state_dir:
+            mistakes.add(ConfigError("cleaner.state.dir", "", "must name a directory outside the log dirs"))
+        if len(os.fsencode(self.control_socket)) > MOST_SOCKET_PATH_BYTES:
+            bound = f"must be a path of at most {MOST_SOCKET_PATH_BYTES} bytes"
+            mistakes.add(ConfigError(socket_key, self.control_socket, bound))

@@ -40,7 +40,8 @@ class Setting:
     One setting.
 
     `minimum` and `maximum` are refused when broken. `kafka_minimum` is a bound that Kafka puts on the setting but not
-    on the files, so that breaking it is only worth a warning.
+    on the files, so that breaking it is only worth a warning. A `dynamic` setting counts from the next reload on, the
+    others from the next start on. A `daemon` setting is read by the daemon alone.
     """
 
     name: str
@@ -52,6 +53,8 @@ class Setting:
     kafka_minimum: int | None = None
     choices: tuple[str, ...] = ()
     synonyms: tuple[Synonym, ...] = ()
+    dynamic: bool = True
+    daemon: bool = False
 
     def bound(self) -> str:
         """Return the bound in words, empty when any value of the type will do."""

@@ -14,6 +14,7 @@ from cleaner.config_def import Setting, Value
 from cleaner.config_table import BROKER_SETTINGS, SETTING_OF_SYNONYM, TOPIC_SETTINGS, UNUSED_TOPIC_KEYS
 from cleaner.errors import ConfigError
 from cleaner.kafka_keys import FORMER_TOPIC_KEYS, is_broker_key
+from cleaner.mistakes import Mistakes
 
 # How alike two names must be (difflib's ratio) for one to be taken for a slip of the other: two or three letters.
 _ALIKE = 0.88
@@ -25,25 +26,42 @@ class SettingReader:
     """
     Values of settings by type, from texts under Kafka's names; a setting that is not given has its default.
 
+    So has one with a mistake, which is remembered: whoever reads raises `mistakes` when all settings are read.
+
     Args:
         table: the settings that may be asked for.
         values: the texts; other names among them are no matter here.
         warnings: gets a line for each value below a bound that is only Kafka's.
+        mistakes: gets what is wrong.
     """
 
-    def __init__(self, table: Mapping[str, Setting], values: Mapping[str, str], warnings: list[str]) -> None:
+    def __init__(
+        self, table: Mapping[str, Setting], values: Mapping[str, str], warnings: list[str], mistakes: Mistakes
+    ) -> None:
         self._table = table
         self._values = values
         self._warnings = warnings
+        self._mistakes = mistakes
+        self._unsound: set[str] = set()
 
     def is_given(self, name: str) -> bool:
         """Tell whether the setting, or a broker's name for it, is among the texts."""
         return name in self._values or any(synonym.name in self._values for synonym in self._table[name].synonyms)
 
+    def is_sound(self, *names: str) -> bool:
+        """Tell whether none of the settings read so far had a mistake, so that they can be judged together."""
+        return not self._unsound.intersection(names)
+
     def integer(self, name: str) -> int:
         """Return an `int` or `long` setting."""
         value = self._read(name)
         assert isinstance(value, int)  # noqa: S101 - the table says so
+        return value
+
+    def optional_integer(self, name: str) -> int | None:
+        """Return an `int` or `long` setting without a default; None when it is not given."""
+        value = self._read(name)
+        assert value is None or isinstance(value, int)  # noqa: S101 - the table says so
         return value
 
     def real(self, name: str) -> float:
@@ -62,21 +80,33 @@ class SettingReader:
         assert isinstance(value, str)  # noqa: S101 - the table says so
         return value
 
+    def optional_text(self, name: str) -> str | None:
+        """Return a `string` setting without a default; None when it is not given, or empty."""
+        value = self._read(name)
+        assert value is None or isinstance(value, str)  # noqa: S101 - the table says so
+        return value or None
+
     def words(self, name: str) -> tuple[str, ...]:
         """Return a `list` setting."""
         value = self._read(name)
         assert isinstance(value, tuple)  # noqa: S101 - the table says so
         return value
 
-    def _read(self, name: str) -> Value:
+    def _read(self, name: str) -> Value | None:
         setting = self._table[name]
         under = None
         text = self._values.get(name)
         if text is None:
             under = next((synonym for synonym in setting.synonyms if synonym.name in self._values), None)
             text = self._values[under.name] if under else setting.default
-        assert text is not None, name  # noqa: S101 - settings without a default are asked for with is_given first
-        value = setting.parse(text, under)
+        if text is None:
+            return None
+        try:
+            value = setting.parse(text, under)
+        except ConfigError as error:
+            self._mistakes.add(error)
+            self._unsound.add(name)
+            return None if setting.default is None else setting.parse(setting.default)
         if setting.kafka_minimum is not None and isinstance(value, int) and value < setting.kafka_minimum:
             self._warnings.append(f"{under.name if under else name}={value}: {setting.bound()}")
         return value
@@ -87,16 +117,19 @@ def check_topic_keys(keys: Collection[str]) -> list[str]:
     Go through the names of settings given for a topic; returns warnings.
 
     Raises:
-        ConfigError: a name no topic has, but very like one that matters.
+        ConfigError: names no topic has, but very like ones that matter.
     """
     warnings = []
+    mistakes = Mistakes()
     for key in keys:
         if key in SETTING_OF_SYNONYM and key not in _TOPIC_KEYS:
             setting, _ = SETTING_OF_SYNONYM[key]
             warnings.append(f"{key} is a broker's name: taken as the topic's {setting.name}")
         elif key not in _TOPIC_KEYS and key not in FORMER_TOPIC_KEYS:
-            refuse_slip(key, _TOPIC_KEYS | frozenset(SETTING_OF_SYNONYM))
-            warnings.append(f"{key} is no topic setting: passed over")
+            with mistakes.collected():
+                refuse_slip(key, _TOPIC_KEYS | frozenset(SETTING_OF_SYNONYM))
+                warnings.append(f"{key} is no topic setting: passed over")
+    mistakes.raise_any()
     return warnings
 
 
@@ -105,13 +138,16 @@ def check_broker_keys(keys: Collection[str]) -> list[str]:
     Go through the names in a `server.properties` or a smaller file of ours; returns warnings.
 
     Raises:
-        ConfigError: a name no broker and no topic has, but very like one that matters.
+        ConfigError: names no broker and no topic has, but very like ones that matter.
     """
     unknown = []
+    mistakes = Mistakes()
     for key in keys:
         if key not in _READ_KEYS and key not in _TOPIC_KEYS and key not in FORMER_TOPIC_KEYS and not is_broker_key(key):
-            refuse_slip(key, _READ_KEYS)
-            unknown.append(key)
+            with mistakes.collected():
+                refuse_slip(key, _READ_KEYS)
+                unknown.append(key)
+    mistakes.raise_any()
     return [f"unknown settings are passed over: {', '.join(sorted(unknown))}"] if unknown else []
 
 

@@ -4,350 +4,37 @@ One row for each setting the cleaner reads: name, type, default, what it does, b
 The only place where a setting is declared: `config.py` gives the values a shape, `docs/settings.md` is written from
 here. Topic settings are those of spec rule R-802, broker settings those of R-801; names that begin with `cleaner.`
 are our own. Of several broker names the first one that is set counts.
+
+The rows stand in `config_topic_rows.py`, `config_process_rows.py` (every command) and `config_daemon_rows.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cleaner.config_def import Setting, Synonym
+from cleaner.config_daemon_rows import DAEMON_ROWS
+from cleaner.config_def import Setting
+from cleaner.config_process_rows import PROCESS_ROWS, UNLIMITED_RATE
+from cleaner.config_topic_rows import LONG_MAX, TOPIC_ROWS, UNUSED_TOPIC_KEYS
 
-HOUR_MS = 3_600_000
-MINUTE_MS = 60_000
-LONG_MAX = 2**63 - 1
-# Double.MAX_VALUE, Kafka's way to say "not throttled".
-UNLIMITED_RATE = 1.7976931348623157e308
+__all__ = [
+    "BROKER_SETTINGS",
+    "LONG_MAX",
+    "SETTING_OF_SYNONYM",
+    "TOPIC_SETTINGS",
+    "UNLIMITED_RATE",
+    "UNUSED_TOPIC_KEYS",
+]
 
 
 def _table(settings: Iterable[Setting]) -> dict[str, Setting]:
     return {setting.name: setting for setting in settings}
 
 
-def _log(name: str, factor: int = 1) -> Synonym:
-    return Synonym("log." + name, factor)
+TOPIC_SETTINGS = _table(TOPIC_ROWS)
 
-
-def _retention(name: str, factor: int = 1) -> Synonym:
-    return Synonym("log.retention." + name, factor, negative_is_unlimited=True)
-
-
-TOPIC_SETTINGS = _table(
-    (
-        Setting(
-            "cleanup.policy",
-            "list",
-            "delete",
-            "What becomes of old data: `compact` keeps the last record of each key, `delete` drops old segments, both "
-            "may be given. An empty list means neither (R-803).",
-            choices=("compact", "delete"),
-            synonyms=(_log("cleanup.policy"),),
-        ),
-        Setting(
-            "min.cleanable.dirty.ratio",
-            "double",
-            "0.5",
-            "A log is due when this share of its cleanable bytes is dirty.",
-            minimum=0,
-            maximum=1,
-            synonyms=(_log("cleaner.min.cleanable.ratio"),),
-        ),
-        Setting(
-            "min.compaction.lag.ms",
-            "long",
-            "0",
-            "Records younger than this are not cleaned yet. Not above `max.compaction.lag.ms`.",
-            minimum=0,
-            synonyms=(_log("cleaner.min.compaction.lag.ms"),),
-        ),
-        Setting(
-            "max.compaction.lag.ms",
-            "long",
-            str(LONG_MAX),
-            "A log whose oldest dirty record is older than this is due whatever its ratio.",
-            minimum=1,
-            synonyms=(_log("cleaner.max.compaction.lag.ms"),),
-        ),
-        Setting(
-            "delete.retention.ms",
-            "long",
-            "86400000",
-            "How long tombstones and transaction markers stay once they have been cleaned.",
-            minimum=0,
-            synonyms=(_log("cleaner.delete.retention.ms"),),
-        ),
-        Setting(
-            "segment.bytes",
-            "int",
-            "1073741824",
-            "Size a segment may reach: bounds a group of segments made into one.",
-            minimum=1,
-            kafka_minimum=1048576,
-            synonyms=(_log("segment.bytes"),),
-        ),
-        Setting(
-            "internal.segment.bytes",
-            "int",
-            None,
-            "Takes the place of `segment.bytes` when set (R-807).",
-            minimum=1,
-        ),
-        Setting(
-            "segment.ms",
-            "long",
-            "604800000",
-            "Age at which the active segment is rolled.",
-            minimum=1,
-            synonyms=(_log("roll.ms"), _log("roll.hours", HOUR_MS)),
-        ),
-        Setting(
-            "segment.jitter.ms",
-            "long",
-            "0",
-            "Up to this much is taken off `segment.ms`, at random, so that logs do not roll together.",
-            minimum=0,
-            synonyms=(_log("roll.jitter.ms"), _log("roll.jitter.hours", HOUR_MS)),
-        ),
-        Setting(
-            "segment.index.bytes",
-            "int",
-            "10485760",
-            "Size of an offset index; with `index.interval.bytes` it bounds a group.",
-            minimum=4,
-            synonyms=(_log("index.size.max.bytes"),),
-        ),
-        Setting(
-            "index.interval.bytes",
-            "int",
-            "4096",
-            "An index entry is written at the first batch after this many bytes.",
-            minimum=0,
-            synonyms=(_log("index.interval.bytes"),),
-        ),
-        Setting(
-            "max.message.bytes",
-            "int",
-            "1048588",
-            "Largest record batch a broker takes. Larger ones in the log are cleaned all the same.",
-            minimum=0,
-            synonyms=(Synonym("message.max.bytes"),),
-        ),
-        Setting(
-            "retention.ms",
-            "long",
-            "604800000",
-            "With `delete`: segments older than this go; -1 keeps them for ever.",
-            minimum=-1,
-            synonyms=(_retention("ms"), _retention("minutes", MINUTE_MS), _retention("hours", HOUR_MS)),
-        ),
-        Setting(
-            "retention.bytes",
-            "long",
-            "-1",
-            "With `delete`: the oldest segments go while the log is larger than this; -1 is no limit.",
-            synonyms=(_log("retention.bytes"),),
-        ),
-        Setting(
-            "file.delete.delay.ms",
-            "long",
-            "60000",
-            "How long a `.deleted` file waits for its last readers.",
-            minimum=0,
-            synonyms=(_log("segment.delete.delay.ms"),),
-        ),
-        Setting(
-            "flush.messages",
-            "long",
-            str(LONG_MAX),
-            "Records after which an appended log is forced to disk.",
-            minimum=1,
-            synonyms=(_log("flush.interval.messages"),),
-        ),
-        Setting(
-            "flush.ms",
-            "long",
-            str(LONG_MAX),
-            "Time after which an appended log is forced to disk.",
-            minimum=0,
-            synonyms=(_log("flush.interval.ms"), _log("flush.scheduler.interval.ms")),
-        ),
-        Setting(
-            "message.timestamp.type",
-            "string",
-            "CreateTime",
-            "Whose clock dates a new record: the producer's or the log's.",
-            choices=("CreateTime", "LogAppendTime"),
-            synonyms=(_log("message.timestamp.type"),),
-        ),
-        Setting(
-            "preallocate",
-            "boolean",
-            "false",
-            "Whether a new segment file gets its full size at once; it is trimmed when complete.",
-            synonyms=(_log("preallocate"),),
-        ),
-        Setting(
-            "compression.type",
-            "string",
-            "producer",
-            "What appended batches are compressed with. The cleaner keeps each batch's own codec.",
-            choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
-            synonyms=(Synonym("compression.type"),),
-        ),
-        Setting(
-            "remote.storage.enable",
-            "boolean",
-            "false",
-            "Tiered storage; such logs are left alone unless they are compacted (R-808, R-914).",
-        ),
-    )
-)
-
-# Topic settings of Kafka 4.3.1 that mean nothing to a cleaner.
-UNUSED_TOPIC_KEYS = frozenset(
-    (
-        "compression.gzip.level",
-        "compression.lz4.level",
-        "compression.zstd.level",
-        "follower.replication.throttled.replicas",
-        "leader.replication.throttled.replicas",
-        "local.retention.bytes",
-        "local.retention.ms",
-        "message.timestamp.after.max.ms",
-        "message.timestamp.before.max.ms",
-        "min.insync.replicas",
-        "remote.log.copy.disable",
-        "remote.log.delete.on.disable",
-        "unclean.leader.election.enable",
-    )
-)
-
-BROKER_SETTINGS = _table(
-    (
-        Setting("log.cleaner.enable", "boolean", "true", "Whether a daemon cleans at all; single commands do not ask."),
-        Setting(
-            "log.cleaner.threads",
-            "int",
-            "1",
-            "Logs cleaned at the same time; they share the dedupe buffer.",
-            minimum=1,
-        ),
-        Setting(
-            "log.cleaner.dedupe.buffer.size",
-            "long",
-            "134217728",
-            "Bytes of offset maps of all threads together, 24 a key. Sets how many keys a round takes, not what is "
-            "touched: a smaller map is used when the dirty section cannot fill it.",
-            minimum=0,
-        ),
-        Setting(
-            "log.cleaner.io.buffer.size",
-            "int",
-            "524288",
-            "Bytes of I/O buffers of all threads together.",
-            minimum=0,
-        ),
-        Setting(
-            "log.cleaner.io.buffer.load.factor",
-            "double",
-            "0.9",
-            "How full the offset map may become (its name is Kafka's).",
-        ),
-        Setting(
-            "log.cleaner.io.max.bytes.per.second",
-            "double",
-            repr(UNLIMITED_RATE),
-            "Bytes read and written a second, all threads together.",
-        ),
-        Setting(
-            "log.cleaner.backoff.ms",
-            "long",
-            "15000",
-            "How long a thread sleeps that found nothing to clean.",
-            minimum=0,
-        ),
-        Setting(
-            "message.max.bytes",
-            "int",
-            "1048588",
-            "The broker's largest record batch, and the default of `max.message.bytes`.",
-            minimum=0,
-        ),
-        Setting(
-            "log.retention.check.interval.ms",
-            "long",
-            "300000",
-            "How often logs without `compact` are checked for expired segments.",
-            minimum=1,
-        ),
-        Setting("log.initial.task.delay.ms", "long", "30000", "Delay of the first such check.", minimum=0),
-        Setting(
-            "producer.id.expiration.ms",
-            "int",
-            "86400000",
-            "An idle producer is forgotten after this; its last batch then no longer stays (R-545).",
-            minimum=1,
-        ),
-        Setting("log.dirs", "list", None, "The log dirs of the broker, when the command names none."),
-        Setting("log.dir", "list", "/tmp/kafka-logs", "Used when `log.dirs` is not set."),  # noqa: S108 - Kafka's own
-        Setting(
-            "metadata.log.dir",
-            "string",
-            None,
-            "Where `__cluster_metadata-0` is when it is not in the first log dir: topic settings are read from it.",
-        ),
-        Setting("node.id", "int", None, "Whose dynamic broker settings count, when `meta.properties` does not say."),
-        Setting("broker.id", "int", None, "Older name of `node.id`."),
-        Setting(
-            "offsets.topic.segment.bytes",
-            "int",
-            "104857600",
-            "`segment.bytes` of `__consumer_offsets`.",
-            minimum=1,
-        ),
-        Setting(
-            "transaction.state.log.segment.bytes",
-            "int",
-            "104857600",
-            "`segment.bytes` of `__transaction_state`.",
-            minimum=1,
-        ),
-        Setting(
-            "share.coordinator.state.topic.segment.bytes",
-            "int",
-            "104857600",
-            "`segment.bytes` of `__share_group_state`.",
-            minimum=1,
-        ),
-        Setting(
-            "cleaner.map.kafka.cap",
-            "boolean",
-            "false",
-            "Bound a thread's offset map to 2 GiB, as Kafka does (R-523).",
-        ),
-        Setting(
-            "cleaner.trust.default.policy",
-            "boolean",
-            "false",
-            "Let `--all` clean topics whose policy is known only from a default.",
-        ),
-        Setting(
-            "cleaner.pipeline.threads",
-            "int",
-            None,
-            "Threads that work on one log side by side. Default: the processors this process may use, at most 4.",
-            minimum=1,
-            maximum=64,
-        ),
-        Setting(
-            "cleaner.max.decompressed.batch.bytes",
-            "long",
-            None,
-            "A batch that unpacks to more is refused. Default: 64 times the largest of 1 MiB, `message.max.bytes` and "
-            "`max.message.bytes`.",
-            minimum=1,
-        ),
-    )
-)
+# The settings of the process; `is_daemon` tells those that only the daemon reads.
+BROKER_SETTINGS = _table((*PROCESS_ROWS, *DAEMON_ROWS))
 
 # A broker's name of a topic setting -> the setting and the synonym, to recognise it wherever it is written.
 SETTING_OF_SYNONYM = {

@@ -19,10 +19,12 @@ Every error the cleaner raises on purpose, and the exit code a command ends with
     |- StateDirLockedError           75   another daemon has the state directory, or the control socket
     |- NotPermittedError             77   the control socket is for other users
     |- ConfigError                   78   a setting with a bad key or value
+    |  |- ConfigErrors                    several of them, one line each
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -169,3 +171,28 @@ class ConfigError(CleanerError):
         self.value = value
         self.reason = reason
         super().__init__(f"{key}={value}: {reason}")
+
+    @property
+    def mistakes(self) -> tuple[ConfigError, ...]:
+        """Every mistake this error stands for, each with a key of its own."""
+        return (self,)
+
+
+class ConfigErrors(ConfigError):
+    """
+    Several settings that cannot be used, one line each; `key`, `value` and `reason` are those of the first.
+
+    Args:
+        mistakes: at least one.
+    """
+
+    def __init__(self, mistakes: Iterable[ConfigError]) -> None:
+        self._mistakes = tuple(mistakes)
+        first = self._mistakes[0]
+        super().__init__(first.key, first.value, first.reason)
+        self.args = ("\n".join(str(mistake) for mistake in self._mistakes),)
+
+    @property
+    def mistakes(self) -> tuple[ConfigError, ...]:
+        """All of them, in the order they were found."""
+        return self._mistakes

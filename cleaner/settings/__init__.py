@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from cleaner.settings.files import parse_set, read_config_file
 from cleaner.settings.resolver import ResolvedTopic, SettingsResolver
+from cleaner.settings.windows import windows_of
 
-__all__ = ["ResolvedTopic", "SettingsResolver", "parse_set", "read_config_file"]
+__all__ = ["ResolvedTopic", "SettingsResolver", "parse_set", "read_config_file", "windows_of"]

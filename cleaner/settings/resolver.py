@@ -40,6 +40,7 @@ from cleaner.settings.files import (
 from cleaner.settings.internal_topics import INTERNAL_TOPICS
 from cleaner.settings.layers import Found, Layer, Reach, check_values, find_settings
 from cleaner.settings.sources import SourcesLike
+from cleaner.settings.windows import windows_of
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.names import DirKind, parse_partition_dir
 
@@ -97,6 +98,7 @@ class SettingsResolver:
         self.cleaner = CleanerConfig.from_mapping(
             {**sources.config, **self._cluster.dynamic_broker_settings(), **self._broker_sets}
         )
+        windows_of(self.cleaner)
         self.warnings += self.cleaner.warnings
         for layer in (self._set_everywhere, self._file_of_topics(), self._file_of_broker()):
             check_values(layer)

@@ -10,8 +10,9 @@ import pytest
 from cleaner.config import CleanerConfig, TopicConfig
 from cleaner.config_def import Setting
 from cleaner.config_table import BROKER_SETTINGS, LONG_MAX, TOPIC_SETTINGS, UNUSED_TOPIC_KEYS
-from cleaner.errors import ConfigError
+from cleaner.errors import ConfigError, ConfigErrors
 from cleaner.properties import parse_properties
+from cleaner.settings.cluster import DYNAMIC_BROKER_KEYS
 from tools.settings_doc import PATH, document
 
 ROOT = Path(__file__).parents[2]
@@ -287,3 +288,80 @@ def test_sample_configuration_shows_defaults_and_known_keys() -> None:
     by_topic = {key: text for key, text in defaults.items() if key not in BROKER_SETTINGS}
     assert TopicConfig() == TopicConfig.from_mapping(by_topic)
     assert TopicConfig().max_compaction_lag_ms == LONG_MAX
+
+
+@pytest.mark.parametrize(
+    ("settings", "key", "reason"),
+    [
+        ({"cleaner.http.listen": "9404"}, "cleaner.http.listen", "must be HOST:PORT"),
+        ({"cleaner.http.listen": "localhost:65536"}, "cleaner.http.listen", "must be HOST:PORT"),
+        ({"cleaner.log.dir.io.max.bytes.per.second": "a=5"}, None, "an absolute path"),
+        ({"cleaner.log.dir.io.max.bytes.per.second": "/a=0"}, None, "above 0"),
+        ({"cleaner.log.dir.io.max.bytes.per.second": "/a=1,/a=2"}, None, "has a rate already"),
+        ({"cleaner.retry.max.ms": "14999"}, "cleaner.retry.max.ms", r"below log.cleaner.backoff.ms \(15000\)"),
+        ({"cleaner.control.socket": "/" + "x" * 107}, "cleaner.control.socket", "at most 107 bytes"),
+        ({"cleaner.state.dir": "/" + "x" * 100}, "cleaner.control.socket", "at most 107 bytes"),
+        ({"cleaner.state.dir": ""}, "cleaner.state.dir", "must name a directory"),
+        ({"cleaner.selection": "random"}, "cleaner.selection", "one of deadline, kafka"),
+        ({"cleaner.lock": "never"}, "cleaner.lock", "one of round, hold"),
+        ({"cleaner.http.partition.metrics": "10001"}, None, "0 to 10000"),
+    ],
+)
+def test_daemon_setting_that_cannot_work_is_refused(settings: dict[str, str], key: str | None, reason: str) -> None:
+    """A daemon's setting out of bounds or out of form says so under its own key."""
+    with pytest.raises(ConfigError, match=reason) as caught:
+        CleanerConfig.from_mapping(settings)
+    assert caught.value.key == (key or next(iter(settings)))
+
+
+def test_daemon_settings_with_a_form_of_their_own_are_read() -> None:
+    """Addresses, rates of log dirs and the control socket are at hand in the form they are used in."""
+    config = CleanerConfig.from_mapping(
+        {
+            "cleaner.http.listen": "[::1]:0",
+            "cleaner.log.dir.io.max.bytes.per.second": "/a=b=5e6 , /c=1",
+            "cleaner.state.dir": "/s",
+        }
+    )
+    assert config.http_address == ("::1", 0)
+    assert config.log_dir_io_max_bytes_per_second == (("/a=b", 5e6), ("/c", 1.0))
+    assert config.control_socket == "/s/control.sock"
+    assert CleanerConfig.from_mapping({"cleaner.http.listen": ""}).http_address is None
+
+
+def test_retry_limit_follows_a_long_backoff_unless_given() -> None:
+    """A broker's long backoff alone is no mistake: the limit is then the backoff."""
+    assert CleanerConfig.from_mapping({"log.cleaner.backoff.ms": "7200000"}).retry_max_ms == 7_200_000
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    """One error carries every mistake, each with its key, and says each on a line of its own."""
+    settings = {
+        "log.cleaner.threads": "x",
+        "cleaner.lokc": "hold",
+        "cleaner.retry.max.ms": "0",
+        "cleaner.state.dir": "",
+    }
+    with pytest.raises(ConfigErrors) as caught:
+        CleanerConfig.from_mapping(settings)
+    error = caught.value
+    assert {mistake.key for mistake in error.mistakes} == set(settings)
+    assert [str(mistake) for mistake in error.mistakes] == str(error).split("\n")
+    with pytest.raises(ConfigErrors) as caught:
+        TopicConfig.from_mapping({"cleanup.policy": "x", "segment.ms": "0", "retntion.ms": "1"})
+    assert {mistake.key for mistake in caught.value.mistakes} == {"cleanup.policy", "segment.ms", "retntion.ms"}
+
+
+def test_settings_with_a_mistake_are_not_judged_together() -> None:
+    """What cannot be read is one mistake, and no second one against its default."""
+    with pytest.raises(ConfigError) as caught:
+        CleanerConfig.from_mapping({"cleaner.retry.max.ms": "10", "log.cleaner.backoff.ms": "ten"})
+    assert [mistake.key for mistake in caught.value.mistakes] == ["log.cleaner.backoff.ms"]
+
+
+def test_table_tells_what_waits_for_a_restart() -> None:
+    """Topic settings and those Kafka changes at run time (R-801) are dynamic; what is opened at the start is not."""
+    fixed = {name for name, setting in BROKER_SETTINGS.items() if not setting.dynamic}
+    assert {"log.dirs", "cleaner.state.dir", "cleaner.http.listen", "cleaner.control.socket"} <= fixed
+    assert fixed.isdisjoint(DYNAMIC_BROKER_KEYS)
+    assert all(setting.dynamic and not setting.daemon for setting in TOPIC_SETTINGS.values())

@@ -31,11 +31,13 @@ import fcntl
 import os
 import struct
 import threading
+import weakref
+from dataclasses import dataclass
 from pathlib import Path
 
 from cleaner.errors import LogDirLockedError, LogDirOfflineError
 from cleaner.storage import names
-from cleaner.storage.fs import File, FileSystem
+from cleaner.storage.fs import File, FileSystem, disk_errors
 from cleaner.storage.ownership import can_own
 
 
@@ -61,6 +63,8 @@ _FLOCK = struct.Struct("@hhqqi4x")
 # Linux's <fcntl.h>; Python 3.11 names them only where its libc did.
 _GET_LOCK = getattr(fcntl, "F_OFD_GETLK", 36)
 _SET_LOCK = getattr(fcntl, "F_OFD_SETLK", 37)
+
+_OPEN_FILE_PID = -1  # what F_OFD_GETLK says of a lock that is no process's but an open file's
 
 _ATTEMPTS = 10
 """A file that is replaced between opening and locking is opened again; each time takes another broker that stops."""
@@ -94,7 +98,14 @@ class LogDirLock:
         self.role = role
         self._fs = fs
         self._release_lock = threading.Lock()
-        self._file: File | None = self._acquire()
+        self._file: File | None = None
+        with _ours_guard:
+            _ours.add(self)  # before it is taken: whoever probes in between is not to take it for somebody else's
+        try:
+            self._file = self._acquire()
+        except BaseException:
+            self._forget()
+            raise
 
     def _acquire(self) -> File:
         for _ in range(_ATTEMPTS):
@@ -153,8 +164,10 @@ class LogDirLock:
         kind, _, start, length, pid = _FLOCK.unpack(answer)
         if kind == fcntl.F_UNLCK:
             return "was locked by another process a moment ago"
-        if pid > 0:
-            return f"locked by process {pid}, probably a live broker; stop it first"
+        if pid != _OPEN_FILE_PID:
+            # 0: a process that cannot be seen from this container.
+            who = f"process {pid}" if pid else "a process of another container"
+            return f"locked by {who}, probably a live broker; stop it first"
         if length == 1 and start == LockRole.WRITER.value:
             return "locked by another writer"
         if length == 1 and start == LockRole.CLEANER.value:
@@ -189,6 +202,7 @@ class LogDirLock:
         """Give the lock back, leaving the file; a second call does nothing."""
         with self._release_lock:
             file, self._file = self._file, None
+        self._forget()
         if file is None:
             return
         try:
@@ -202,3 +216,86 @@ class LogDirLock:
 
     def __exit__(self, *_: object) -> None:
         self.release()
+
+    def _forget(self) -> None:
+        with _ours_guard:
+            _ours.discard(self)
+
+    def is_on(self, path: Path, about: os.stat_result) -> bool:
+        """Tell whether this is a lock, held or being taken, on the file with this path and status."""
+        with self._release_lock:
+            if self._file is None:
+                return path == self.path
+            mine = self._file.stat()
+        return (mine.st_dev, mine.st_ino) == (about.st_dev, about.st_ino)
+
+
+class LockHolder(enum.Enum):
+    """Who keeps a cleaner out of a log dir; the values are words for the operator."""
+
+    NOBODY = "nobody"
+    BROKER = "a live broker"
+    CLEANER = "another cleaner"
+    ALONE = "another cleaner or writer, which wants to be alone"
+
+
+@dataclass(frozen=True)
+class LockReport:
+    """
+    What can be told of a lock without taking it.
+
+    Attributes:
+        holder: who keeps a cleaner out that would take the lock shared; locks of this process do not count.
+        has_writer: a writer of ours holds it, shared: no obstacle.
+        pid: the broker's process; None where the kernel does not tell.
+    """
+
+    holder: LockHolder = LockHolder.NOBODY
+    has_writer: bool = False
+    pid: int | None = None
+
+
+# This process's locks: asked through another descriptor, the kernel tells of them as of any other.
+_ours: weakref.WeakSet[LogDirLock] = weakref.WeakSet()
+_ours_guard = threading.Lock()
+
+
+def probe(fs: FileSystem, log_dir: Path) -> LockReport:
+    """
+    Tell who holds the lock of a log dir, disturbing nobody: nothing is locked, created or changed, not for a moment.
+
+    The answer may be out of date at once.
+
+    Raises:
+        LogDirOfflineError: the file cannot be opened or asked about.
+    """
+    path = log_dir.resolve() / names.LOCK
+    try:
+        file = fs.open(path)
+    except FileNotFoundError:
+        return LockReport()
+    with _ours_guard:
+        candidates = list(_ours)
+    with file:
+        about = file.stat()
+        mine = [lock for lock in candidates if lock.is_on(path, about)]
+        if any(lock.mode is LockMode.EXCLUSIVE for lock in mine):
+            return LockReport()
+        # Only who wants to be alone holds a byte beyond the three.
+        alone = _holder_pid(file, _PRESENCE_BYTE + 1, _TO_THE_END)
+        if alone == _OPEN_FILE_PID:
+            return LockReport(LockHolder.ALONE)
+        if alone is not None:
+            return LockReport(LockHolder.BROKER, pid=alone or None)
+        has_writer = _holder_pid(file, LockRole.WRITER.value, 1) is not None
+        is_ours = any(lock.role is LockRole.CLEANER for lock in mine)
+        has_cleaner = not is_ours and _holder_pid(file, LockRole.CLEANER.value, 1) is not None
+        return LockReport(LockHolder.CLEANER if has_cleaner else LockHolder.NOBODY, has_writer)
+
+
+def _holder_pid(file: File, start: int, length: int) -> int | None:
+    """Return the number of the process that has one of these bytes locked, -1 for an open file, None for nobody."""
+    request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, start, length, 0)
+    with disk_errors(file.path):
+        kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(file.fileno(), _GET_LOCK, request))
+    return None if kind == fcntl.F_UNLCK else int(pid)

@@ -2,8 +2,8 @@
 A snapshot as JSON values: what `/api/v1/snapshot` and the control socket hand to programs.
 
 Names are the fields' of `snapshot.py`, with what they can be asked for (`ratio`, `total_bytes`, `bytes_freed`) beside
-them; a partition is the name of its directory, a choice its name in lower case, a moment milliseconds since 1970, a number without end null. New
-fields may come at any time; a field that goes or means something else is another version.
+them; a partition is the name of its directory, a choice its name in lower case, a moment milliseconds since 1970, a
+number without end null. New fields may come at any time; a field that goes or means something else is another version.
 """
 
 from __future__ import annotations

@@ -13,6 +13,8 @@ Every error the cleaner raises on purpose, and the exit code a command ends with
     |- NoSpaceError                   1   too little room for a group's output; says how many bytes are missing
     |- LogDirOfflineError             1   the disk failed: nothing more is tried in this log dir
     |- CleaningAborted                1   asked to stop; what is swapped stays, temporary files are gone
+    |  |- LogChangedError                 a writer changed the log meanwhile: the round is to be tried again
+    |  |- WriterWaitingError              a writer wants to load the logs: the lock is to be given back
     |- UsageError                     2   a command or call that cannot be understood
     |- NoDaemonError                 69   no daemon listens at the control socket, or it does not answer
     |- LogDirLockedError             75   another process (a live broker) holds the log dir
@@ -122,6 +124,16 @@ class LogDirOfflineError(CleanerError):
 
 class CleaningAborted(CleanerError):
     """Asked to stop. Groups already swapped stay; the unfinished `.cleaned` files are removed (R-595)."""
+
+
+class LogChangedError(CleaningAborted):
+    """
+    A writer cut, deleted or kept what a round was at, which is its right; nothing is wrong, the round is tried again.
+    """
+
+
+class WriterWaitingError(CleaningAborted):
+    """A writer waits for the logs, which it must have alone while it loads them: all rounds in the log dir end."""
 
 
 class UsageError(CleanerError):

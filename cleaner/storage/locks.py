@@ -1,14 +1,12 @@
 """
 The lock of a log dir: never clean beside a live broker, never two cleaners at once.
 
-A broker holds `.lock` with Java's `FileChannel.tryLock`: a POSIX write lock on bytes 0 to 2**63 - 2. `flock` does not
-see such a lock, and a classic `lockf` of ours would be dropped when anything in this process closed the file. Open-file
-description locks exclude Java's both ways and have neither flaw. Which bytes are locked says who holds what (the file
-itself stays empty):
+A broker holds `.lock` with Java's `FileChannel.tryLock`: a POSIX write lock on bytes 0 to 2**63 - 2. Locks of ours
+(`byte_ranges.py`) exclude it both ways. Which bytes are locked says who holds what (`lock_bytes.py`):
 
-    byte              0            1            2                3 ...
-                      cleaner      writer       presence         (unused)
-    exclusive         write        write        write            write        everything, as a JVM does
+    byte              0            1            2                3 ... 15
+                      cleaner      writer       presence
+    exclusive         write        write        write            write        meets everybody, as a JVM does
     shared, cleaner   write                     read
     shared, writer                 write        read
 
@@ -20,24 +18,36 @@ so after locking, and again before each change that cannot be undone, the open f
 
 We never delete the file: another process may just have opened it.
 
-Source: rules R-111, D-01; reliability rule R6; fcntl(2), "Open file description locks".
+Who shares the log dir settles by `logs_access.py` who may do what with its logs; `acquire_for_cleaning` and
+`acquire_for_writing` do both.
+
+Source: rules R-111, D-01; reliability rule R6.
 """
 
 from __future__ import annotations
 
 import enum
 import errno
-import fcntl
 import os
-import struct
 import threading
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
 
+from cleaner.clock import Clock
 from cleaner.errors import LogDirLockedError, LogDirOfflineError
 from cleaner.storage import names
-from cleaner.storage.fs import File, FileSystem, disk_errors
+from cleaner.storage.byte_ranges import OPEN_FILE, READ, TO_THE_END, WRITE, holder_of, try_lock, unlock
+from cleaner.storage.fs import File, FileSystem
+from cleaner.storage.lock_bytes import (
+    ALONE_BYTE,
+    CLEANER_BYTE,
+    FIRST_PARTITION_BYTE,
+    LOGS_BYTE,
+    PRESENCE_BYTE,
+    WRITER_BYTE,
+)
+from cleaner.storage.logs_access import LogsAccess
 from cleaner.storage.ownership import can_own
 
 
@@ -49,22 +59,11 @@ class LockMode(enum.Enum):
 
 
 class LockRole(enum.Enum):
-    """What the holder does; the value is the role's own byte in the lock file, fixed for ever."""
+    """What the holder does; the value is the role's own byte in the lock file."""
 
-    CLEANER = 0
-    WRITER = 1
+    CLEANER = CLEANER_BYTE
+    WRITER = WRITER_BYTE
 
-
-_PRESENCE_BYTE = 2  # Fixed for ever.
-_TO_THE_END = 0  # length 0: this byte and all after it
-
-# struct flock of 64-bit Linux: type, whence, start, length, pid. The pid must be 0 for these locks.
-_FLOCK = struct.Struct("@hhqqi4x")
-# Linux's <fcntl.h>; Python 3.11 names them only where its libc did.
-_GET_LOCK = getattr(fcntl, "F_OFD_GETLK", 36)
-_SET_LOCK = getattr(fcntl, "F_OFD_SETLK", 37)
-
-_OPEN_FILE_PID = -1  # what F_OFD_GETLK says of a lock that is no process's but an open file's
 
 _ATTEMPTS = 10
 """A file that is replaced between opening and locking is opened again; each time takes another broker that stops."""
@@ -81,6 +80,8 @@ class LogDirLock:
         log_dir: the directory; a link to it is followed once, here.
         mode: alone, or beside the other role.
         role: what the holder does.
+    Attributes:
+        logs: what it may do with the logs, if it shares the log dir; nobody has entered yet.
     Raises:
         LogDirLockedError: somebody else holds it; says who, as far as the kernel tells.
         LogDirOfflineError: the file cannot be opened, created or locked at all.
@@ -102,10 +103,12 @@ class LogDirLock:
         with _ours_guard:
             _ours.add(self)  # before it is taken: whoever probes in between is not to take it for somebody else's
         try:
-            self._file = self._acquire()
+            file = self._acquire()
         except BaseException:
             self._forget()
             raise
+        self._file = file
+        self.logs = LogsAccess(self.path, file, is_alone=mode is LockMode.EXCLUSIVE)
 
     def _acquire(self) -> File:
         for _ in range(_ATTEMPTS):
@@ -140,37 +143,30 @@ class LogDirLock:
 
     def _lock(self, file: File) -> None:
         if self.mode is LockMode.EXCLUSIVE:
-            self._set(file, fcntl.F_WRLCK, 0, _TO_THE_END)
+            # Not the bytes of partitions: their locks come through openings of their own, and would meet this one.
+            self._set(file, WRITE, 0, FIRST_PARTITION_BYTE)
             return
         # Presence first: while a broker has the file, our role's byte is never locked, not even for a moment.
-        self._set(file, fcntl.F_RDLCK, _PRESENCE_BYTE, 1)
-        self._set(file, fcntl.F_WRLCK, self.role.value, 1)
+        self._set(file, READ, PRESENCE_BYTE, 1)
+        self._set(file, WRITE, self.role.value, 1)
 
     def _set(self, file: File, kind: int, start: int, length: int) -> None:
-        request = _FLOCK.pack(kind, os.SEEK_SET, start, length, 0)
-        try:
-            fcntl.fcntl(file.fileno(), _SET_LOCK, request)
-        except OSError as error:
-            if error.errno in (errno.EAGAIN, errno.EACCES):
-                raise LogDirLockedError(f"{self.path}: {self._holder(file, request)}") from error
-            raise LogDirOfflineError(self.path, error) from error
+        if not try_lock(file, kind, start, length):
+            raise LogDirLockedError(f"{self.path}: {self._who_is_in_the_way(file, kind, start, length)}")
 
-    def _holder(self, file: File, request: bytes) -> str:
-        """Say who stands in the way: a process with a classic lock (a JVM) has a number, ours have -1."""
-        try:
-            answer = fcntl.fcntl(file.fileno(), _GET_LOCK, request)
-        except OSError:
-            return "locked by another process"
-        kind, _, start, length, pid = _FLOCK.unpack(answer)
-        if kind == fcntl.F_UNLCK:
+    @staticmethod
+    def _who_is_in_the_way(file: File, kind: int, start: int, length: int) -> str:
+        """Say who it is: a process with a classic lock (a JVM) has a number, ours have none."""
+        holder = holder_of(file, kind, start, length)
+        if holder is None:
             return "was locked by another process a moment ago"
-        if pid != _OPEN_FILE_PID:
+        if holder.pid != OPEN_FILE:
             # 0: a process that cannot be seen from this container.
-            who = f"process {pid}" if pid else "a process of another container"
+            who = f"process {holder.pid}" if holder.pid else "a process of another container"
             return f"locked by {who}, probably a live broker; stop it first"
-        if length == 1 and start == LockRole.WRITER.value:
+        if (holder.start, holder.length) == (WRITER_BYTE, 1):
             return "locked by another writer"
-        if length == 1 and start == LockRole.CLEANER.value:
+        if (holder.start, holder.length) == (CLEANER_BYTE, 1):
             return "locked by another cleaner"
         return "locked by another cleaner or writer"
 
@@ -207,9 +203,14 @@ class LogDirLock:
             return
         try:
             # Closing alone would not do if a forked child still had the descriptor.
-            self._set(file, fcntl.F_UNLCK, 0, _TO_THE_END)
+            unlock(file, 0, TO_THE_END)
         finally:
             file.close()
+
+    @property
+    def is_beside_writer(self) -> bool:
+        """Tell whether a writer is at work beside this cleaner's rounds; see `LogsAccess.enter`."""
+        return self.logs.is_beside_writer
 
     def __enter__(self) -> LogDirLock:
         return self
@@ -230,12 +231,53 @@ class LogDirLock:
         return (mine.st_dev, mine.st_ino) == (about.st_dev, about.st_ino)
 
 
+def acquire_for_cleaning(fs: FileSystem, log_dir: Path) -> LogDirLock:
+    """
+    Lock a log dir for rounds, alone or beside a writer of ours: `is_beside_writer` says which, until `release`.
+
+    A writer that comes later does not wait for the end of a round: it asks for the logs, `logs.is_writer_waiting`
+    tells, and the round is aborted. Whoever keeps the lock between rounds calls `logs.leave()` when one has ended and
+    `logs.enter()` before the next, which decides anew.
+
+    Raises:
+        LogDirLockedError: a broker, another cleaner, or a writer that is loading its logs.
+        LogDirOfflineError: as `LogDirLock`.
+    """
+    lock = LogDirLock(fs, log_dir, LockMode.SHARED, LockRole.CLEANER)
+    try:
+        lock.logs.enter()
+    except BaseException:
+        lock.release()
+        raise
+    return lock
+
+
+def acquire_for_writing(fs: FileSystem, log_dir: Path, clock: Clock, *, patience_ms: int) -> LogDirLock:
+    """
+    Lock a log dir for a writer that is going to load its logs; rounds of a cleaner are asked to end, and waited for.
+
+    Once every log is loaded, recovered and settled, `logs.admit_cleaner()` lets rounds begin beside the writer.
+
+    Raises:
+        LogDirLockedError: a broker, another writer, or a cleaner that did not give way within `patience_ms`.
+        LogDirOfflineError: as `LogDirLock`.
+    """
+    lock = LogDirLock(fs, log_dir, LockMode.SHARED, LockRole.WRITER)
+    try:
+        lock.logs.wait_to_load(clock, patience_ms)
+    except BaseException:
+        lock.release()
+        raise
+    return lock
+
+
 class LockHolder(enum.Enum):
     """Who keeps a cleaner out of a log dir; the values are words for the operator."""
 
     NOBODY = "nobody"
     BROKER = "a live broker"
     CLEANER = "another cleaner"
+    LOADING = "a writer that is loading its logs"
     ALONE = "another cleaner or writer, which wants to be alone"
 
 
@@ -281,21 +323,14 @@ def probe(fs: FileSystem, log_dir: Path) -> LockReport:
         mine = [lock for lock in candidates if lock.is_on(path, about)]
         if any(lock.mode is LockMode.EXCLUSIVE for lock in mine):
             return LockReport()
-        # Only who wants to be alone holds a byte beyond the three.
-        alone = _holder_pid(file, _PRESENCE_BYTE + 1, _TO_THE_END)
-        if alone == _OPEN_FILE_PID:
+        alone = holder_of(file, WRITE, ALONE_BYTE, 1)
+        if alone is not None and alone.pid == OPEN_FILE:
             return LockReport(LockHolder.ALONE)
         if alone is not None:
-            return LockReport(LockHolder.BROKER, pid=alone or None)
-        has_writer = _holder_pid(file, LockRole.WRITER.value, 1) is not None
+            return LockReport(LockHolder.BROKER, pid=alone.pid or None)
+        has_writer = holder_of(file, WRITE, WRITER_BYTE, 1) is not None
         is_ours = any(lock.role is LockRole.CLEANER for lock in mine)
-        has_cleaner = not is_ours and _holder_pid(file, LockRole.CLEANER.value, 1) is not None
-        return LockReport(LockHolder.CLEANER if has_cleaner else LockHolder.NOBODY, has_writer)
-
-
-def _holder_pid(file: File, start: int, length: int) -> int | None:
-    """Return the number of the process that has one of these bytes locked, -1 for an open file, None for nobody."""
-    request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, start, length, 0)
-    with disk_errors(file.path):
-        kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(file.fileno(), _GET_LOCK, request))
-    return None if kind == fcntl.F_UNLCK else int(pid)
+        if not is_ours and holder_of(file, WRITE, CLEANER_BYTE, 1) is not None:
+            return LockReport(LockHolder.CLEANER, has_writer)
+        is_loading = has_writer and not is_ours and holder_of(file, READ, LOGS_BYTE, 1) is not None
+        return LockReport(LockHolder.LOADING if is_loading else LockHolder.NOBODY, has_writer)

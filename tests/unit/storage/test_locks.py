@@ -11,9 +11,21 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.errors import LogDirLockedError, LogDirOfflineError
+from cleaner.errors import LogChangedError, LogDirLockedError, LogDirOfflineError
+from cleaner.model import TopicPartition
 from cleaner.storage.fs import File, FileSystem
-from cleaner.storage.locks import LockHolder, LockMode, LockReport, LockRole, LogDirLock, probe
+from cleaner.storage.locks import (
+    LockHolder,
+    LockMode,
+    LockReport,
+    LockRole,
+    LogDirLock,
+    acquire_for_cleaning,
+    acquire_for_writing,
+    probe,
+)
+from cleaner.storage.partition_lock import partition_lock
+from cleaner.testing.manual_clock import ManualClock
 
 FS = FileSystem()
 EXCLUSIVE, SHARED = LockMode.EXCLUSIVE, LockMode.SHARED
@@ -275,6 +287,23 @@ def test_probe_sees_a_writer_beside_a_lock_of_this_process(
         assert probe(FS, tmp_path) == LockReport(has_writer=True)
 
 
+def test_probe_tells_of_a_writer_that_loads_its_logs(tmp_path: Path) -> None:
+    """Until it has loaded them, a writer keeps a cleaner out; then it does not."""
+    with acquire_for_writing(FS, tmp_path, ManualClock(), patience_ms=0) as writer:
+        assert probe(FS, tmp_path) == LockReport(LockHolder.LOADING, has_writer=True)
+        writer.logs.admit_cleaner()
+        assert probe(FS, tmp_path) == LockReport(has_writer=True)
+
+
+def test_probe_is_not_misled_by_a_round(tmp_path: Path) -> None:
+    """A cleaner of this process that has the logs to itself, and a partition besides, is in nobody's way."""
+    with (
+        acquire_for_cleaning(FS, tmp_path),
+        partition_lock(FS, tmp_path, TopicPartition("orders", 0), ManualClock()),
+    ):
+        assert probe(FS, tmp_path) == LockReport()
+
+
 def test_probe_after_a_refused_attempt_tells_the_truth(
     tmp_path: Path, others: Callable[[LockMode, LockRole], None]
 ) -> None:
@@ -338,6 +367,19 @@ def test_probe_names_a_broker_and_does_not_disturb_it(tmp_path: Path, jvm: Jvm) 
     assert probe(FS, tmp_path) == LockReport(LockHolder.BROKER, pid=jvm.process.pid)
     assert jvm.tell("unlock") == "done"
     assert probe(FS, tmp_path) == LockReport()
+
+
+@pytest.mark.kafka
+def test_partition_lock_and_jvm_exclude_each_other(tmp_path: Path, jvm: Jvm) -> None:
+    """A live broker has all partitions; while somebody lists one, none starts."""
+    path, partition = tmp_path / ".lock", TopicPartition("orders", 0)
+    path.touch()
+    with partition_lock(FS, tmp_path, partition, ManualClock(), shared=True):
+        assert jvm.tell(f"lock {path}") == "refused"
+    assert jvm.tell(f"lock {path}") == "locked"
+    with pytest.raises(LogChangedError), partition_lock(FS, tmp_path, partition, ManualClock(), patience_ms=0):
+        pass
+    assert jvm.tell("unlock") == "done"
 
 
 @pytest.mark.kafka

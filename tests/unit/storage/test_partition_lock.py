@@ -1,0 +1,159 @@
+"""The lock of one partition: it excludes threads and processes, waits with bounds, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cleaner.errors import CleaningAborted, LogChangedError, LogDirLockedError
+from cleaner.model import TopicPartition
+from cleaner.storage.fs import FileSystem
+from cleaner.storage.lock_bytes import SLOTS, slot_of
+from cleaner.storage.locks import LockMode, LockRole, LogDirLock
+from cleaner.storage.partition_lock import checkpoint_lock, partition_lock
+from cleaner.testing.manual_clock import ManualClock
+
+FS = FileSystem()
+ORDERS, PRICES = TopicPartition("orders", 0), TopicPartition("prices", 3)
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    """A log dir somebody has locked once."""
+    LogDirLock(FS, tmp_path).release()
+    return tmp_path
+
+
+def is_free(log_dir: Path, topic_partition: TopicPartition, *, shared: bool = False) -> bool:
+    """Ask from another thread: this one may hold another partition's."""
+    found: list[bool] = []
+
+    def ask() -> None:
+        try:
+            with partition_lock(FS, log_dir, topic_partition, ManualClock(), shared=shared, patience_ms=0):
+                found.append(True)
+        except LogChangedError:
+            found.append(False)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def test_partition_lock_keeps_other_threads_out_of_this_partition_only(log_dir: Path) -> None:
+    """Two threads of one process exclude each other; other partitions go on."""
+    assert slot_of(ORDERS) != slot_of(PRICES)
+    with partition_lock(FS, log_dir, ORDERS, ManualClock()):
+        assert not is_free(log_dir, ORDERS)
+        assert not is_free(log_dir, ORDERS, shared=True)
+        assert is_free(log_dir, PRICES)
+    assert is_free(log_dir, ORDERS)
+
+
+def test_partition_lock_shared_keeps_out_only_who_changes(log_dir: Path) -> None:
+    """Readers list side by side; a swap waits for them."""
+    with partition_lock(FS, log_dir, ORDERS, ManualClock(), shared=True):
+        assert is_free(log_dir, ORDERS, shared=True)
+        assert not is_free(log_dir, ORDERS)
+
+
+@pytest.mark.parametrize("mode", list(LockMode), ids=lambda mode: mode.value)
+def test_partition_lock_does_not_meet_the_lock_of_the_log_dir(log_dir: Path, mode: LockMode) -> None:
+    """Whoever holds the log dir, alone or not, locks partitions of it as well."""
+    with LogDirLock(FS, log_dir, mode, LockRole.CLEANER):
+        assert is_free(log_dir, ORDERS)
+
+
+def test_partition_lock_of_a_killed_process_is_free(log_dir: Path) -> None:
+    """A process that is killed while it holds the lock leaves nothing: no byte locked, no byte in the file."""
+    program = (
+        "import sys, time; from pathlib import Path; from cleaner.clock import SystemClock\n"
+        "from cleaner.model import TopicPartition; from cleaner.storage.fs import FileSystem\n"
+        "from cleaner.storage.partition_lock import partition_lock\n"
+        "with partition_lock(FileSystem(), Path(sys.argv[1]), TopicPartition('orders', 0), SystemClock()):\n"
+        "    print('held', flush=True); sys.stdin.read()\n"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", program, str(log_dir)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    assert not is_free(log_dir, ORDERS)
+    holder.kill()
+    holder.communicate()
+    assert is_free(log_dir, ORDERS)
+    assert (log_dir / ".lock").stat().st_size == 0
+    assert [path.name for path in log_dir.iterdir()] == [".lock"]
+
+
+def wait_in_a_thread(log_dir: Path, clock: ManualClock, check_done: Callable[[], None]) -> BaseException:
+    """Ask for a lock that another thread holds; returns how that ended."""
+    ended: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            with partition_lock(FS, log_dir, ORDERS, clock, check_done=check_done, patience_ms=1000):
+                raise AssertionError("locked by two")
+        except BaseException as error:  # noqa: BLE001  whatever it is, the test judges it
+            ended.append(error)
+
+    with partition_lock(FS, log_dir, ORDERS, ManualClock()):
+        thread = threading.Thread(target=wait)
+        thread.start()
+        thread.join()
+    return ended[0]
+
+
+def test_partition_lock_waits_with_bounds_and_through_the_clock(log_dir: Path) -> None:
+    """A lock that is never given back is waited for so long and no longer, in pauses that grow."""
+    clock = ManualClock()
+    assert isinstance(wait_in_a_thread(log_dir, clock, lambda: None), LogChangedError)
+    assert clock.slept[:3] == [0.0005, 0.001, 0.002]
+    assert max(clock.slept) == 0.02
+    assert 1.0 <= sum(clock.slept) < 1.05
+
+
+def test_partition_lock_waiting_can_be_stopped(log_dir: Path) -> None:
+    """Who waits is asked to stop between two looks."""
+
+    def stop() -> None:
+        raise CleaningAborted("stop")
+
+    assert str(wait_in_a_thread(log_dir, ManualClock(), stop)) == "stop"
+
+
+def test_partition_lock_is_one_to_a_thread(log_dir: Path) -> None:
+    """A thread that asks for a second one is wrong: it might wait for itself. A failure inside gives the lock back."""
+    with (
+        pytest.raises(RuntimeError, match="holds the lock of orders-0 and asks for that of prices-3"),
+        partition_lock(FS, log_dir, ORDERS, ManualClock()),
+        partition_lock(FS, log_dir, PRICES, ManualClock()),
+    ):
+        pass
+    with partition_lock(FS, log_dir, PRICES, ManualClock()):
+        assert is_free(log_dir, ORDERS)
+
+
+def test_partition_lock_without_lock_file_is_refused(tmp_path: Path) -> None:
+    """A lock file that went belongs to a broker that stopped: nothing may be changed any more."""
+    with pytest.raises(LogDirLockedError, match="deleted"), partition_lock(FS, tmp_path, ORDERS, ManualClock()):
+        pass
+
+
+def test_checkpoint_lock_excludes_itself_and_nothing_else(log_dir: Path) -> None:
+    """It may be taken beside a partition's, by one at a time."""
+    with partition_lock(FS, log_dir, ORDERS, ManualClock()), checkpoint_lock(FS, log_dir, ManualClock()):
+        assert is_free(log_dir, PRICES)
+        with pytest.raises(LogChangedError), checkpoint_lock(FS, log_dir, ManualClock()):
+            pass
+
+
+def test_slots_are_fixed_for_ever() -> None:
+    """Other processes, of other versions, look for the same bytes."""
+    assert (slot_of(ORDERS), slot_of(PRICES), SLOTS) == (52560, 13877, 65536)

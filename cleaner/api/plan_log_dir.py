@@ -12,12 +12,11 @@ from cleaner.api.reports import PlanEntry
 from cleaner.api.session import Session, as_cleaner_errors, choose_partitions, open_session, parse_names
 from cleaner.api.trust import origin_of_policy, policy_words, standing
 from cleaner.config import TopicConfig
-from cleaner.errors import CleanerError, NotCleanlyShutDownError
+from cleaner.errors import CleanerError
 from cleaner.model import TopicPartition
 from cleaner.policy.cleanable import LogView, cleanable
 from cleaner.policy.due import due
-from cleaner.storage.log import list_segments
-from cleaner.storage.segment import Segment
+from cleaner.storage.glance import glance, look_through
 
 
 def plan_log_dir(
@@ -69,7 +68,7 @@ class _View:
         entry = PlanEntry(partition=str(self.topic_partition))
         try:
             with as_cleaner_errors(self.directory):
-                segments = list_segments(self.session.surroundings.fs, self.directory)
+                segments = look_through(self.session.surroundings.fs, self.directory).segments
                 entry = replace(entry, segments=len(segments), bytes=sum(segment.size for segment in segments))
                 resolved = self.session.topic(self.topic_partition, self.directory)
                 entry = replace(
@@ -121,29 +120,11 @@ class _View:
         )
 
     def _glance(self) -> LogView:
-        """
-        Look at a log that is in use or was not closed in order: its tail and the indexes of its active segment may be
-        torn, so only names, sizes and checkpoints count, and open transactions are not seen.
-        """
+        """Look at a log that is in use or was not closed in order; open transactions are not seen."""
         log_dir, tp = self.session.log_dir, self.topic_partition
-        segments = list_segments(self.session.surroundings.fs, self.directory)
-        if not segments:
-            raise NotCleanlyShutDownError(f"{self.directory}: no segments; it has to be recovered first")
-        log_start = max(segments[0].base_offset, log_dir.log_start_offsets.get(tp, 0))
-        high_watermark = max(log_start, loading.high_watermark_of(self.session, tp, self.high_watermark) or 0)
-        return _Glance(segments, log_start, max(segments[-1].base_offset, high_watermark), high_watermark)
-
-
-@dataclass(frozen=True)
-class _Glance:
-    """A log by names, sizes and checkpoints alone."""
-
-    segments: Sequence[Segment]
-    log_start_offset: int
-    log_end_offset: int
-    high_watermark: int
-
-    @property
-    def last_stable_offset(self) -> int:
-        """The high watermark: transactions are not looked at."""
-        return self.high_watermark
+        return glance(
+            self.directory,
+            look_through(self.session.surroundings.fs, self.directory).segments,
+            log_start_offset=log_dir.log_start_offsets.get(tp, 0),
+            high_watermark=loading.high_watermark_of(self.session, tp, self.high_watermark),
+        )

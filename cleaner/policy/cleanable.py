@@ -165,16 +165,26 @@ def cleanable(log: LogView, checkpoint: int | None, topic: TopicConfig, now_ms: 
     )
 
 
+def first_young_segment(log: LogView, first_dirty_offset: int, min_lag_ms: int, now_ms: int) -> SegmentView | None:
+    """
+    Return the first dirty segment that is too young to be cleaned; None when there is none or no minimum lag (R-406).
+
+    It stays so until `min_lag_ms` after its largest timestamp: the one thing about a range that time alone changes.
+    """
+    if min_lag_ms <= 0:
+        return None
+    segments = non_active_from(log.segments, first_dirty_offset)
+    return next((segment for segment in segments if segment.largest_timestamp() > now_ms - min_lag_ms), None)
+
+
 def _bound(log: LogView, first_dirty_offset: int, min_lag_ms: int, now_ms: int) -> tuple[int, str]:
     """Return the lowest of the three bounds of R-406, not yet rounded, and its name."""
     bounds = [(log.segments[-1].base_offset, "active segment")]
     stable = log.last_stable_offset
     bounds.append((stable, "high watermark" if stable == log.high_watermark else "last stable offset"))
-    if min_lag_ms > 0:
-        for segment in non_active_from(log.segments, first_dirty_offset):
-            if segment.largest_timestamp() > now_ms - min_lag_ms:
-                bounds.append((segment.base_offset, "min.compaction.lag.ms"))
-                break
+    young = first_young_segment(log, first_dirty_offset, min_lag_ms, now_ms)
+    if young is not None:
+        bounds.append((young.base_offset, "min.compaction.lag.ms"))
     return min(bounds, key=lambda bound: bound[0])
 
 

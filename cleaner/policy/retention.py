@@ -71,6 +71,26 @@ def limits(topic: TopicConfig) -> tuple[Limit, ...]:
     return tuple(Limit) if topic.delete else (Limit.LOG_START,)
 
 
+def daemon_limits(topic: TopicConfig, *, is_trusted: bool) -> tuple[Limit, ...]:
+    """
+    Return the passes a daemon makes over a topic's logs on its own account.
+
+    A policy that only a default gives deletes nothing: an archive, whose topics nobody has described, would lose all
+    that is older than a week. What lies below the log start offset cannot be read any more and goes all the same.
+
+    Args:
+        is_trusted: somebody said the policy of this topic, or that the default is right.
+    """
+    return tuple(limit for limit in limits(topic) if is_trusted or limit is Limit.LOG_START)
+
+
+def count_expired_inactive(log: RetentionLog, limit: Limit, topic: TopicConfig, now_ms: int) -> int:
+    """
+    Count as `count_expired`, but never the active segment: that is its writer's, who would roll it first (R-913).
+    """
+    return min(count_expired(log, limit, topic, now_ms), len(log.segments) - 1)
+
+
 def count_expired(log: RetentionLog, limit: Limit, topic: TopicConfig, now_ms: int) -> int:
     """
     Count the oldest segments that one pass deletes; it may be all of them.

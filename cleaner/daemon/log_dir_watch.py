@@ -1,0 +1,215 @@
+"""
+One log dir under watch: whether its logs can be worked on, and what each of them is like.
+
+Nothing is locked and nothing is changed, so a broker or a writer may be at work in it: what comes and goes under the
+eye is looked at again, and what cannot be looked at is shown as an error of that log alone.
+
+    no answer, damaged checkpoints, read-only      offline       looked at again after a growing delay
+    held by a broker or another cleaner            locked        looked at and shown all the same
+    no clean-shutdown marker, and no live writer   needs recovery, or the next round recovers it (`cleaner.recover`)
+    else                                           online        beside a live writer without any marker
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from cleaner.api.options import Sources
+from cleaner.api.session import as_cleaner_errors
+from cleaner.clock import Clock
+from cleaner.config import CleanerConfig
+from cleaner.daemon.log_watch import Lines, LookedLog, Moment, WatchedLog, is_settled
+from cleaner.daemon.topic_settings import TopicSettings
+from cleaner.errors import CleanerError, LogDirOfflineError
+from cleaner.model import TopicPartition
+from cleaner.policy.circumstances import DirCondition, LogDirFacts
+from cleaner.policy.retry import Retry, RetryDelays, after_failure
+from cleaner.storage.fs import FileSystem, Space
+from cleaner.storage.locks import LockHolder, LockReport, probe
+from cleaner.storage.log_dir import Listing, LogDir, OffsetKind
+
+
+@dataclass(frozen=True)
+class DirLook:
+    """
+    What there is to see of a log dir.
+
+    Attributes:
+        facts: its condition; `workers` and `max_workers` are the manager's to fill in.
+        beside_writer: a writer of ours holds it too: no marker is expected and the end of active segments may be torn.
+        needs_recovery: there is neither a marker nor a writer, and `cleaner.recover` allows a round to recover first.
+        free_bytes, total_bytes: of its file system; None when it does not answer.
+        looked_at_ms: when it was last looked at with success; None: never.
+        logs: in order of partition; as of that moment.
+        partitions: how many are served from it.
+        warnings: about the log dir and its settings as a whole.
+    """
+
+    facts: LogDirFacts = field(default_factory=LogDirFacts)
+    beside_writer: bool = False
+    needs_recovery: bool = False
+    free_bytes: int | None = None
+    total_bytes: int | None = None
+    looked_at_ms: int | None = None
+    logs: tuple[LookedLog, ...] = ()
+    partitions: int = 0
+    warnings: tuple[str, ...] = ()
+
+
+class WatchedLogDir:
+    """
+    A log dir under watch. `look` is for one thread; `reconfigure` may be called from any.
+
+    Args:
+        fs: the door to the file system.
+        clock: tells how long a look takes; what is looked at by is `now_ms`.
+        path: the directory, as configured.
+        config: the settings of the process.
+        sources: where settings of topics come from.
+    """
+
+    def __init__(self, fs: FileSystem, clock: Clock, path: Path, config: CleanerConfig, sources: Sources) -> None:
+        self.path = path.resolve()
+        self._fs = fs
+        self._clock = clock
+        self._guard = threading.Lock()
+        self._next: tuple[CleanerConfig, Sources] | None = None  # guarded: settings that wait for the next look
+        self._config = config
+        self._log_dir = LogDir(fs, self.path)
+        self._settings = TopicSettings(fs, self.path, sources)
+        self._names: tuple[str, ...] | None = None
+        self._listing = Listing()
+        self._logs: dict[TopicPartition, WatchedLog] = {}
+        self._offsets: dict[OffsetKind, dict[TopicPartition, int]] = {}
+        self._offset_ids: dict[OffsetKind, tuple[int, int, int]] = {}
+        self._last = DirLook()
+        self._failure: Retry | None = None
+
+    def reconfigure(self, config: CleanerConfig, sources: Sources) -> None:
+        """Look with other settings from the next look on; a log dir that is offline is tried at once."""
+        with self._guard:
+            self._next = (config, sources)
+
+    def look(self, now_ms: int) -> DirLook:
+        """
+        Return what there is to see now. Never raises: what keeps it from being seen is in the answer.
+
+        Args:
+            now_ms: the wall clock; what is cleanable and what has expired are matters of time.
+        """
+        self._take_over_settings()
+        if self._failure is not None and self._failure.remaining_ms(now_ms) > 0:
+            return self._last
+        try:
+            with as_cleaner_errors(self.path):
+                self._last = self._look(now_ms)
+        except Exception as error:  # noqa: BLE001 - even a mistake of ours stops no other log dir
+            self._last = self._offline(error, now_ms)
+        else:
+            self._failure = None
+        return self._last
+
+    def _take_over_settings(self) -> None:
+        with self._guard:
+            given, self._next = self._next, None
+        if given is not None:
+            self._config, sources = given
+            self._settings = TopicSettings(self._fs, self.path, sources)
+            self._failure = None
+
+    def _offline(self, error: Exception, now_ms: int) -> DirLook:
+        detail = str(error) if isinstance(error, CleanerError) else f"unexpected {type(error).__name__}: {error}"
+        delays = RetryDelays(self._config.backoff_ms, self._config.retry_max_ms)
+        self._failure = after_failure(self._failure, now_ms, detail, delays)
+        self._names = None
+        self._offset_ids.clear()
+        facts = LogDirFacts(DirCondition.OFFLINE, detail, self._failure.not_before_ms)
+        return replace(self._last, facts=facts, beside_writer=False, free_bytes=None, total_bytes=None)
+
+    def _look(self, now_ms: int) -> DirLook:
+        space = self._fs.space(self.path)
+        if space.is_read_only:
+            raise LogDirOfflineError(self.path, OSError(errno.EROFS, "the file system is read-only"))
+        lock = probe(self._fs, self.path)
+        # Before the logs: a checkpoint that is a little older than its log says less is replicated, never more.
+        for kind in (OffsetKind.CLEANER, OffsetKind.HIGH_WATERMARK, OffsetKind.LOG_START):
+            self._read_offsets(kind, now_ms)
+        self._list()
+        self._settings.refresh(self._names or ())
+        has_marker = self._log_dir.has_clean_shutdown_marker()
+        needs_recovery = bool(self._logs) and not has_marker and not lock.has_writer
+        watches_retention = self._config.retention_enable and has_marker and not lock.has_writer
+        logs = self._look_at_logs(Moment(self._fs, self._settings, now_ms, watches_retention))
+        return self._assemble(space, lock, needs_recovery, logs, now_ms)
+
+    def _assemble(
+        self, space: Space, lock: LockReport, needs_recovery: bool, logs: tuple[LookedLog, ...], now_ms: int
+    ) -> DirLook:
+        facts = LogDirFacts()
+        if lock.holder is not LockHolder.NOBODY:
+            process = f" (process {lock.pid})" if lock.pid is not None else ""
+            detail = f"{lock.holder.value}{process}"
+            facts = LogDirFacts(DirCondition.LOCKED, detail, now_ms + self._config.backoff_ms)
+        elif needs_recovery and not self._config.recover:
+            facts = LogDirFacts(
+                DirCondition.NEEDS_RECOVERY,
+                "no clean-shutdown marker and no writer at work; run cleaner recover, or set cleaner.recover=true",
+            )
+        mistake = self._settings.mistake
+        return DirLook(
+            facts=facts,
+            beside_writer=lock.has_writer,
+            needs_recovery=needs_recovery,
+            free_bytes=space.free_bytes,
+            total_bytes=space.total_bytes,
+            looked_at_ms=now_ms,
+            logs=logs,
+            partitions=len(self._listing.current),
+            warnings=(*self._settings.warnings, *([mistake] if mistake else [])),
+        )
+
+    def _look_at_logs(self, at: Moment) -> tuple[LookedLog, ...]:
+        looked = []
+        for partition, watched in self._logs.items():
+            lines = Lines(
+                self._offsets[OffsetKind.CLEANER].get(partition),
+                self._offsets[OffsetKind.HIGH_WATERMARK].get(partition),
+                self._offsets[OffsetKind.LOG_START].get(partition),
+            )
+            seen = watched.look(at, lines)
+            if seen is not None:
+                looked.append(seen)
+        for partition, path in self._listing.linked.items():
+            error = "a symbolic link, which is never followed"
+            looked.append(LookedLog(partition, str(self.path), path, why="cannot be looked at", error=error))
+        return tuple(looked)
+
+    def _list(self) -> None:
+        """Sort the directories, if there are others than last time."""
+        names = tuple(self._fs.list_dirs(self.path))
+        if names == self._names:
+            return
+        self._listing = self._log_dir.listing()
+        self._logs = {
+            partition: self._logs.get(partition) or WatchedLog(partition, str(self.path), directory)
+            for partition, directory in sorted(self._listing.current.items())
+        }
+        self._names = names
+
+    def _read_offsets(self, kind: OffsetKind, now_ms: int) -> None:
+        """Read a checkpoint, if it is another file than last time: they are replaced, not changed."""
+        try:
+            about = self._fs.stat(self.path / kind.value)
+        except FileNotFoundError:
+            file_id = (0, 0, 0)
+        else:
+            file_id = (about.st_ino, about.st_size, about.st_mtime_ns)
+        if file_id != self._offset_ids.get(kind):
+            self._offsets[kind] = self._log_dir.offsets(kind)
+            if is_settled(file_id[2], now_ms):
+                self._offset_ids[kind] = file_id
+            else:
+                self._offset_ids.pop(kind, None)

@@ -1,0 +1,322 @@
+"""
+One log under watch: looked at again and again, and at next to no cost while nothing about it changes.
+
+Three layers, each asked only when the one before gives cause:
+
+1. the times of the directory and the size of the active segment: two questions to the operating system. Any other
+   file of a log that changes is created, renamed or removed, and that changes the directory;
+2. a listing, which gives segments, sizes and snapshots; with the checkpoints it says how much is dirty *at most*;
+3. only for a log that might be due: files are opened, to see timestamps and which transactions are open.
+
+A worker that takes the log loads it and judges for itself; what is said here decides which log it is given.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+from uuid import UUID
+
+from cleaner.api.load import NO_HIGH_WATERMARK
+from cleaner.api.session import as_cleaner_errors
+from cleaner.api.trust import origin_of_policy, policy_words, standing
+from cleaner.config import TopicConfig
+from cleaner.config_table import LONG_MAX
+from cleaner.daemon.sections import sections_of
+from cleaner.daemon.snapshot import Sections
+from cleaner.daemon.topic_settings import TopicSettings
+from cleaner.errors import CleanerError
+from cleaner.model import TopicPartition
+from cleaner.policy.circumstances import LogFacts
+from cleaner.policy.cleanable import Cleanable, cleanable, first_young_segment
+from cleaner.policy.due import earliest_dirty_timestamp_ms, judge, overdue_ms
+from cleaner.policy.retention import Limit, count_expired_inactive, daemon_limits
+from cleaner.settings import ResolvedTopic
+from cleaner.storage.fs import FileSystem
+from cleaner.storage.glance import Glance, SeenFiles, glance, look_through
+from cleaner.storage.names import LOG, PARTITION_METADATA, segment_file_name
+from cleaner.storage.open_transactions import OpenTransactions
+from cleaner.storage.partition_metadata import read_topic_id
+
+# What changed so short a time before it was read may have changed again within the same tick of the file system's
+# clock; it is read once more next time.
+_SETTLED_NS = 2_000_000_000
+_ATTEMPTS = 3  # so often a log is looked at whose files come and go under the eye
+
+
+def is_settled(mtime_ns: int, now_ms: int) -> bool:
+    """Tell whether a file or directory that is the same by its times is the same."""
+    return mtime_ns + _SETTLED_NS < now_ms * 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class LookedLog:
+    """
+    What there is to see of one log.
+
+    Attributes:
+        partition, log_dir, directory: which, and where.
+        policy, policy_origin: `cleanup.policy` and who says so; empty when it could not be told.
+        segments: how many.
+        sections: None where it could not be looked at.
+        facts: what the choice rests on; None: it may not be cleaned, and `why` says so.
+        why: why it may not be cleaned, or what is odd about its being clean; may be empty where there are facts.
+        error: what keeps it from being looked at; empty when nothing does.
+        warnings: of its settings.
+        has_segments_to_delete: retention would remove something now (also for logs that are not compacted).
+        has_unfinished_swap: there are `.swap` or `.cleaned` files: somebody is at work, or has crashed. The next load
+            settles them.
+        deleted_files: `.deleted` files awaiting their removal.
+    """
+
+    partition: TopicPartition
+    log_dir: str
+    directory: Path
+    policy: str = ""
+    policy_origin: str = ""
+    segments: int = 0
+    sections: Sections | None = None
+    facts: LogFacts | None = None
+    why: str = ""
+    error: str = ""
+    warnings: tuple[str, ...] = ()
+    has_segments_to_delete: bool = False
+    has_unfinished_swap: bool = False
+    deleted_files: int = 0
+
+
+class Lines(NamedTuple):
+    """A partition's lines in the checkpoints; None where there is none."""
+
+    cleaner_offset: int | None = None
+    high_watermark: int | None = None
+    log_start_offset: int | None = None
+
+
+class Moment(NamedTuple):
+    """
+    What all logs of a log dir are looked at by.
+
+    Attributes:
+        fs: the door to the file system.
+        settings: of topics.
+        now_ms: the moment.
+        watches_retention: whether `has_segments_to_delete` is asked for.
+    """
+
+    fs: FileSystem
+    settings: TopicSettings
+    now_ms: int
+    watches_retention: bool = False
+
+
+class WatchedLog:
+    """
+    One log under watch. Not safe to share between threads.
+
+    Args:
+        partition: which.
+        log_dir: as `LookedLog.log_dir` says it.
+        directory: where.
+    """
+
+    __slots__ = (
+        "_active_path",
+        "_directory_id",
+        "_files",
+        "_is_settled",
+        "_judged_at_ms",
+        "_judged_by",
+        "_judged_until_ms",
+        "_looked",
+        "_open",
+        "_open_by",
+        "_topic_id",
+        "directory",
+        "log_dir",
+        "partition",
+    )
+
+    def __init__(self, partition: TopicPartition, log_dir: str, directory: Path) -> None:
+        self.partition = partition
+        self.log_dir = log_dir
+        self.directory = directory
+        self._files = SeenFiles()
+        self._directory_id = (0, 0)
+        self._is_settled = False
+        self._active_path = directory
+        self._topic_id: UUID | None = None
+        self._open: OpenTransactions | None = None
+        self._open_by: object = None
+        self._looked: LookedLog | None = None
+        # What the last judgement rested on, and the span of time it is good for.
+        self._judged_by: object = None
+        self._judged_at_ms = 0
+        self._judged_until_ms = 0
+
+    def look(self, at: Moment, lines: Lines) -> LookedLog | None:
+        """
+        Return what there is to see now: the very same value as last time while nothing has changed.
+
+        Returns:
+            None when the directory has gone.
+        """
+        for _ in range(_ATTEMPTS):
+            try:
+                with as_cleaner_errors(self.directory):
+                    return self._look(at, lines)
+            except CleanerError as error:
+                self._is_settled = False
+                if not isinstance(error.__cause__, FileNotFoundError):
+                    return self._failed(at, str(error))
+                if not at.fs.exists(self.directory):
+                    return None
+            except Exception as error:  # noqa: BLE001 - even a mistake of ours stops no other log
+                self._is_settled = False
+                return self._failed(at, f"unexpected {type(error).__name__}: {error}")
+        return self._failed(at, "its files come and go; it is looked at again next time")
+
+    def _look(self, at: Moment, lines: Lines) -> LookedLog:
+        self._list(at)
+        files = self._files
+        resolved = at.settings.topic(self.partition.topic, self._topic_id)
+        active_size = files.segments[-1].size if files.segments else 0
+        trusts_default = at.settings.trusts_default_policy
+        judged_by = (files, active_size, resolved, lines, trusts_default, at.watches_retention)
+        is_in_time = self._judged_at_ms <= at.now_ms < self._judged_until_ms
+        if self._looked is None or not is_in_time or judged_by != self._judged_by:
+            self._keep(self._judge(at, lines, resolved))
+            self._judged_by, self._judged_at_ms = judged_by, at.now_ms
+        return self._looked  # type: ignore[return-value]  # _keep has seen to it
+
+    def _keep(self, looked: LookedLog) -> None:
+        """Keep the value of last time where this one is equal."""
+        if looked != self._looked:
+            self._looked = looked
+
+    def _list(self, at: Moment) -> None:
+        """List the directory if it has changed; else ask for the size of the active segment."""
+        about = at.fs.stat(self.directory)
+        directory_id = (about.st_ino, about.st_mtime_ns)
+        if self._is_settled and directory_id == self._directory_id:
+            if self._files.segments:
+                self._files.segments[-1].follow(at.fs.stat(self._active_path))
+            return
+        self._files = look_through(at.fs, self.directory, self._files)
+        self._topic_id = read_topic_id(at.fs, self.directory / PARTITION_METADATA)
+        if self._files.segments:
+            base_offset = self._files.segments[-1].base_offset
+            self._active_path = self.directory / segment_file_name(base_offset, LOG)
+        self._directory_id = directory_id
+        self._is_settled = is_settled(about.st_mtime_ns, at.now_ms)
+
+    def _failed(self, at: Moment, error: str) -> LookedLog:
+        looked = LookedLog(
+            self.partition,
+            self.log_dir,
+            self.directory,
+            segments=len(self._files.segments),
+            why="cannot be looked at",
+            error=error,
+        )
+        # The settings may be the error itself; what is shown of the policy stays empty then.
+        with contextlib.suppress(CleanerError):
+            resolved = at.settings.topic(self.partition.topic, self._topic_id)
+            looked = replace(looked, policy=policy_words(resolved.config), policy_origin=origin_of_policy(resolved))
+        self._judged_by = None
+        self._keep(looked)
+        return looked
+
+    def _judge(self, at: Moment, lines: Lines, resolved: ResolvedTopic) -> LookedLog:
+        """Make up the facts from what was listed."""
+        topic, files = resolved.config, self._files
+        verdict = standing(resolved, is_named=False, trust_default=at.settings.trusts_default_policy)
+        log = self._glance(lines, None)
+        self._judged_until_ms = LONG_MAX
+        has_expired = at.watches_retention and self._has_expired(at, log, resolved)
+        found, facts = None, None
+        if topic.compact:
+            earliest_ms, found, log = self._weigh(at, log, lines, topic)
+            if verdict.is_allowed:
+                facts = LogFacts(
+                    self.partition,
+                    self.log_dir,
+                    found,
+                    earliest_ms,
+                    topic.min_cleanable_dirty_ratio,
+                    topic.max_compaction_lag_ms,
+                    has_segments_to_delete=has_expired,
+                )
+        why = verdict.reason
+        if facts is not None and facts.cleanable.cleanable_bytes == 0 and lines.high_watermark is None:
+            why = NO_HIGH_WATERMARK
+        return LookedLog(
+            self.partition,
+            self.log_dir,
+            self.directory,
+            policy=policy_words(topic),
+            policy_origin=origin_of_policy(resolved),
+            segments=len(files.segments),
+            sections=sections_of(log, found, topic.delete_retention_ms),
+            facts=facts,
+            why=why,
+            warnings=resolved.warnings,
+            has_segments_to_delete=has_expired,
+            has_unfinished_swap=files.leavings.unfinished > 0,
+            deleted_files=files.leavings.deleted,
+        )
+
+    def _glance(self, lines: Lines, first_unstable_offset: int | None) -> Glance:
+        return glance(
+            self.directory,
+            self._files.segments,
+            log_start_offset=lines.log_start_offset or 0,
+            high_watermark=lines.high_watermark,
+            first_unstable_offset=first_unstable_offset,
+        )
+
+    def _weigh(self, at: Moment, log: Glance, lines: Lines, topic: TopicConfig) -> tuple[int | None, Cleanable, Glance]:
+        """Find the cleanable range, and the time of the oldest dirty segment if that can matter."""
+        found = cleanable(log, lines.cleaner_offset, topic, at.now_ms)
+        earliest_ms = None
+        if found.cleanable_bytes:
+            if topic.max_compaction_lag_ms < LONG_MAX:
+                earliest_ms = earliest_dirty_timestamp_ms(log, found.first_dirty_offset)
+            delay_ms = overdue_ms(earliest_ms, topic.max_compaction_lag_ms, at.now_ms)
+            # A log that is not due with every transaction decided is not due with one open either.
+            if judge(found, delay_ms, topic.min_cleanable_dirty_ratio).is_due:
+                first_unstable_offset = self._first_unstable(at, log, found.first_uncleanable_offset)
+                if first_unstable_offset is not None:
+                    log = self._glance(lines, first_unstable_offset)
+                    found = cleanable(log, lines.cleaner_offset, topic, at.now_ms)
+        young = first_young_segment(log, found.first_dirty_offset, topic.min_compaction_lag_ms, at.now_ms)
+        if young is not None:
+            self._expires(at, young.largest_timestamp() + topic.min_compaction_lag_ms)
+        return earliest_ms, found, log
+
+    def _first_unstable(self, at: Moment, log: Glance, offset: int) -> int | None:
+        """Ask for transactions that reach over `offset`, which is a segment's base offset."""
+        by = (offset, self._files.snapshots)
+        if self._open is None or by != self._open_by:
+            self._open = OpenTransactions(at.fs, self.directory, offset, self._files.snapshots)
+            self._open_by = by
+        first_offset = self._open.first_offset(log.segments, log.high_watermark)
+        if self._open.is_behind:
+            self._expires(at, at.now_ms + 1)
+        return first_offset
+
+    def _has_expired(self, at: Moment, log: Glance, resolved: ResolvedTopic) -> bool:
+        topic = resolved.config
+        passes = daemon_limits(topic, is_trusted=resolved.policy_trusted or at.settings.trusts_default_policy)
+        if any(count_expired_inactive(log, limit, topic, at.now_ms) for limit in passes):
+            return True
+        if Limit.TIME in passes and topic.retention_ms >= 0 and len(log.segments) > 1:
+            self._expires(at, log.segments[0].largest_timestamp() + topic.retention_ms + 1)
+        return False
+
+    def _expires(self, at: Moment, moment_ms: int) -> None:
+        """Judge again at a moment, if it is to come yet."""
+        if moment_ms > at.now_ms:
+            self._judged_until_ms = min(self._judged_until_ms, moment_ms)

@@ -1,0 +1,69 @@
+"""A log to scale: which of its segments are clean, dirty, uncleanable, and where its tombstones have had their time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cleaner.daemon.snapshot import Sections
+from cleaner.policy.cleanable import Cleanable
+from cleaner.policy.record_filter import legacy_delete_horizon_ms
+from cleaner.storage.glance import Glance, SeenSegment
+
+
+def sections_of(log: Glance, found: Cleanable | None, delete_retention_ms: int) -> Sections:
+    """
+    Part a log.
+
+    Bytes are those of whole segments: one that the first dirty offset falls inside is dirty, as a round reads all of
+    it. So every byte is in one part alone, unlike in the ratio (R-409).
+
+    Args:
+        log: as it was seen.
+        found: its cleanable range; None for a log that is not compacted.
+        delete_retention_ms: the topic's `delete.retention.ms`.
+    """
+    active = log.segments[-1]
+    inactive = log.segments[:-1]
+    if found is None:
+        clean_end = dirty_end = 0
+        first_dirty = first_uncleanable = log.log_start_offset
+    else:
+        first_dirty = found.first_dirty_offset
+        first_uncleanable = max(first_dirty, found.first_uncleanable_offset)
+        # A segment ends where the next one begins.
+        ends = [segment.base_offset for segment in log.segments[1:]]
+        clean_end = sum(end <= first_dirty for end in ends)
+        dirty_end = max(clean_end, sum(s.base_offset < found.first_uncleanable_offset for s in inactive))
+    expired = _count_past_retention(inactive[:clean_end], delete_retention_ms)
+    delete_retention_offset = None
+    if clean_end:
+        delete_retention_offset = log.segments[expired].base_offset if expired else log.log_start_offset
+    return Sections(
+        log_start_offset=log.log_start_offset,
+        log_end_offset=log.log_end_offset,
+        delete_retention_offset=delete_retention_offset,
+        first_dirty_offset=first_dirty,
+        first_uncleanable_offset=first_uncleanable,
+        active_base_offset=active.base_offset,
+        delete_retention_bytes=_bytes(inactive[:expired]),
+        clean_bytes=_bytes(inactive[:clean_end]),
+        dirty_bytes=_bytes(inactive[clean_end:dirty_end]),
+        uncleanable_bytes=_bytes(inactive[dirty_end:]),
+        active_bytes=active.size,
+    )
+
+
+def _count_past_retention(clean: Sequence[SeenSegment], delete_retention_ms: int) -> int:
+    """
+    Count the clean segments up to the last whose tombstones may go by the age of its file (R-502).
+
+    Batches of magic 2 carry horizons of their own; these come to about the same, a round later.
+    """
+    if not clean:
+        return 0
+    horizon_ms = legacy_delete_horizon_ms(clean[-1].mtime_ms, delete_retention_ms)
+    return max((row + 1 for row, segment in enumerate(clean) if segment.mtime_ms <= horizon_ms), default=0)
+
+
+def _bytes(segments: Sequence[SeenSegment]) -> int:
+    return sum(segment.size for segment in segments)

@@ -99,6 +99,10 @@ class Setting:
                     self._check_choice(element, text, key)
                 return elements
 
+    def canonical(self, text: str) -> str:
+        """Return a value as it is shown and compared: the same for all ways to write it. Raises ConfigError."""
+        return format_value(self.parse(text))
+
     def _parse_integer(self, text: str, key: str, under: Synonym) -> int:
         if not _INTEGER.match(text):
             raise ConfigError(key, text, f"must be a whole number ({self.kind})")
@@ -132,3 +136,10 @@ class Setting:
     def _check_choice(self, element: str, text: str, key: str) -> None:
         if self.choices and element not in self.choices:
             raise ConfigError(key, text, f"must be {self.bound()}")
+
+
+def format_value(value: Value) -> str:
+    """Write a value so that it is read back as the same."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return ",".join(value) if isinstance(value, tuple) else str(value)

@@ -112,7 +112,7 @@ class SettingReader:
         return value
 
 
-def check_topic_keys(keys: Collection[str]) -> list[str]:
+def check_topic_keys(values: Mapping[str, str]) -> list[str]:
     """
     Go through the names of settings given for a topic; returns warnings.
 
@@ -121,19 +121,19 @@ def check_topic_keys(keys: Collection[str]) -> list[str]:
     """
     warnings = []
     mistakes = Mistakes()
-    for key in keys:
+    for key, value in values.items():
         if key in SETTING_OF_SYNONYM and key not in _TOPIC_KEYS:
             setting, _ = SETTING_OF_SYNONYM[key]
             warnings.append(f"{key} is a broker's name: taken as the topic's {setting.name}")
         elif key not in _TOPIC_KEYS and key not in FORMER_TOPIC_KEYS:
             with mistakes.collected():
-                refuse_slip(key, _TOPIC_KEYS | frozenset(SETTING_OF_SYNONYM))
+                refuse_slip(key, _TOPIC_KEYS | frozenset(SETTING_OF_SYNONYM), value)
                 warnings.append(f"{key} is no topic setting: passed over")
     mistakes.raise_any()
     return warnings
 
 
-def check_broker_keys(keys: Collection[str]) -> list[str]:
+def check_broker_keys(values: Mapping[str, str]) -> list[str]:
     """
     Go through the names in a `server.properties` or a smaller file of ours; returns warnings.
 
@@ -142,23 +142,23 @@ def check_broker_keys(keys: Collection[str]) -> list[str]:
     """
     unknown = []
     mistakes = Mistakes()
-    for key in keys:
+    for key, value in values.items():
         if key not in _READ_KEYS and key not in _TOPIC_KEYS and key not in FORMER_TOPIC_KEYS and not is_broker_key(key):
             with mistakes.collected():
-                refuse_slip(key, _READ_KEYS)
+                refuse_slip(key, _READ_KEYS, value)
                 unknown.append(key)
     mistakes.raise_any()
     return [f"unknown settings are passed over: {', '.join(sorted(unknown))}"] if unknown else []
 
 
-def refuse_slip(key: str, known: Collection[str]) -> None:
+def refuse_slip(key: str, known: Collection[str], value: str) -> None:
     """Raise ConfigError when `key` is nearly one of the `known` names."""
     plain = key.strip().lower().replace("_", ".").replace("-", ".")
     if plain in known:
-        raise ConfigError(key, "", f"unknown setting; did you mean {plain}?")
+        raise ConfigError(key, value, f"unknown setting; did you mean {plain}?")
     for prefix in ("log.cleaner.", "log.", "cleaner."):
         if prefix + plain in known:
-            raise ConfigError(key, "", f"unknown setting; did you mean {prefix + plain}?")
+            raise ConfigError(key, value, f"unknown setting; did you mean {prefix + plain}?")
     alike = difflib.get_close_matches(plain, sorted(known), n=1, cutoff=_ALIKE)
     if alike:
-        raise ConfigError(key, "", f"unknown setting; did you mean {alike[0]}?")
+        raise ConfigError(key, value, f"unknown setting; did you mean {alike[0]}?")

@@ -14,10 +14,9 @@ class Mistakes:
     def __init__(self) -> None:
         self._found: dict[str, ConfigError] = {}
 
-    @property
-    def keys(self) -> frozenset[str]:
-        """The settings with a mistake."""
-        return frozenset(mistake.key for mistake in self._found.values())
+    def all(self) -> tuple[ConfigError, ...]:
+        """Return them in the order they were found."""
+        return tuple(self._found.values())
 
     def add(self, error: ConfigError) -> None:
         """Remember what an error says; a line that is there already is not said twice."""
@@ -39,7 +38,7 @@ class Mistakes:
         Raises:
             ConfigError: the only mistake; ConfigErrors when there are more.
         """
-        found = tuple(self._found.values())
+        found = self.all()
         if len(found) == 1:
             raise found[0]
         if found:

@@ -45,8 +45,9 @@ class Sources:
 
     Attributes:
         config: the keys of `--config FILE`: a `server.properties`, topic settings, or both.
+        environment: the keys in `CLEANER_` variables, which win over those of the file.
         sets: `--set`, which win over everything.
-        topics_dir: a directory of `<topic>.properties` files.
+        topics_dir: a directory of `<topic>.properties` files; it goes before `cleaner.topics.dir`.
         metadata_dir: the directory of a KRaft metadata log, where it is not in the log dir or in `metadata.log.dir`.
         trust_default_policy: also take a topic for compacted of which only a default says so.
     """
@@ -56,6 +57,7 @@ class Sources:
     topics_dir: Path | None = None
     metadata_dir: Path | None = None
     trust_default_policy: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
     def of_call(

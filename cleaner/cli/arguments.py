@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cleaner.api.options import HighWatermark, Rounds, Sources
+    from cleaner.api.options import HighWatermark, Rounds, SetOption, Sources
 
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
@@ -22,10 +23,29 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 def add_common(parser: argparse.ArgumentParser) -> None:
     """Add what all commands take: the log dir, the sources of settings, the moment, the format."""
     parser.add_argument("log_dir", metavar="LOG_DIR", type=Path, help="one entry of a broker's log.dirs")
+    add_settings(parser)
+    parser.add_argument(
+        "--now", metavar="MS", type=parse_now, help="the moment to work by, in ms since 1970 (default: the clock's)"
+    )
+    add_format(parser)
+    parser.add_argument(
+        "--as-root", action="store_true", help="started as root, stay root instead of becoming the log dir's owner"
+    )
+
+
+def add_format(parser: argparse.ArgumentParser) -> None:
+    """Add `--format`."""
+    parser.add_argument(
+        "--format", choices=("table", "json"), default="table", help="json: one object a line (default: table)"
+    )
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say where settings come from."""
     settings = parser.add_argument_group(
         "settings, in falling precedence",
-        "Between --topics-dir and --config comes cleaner-topics.properties in the log dir; below --config the KRaft "
-        "metadata log, if there is one for this cluster.",
+        "Between --topics-dir and --config come cleaner-topics.properties in the log dir and the environment "
+        "(CLEANER_LOG_CLEANER_THREADS=2); below --config the KRaft metadata log, if there is one for this cluster.",
     )
     settings.add_argument(
         "--set",
@@ -41,15 +61,6 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     )
     settings.add_argument(
         "--metadata-dir", metavar="DIR", type=Path, help="where __cluster_metadata-0 is, if not in the log dir"
-    )
-    parser.add_argument(
-        "--now", metavar="MS", type=parse_now, help="the moment to work by, in ms since 1970 (default: the clock's)"
-    )
-    parser.add_argument(
-        "--format", choices=("table", "json"), default="table", help="json: one object a line (default: table)"
-    )
-    parser.add_argument(
-        "--as-root", action="store_true", help="started as root, stay root instead of becoming the log dir's owner"
     )
 
 
@@ -70,20 +81,39 @@ def sources(arguments: argparse.Namespace) -> Sources:
     Gather where settings come from; the `--config` file is read here, before any change of user.
 
     Raises:
-        ConfigError: the file cannot be read or is not a properties file.
+        ConfigError: the file cannot be read or is not a properties file, `CLEANER_` variables that are no settings.
         UsageError: a `--set` that is none.
     """
-    from cleaner.api.options import SetOption, Sources
-    from cleaner.settings import parse_set, read_config_file
+    from cleaner.api.options import Sources
+    from cleaner.mistakes import Mistakes
+    from cleaner.settings import read_config_file, read_environment
     from cleaner.storage.fs import FileSystem
 
+    mistakes = Mistakes()
+    config: dict[str, str] = {}
+    environment: dict[str, str] = {}
+    if arguments.config is not None:
+        with mistakes.collected():
+            config = read_config_file(FileSystem(), arguments.config)
+    with mistakes.collected():
+        environment = read_environment(os.environ)
+    mistakes.raise_any()
     return Sources(
-        config={} if arguments.config is None else read_config_file(FileSystem(), arguments.config),
-        sets=tuple(SetOption(*parse_set(text)) for text in arguments.sets),
+        config=config,
+        sets=set_options(arguments),
         topics_dir=arguments.topics_dir,
         metadata_dir=arguments.metadata_dir,
         trust_default_policy=getattr(arguments, "trust_default_policy", False),
+        environment=environment,
     )
+
+
+def set_options(arguments: argparse.Namespace) -> tuple[SetOption, ...]:
+    """Read the `--set` options. Raises UsageError: one that is none."""
+    from cleaner.api.options import SetOption
+    from cleaner.settings import parse_set
+
+    return tuple(SetOption(*parse_set(text)) for text in arguments.sets)
 
 
 def parse_high_watermark(text: str) -> HighWatermark:

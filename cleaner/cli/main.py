@@ -18,7 +18,7 @@ from cleaner import __version__
 from cleaner.cli import clean, plan, recover, warm
 from cleaner.cli.arguments import HelpFormatter
 from cleaner.cli.output import print_error
-from cleaner.errors import CleanerError
+from cleaner.errors import CleanerError, ConfigError
 
 _COMMANDS = {"clean": clean, "plan": plan, "recover": recover, "warm": warm}
 
@@ -83,6 +83,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with warnings.catch_warnings():
             warnings.showwarning = _log_python_warning
             code: int = chosen.run(chosen)
+    except ConfigError as error:
+        for mistake in error.mistakes:
+            print_error(str(mistake))
+        return error.exit_code
     except CleanerError as error:
         print_error(str(error))
         return error.exit_code

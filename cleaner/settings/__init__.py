@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+from cleaner.settings.config_watch import ConfigWatch
+from cleaner.settings.environment import read_environment, variable_of
 from cleaner.settings.files import parse_set, read_config_file
+from cleaner.settings.followed import FollowedSettings
 from cleaner.settings.resolver import ResolvedTopic, SettingsResolver
 from cleaner.settings.windows import windows_of
 
-__all__ = ["ResolvedTopic", "SettingsResolver", "parse_set", "read_config_file", "windows_of"]
+__all__ = [
+    "ConfigWatch",
+    "FollowedSettings",
+    "ResolvedTopic",
+    "SettingsResolver",
+    "parse_set",
+    "read_config_file",
+    "read_environment",
+    "variable_of",
+    "windows_of",
+]

@@ -11,6 +11,8 @@ from uuid import UUID
 from cleaner.config_table import TOPIC_SETTINGS
 from cleaner.errors import ConfigError
 from cleaner.format.metadata import MetadataImage
+from cleaner.settings.file_state import directory_states
+from cleaner.settings.given import Given
 from cleaner.settings.layers import Layer, Reach
 from cleaner.settings.metadata_log import find_metadata_log, read_metadata_log
 from cleaner.storage.fs import FileSystem
@@ -30,7 +32,7 @@ DYNAMIC_BROKER_KEYS = (
 )
 # A broker setting of a topic is dynamic under the first of its names (R-802).
 _DYNAMIC_TOPIC_KEYS = frozenset(setting.synonyms[0].name for setting in TOPIC_SETTINGS.values() if setting.synonyms)
-_META_PROPERTIES = "meta.properties"
+META_PROPERTIES = "meta.properties"
 
 
 class Cluster:
@@ -39,7 +41,7 @@ class Cluster:
 
     Args:
         fs: the file system.
-        log_dir: the log dir, which may hold a metadata log itself and tells the node id.
+        log_dir: the log dir, which may hold a metadata log itself and tells the node id; None: there is none.
         given: `--metadata-dir`: the metadata log, or the directory it is in.
         broker: the broker settings of the command, for `metadata.log.dir` and the node id.
     Raises:
@@ -47,10 +49,18 @@ class Cluster:
         CorruptCheckpointError: the metadata log or `meta.properties` is damaged.
     """
 
-    def __init__(self, fs: FileSystem, log_dir: Path, given: Path | None, broker: Mapping[str, str]) -> None:
+    def __init__(self, fs: FileSystem, log_dir: Path | None, given: Path | None, broker: Mapping[str, str]) -> None:
         self.warnings: list[str] = []
         self.image = MetadataImage()
-        directory = self._find(fs, log_dir, given, broker)
+        self._places = (fs, log_dir, given, broker)
+        # Before it is read: what is written meanwhile is then seen as changed.
+        self.read_states = self.states()
+        directory = self.find()
+        configured = broker.get("metadata.log.dir", "").strip()
+        if given is not None and directory is None:
+            raise ConfigError("--metadata-dir", given, "there is no metadata log in it")
+        if given is None and configured and find_metadata_log(fs, Path(configured)) is None:
+            self.warnings.append(f"metadata.log.dir={configured}: there is no metadata log in it")
         self.is_known = directory is not None
         self.dynamic_layers: list[Layer] = []
         if directory is not None:
@@ -63,11 +73,13 @@ class Cluster:
         """Return the settings of a topic, to be asked for after `is_same_topic`."""
         return Layer("cluster metadata", Reach.TOPIC, self.image.topic_configs.get(topic, {}))
 
-    def dynamic_broker_settings(self) -> dict[str, str]:
+    def dynamic_broker_settings(self) -> dict[str, Given]:
         """Return the settings of the process that the cluster sets: those of this node win over those of all."""
-        merged: dict[str, str] = {}
+        merged: dict[str, Given] = {}
         for layer in reversed(self.dynamic_layers):
-            merged |= {key: text for key, text in layer.values.items() if key in DYNAMIC_BROKER_KEYS}
+            merged |= {
+                key: Given(text, layer.origin) for key, text in layer.values.items() if key in DYNAMIC_BROKER_KEYS
+            }
         return merged
 
     def is_same_topic(self, topic: str, topic_id: UUID | None, warnings: list[str]) -> bool:
@@ -85,22 +97,24 @@ class Cluster:
             warnings.append("the cluster metadata knows no such topic")
         return False
 
-    def _find(self, fs: FileSystem, log_dir: Path, given: Path | None, broker: Mapping[str, str]) -> Path | None:
-        """Return the metadata log that is given, or in `metadata.log.dir`, the log dir, the first of `log.dirs`."""
+    def find(self) -> Path | None:
+        """Return the metadata log that is given, or in `metadata.log.dir`, the log dir or the first of `log.dirs`."""
+        fs, log_dir, given, broker = self._places
         if given is not None:
-            directory = find_metadata_log(fs, given)
-            if directory is None:
-                raise ConfigError("--metadata-dir", given, "there is no metadata log in it")
-            return directory
-        configured = broker.get("metadata.log.dir", "").strip()
-        if configured:
-            directory = find_metadata_log(fs, Path(configured))
-            if directory is not None:
-                return directory
-            self.warnings.append(f"metadata.log.dir={configured}: there is no metadata log in it")
+            return find_metadata_log(fs, given)
         # Without `metadata.log.dir` a broker keeps it in the first of its log dirs.
         first = next((broker[key].split(",")[0].strip() for key in ("log.dirs", "log.dir") if key in broker), "")
-        return find_metadata_log(fs, log_dir) or (find_metadata_log(fs, Path(first)) if first else None)
+        configured = broker.get("metadata.log.dir", "").strip()
+        for place in (configured and Path(configured), log_dir, first and Path(first)):
+            directory = find_metadata_log(fs, place) if place else None
+            if directory is not None:
+                return directory
+        return None
+
+    def states(self) -> tuple[object, ...]:
+        """Return what the metadata log is like now; a live cluster writes to its own all the time."""
+        directory = self.find()
+        return (directory, None if directory is None else directory_states(self._places[0], directory))
 
     def _read_dynamic(self, node_id: str | None) -> list[Layer]:
         """Return the broker settings in the metadata: those of this node, then those of all nodes."""
@@ -115,8 +129,8 @@ class Cluster:
         return layers
 
 
-def _node_id(fs: FileSystem, log_dir: Path, broker: Mapping[str, str]) -> str | None:
-    meta = read_meta_properties(fs, log_dir / _META_PROPERTIES)
+def _node_id(fs: FileSystem, log_dir: Path | None, broker: Mapping[str, str]) -> str | None:
+    meta = read_meta_properties(fs, log_dir / META_PROPERTIES) if log_dir is not None else None
     if meta is not None and meta.node_id is not None:
         return str(meta.node_id)
     return next((broker[key].strip() for key in ("node.id", "broker.id") if key in broker), None)

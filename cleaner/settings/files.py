@@ -16,6 +16,7 @@ from cleaner.config_read import refuse_slip
 from cleaner.config_table import SETTING_OF_SYNONYM, TOPIC_SETTINGS, UNUSED_TOPIC_KEYS
 from cleaner.errors import ConfigError, LogDirOfflineError, UsageError
 from cleaner.kafka_keys import FORMER_TOPIC_KEYS
+from cleaner.mistakes import Mistakes
 from cleaner.properties import parse_properties
 from cleaner.storage.fs import FileSystem
 
@@ -34,25 +35,37 @@ def read_config_file(fs: FileSystem, path: Path) -> dict[str, str]:
     Raises:
         ConfigError: there is none, it cannot be read, or it is malformed.
     """
+    return parse_properties(read_config_bytes(fs, path), str(path))
+
+
+def read_config_bytes(fs: FileSystem, path: Path) -> bytes:
+    """Read a file the operator named, whatever it holds. Raises ConfigError: there is none, or it cannot be read."""
     try:
-        return parse_properties(fs.read_bytes(path.resolve(), _LIMIT_BYTES), str(path))
+        return fs.read_bytes(path.resolve(), _LIMIT_BYTES)
     except FileNotFoundError:
         raise ConfigError("configuration file", path, "there is no such file") from None
     except LogDirOfflineError as error:
         raise ConfigError("configuration file", path, error.cause.strerror or "cannot be read") from error
+    except OSError as error:
+        raise ConfigError("configuration file", path, error.strerror or "cannot be read") from error
 
 
-def check_topics_dir(fs: FileSystem, topics_dir: Path) -> None:
-    """Raise ConfigError when `--topics-dir` is no directory that can be listed."""
+def check_topics_dir(fs: FileSystem, topics_dir: Path, key: str) -> None:
+    """Raise ConfigError in the name of `key` when a directory of topic files cannot be listed."""
     try:
         fs.list_dir(topics_dir)
     except OSError as error:
-        raise ConfigError("--topics-dir", topics_dir, error.strerror or "cannot be listed") from error
+        raise ConfigError(key, topics_dir, error.strerror or "cannot be listed") from error
+
+
+def topic_file(topics_dir: Path, topic: str) -> Path:
+    """Return where a topic's own settings are."""
+    return topics_dir / f"{topic}.properties"
 
 
 def read_topic_file(fs: FileSystem, topics_dir: Path, topic: str) -> dict[str, str] | None:
     """Read `<topic>.properties` in `--topics-dir`; None when the topic has no file. Raises ConfigError."""
-    path = topics_dir / f"{topic}.properties"
+    path = topic_file(topics_dir, topic)
     return read_config_file(fs, path) if fs.exists(path) else None
 
 
@@ -90,21 +103,24 @@ def read_cleaner_topics(
     Returns:
         Settings by topic; none without the file.
     Raises:
-        ConfigError: a malformed file, or a key very like one that matters.
+        ConfigError: a malformed file, or keys very like ones that matter.
     """
     path = log_dir / CLEANER_TOPICS
     if not fs.exists(path):
         return {}
     settings: dict[str, dict[str, str]] = {}
+    mistakes = Mistakes()
     for line_key, value in parse_properties(fs.read_bytes(path, _LIMIT_BYTES), str(path)).items():
-        split = _split_topic(line_key, topics, warnings)
-        if split is not None:
-            topic, key = split
-            settings.setdefault(topic, {})[key] = value
+        with mistakes.collected():
+            split = _split_topic(line_key, value, topics, warnings)
+            if split is not None:
+                topic, key = split
+                settings.setdefault(topic, {})[key] = value
+    mistakes.raise_any()
     return settings
 
 
-def _split_topic(line_key: str, topics: Collection[str], warnings: list[str]) -> tuple[str, str] | None:
+def _split_topic(line_key: str, value: str, topics: Collection[str], warnings: list[str]) -> tuple[str, str] | None:
     splits = [(line_key[:at], line_key[at + 1 :]) for at, letter in enumerate(line_key) if letter == "." and at]
     meant = [(topic, key) for topic, key in splits if key in _TOPIC_KEYS and _TOPIC_NAME.match(topic)]
     here = [(topic, key) for topic, key in meant if topic in topics]
@@ -115,7 +131,7 @@ def _split_topic(line_key: str, topics: Collection[str], warnings: list[str]) ->
             return candidates[0]
     for topic, key in splits:
         if topic in topics:
-            refuse_slip(key, _TOPIC_KEYS)
+            refuse_slip(key, _TOPIC_KEYS, value)
     warnings.append(f"{CLEANER_TOPICS}: {line_key} names no topic setting: passed over")
     return None
 

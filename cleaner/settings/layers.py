@@ -8,12 +8,13 @@ precedence; the first that has a setting, under the topic's name or a broker's n
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from cleaner.config_def import Setting, Synonym, Value
-from cleaner.config_table import TOPIC_SETTINGS
+from cleaner.config_def import Setting, Synonym, Value, format_value
+from cleaner.config_table import BROKER_SETTINGS, TOPIC_SETTINGS
 from cleaner.errors import ConfigError
+from cleaner.mistakes import Mistakes
 
 
 class Reach(enum.Enum):
@@ -50,38 +51,60 @@ def find_settings(layers: Sequence[Layer]) -> dict[str, Found]:
     Return the topic settings that some layer gives, each from the first layer that does.
 
     Raises:
-        ConfigError: a bad value, in whatever layer it wins.
+        ConfigError: bad values, in whatever layer they would win.
     """
+    mistakes = Mistakes()
+    found = find_sound_settings(layers, mistakes)
+    mistakes.raise_any()
+    return found
+
+
+def find_sound_settings(layers: Sequence[Layer], mistakes: Mistakes) -> dict[str, Found]:
+    """Do as `find_settings`, but leave out what is bad, and remember it."""
     found = {}
-    for setting in TOPIC_SETTINGS.values():
-        for layer in layers:
-            value = _value_in(layer, setting)
-            if value is not None:
-                found[setting.name] = Found(format_value(value), layer)
-                break
+    said = [layer for layer in layers if layer.values]
+    for setting in TOPIC_SETTINGS.values() if said else ():
+        for layer in said:
+            with mistakes.collected():
+                value = _value_in(layer, setting)
+                if value is not None:
+                    found[setting.name] = Found(format_value(value), layer)
+                    break
     return found
 
 
 def check_values(layer: Layer) -> None:
-    """Raise ConfigError for the first bad value of a topic setting in a layer, even if no topic would take it."""
+    """
+    Read every topic setting in a layer, even those no topic would take.
+
+    Raises:
+        ConfigError: bad values, all of them. Those of settings that the process has too are left to its reader.
+    """
+    mistakes = Mistakes()
     for setting in TOPIC_SETTINGS.values():
-        _value_in(layer, setting)
-
-
-def format_value(value: Value) -> str:
-    """Write a value so that it is read back as the same."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return ",".join(value) if isinstance(value, tuple) else str(value)
+        for under in _names_in(layer, setting):
+            name = under.name if under else setting.name
+            if name in layer.values and name not in BROKER_SETTINGS:
+                with mistakes.collected():
+                    _parse(layer, setting, under, layer.values[name])
+    mistakes.raise_any()
 
 
 def _value_in(layer: Layer, setting: Setting) -> Value | None:
-    names: Iterable[Synonym | None] = (*((None,) if layer.names_topic_settings else ()), *setting.synonyms)
-    for under in names:
+    for under in _names_in(layer, setting):
         text = layer.values.get(under.name if under else setting.name)
         if text is not None:
-            try:
-                return setting.parse(text, under)
-            except ConfigError as error:
-                raise ConfigError(error.key, error.value, f"{error.reason} ({layer.origin})") from None
+            return _parse(layer, setting, under, text)
     return None
+
+
+def _names_in(layer: Layer, setting: Setting) -> tuple[Synonym | None, ...]:
+    """Return the names a setting may have in a layer; None stands for its own."""
+    return (None, *setting.synonyms) if layer.names_topic_settings else setting.synonyms
+
+
+def _parse(layer: Layer, setting: Setting, under: Synonym | None, text: str) -> Value:
+    try:
+        return setting.parse(text, under)
+    except ConfigError as error:
+        raise ConfigError(error.key, error.value, f"{error.reason} ({layer.origin})") from None

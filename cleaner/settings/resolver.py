@@ -6,10 +6,11 @@ In falling precedence:
 1. `--set TOPIC:key=value`, then `--set key=value`;
 2. `<topic>.properties` in `--topics-dir`;
 3. `cleaner-topics.properties` in the log dir;
-4. topic settings under their own names in `--config`;
+4. topic settings under their own names in the environment, then in `--config`;
 5. the cluster's metadata: the topic's settings, if its id is that of `partition.metadata`; then the dynamic settings
    of the broker, then those of all brokers;
-6. broker settings in `--config`, which is a `server.properties`;
+6. broker settings in `--config`, which is a `server.properties`. Those in the environment are meant for this very
+   process and go before what the metadata says of brokers;
 7. Kafka's own settings for the topics of its coordinators;
 8. Kafka's defaults.
 
@@ -21,26 +22,26 @@ to be the topic's, and trusted. Compacting a topic that is not meant to be compa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
 
 from cleaner.config import CleanerConfig, TopicConfig
-from cleaner.config_read import check_topic_keys, refuse_slip
-from cleaner.config_table import BROKER_SETTINGS, SETTING_OF_SYNONYM, TOPIC_SETTINGS, UNUSED_TOPIC_KEYS
-from cleaner.kafka_keys import FORMER_TOPIC_KEYS
-from cleaner.settings.cluster import Cluster
+from cleaner.config_read import check_topic_keys
+from cleaner.mistakes import Mistakes
+from cleaner.settings.cluster import META_PROPERTIES, Cluster
+from cleaner.settings.file_state import FileState, file_state
 from cleaner.settings.files import (
     CLEANER_TOPICS,
     check_topics_dir,
     read_cleaner_topics,
     read_topic_file,
-    split_by_table,
+    topic_file,
 )
+from cleaner.settings.given import Given, GivenSettings
 from cleaner.settings.internal_topics import INTERNAL_TOPICS
-from cleaner.settings.layers import Found, Layer, Reach, check_values, find_settings
+from cleaner.settings.layers import Found, Layer, Reach, find_settings
 from cleaner.settings.sources import SourcesLike
-from cleaner.settings.windows import windows_of
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.names import DirKind, parse_partition_dir
 
@@ -56,6 +57,7 @@ class ResolvedTopic:
         policy_trusted: somebody said the cleanup policy of this very topic.
         policy_is_unscoped_set: the policy is from a `--set` without a topic.
         warnings: what the operator should know about this topic's settings.
+        values: the settings that are not Kafka's default, as texts.
     """
 
     config: TopicConfig
@@ -63,48 +65,59 @@ class ResolvedTopic:
     policy_trusted: bool
     policy_is_unscoped_set: bool
     warnings: tuple[str, ...]
+    values: Mapping[str, str] = field(default_factory=dict)
 
 
 class SettingsResolver:
     """
     Answers which settings a topic has; reads everything but the files of `--topics-dir` when made.
 
-    `cleaner` are the settings of the process, `warnings` what the operator should know about the sources themselves.
+    `cleaner` are the settings of the process, `process_values` those of them that are given, `warnings` what the
+    operator should know about the sources themselves, `read_states` what files and metadata were like.
 
     Args:
         fs: the file system.
-        log_dir: the log dir whose topics are asked for.
+        log_dir: the log dir whose topics are asked for; None: settings alone are of interest.
         sources: where else settings come from.
     Raises:
-        ConfigError: a bad value, or a name very like a known one, in any source of all topics.
+        ConfigError: bad values, or names very like known ones, in any source of all topics; all of them in one error.
         CorruptCheckpointError: damaged metadata.
     """
 
-    def __init__(self, fs: FileSystem, log_dir: Path, sources: SourcesLike) -> None:
+    def __init__(self, fs: FileSystem, log_dir: Path | None, sources: SourcesLike) -> None:
         self._fs = fs
         self._log_dir = log_dir
-        self._topics_dir = sources.topics_dir
         self._sets = sources.sets
-        self.warnings: list[str] = []
+        mistakes = Mistakes()
+        given = self._given = GivenSettings(sources, mistakes)
+        self._topics_dir = given.topics_dir
+        self.warnings = given.warnings
         if self._topics_dir is not None:
-            check_topics_dir(fs, self._topics_dir)
+            with mistakes.collected():
+                check_topics_dir(fs, self._topics_dir, given.topics_dir_key)
         self._topics_here = self._list_topics()
-        self._set_everywhere, self._broker_sets = self._part_unscoped_sets()
-        self._check_scoped_sets()
-        self._config_of_topics, self._config_of_broker = split_by_table(sources.config, BROKER_SETTINGS)
-        self._cleaner_topics = read_cleaner_topics(fs, log_dir, self._topics_here, self.warnings)
-        self._cluster = Cluster(fs, log_dir, sources.metadata_dir, {**sources.config, **self._broker_sets})
-        self.warnings += self._cluster.warnings
-        self.cleaner = CleanerConfig.from_mapping(
-            {**sources.config, **self._cluster.dynamic_broker_settings(), **self._broker_sets}
-        )
-        windows_of(self.cleaner)
-        self.warnings += self.cleaner.warnings
-        for layer in (self._set_everywhere, self._file_of_topics(), self._file_of_broker()):
-            check_values(layer)
+        with mistakes.collected():
+            self._check_scoped_sets()
+        # Before anything is read: what changes meanwhile is then seen as changed.
+        files = self.file_states()
+        self._cleaner_topics: Mapping[str, Mapping[str, str]] = {}
+        if log_dir is not None:
+            with mistakes.collected():
+                self._cleaner_topics = read_cleaner_topics(fs, log_dir, self._topics_here, self.warnings)
+        dynamic: Mapping[str, Given] = {}
+        with mistakes.collected():
+            self._cluster = Cluster(fs, log_dir, sources.metadata_dir, given.broker_texts())
+            self.warnings += self._cluster.warnings
+            dynamic = self._cluster.dynamic_broker_settings()
+            self.read_states = (files, self._cluster.read_states)
+        with mistakes.collected():
+            self.cleaner: CleanerConfig = given.cleaner_config(dynamic)
+            self.process_values = given.process_values(dynamic)
+            self.warnings += self.cleaner.warnings
+        mistakes.raise_any()
 
     @staticmethod
-    def of(fs: FileSystem, log_dir: Path, sources: SourcesLike) -> SettingsResolver:
+    def of(fs: FileSystem, log_dir: Path | None, sources: SourcesLike) -> SettingsResolver:
         """Make a resolver."""
         return SettingsResolver(fs, log_dir, sources)
 
@@ -124,7 +137,7 @@ class SettingsResolver:
         found = find_settings(layers)
         config = TopicConfig.from_mapping({name: value.text for name, value in found.items()})
         policy = found.get("cleanup.policy")
-        is_unscoped_set = policy is not None and policy.layer is self._set_everywhere
+        is_unscoped_set = policy is not None and policy.layer is self._given.set_everywhere
         self._warn_of_conflicts(topic, found, warnings)
         return ResolvedTopic(
             config=config,
@@ -132,66 +145,64 @@ class SettingsResolver:
             policy_trusted=_is_trusted(policy, is_in_metadata),
             policy_is_unscoped_set=is_unscoped_set,
             warnings=(*warnings, *config.warnings),
+            values={name: value.text for name, value in found.items()},
         )
+
+    def is_current(self) -> bool:
+        """Tell whether all that was read when it was made is as it was; files of single topics are not looked at."""
+        return (self.file_states(), self.metadata_states()) == self.read_states
+
+    def metadata_states(self) -> tuple[object, ...]:
+        """Return what the metadata log is like now; a live cluster writes to its own all the time."""
+        return self._cluster.states()
+
+    def file_states(self) -> tuple[object, ...]:
+        """Return what the files beside the metadata log are like now; equal as long as nothing changes in them."""
+        if self._log_dir is None:
+            return ()
+        cleaner_topics = file_state(self._fs, self._log_dir / CLEANER_TOPICS)
+        # Which topics are there decides what a line of that file means, and nothing else.
+        topics = frozenset(self._list_topics()) if cleaner_topics is not None else None
+        return cleaner_topics, topics, file_state(self._fs, self._log_dir / META_PROPERTIES)
+
+    def topic_file_state(self, topic: str) -> FileState | None:
+        """Return what a topic's file in `--topics-dir` is like now; None when it has none."""
+        return None if self._topics_dir is None else file_state(self._fs, topic_file(self._topics_dir, topic))
+
+    def topics_dir_state(self) -> FileState | None:
+        """Return what `--topics-dir` is like now: as long as it stays so, no file appears in it or goes."""
+        return None if self._topics_dir is None else file_state(self._fs, self._topics_dir)
 
     def _layers(self, topic: str, is_in_metadata: bool, warnings: list[str]) -> list[Layer]:
         """Return what the sources say about one topic, in falling precedence."""
         scoped = {option.key: option.value for option in self._sets if option.topic == topic}
-        layers = [Layer(f"--set {topic}:", Reach.TOPIC, scoped), self._set_everywhere]
+        everywhere = self._given.set_everywhere
+        layers = [Layer(f"--set {topic}:", Reach.TOPIC, scoped), everywhere]
         if self._topics_dir is not None:
             file_values = read_topic_file(self._fs, self._topics_dir, topic) or {}
-            layers.append(Layer(str(self._topics_dir / f"{topic}.properties"), Reach.TOPIC, file_values))
+            layers.append(Layer(str(topic_file(self._topics_dir, topic)), Reach.TOPIC, file_values))
         layers.append(Layer(CLEANER_TOPICS, Reach.TOPIC, self._cleaner_topics.get(topic, {})))
         for layer in layers:
-            if layer is not self._set_everywhere:
+            if layer is not everywhere:
                 warnings += [f"{layer.origin}: {warning}" for warning in check_topic_keys(layer.values)]
-        layers.append(self._file_of_topics())
+        layers += self._given.topic_layers()
         if is_in_metadata:
             layers.append(self._cluster.topic_layer(topic))
-        layers.append(Layer("--set", Reach.BROKER, self._broker_sets, names_topic_settings=False))
-        layers += self._cluster.dynamic_layers
+        layers += self._given.broker_layers(topic, self._cluster.dynamic_layers)
         internal = INTERNAL_TOPICS.get(topic)
-        if internal is not None and internal.segment_bytes_key in self._config_of_broker:
-            # It means this topic alone, so it goes before a `log.segment.bytes` of the same file.
-            own = {"segment.bytes": self._config_of_broker[internal.segment_bytes_key]}
-            layers.append(Layer(f"--config ({internal.segment_bytes_key})", Reach.TOPIC, own))
-        layers.append(self._file_of_broker())
         if internal is not None:
             layers.append(Layer("Kafka's own settings for this topic", Reach.TOPIC, internal.values))
         return layers
 
-    def _file_of_topics(self) -> Layer:
-        return Layer("--config", Reach.EVERY_TOPIC, self._config_of_topics)
-
-    def _file_of_broker(self) -> Layer:
-        return Layer("--config (broker settings)", Reach.BROKER, self._config_of_broker, names_topic_settings=False)
-
-    def _part_unscoped_sets(self) -> tuple[Layer, dict[str, str]]:
-        """Part `--set` without a topic into settings of all topics and settings of the process."""
-        of_topics, of_broker = {}, {}
-        known = [*BROKER_SETTINGS, *TOPIC_SETTINGS, *SETTING_OF_SYNONYM]
-        for option in self._sets:
-            if option.topic is not None:
-                continue
-            if option.key in BROKER_SETTINGS:
-                of_broker[option.key] = option.value
-            elif option.key in TOPIC_SETTINGS or option.key in SETTING_OF_SYNONYM:
-                of_topics[option.key] = option.value
-            elif option.key not in UNUSED_TOPIC_KEYS and option.key not in FORMER_TOPIC_KEYS:
-                refuse_slip(option.key, known)
-                self.warnings.append(f"--set {option.key}: unknown, passed over")
-        self.warnings += [f"--set: {warning}" for warning in check_topic_keys(of_topics)]
-        return Layer("--set", Reach.EVERY_TOPIC, of_topics), of_broker
-
     def _check_scoped_sets(self) -> None:
         for topic in dict.fromkeys(option.topic for option in self._sets if option.topic is not None):
-            check_topic_keys([option.key for option in self._sets if option.topic == topic])
-            if topic not in self._topics_here:
+            check_topic_keys({option.key: option.value for option in self._sets if option.topic == topic})
+            if self._log_dir is not None and topic not in self._topics_here:
                 self.warnings.append(f"--set {topic}: no partition of this topic is in {self._log_dir}")
 
     def _list_topics(self) -> set[str]:
-        topics = set()
-        for name in self._fs.list_dir(self._log_dir):
+        topics: set[str] = set()
+        for name in self._fs.list_dir(self._log_dir) if self._log_dir is not None else ():
             try:
                 directory = parse_partition_dir(name)
             except ValueError:

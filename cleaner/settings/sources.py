@@ -31,6 +31,10 @@ class SourcesLike(Protocol):
         """The keys of `--config`."""
 
     @property
+    def environment(self) -> Mapping[str, str]:
+        """The keys that stand in the environment; they win over those of `--config`."""
+
+    @property
     def sets(self) -> Sequence[SetLike]:
         """The `--set` options; of two equal ones the last counts."""
 

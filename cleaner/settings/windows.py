@@ -8,17 +8,22 @@ from cleaner.policy.windows import Windows, time_zone
 
 
 def windows_of(config: CleanerConfig) -> Windows:
+    """Return when rounds may start. Raises ConfigError, as `read_windows`."""
+    return read_windows(config.windows, config.windows_time_zone)
+
+
+def read_windows(windows: str, zone: str) -> Windows:
     """
-    Return when rounds may start.
+    Read `cleaner.windows` and `cleaner.windows.time.zone`.
 
     Raises:
-        ConfigError: `cleaner.windows` is malformed, there is no such time zone, or both.
+        ConfigError: the windows are malformed, there is no such time zone, or both.
     """
     mistakes = Mistakes()
-    windows = Windows()
+    read = Windows()
     with mistakes.collected():
-        windows = Windows.parse(config.windows)
+        read = Windows.parse(windows)
     with mistakes.collected():
-        windows = Windows(windows.edges, time_zone(config.windows_time_zone))
+        read = Windows(read.edges, time_zone(zone.strip()))
     mistakes.raise_any()
-    return windows
+    return read

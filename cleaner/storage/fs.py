@@ -228,6 +228,10 @@ class FileSystem:
         """Return the status of `path` itself, links not followed. Raises FileNotFoundError."""
         return os.lstat(path)
 
+    def stat_followed(self, path: Path) -> os.stat_result:
+        """Return the file's attributes; of a link those of what it leads to. For files that an operator names."""
+        return os.stat(path)
+
     def list_dir(self, path: Path) -> list[str]:
         """Return the names in a directory, sorted."""
         return sorted(os.listdir(path))

@@ -34,6 +34,7 @@ class Sources:
     sets: tuple[SetOption, ...] = ()
     topics_dir: Path | None = None
     metadata_dir: Path | None = None
+    environment: dict[str, str] = field(default_factory=dict)
 
 
 @pytest.fixture
@@ -321,3 +322,54 @@ def test_settings_of_a_real_broker_are_those_it_used(tmp_path: Path) -> None:
     assert topic("__share_group_state").config.retention_ms == -1
     assert (resolver.cleaner.threads, resolver.cleaner.dedupe_buffer_size) == (2, 67_108_864)
     assert resolver.warnings == []
+
+
+def test_environment_goes_before_the_file_and_behind_the_command_line(log_dir: Path, tmp_path: Path) -> None:
+    """Of topics as of the process; files that name a topic still win, the cluster's word on brokers does not."""
+    _metadata(log_dir, _set_broker("", "log.cleaner.threads", "3"), _set_broker("", "log.roll.ms", "3"))
+    environment = {"log.cleaner.threads": "4", "log.roll.ms": "4", "log.cleaner.backoff.ms": "4"}
+    config = {"log.cleaner.threads": "5", "log.roll.ms": "5", "retention.ms": "5", "log.cleaner.backoff.ms": "5"}
+    sets = (SetOption(None, "log.cleaner.backoff.ms", "6"),)
+
+    def resolver(environment: dict[str, str]) -> SettingsResolver:
+        return SettingsResolver.of(FS, log_dir, Sources(config, sets, environment=environment))
+
+    found = resolver(environment)
+    assert (found.cleaner.threads, found.cleaner.backoff_ms) == (4, 6)
+    assert found.process_values["log.cleaner.threads"] == ("4", "environment (CLEANER_LOG_CLEANER_THREADS)")
+    topic = found.topic("t", ID)
+    assert (topic.config.segment_ms, topic.origins["segment.ms"]) == (4, "environment (broker settings)")
+    named = resolver({"retention.ms": "7"}).topic("t", ID)
+    assert (named.config.retention_ms, named.origins["retention.ms"]) == (7, "environment")
+    (log_dir / "cleaner-topics.properties").write_text("t.retention.ms=8\n")
+    assert resolver({"retention.ms": "7"}).topic("t", ID).config.retention_ms == 8
+
+
+def test_topics_dir_of_the_settings_is_read_unless_the_command_names_one(log_dir: Path, tmp_path: Path) -> None:
+    """`cleaner.topics.dir` stands in for `--topics-dir`."""
+    for name, value in (("configured", "1"), ("given", "2")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "t.properties").write_text(f"segment.ms={value}\n")
+    config = {"cleaner.topics.dir": str(tmp_path / "configured")}
+    assert _resolver(log_dir, config).topic("t", None).config.segment_ms == 1
+    assert _resolver(log_dir, config, topics_dir=tmp_path / "given").topic("t", None).config.segment_ms == 2
+    with pytest.raises(ConfigError, match="No such file or directory"):
+        _resolver(log_dir, {"cleaner.topics.dir": str(tmp_path / "absent")})
+
+
+def test_all_mistakes_of_all_sources_are_told_at_once(log_dir: Path, tmp_path: Path) -> None:
+    """Each with who says so."""
+    (log_dir / "cleaner-topics.properties").write_text("t.segmnt.ms=7\n")
+    config = {"log.cleaner.threads": "0", "cleanup.policy": "x", "message.max.bytes": "y"}
+    with pytest.raises(ConfigError) as caught:
+        _resolver(log_dir, config, ["segment.ms=0", "t:retntion.ms=5"], topics_dir=tmp_path / "absent")
+    assert {(mistake.key, str(mistake.value)) for mistake in caught.value.mistakes} == {
+        ("log.cleaner.threads", "0"),
+        ("cleanup.policy", "x"),
+        ("message.max.bytes", "y"),
+        ("segment.ms", "0"),
+        ("retntion.ms", "5"),
+        ("segmnt.ms", "7"),
+        ("--topics-dir", str(tmp_path / "absent")),
+    }
+    assert any("threads=0: must be at least 1 (--config)" in str(mistake) for mistake in caught.value.mistakes)

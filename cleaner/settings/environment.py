@@ -1,0 +1,58 @@
+"""
+Settings in environment variables, for containers: `CLEANER_LOG_CLEANER_THREADS=2`.
+
+A variable is called `CLEANER_` and the setting's name in capitals, with `_` for `.` and `-`; the `cleaner.` that our
+own names begin with is not said twice (`CLEANER_HTTP_LISTEN`). Settings of single topics have no variables.
+
+A `CLEANER_` variable that is no setting is an error: passed over in silence, a slip in a pod's manifest would go
+unnoticed for years. The exception are the variables that Kubernetes and container links set for a service of the name
+`cleaner` or `cleaner-...`, such as `CLEANER_SERVICE_HOST` and `CLEANER_METRICS_PORT_9404_TCP_ADDR`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+
+from cleaner.config_table import BROKER_SETTINGS, SETTING_OF_SYNONYM, TOPIC_SETTINGS
+from cleaner.errors import ConfigError
+from cleaner.mistakes import Mistakes
+
+PREFIX = "CLEANER_"
+_OUR_PREFIX = "cleaner."
+_OF_A_SERVICE = re.compile(
+    r"CLEANER_(?:[A-Z0-9_]+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_[A-Z0-9_]+)?|"
+    r"PORT(?:_[0-9]+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)?)\Z"
+)
+
+
+def variable_of(key: str) -> str:
+    """Return the environment variable of a setting."""
+    return PREFIX + key.removeprefix(_OUR_PREFIX).upper().replace(".", "_").replace("-", "_")
+
+
+_KEY_OF_VARIABLE = {variable_of(key): key for key in (*TOPIC_SETTINGS, *SETTING_OF_SYNONYM, *BROKER_SETTINGS)}
+
+
+def read_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """
+    Return the settings in environment variables, by key.
+
+    Args:
+        environment: `os.environ`, say; other variables in it are no matter here.
+    Raises:
+        ConfigError: `CLEANER_` variables that are no settings, each with the nearest one.
+    """
+    values = {}
+    mistakes = Mistakes()
+    for variable in sorted(name for name in environment if name.startswith(PREFIX)):
+        key = _KEY_OF_VARIABLE.get(variable)
+        if key is not None:
+            values[key] = environment[variable]
+        elif not _OF_A_SERVICE.match(variable):
+            nearest = difflib.get_close_matches(variable, sorted(_KEY_OF_VARIABLE), n=1, cutoff=0.0)[0]
+            reason = f"no setting has this environment variable; the nearest is {nearest}"
+            mistakes.add(ConfigError(variable, environment[variable], reason))
+    mistakes.raise_any()
+    return values

@@ -1,0 +1,184 @@
+"""
+The settings of a log dir's topics, followed as they change.
+
+A daemon asks once a turn whether anything changed. That costs one `stat` for each file there is; nothing is read again
+but what changed, and 5000 topics with files of their own are looked through in some milliseconds.
+
+- A file that changes is taken over once it has stayed the same for a second: somebody may be writing it, and half a
+  file can mean the opposite of the whole. The metadata log is taken over at once, its batches are whole or not there.
+- What cannot be taken over (a bad value, a file that cannot be read) leaves the settings as they were, and is said in
+  `errors` or in the topic's warnings until it is mended.
+- A topic that is asked for the first time is read as it is; if that fails there are no settings, and so no cleaning.
+
+One thread only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from uuid import UUID
+
+from cleaner.clock import Clock
+from cleaner.errors import CleanerError
+from cleaner.settings.file_state import FileState
+from cleaner.settings.resolver import ResolvedTopic, SettingsResolver
+from cleaner.settings.sources import SourcesLike
+from cleaner.storage.fs import FileSystem
+
+SETTLED_NS = 1_000_000_000
+_NOT_TAKEN_OVER = "a change was not taken over: "
+
+
+@dataclass
+class _Known:
+    """A topic that was asked for: what its file was like, and what came of it for each topic id."""
+
+    state: FileState | None
+    settings: dict[UUID | None, ResolvedTopic] = field(default_factory=dict)
+
+
+class FollowedSettings:
+    """
+    See the head of the file.
+
+    Args:
+        fs: the file system.
+        log_dir: whose topics.
+        sources: where settings come from.
+        clock: tells how long a file has stayed the same.
+    Raises:
+        ConfigError, CorruptCheckpointError: as `SettingsResolver`.
+    """
+
+    def __init__(self, fs: FileSystem, log_dir: Path, sources: SourcesLike, clock: Clock) -> None:
+        self._fs = fs
+        self._log_dir = log_dir
+        self._sources = sources
+        self._clock = clock
+        self._resolver = SettingsResolver.of(fs, log_dir, sources)
+        self._topics_dir = self._resolver.topics_dir_state()
+        self._topics: dict[str, _Known] = {}
+        self._unsettled: dict[str | None, tuple[object, int]] = {}
+        self._refused: dict[str | None, tuple[object, str]] = {}
+
+    @property
+    def resolver(self) -> SettingsResolver:
+        """The resolver in force; another one after a `look` or `follow` that changed something."""
+        return self._resolver
+
+    @property
+    def errors(self) -> Mapping[str, str]:
+        """What could not be taken over, by topic; under an empty name what concerns all."""
+        return {topic or "": reason for topic, (_, reason) in self._refused.items()}
+
+    def topic(self, topic: str, topic_id: UUID | None) -> ResolvedTopic:
+        """
+        Return a topic's settings; the same object as long as nothing changed.
+
+        Raises:
+            ConfigError: a bad value or name in a source of this topic, or settings that do not go together.
+        """
+        known = self._topics.get(topic)
+        if known is None:
+            known = self._topics[topic] = _Known(self._resolver.topic_file_state(topic))
+        settings = known.settings.get(topic_id)
+        if settings is None:
+            settings = known.settings[topic_id] = self._resolver.topic(topic, topic_id)
+        return settings
+
+    def look(self) -> bool:
+        """Look at all files; tells whether something changed, so that topics have to be asked for again."""
+        has_changed = self._look_at_sources()
+        return self._look_at_topic_files() or has_changed
+
+    def keep_only(self, topics: Collection[str]) -> None:
+        """Forget topics that are no longer there."""
+        for gone in [topic for topic in self._topics if topic not in topics]:
+            del self._topics[gone]
+            self._unsettled.pop(gone, None)
+            self._refused.pop(gone, None)
+
+    def follow(self, sources: SourcesLike) -> None:
+        """
+        Take over other sources, after a reload.
+
+        Raises:
+            ConfigError, CorruptCheckpointError: as `SettingsResolver`; nothing has changed then.
+        """
+        resolver = SettingsResolver.of(self._fs, self._log_dir, sources)
+        self._sources = sources
+        self._take(resolver)
+
+    def _take(self, resolver: SettingsResolver) -> None:
+        self._resolver = resolver
+        self._topics_dir = resolver.topics_dir_state()
+        self._topics.clear()
+        self._unsettled.clear()
+        self._refused.clear()
+
+    def _look_at_sources(self) -> bool:
+        states = files, _ = self._resolver.file_states(), self._resolver.metadata_states()
+        if states == self._resolver.read_states:
+            self._refused.pop(None, None)
+            self._unsettled.pop(None, None)
+            return False
+        refused = self._refused.get(None)
+        if refused is not None and refused[0] == states:
+            return False
+        if files != self._resolver.read_states[0] and not self._is_settled(None, files):
+            return False
+        try:
+            resolver = SettingsResolver.of(self._fs, self._log_dir, self._sources)
+        except CleanerError as error:
+            self._refused[None] = (states, str(error))
+            return False
+        self._take(resolver)
+        return True
+
+    def _look_at_topic_files(self) -> bool:
+        topics_dir = self._resolver.topics_dir_state()
+        may_appear = topics_dir != self._topics_dir
+        has_changed = is_waiting = False
+        for topic, known in self._topics.items():
+            if known.state is None and not may_appear:
+                continue
+            state = self._resolver.topic_file_state(topic)
+            if state == known.state:
+                self._unsettled.pop(topic, None)
+            elif self._is_settled(topic, state):
+                has_changed |= self._read_again(topic, known, state)
+            else:
+                is_waiting = True
+        if not is_waiting:
+            self._topics_dir = topics_dir
+        return has_changed
+
+    def _is_settled(self, topic: str | None, state: object) -> bool:
+        """Tell whether what changed has stayed as it is for long enough."""
+        now_ns = self._clock.monotonic_ns()
+        seen = self._unsettled.get(topic)
+        if seen is None or seen[0] != state:
+            self._unsettled[topic] = (state, now_ns)
+            return False
+        if now_ns - seen[1] < SETTLED_NS:
+            return False
+        del self._unsettled[topic]
+        return True
+
+    def _read_again(self, topic: str, known: _Known, state: FileState | None) -> bool:
+        known.state = state
+        self._refused.pop(topic, None)
+        try:
+            known.settings = {topic_id: self._resolver.topic(topic, topic_id) for topic_id in known.settings}
+        except CleanerError as error:
+            self._refused[topic] = (state, str(error))
+            known.settings = {topic_id: _kept(settings, error) for topic_id, settings in known.settings.items()}
+        return True
+
+
+def _kept(settings: ResolvedTopic, error: CleanerError) -> ResolvedTopic:
+    """Return settings that stay in force, with the reason."""
+    warnings = [warning for warning in settings.warnings if not warning.startswith(_NOT_TAKEN_OVER)]
+    return replace(settings, warnings=(*warnings, f"{_NOT_TAKEN_OVER}{error}"))

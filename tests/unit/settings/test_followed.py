@@ -1,0 +1,193 @@
+"""Topic settings followed as they change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from cleaner.api.options import SetOption, Sources
+from cleaner.errors import ConfigError
+from cleaner.settings import FollowedSettings
+from cleaner.storage.fs import File, FileSystem
+from cleaner.testing.manual_clock import ManualClock
+from cleaner.testing.metadata_builder import TOPIC, config_record, topic_record, write_segment
+
+ID = UUID(int=5)
+
+
+class CountingFs(FileSystem):
+    """Counts files opened."""
+
+    opened = 0
+
+    def open(self, path: Path, *, write: bool = False) -> File:
+        self.opened += 1
+        return super().open(path, write=write)
+
+
+class Followed:
+    """A log dir with topics `t` and `u`, a directory of topic files, and one look a second."""
+
+    def __init__(self, root: Path) -> None:
+        self.log_dir, self.topics_dir = root / "logs", root / "topics"
+        for directory in (self.log_dir / "t-0", self.log_dir / "u-0", self.topics_dir):
+            directory.mkdir(parents=True)
+        self.fs, self.clock = CountingFs(), ManualClock()
+
+    def start(self, **given: str) -> None:
+        sources = Sources(config=given, topics_dir=self.topics_dir)
+        self.settings = FollowedSettings(self.fs, self.log_dir, sources, self.clock)
+
+    def segment_ms(self, topic: str = "t") -> int:
+        return self.settings.topic(topic, ID).config.segment_ms
+
+    def look(self) -> bool:
+        self.clock.move_on(1)
+        return self.settings.look()
+
+    def write(self, text: str, topic: str = "t") -> None:
+        (self.topics_dir / f"{topic}.properties").write_text(text)
+
+
+@pytest.fixture
+def followed(tmp_path: Path) -> Followed:
+    """Not yet started."""
+    return Followed(tmp_path)
+
+
+def test_settings_are_the_same_objects_as_long_as_nothing_changes(followed: Followed) -> None:
+    """A turn without a change opens no file."""
+    followed.write("segment.ms=1\n")
+    followed.start()
+    before = [followed.settings.topic(topic, ID) for topic in "tu"]
+    opened = followed.fs.opened
+    assert not followed.look()
+    assert all(followed.settings.topic(topic, ID) is was for topic, was in zip("tu", before, strict=True))
+    assert followed.fs.opened == opened
+
+
+def test_changed_topic_file_counts_when_it_has_stayed_for_a_second(followed: Followed) -> None:
+    """Only that topic is read again, and the half-written file never counts."""
+    followed.write("segment.ms=1\n")
+    followed.start()
+    other = followed.settings.topic("u", ID)
+    assert followed.segment_ms() == 1
+    followed.write("segment.ms=22")
+    assert (followed.look(), followed.segment_ms()) == (False, 1)
+    followed.write("segment.ms=2222\n")
+    assert (followed.look(), followed.segment_ms()) == (False, 1)
+    assert (followed.look(), followed.segment_ms()) == (True, 2222)
+    assert followed.settings.topic("u", ID) is other
+    assert not followed.look()
+
+
+def test_topic_file_that_appears_and_goes_is_followed(followed: Followed) -> None:
+    """Also while another one is still being written."""
+    followed.start()
+    default = followed.segment_ms(), followed.segment_ms("u")
+    followed.write("segment.ms=7\n")
+    assert [followed.look(), followed.look()] == [False, True]
+    assert (followed.segment_ms(), followed.segment_ms("u")) == (7, default[1])
+    followed.write("segment.ms=8\n", "u")
+    (followed.topics_dir / "t.properties").unlink()
+    assert [followed.look(), followed.look(), followed.look()] == [False, True, False]
+    assert (followed.segment_ms(), followed.segment_ms("u")) == (default[0], 8)
+
+
+def test_bad_topic_file_leaves_the_settings_and_says_so_until_mended(followed: Followed) -> None:
+    """What is in force stays; the operator finds the reason."""
+    followed.write("segment.ms=1\n")
+    followed.start()
+    followed.segment_ms()
+    for text in ("segment.ms=x\n", "segment.ms=yy\n"):
+        followed.write(text)
+        followed.look()
+        followed.look()
+    assert followed.segment_ms() == 1
+    warnings = followed.settings.topic("t", ID).warnings
+    assert ["segment.ms=yy" in warning for warning in warnings] == [True]
+    assert "segment.ms=yy" in followed.settings.errors["t"]
+    followed.write("segment.ms=3\n")
+    followed.look()
+    assert followed.look()
+    assert (followed.segment_ms(), dict(followed.settings.errors)) == (3, {})
+
+
+def test_topic_that_is_bad_when_first_asked_for_has_no_settings_until_mended(followed: Followed) -> None:
+    """Nothing is guessed."""
+    followed.write("segment.ms=x\n")
+    followed.start()
+    for _ in range(2):
+        with pytest.raises(ConfigError):
+            followed.segment_ms()
+    followed.write("segment.ms=33\n")
+    followed.look()
+    assert followed.look()
+    assert followed.segment_ms() == 33
+
+
+def _cleaner_topics(followed: Followed) -> Callable[[str], object]:
+    return lambda value: (followed.log_dir / "cleaner-topics.properties").write_text(f"t.segment.ms={value}\n")
+
+
+def test_cleaner_topics_file_is_followed_and_a_bad_one_changes_nothing(followed: Followed) -> None:
+    """It concerns all topics, so they are all asked for again."""
+    write = _cleaner_topics(followed)
+    write("5")
+    followed.start()
+    assert followed.segment_ms() == 5
+    write("66")
+    assert [followed.look(), followed.look(), followed.look()] == [False, True, False]
+    assert followed.segment_ms() == 66
+    (followed.log_dir / "cleaner-topics.properties").write_text("t.segmnt.ms=7\n")
+    assert [followed.look() for _ in range(3)] == [False, False, False]
+    assert "did you mean segment.ms" in followed.settings.errors[""]
+    assert followed.segment_ms() == 66
+    write("7")
+    assert [followed.look(), followed.look()] == [False, True]
+    assert (followed.segment_ms(), dict(followed.settings.errors)) == (7, {})
+
+
+def test_metadata_log_is_followed_at_once(followed: Followed) -> None:
+    """Its batches are whole or not there; and what is damaged leaves the settings until it is mended."""
+    directory = followed.log_dir / "__cluster_metadata-0"
+
+    def write(*values: bytes) -> None:
+        write_segment(directory, 0, [[topic_record("t", ID), *values]])
+
+    write()
+    followed.start()
+    default = followed.segment_ms()
+    write(config_record(TOPIC, "t", "segment.ms", "9"))
+    assert (followed.look(), followed.segment_ms()) == (True, 9)
+    log = directory / f"{0:020}.log"
+    whole = log.read_bytes()
+    log.write_bytes(b"x" * len(whole) * 2)
+    assert (followed.look(), followed.look(), followed.segment_ms()) == (False, False, 9)
+    assert str(log) in followed.settings.errors[""]
+    log.unlink()
+    write()
+    assert (followed.look(), followed.segment_ms()) == (True, default)
+
+
+def test_sources_of_a_reload_count_at_once_or_not_at_all(followed: Followed) -> None:
+    """Sound ones are taken over, bad ones leave what is in force."""
+    followed.start()
+    followed.segment_ms()
+    followed.settings.follow(Sources(sets=(SetOption("t", "segment.ms", "4"),)))
+    assert followed.segment_ms() == 4
+    with pytest.raises(ConfigError):
+        followed.settings.follow(Sources(sets=(SetOption(None, "segment.ms", "-4"),)))
+    assert followed.segment_ms() == 4
+
+
+def test_topics_that_are_gone_are_forgotten(followed: Followed) -> None:
+    """A topic that comes again is read anew."""
+    followed.write("segment.ms=1\n")
+    followed.start()
+    was = followed.settings.topic("t", ID)
+    followed.settings.keep_only({"u"})
+    assert followed.settings.topic("t", ID) is not was

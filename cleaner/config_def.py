@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from cleaner.errors import ConfigError
@@ -55,6 +56,11 @@ class Setting:
     synonyms: tuple[Synonym, ...] = ()
     dynamic: bool = True
     daemon: bool = False
+
+    @cached_property
+    def default_value(self) -> Value | None:
+        """The default by type; None when there is none."""
+        return None if self.default is None else self.parse(self.default)
 
     def bound(self) -> str:
         """Return the bound in words, empty when any value of the type will do."""

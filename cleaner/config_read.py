@@ -97,16 +97,18 @@ class SettingReader:
         under = None
         text = self._values.get(name)
         if text is None:
-            under = next((synonym for synonym in setting.synonyms if synonym.name in self._values), None)
-            text = self._values[under.name] if under else setting.default
+            for synonym in setting.synonyms:
+                if synonym.name in self._values:
+                    under, text = synonym, self._values[synonym.name]
+                    break
         if text is None:
-            return None
+            return setting.default_value
         try:
             value = setting.parse(text, under)
         except ConfigError as error:
             self._mistakes.add(error)
             self._unsound.add(name)
-            return None if setting.default is None else setting.parse(setting.default)
+            return setting.default_value
         if setting.kafka_minimum is not None and isinstance(value, int) and value < setting.kafka_minimum:
             self._warnings.append(f"{under.name if under else name}={value}: {setting.bound()}")
         return value

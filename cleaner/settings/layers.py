@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from cleaner.config_def import Setting, Synonym, Value, format_value
-from cleaner.config_table import BROKER_SETTINGS, TOPIC_SETTINGS
+from cleaner.config_table import BROKER_SETTINGS, SETTING_OF_SYNONYM, TOPIC_SETTINGS
 from cleaner.errors import ConfigError
 from cleaner.mistakes import Mistakes
 
@@ -61,15 +61,18 @@ def find_settings(layers: Sequence[Layer]) -> dict[str, Found]:
 
 def find_sound_settings(layers: Sequence[Layer], mistakes: Mistakes) -> dict[str, Found]:
     """Do as `find_settings`, but leave out what is bad, and remember it."""
-    found = {}
-    said = [layer for layer in layers if layer.values]
-    for setting in TOPIC_SETTINGS.values() if said else ():
-        for layer in said:
-            with mistakes.collected():
+    found: dict[str, Found] = {}
+    for layer in layers:
+        for setting in _settings_in(layer):
+            if setting.name in found:
+                continue
+            try:
                 value = _value_in(layer, setting)
-                if value is not None:
-                    found[setting.name] = Found(format_value(value), layer)
-                    break
+            except ConfigError as error:
+                mistakes.add(error)
+                continue
+            if value is not None:
+                found[setting.name] = Found(format_value(value), layer)
     return found
 
 
@@ -88,6 +91,17 @@ def check_values(layer: Layer) -> None:
                 with mistakes.collected():
                     _parse(layer, setting, under, layer.values[name])
     mistakes.raise_any()
+
+
+def _settings_in(layer: Layer) -> list[Setting]:
+    """Return the topic settings that a layer may speak of, some perhaps twice."""
+    settings = []
+    for name in layer.values:
+        if name in SETTING_OF_SYNONYM:
+            settings.append(SETTING_OF_SYNONYM[name][0])
+        if name in TOPIC_SETTINGS:
+            settings.append(TOPIC_SETTINGS[name])
+    return settings
 
 
 def _value_in(layer: Layer, setting: Setting) -> Value | None:

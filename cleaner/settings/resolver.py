@@ -88,6 +88,8 @@ class SettingsResolver:
         self._fs = fs
         self._log_dir = log_dir
         self._sets = sources.sets
+        self._listed: tuple[FileState | None, frozenset[str]] | None = None
+        self._configs: dict[tuple[tuple[str, str], ...], TopicConfig] = {}
         mistakes = Mistakes()
         given = self._given = GivenSettings(sources, mistakes)
         self._topics_dir = given.topics_dir
@@ -135,7 +137,11 @@ class SettingsResolver:
         is_in_metadata = self._cluster.is_same_topic(topic, topic_id, warnings)
         layers = self._layers(topic, is_in_metadata, warnings)
         found = find_settings(layers)
-        config = TopicConfig.from_mapping({name: value.text for name, value in found.items()})
+        values = {name: value.text for name, value in found.items()}
+        # Thousands of topics have the same few settings.
+        config = self._configs.get(tuple(values.items()))
+        if config is None:
+            config = self._configs[tuple(values.items())] = TopicConfig.from_mapping(values)
         policy = found.get("cleanup.policy")
         is_unscoped_set = policy is not None and policy.layer is self._given.set_everywhere
         self._warn_of_conflicts(topic, found, warnings)
@@ -145,7 +151,7 @@ class SettingsResolver:
             policy_trusted=_is_trusted(policy, is_in_metadata),
             policy_is_unscoped_set=is_unscoped_set,
             warnings=(*warnings, *config.warnings),
-            values={name: value.text for name, value in found.items()},
+            values=values,
         )
 
     def is_current(self) -> bool:
@@ -162,7 +168,12 @@ class SettingsResolver:
             return ()
         cleaner_topics = file_state(self._fs, self._log_dir / CLEANER_TOPICS)
         # Which topics are there decides what a line of that file means, and nothing else.
-        topics = frozenset(self._list_topics()) if cleaner_topics is not None else None
+        topics = None
+        if cleaner_topics is not None:
+            listed_as = file_state(self._fs, self._log_dir)
+            if self._listed is None or self._listed[0] != listed_as:
+                self._listed = (listed_as, frozenset(self._list_topics()))
+            topics = self._listed[1]
         return cleaner_topics, topics, file_state(self._fs, self._log_dir / META_PROPERTIES)
 
     def topic_file_state(self, topic: str) -> FileState | None:

@@ -46,7 +46,8 @@ class CleanReport:
         rounds: how many were run.
         bytes_read, messages_read: of the segments recopied, clean section and dirty.
         bytes_written, messages_written: of what took their place.
-        map_messages_read: messages of the dirty section read for the offset map.
+        map_bytes_read, map_messages_read: of the dirty section, read for the offset map.
+        map_utilization: entries of the offset map as a part of those it may take, the most of any round.
         invalid_messages: records without a key that were left out.
         removed: what was left out and why.
         rounds_remaining: an estimate of how many more rounds like the last one would reach
@@ -66,7 +67,9 @@ class CleanReport:
     bytes_written: int = 0
     messages_read: int = 0
     messages_written: int = 0
+    map_bytes_read: int = 0
     map_messages_read: int = 0
+    map_utilization: float = 0.0
     invalid_messages: int = 0
     removed: Removed = Removed()
     rounds_remaining: int = 0

@@ -58,7 +58,7 @@ class Work:
             now_ms=self.now_ms,
             still_held=self.session.still_held,
             check_done=lent.check_done,
-            throttle=self.session.throttle.for_worker(lent.check_done),
+            throttle=self.session.throttle.for_worker(lent.check_done, self.session.log_dir.path),
             progress=lambda phase, done, total: lent.progress(f"{name} {phase}", done, total),
             write_checkpoint=self.write_checkpoint,
             verify=self.options.verify,
@@ -94,7 +94,7 @@ def _run_rounds(work: Work, found: Cleanable, report: CleanReport, context: Roun
             raise CleaningAborted(
                 f"{report.partition}: {error}: groups already swapped stay, {left} remain to be cleaned"
             ) from error
-        report = _add(report, result)
+        report = _add(report, result, work.session.settings.cleaner.key_limit)
         has_advanced = result.end_offset > found.first_dirty_offset
         found = cleanable(work.log, result.end_offset, work.topic, work.now_ms)
         if found.cleanable_bytes == 0:
@@ -112,7 +112,7 @@ def _nothing_yet(work: Work, found: Cleanable) -> CleanReport:
     )
 
 
-def _add(report: CleanReport, result: RoundResult) -> CleanReport:
+def _add(report: CleanReport, result: RoundResult, key_limit: int) -> CleanReport:
     """Add a round to the report."""
     removed = {
         field.name: getattr(report.removed, field.name) + getattr(result.removed, field.name)
@@ -126,7 +126,9 @@ def _add(report: CleanReport, result: RoundResult) -> CleanReport:
         bytes_written=report.bytes_written + result.bytes_written,
         messages_read=report.messages_read + result.messages_read,
         messages_written=report.messages_written + result.messages_written,
+        map_bytes_read=report.map_bytes_read + result.map_bytes_read,
         map_messages_read=report.map_messages_read + result.map_messages_read,
+        map_utilization=max(report.map_utilization, result.map_entries / key_limit),
         invalid_messages=report.invalid_messages + result.invalid_messages,
         removed=Removed(**removed),
         map_seconds=report.map_seconds + result.map_seconds,

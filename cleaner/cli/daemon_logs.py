@@ -1,0 +1,71 @@
+"""
+The daemon's logs: structlog to standard error, a line an event, for a person (console) or a program (JSON).
+
+Names and errors come from directories and files that others write; whatever is in them, an event stays one line and
+sends nothing to a terminal but text.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Mapping, MutableMapping
+from typing import TextIO
+
+import structlog
+
+LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+
+
+def configure_logs(form: str, level: str, stream: TextIO | None = None) -> structlog.typing.FilteringBoundLogger:
+    """
+    Set up the logs of this process and return the logger.
+
+    Args:
+        form: `cleaner.log.format`: `console` or `json`.
+        level: `cleaner.log.level`.
+        stream: where to; None: standard error.
+    """
+    target = sys.stderr if stream is None else stream
+    renderer: structlog.typing.Processor
+    if form == "json":
+        renderer = structlog.processors.JSONRenderer(ensure_ascii=True)
+    else:
+        renderer = structlog.dev.ConsoleRenderer(colors=target.isatty(), sort_keys=False)
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            _with_traceback,
+            _made_visible,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
+        logger_factory=structlog.WriteLoggerFactory(target),
+        cache_logger_on_first_use=True,
+    )
+    logger: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+    return logger
+
+
+def _with_traceback(_logger: object, _method: str, event: MutableMapping[str, object]) -> MutableMapping[str, object]:
+    """Put a traceback into the event as one value."""
+    error = event.pop("exc_info", None)
+    if isinstance(error, BaseException):
+        event["traceback"] = "".join(traceback.format_exception(error))
+    return event
+
+
+def _made_visible(_logger: object, _method: str, event: MutableMapping[str, object]) -> Mapping[str, object]:
+    """Write control characters, line breaks among them, as escapes."""
+    return {key: _visible(value) for key, value in event.items()}
+
+
+def _visible(value: object) -> object:
+    if isinstance(value, str):
+        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in value)
+    if isinstance(value, Mapping):
+        return {_visible(key): _visible(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_visible(item) for item in value]
+    return value

@@ -1,0 +1,141 @@
+"""
+The daemon as a process: the service, wired to signals, the service manager, HTTP and the control socket.
+
+The main thread waits for signals, feeds the watchdog, and does nothing that could hang.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cleaner import __version__
+from cleaner.clock import SystemClock
+from cleaner.control.server import ControlServer
+from cleaner.daemon.dump import dump
+from cleaner.daemon.notify import Notifier, Watchdog
+from cleaner.daemon.rules import log_dirs_of
+from cleaner.daemon.service import Outfit, Service
+from cleaner.daemon.service_steering import ServiceSteering
+from cleaner.daemon.signals import Signals
+from cleaner.settings.config_watch import ConfigWatch
+from cleaner.state.state_dir import StateDir
+from cleaner.storage.fs import FileSystem
+
+if TYPE_CHECKING:
+    import structlog
+
+    from cleaner.api.configuration import Loaded
+
+# How often the status line is renewed and a changed `--config` file is looked for.
+_TICK_SECONDS = 2.0
+_STOP_POLL_SECONDS = 0.1
+# A worker stops at its next buffer; only a disk that hangs takes longer.
+_STOP_SECONDS = 60.0
+
+
+class DaemonProcess:
+    """
+    One run of the daemon.
+
+    Args:
+        loaded: the settings.
+        read_settings: reads them again.
+        log: the logs.
+    """
+
+    def __init__(
+        self, loaded: Loaded, read_settings: Callable[[], Loaded], log: structlog.typing.FilteringBoundLogger
+    ) -> None:
+        self._loaded = loaded
+        self._read_settings = read_settings
+        self._log = log
+        self._fs, self._clock = FileSystem(), SystemClock()
+
+    def run(self) -> int:
+        """
+        Run until stopped.
+
+        Returns:
+            0 after a graceful stop; 128 and the signal's number after a second one.
+        Raises:
+            ConfigError, StateDirLockedError, ListenError: it cannot start.
+        """
+        config = self._loaded.config
+        notifier = Notifier.from_environment(self._clock)
+        with contextlib.ExitStack() as stack:
+            signals = stack.enter_context(Signals())
+            state = stack.enter_context(StateDir(self._fs, Path(config.state_dir), log_dirs_of(config)))
+            outfit = Outfit(self._fs, self._clock, self._log, self._read_settings, state.path, __version__)
+            service = Service(outfit, self._loaded)
+            steering = ServiceSteering(service)
+            socket_path = Path(config.control_socket)
+            stack.enter_context(ControlServer(self._fs, socket_path, steering, self._clock, self._mistake))
+            self._log.info("starting", version=__version__, log_dirs=[str(path) for path in log_dirs_of(config)])
+            service.start()
+            notifier.ready(_status_line(service))
+            self._log.info("running", partitions=len(service.snapshot().logs), threads=config.threads)
+            self._watch(service, signals, notifier)
+            return self._stop(service, signals, notifier)
+
+    def _watch(self, service: Service, signals: Signals, notifier: Notifier) -> None:
+        """Do what signals ask for, and say that all is well while it is, until a stop is asked for."""
+        watchdog = Watchdog(notifier, lambda: service.is_progressing)
+        config_watch = self._config_watch()
+        interval = min(_TICK_SECONDS, watchdog.interval_seconds or _TICK_SECONDS)
+        while True:
+            wishes = signals.wait(interval)
+            if "stop" in wishes or "stop-now" in wishes:
+                return
+            if "dump" in wishes:
+                dump(service.snapshot, sys.stderr)
+            if "reload" in wishes or (config_watch is not None and config_watch.has_changed()):
+                notifier.reloading()
+                result = service.reload()
+                notifier.ready("reload refused: see the logs" if result.errors else _status_line(service))
+            watchdog.tick()
+            notifier.status(_status_line(service))
+
+    def _config_watch(self) -> ConfigWatch | None:
+        loaded = self._loaded
+        if not loaded.config.config_watch or loaded.file is None:
+            return None
+        return ConfigWatch(self._fs, loaded.file, loaded.fingerprint, self._clock)
+
+    def _stop(self, service: Service, signals: Signals, notifier: Notifier) -> int:
+        notifier.stopping("stopping at the next buffer")
+        self._log.info("stopping")
+        stopper = threading.Thread(target=service.stop, args=(_STOP_SECONDS,), name="cleaner-stop", daemon=True)
+        stopper.start()
+        while stopper.is_alive():
+            if "stop-now" in signals.wait(_STOP_POLL_SECONDS):
+                self._log.warning("stopped at once")
+                return signals.exit_code_at_once
+        if not service.is_stopped:
+            self._log.error("a worker did not stop in time", seconds=_STOP_SECONDS)
+            return 1
+        self._log.info("stopped")
+        return 0
+
+    def _warn(self, warning: str) -> None:
+        self._log.warning(warning)
+
+    def _mistake(self, error: Exception) -> None:
+        self._log.error("a mistake in the cleaner itself", exc_info=error)
+
+
+def _status_line(service: Service) -> str:
+    """Return what `systemctl status` shows."""
+    snapshot = service.snapshot()
+    busy = [f"{each.partition} ({each.phase})" for each in snapshot.workers if each.partition is not None]
+    words = [f"cleaning {', '.join(busy)}" if busy else "idle", f"{len(snapshot.logs)} logs"]
+    if snapshot.queue:
+        words.append(f"{len(snapshot.queue)} due")
+    if snapshot.quarantine:
+        words.append(f"{len(snapshot.quarantine)} in quarantine")
+    words += list(snapshot.stuck)
+    return ", ".join(words)

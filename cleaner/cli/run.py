@@ -1,0 +1,84 @@
+"""`cleaner run`: the daemon."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cleaner.api.configuration import Loaded
+
+SUMMARY = "clean log dirs for as long as it runs (not those of a live broker)"
+
+DESCRIPTION = """\
+Not for the log dirs of a live broker: a broker locks them, and this daemon leaves alone what is locked.
+
+Runs in the foreground until it is told to stop. Every log.cleaner.backoff.ms it looks at all logs of log.dirs and
+hands the one that is due first to a worker: first those over max.compaction.lag.ms, then by their dirty ratio. A log
+that is damaged is set aside with its reason, and the others are cleaned.
+
+What it does is on its page (cleaner.http.listen, http://127.0.0.1:9404/) and in /metrics there; it is steered by
+`cleaner now`, `pause`, `resume`, `release`, `throttle` and `reload`, through a socket in cleaner.state.dir.
+
+SIGTERM stops it at the next buffer with nothing half done, a second one at once; SIGHUP reads the settings again;
+SIGUSR1 writes its state and the stacks of all threads to standard error."""
+
+EXAMPLES = """\
+examples:
+  cleaner run --config /etc/cleaner/cleaner.properties
+  cleaner run --set log.dirs=/data/logs --set cleaner.state.dir=/tmp/cleaner-state
+  CLEANER_LOG_DIRS=/data/logs cleaner run              as in a container
+
+exit status:
+  0  stopped     69  the HTTP address is taken     75  another daemon has the state dir
+  78  a bad setting: a line each, or too little memory for the buffers that are set"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.add_argument("--config", metavar="FILE", type=Path, help="a server.properties or cleaner.properties")
+    parser.add_argument(
+        "--set",
+        dest="sets",
+        metavar="[TOPIC:]KEY=VALUE",
+        action="append",
+        default=[],
+        help="a setting, before the environment's and the file's; may be repeated",
+    )
+    parser.add_argument(
+        "--as-root", action="store_true", help="started as root, stay root instead of becoming the log dirs' owner"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run until stopped; returns the exit code."""
+    from cleaner.cli.compiling import announce_compiling
+    from cleaner.cli.daemon_logs import configure_logs
+    from cleaner.cli.daemon_process import DaemonProcess
+    from cleaner.cli.identity import take_identity
+    from cleaner.daemon.rules import log_dirs_of
+    from cleaner.engine.warm_up import warm_up
+
+    read_settings = _reader(arguments)
+    loaded = read_settings()
+    log = configure_logs(loaded.config.log_format, loaded.config.log_level)
+    for warning in loaded.warnings:
+        log.warning(warning)
+    announce_compiling(log.info)
+    for log_dir in log_dirs_of(loaded.config)[:1]:
+        take_identity(log_dir, stay_root=arguments.as_root)
+    warm_up()
+    return DaemonProcess(loaded, read_settings, log).run()
+
+
+def _reader(arguments: argparse.Namespace) -> Callable[[], Loaded]:
+    from cleaner.api.configuration import load_settings
+    from cleaner.api.options import SetOption
+    from cleaner.settings import parse_set
+
+    sets = tuple(SetOption(*parse_set(text)) for text in arguments.sets)
+    return partial(load_settings, arguments.config, sets, dict(os.environ))

@@ -1,0 +1,280 @@
+"""
+Everything a choice rests on: the logs as last looked at, the states of their partitions, jobs, pauses, failures.
+
+It is the manager's memory, without its lock: every call is made with that held. A survey of all logs is kept until
+something that it rests on changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from cleaner.clock import Clock
+from cleaner.daemon.jobs import DONE, FAILED, JobBook
+from cleaner.daemon.log_dir_watch import DirLook
+from cleaner.daemon.log_watch import LookedLog
+from cleaner.daemon.obstacles import DirObstacles
+from cleaner.daemon.pauses import Pauses
+from cleaner.daemon.steering import SteeringError
+from cleaner.model import TopicPartition
+from cleaner.policy.circumstances import Circumstances, LogDirFacts, LogFacts
+from cleaner.policy.retry import Retry, RetryDelays
+from cleaner.policy.selection import Order, Survey, survey
+from cleaner.policy.states import Event, PartitionState, PartitionStates, Phase
+from cleaner.policy.verdict import Reason
+from cleaner.policy.windows import Windows
+from cleaner.state.quarantine import Quarantine
+
+_OLDEST_SHOWN_NS = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Rules:
+    """
+    The settings that choices depend on; replaced as a whole by a reload.
+
+    Attributes:
+        order: `cleaner.selection`.
+        delays: between tries of what failed.
+        backoff_ms: between tries of a log dir that somebody else has.
+        windows, is_window_hard: when rounds may begin, and whether the end of a window stops those that run.
+        is_enabled: `log.cleaner.enable`.
+        max_workers: how many may work in one log dir; None: any number.
+        stuck_ms: a worker that is not heard of for so long is stuck.
+    """
+
+    order: Order = Order.DEADLINE
+    delays: RetryDelays = field(default_factory=RetryDelays)
+    backoff_ms: int = 15_000
+    windows: Windows = field(default_factory=Windows)
+    is_window_hard: bool = False
+    is_enabled: bool = True
+    max_workers: int | None = None
+    stuck_ms: int = 300_000
+
+
+class Choices:
+    """
+    See the head of the file.
+
+    Args:
+        clock: the time.
+        quarantine: logs set aside.
+        rules: see `Rules`.
+        kept_jobs: how many ended jobs are remembered.
+    Attributes:
+        states, jobs, pauses, obstacles: see their classes.
+        retries: logs that failed last time.
+        last_round_ms: when a log's last round ended, well or not.
+        looks: the log dirs as last looked at, by path.
+    """
+
+    def __init__(self, clock: Clock, quarantine: Quarantine, rules: Rules, kept_jobs: int) -> None:
+        self._clock = clock
+        self._quarantine = quarantine
+        self._rules = rules
+        self.states = PartitionStates()
+        self.jobs = JobBook(kept_jobs)
+        self.pauses = Pauses()
+        self.obstacles = DirObstacles()
+        self.retries: dict[TopicPartition, Retry] = {}
+        self.last_round_ms: dict[TopicPartition, int] = {}
+        self.looks: dict[str, DirLook] = {}
+        self._logs: dict[tuple[TopicPartition, str], LookedLog] = {}
+        self._stale_since_ns: dict[TopicPartition, int] = {}
+        self._workers: dict[str, int] = {}
+        self._survey: Survey | None = None
+        self._survey_ns = 0
+        self._is_survey_old = False
+        self._is_window_open = True
+
+    @property
+    def rules(self) -> Rules:
+        """The settings that count."""
+        return self._rules
+
+    @property
+    def logs(self) -> Iterator[LookedLog]:
+        """All logs."""
+        return iter(self._logs.values())
+
+    def change_rules(self, rules: Rules) -> None:
+        """Take over new settings."""
+        self._rules = rules
+        self.invalidate()
+
+    def take_looks(self, looks: Mapping[str, DirLook], begun_ns: int) -> None:
+        """Take over what was seen; a log that was worked on since looking began has to be looked at once more."""
+        self.looks = dict(looks)
+        self._logs = {(log.partition, log.log_dir): log for look in looks.values() for log in look.logs}
+        self._stale_since_ns = {tp: ns for tp, ns in self._stale_since_ns.items() if ns >= begun_ns}
+        self._forget_gone()
+        self.invalidate()
+        self._end_jobs_without_work()
+
+    def next_log(self) -> tuple[LookedLog, LogFacts] | None:
+        """Return the log to clean now; None: none."""
+        now_ms = self._clock.now_ms()
+        if self._is_window_open != self._rules.windows.is_open(now_ms):
+            self.invalidate()
+        log_dirs: Mapping[str, LogDirFacts] | None = None
+        for facts in self.survey().queue:
+            if facts.partition in self._stale_since_ns or not self.states.allows(facts.partition, Event.BEGIN):
+                continue
+            log_dirs = log_dirs or self.dir_facts()
+            at = log_dirs[facts.log_dir]
+            if at.max_workers is None or at.workers < at.max_workers:
+                return self._logs[facts.partition, facts.log_dir], facts
+        return None
+
+    def begin(self, log: LookedLog, worker: str) -> None:
+        """Note that a worker has a log."""
+        self.states.begin(log.partition, worker)
+        self._workers[log.log_dir] = self._workers.get(log.log_dir, 0) + 1
+        self.jobs.begin(log.partition)
+        self.touch()
+
+    def end(self, log: LookedLog, worker: str) -> None:
+        """Note that a worker has given a log back; what was known of it is no longer true."""
+        self.states.done_cleaning(log.partition, worker)
+        self._workers[log.log_dir] -= 1
+        self.last_round_ms[log.partition] = self._clock.now_ms()
+        self.mark_stale(log.partition)
+        self.touch()
+
+    def mark_stale(self, partition: TopicPartition) -> None:
+        """Have a log looked at before it is picked again."""
+        self._stale_since_ns[partition] = self._clock.monotonic_ns()
+
+    def find(self, partition: TopicPartition) -> LookedLog:
+        """
+        Return a log.
+
+        Raises:
+            SteeringError: there is none of that name.
+        """
+        for log in self._logs.values():
+            if log.partition == partition:
+                return log
+        raise SteeringError(f"no partition {partition} in any log dir")
+
+    def require_topic(self, topic: str) -> None:
+        """Raise SteeringError where no log of a topic is known."""
+        if not any(partition.topic == topic for partition, _ in self._logs):
+            raise SteeringError(f"no topic {topic} in any log dir")
+
+    def why_stop(self, partition: TopicPartition) -> str:
+        """Return why a worker should give a partition back; empty: it should not."""
+        if self.states.is_aborted(partition) or self.pauses.covers(partition):
+            return "paused"
+        if self.jobs.is_cancelled(partition):
+            return "its job was taken back"
+        if self._rules.is_window_hard and not self._rules.windows.is_open(self._clock.now_ms()):
+            return "the window of cleaner.windows has closed"
+        return ""
+
+    # --- surveys ------------------------------------------------------------------------------------------------
+
+    def survey(self, *, for_display: bool = False) -> Survey:
+        """Return a survey that choices may rest on; `for_display` one that is at most a second old, too."""
+        now_ns = self._clock.monotonic_ns()
+        if for_display and self._is_survey_old and now_ns - self._survey_ns >= _OLDEST_SHOWN_NS:
+            self._survey = None
+        if self._survey is None:
+            circumstances = self.circumstances()
+            self._is_window_open = circumstances.opens_at_ms is None
+            facts = [self._with_last_round(log.facts) for log in self._logs.values() if log.facts is not None]
+            self._survey = survey(facts, circumstances, self._rules.order)
+            self._survey_ns, self._is_survey_old = now_ns, False
+        return self._survey
+
+    def invalidate(self) -> None:
+        """Have the next choice made from a new survey."""
+        self._survey = None
+
+    def touch(self) -> None:
+        """Note that what the last survey says is still good for a choice, and no longer for display."""
+        self._is_survey_old = True
+
+    def circumstances(self) -> Circumstances:
+        """Return all that matters beside the logs themselves."""
+        return Circumstances(
+            now_ms=self._clock.now_ms(),
+            states=self._states_with_topics(),
+            log_dirs=self.dir_facts(),
+            quarantined=self.quarantined(),
+            retries=self.retries,
+            requested=self.jobs.requested(),
+            is_enabled=self._rules.is_enabled,
+            is_paused=self.pauses.is_all,
+            opens_at_ms=self.opens_at_ms(),
+        )
+
+    def dir_facts(self) -> dict[str, LogDirFacts]:
+        """Return what counts of each log dir: what was seen, what rounds ran into, who is at work."""
+        now_ms = self._clock.now_ms()
+        return {
+            path: replace(
+                self.obstacles.over(path, look.facts, now_ms),
+                workers=self._workers.get(path, 0),
+                max_workers=self._rules.max_workers,
+            )
+            for path, look in self.looks.items()
+        }
+
+    def opens_at_ms(self) -> int | None:
+        """Return when the next window opens; None: one is open."""
+        windows, now_ms = self._rules.windows, self._clock.now_ms()
+        return None if windows.is_open(now_ms) else windows.next_opening_ms(now_ms)
+
+    def quarantined(self) -> dict[TopicPartition, str]:
+        """Return the partitions set aside, with the reason."""
+        return {entry.topic_partition: entry.reason for entry in self._quarantine.entries()}
+
+    def pause_words(self) -> tuple[str, ...]:
+        """Say what is paused."""
+        partitions = [
+            f"{partition} ({state.pauses or 'being stopped'})"
+            for partition, state in sorted(self.states.not_idle.items())
+            if state.phase in (Phase.PAUSED, Phase.ABORTED)
+        ]
+        return (*self.pauses.words(), *partitions)
+
+    def _states_with_topics(self) -> Mapping[TopicPartition, PartitionState]:
+        """Return the states, as if each partition of a paused topic were paused."""
+        topics = self.pauses.topics
+        if not topics:
+            return self.states.not_idle
+        paused = {
+            partition: PartitionState(Phase.PAUSED, topics[partition.topic])
+            for partition, _ in self._logs
+            if partition.topic in topics
+        }
+        return {**paused, **self.states.not_idle}
+
+    def _with_last_round(self, facts: LogFacts) -> LogFacts:
+        last = self.last_round_ms.get(facts.partition)
+        return replace(facts, last_round_ms=last) if last else facts
+
+    def _end_jobs_without_work(self) -> None:
+        """End jobs whose partition has nothing to clean, or is no longer there."""
+        requested = self.jobs.requested()
+        if not requested:
+            return
+        now_ms = self._clock.now_ms()
+        verdicts = {verdict.partition: verdict for verdict in self.survey().verdicts}
+        for partition in requested:
+            verdict = verdicts.get(partition)
+            if verdict is None:
+                self.jobs.end(partition, FAILED, "its log is gone, or may no longer be cleaned", now_ms)
+            elif verdict.reason is Reason.NOTHING_TO_CLEAN:
+                self.jobs.end(partition, DONE, verdict.words(), now_ms)
+        self.invalidate()
+
+    def _forget_gone(self) -> None:
+        """Forget what is remembered of partitions that are gone, so that nothing grows for years."""
+        there = {partition for partition, _ in self._logs}
+        for memory in (self.retries, self.last_round_ms):
+            for partition in [partition for partition in memory if partition not in there]:
+                del memory[partition]

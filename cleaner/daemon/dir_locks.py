@@ -1,0 +1,137 @@
+"""
+The locks of all log dirs, shared by the workers of this process.
+
+Two locks of one process on one log dir would keep each other out, so the first worker that comes takes it and the last
+one that leaves gives it back (`cleaner.lock=round`). With `hold` it is kept from the first use until the end, and a
+broker that is started by mistake is refused all the time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from cleaner.clock import Clock
+from cleaner.errors import LogDirLockedError
+from cleaner.storage.fs import FileSystem
+from cleaner.storage.locks import LockMode, LockRole, LogDirLock, acquire_for_cleaning
+
+
+class DirLocks:
+    """
+    The locks. Thread-safe.
+
+    Args:
+        fs: the door to the file system.
+        clock: dates when a lock was given up.
+        holds: keep a lock once it was taken.
+    """
+
+    def __init__(self, fs: FileSystem, clock: Clock, *, holds: bool) -> None:
+        self._fs = fs
+        self._clock = clock
+        self._holds = holds
+        self._lock = threading.Lock()  # guards all below; held while a lock is taken, which waits for nobody
+        self._held: dict[Path, LogDirLock] = {}
+        self._users: dict[Path, int] = {}
+        self._kept: set[Path] = set()
+        self._dropped_ns: dict[Path, int] = {}
+
+    @contextlib.contextmanager
+    def using(self, log_dir: Path) -> Iterator[LogDirLock]:
+        """
+        Hold a log dir's lock for the length of a `with` block.
+
+        Raises:
+            LogDirLockedError: another process has it.
+            LogDirOfflineError: the lock file cannot be opened.
+        """
+        lock = self._enter(log_dir)
+        try:
+            yield lock
+        finally:
+            self._leave(log_dir)
+
+    @contextlib.contextmanager
+    def alone(self, log_dir: Path) -> Iterator[LogDirLock]:
+        """
+        Hold a log dir's lock with nobody beside, not even a writer of ours or another worker: for recovery.
+
+        Raises:
+            LogDirLockedError: somebody has it.
+        """
+        with self._lock:
+            if self._users.get(log_dir):
+                raise LogDirLockedError(f"{log_dir}: this process is at work in it")
+            self._drop(log_dir)
+            lock = self._held[log_dir] = LogDirLock(self._fs, log_dir, LockMode.EXCLUSIVE, LockRole.CLEANER)
+            self._users[log_dir] = 1
+        try:
+            yield lock
+        finally:
+            with self._lock:
+                self._users[log_dir] = 0
+                if log_dir not in self._kept:
+                    self._drop(log_dir)  # the next user may be one beside a writer
+
+    def keep(self, log_dir: Path) -> None:
+        """Keep a lock that is held now until `release_all`, whatever `cleaner.lock` says."""
+        with self._lock:
+            if log_dir not in self._held:
+                raise ValueError(f"{log_dir} is not locked")
+            self._kept.add(log_dir)
+
+    def is_kept(self, log_dir: Path) -> bool:
+        """Tell whether a log dir's lock was never given up since `keep`."""
+        with self._lock:
+            return log_dir in self._kept
+
+    def holds(self, log_dir: Path) -> bool:
+        """Tell whether this process has a log dir's lock now."""
+        with self._lock:
+            return log_dir in self._held
+
+    def was_held_since(self, log_dir: Path, since_ns: int) -> bool:
+        """Tell whether this process has had a log dir's lock at any time since a moment (monotonic)."""
+        with self._lock:
+            return log_dir in self._held or self._dropped_ns.get(log_dir, since_ns - 1) >= since_ns
+
+    def release_all(self) -> None:
+        """Give back what `hold` has kept; to be called when all users have left."""
+        with self._lock:
+            for log_dir in list(self._held):
+                self._drop(log_dir)
+
+    def _enter(self, log_dir: Path) -> LogDirLock:
+        with self._lock:
+            lock = self._held.get(log_dir)
+            if lock is not None and not self._users.get(log_dir):
+                lock = self._checked(log_dir, lock)
+            if lock is None:
+                lock = self._held[log_dir] = acquire_for_cleaning(self._fs, log_dir)
+            self._users[log_dir] = self._users.get(log_dir, 0) + 1
+            return lock
+
+    def _checked(self, log_dir: Path, lock: LogDirLock) -> LogDirLock | None:
+        """Return a kept lock if it is still good; a broker that stopped may have deleted its file."""
+        try:
+            lock.still_held()
+        except LogDirLockedError:
+            self._drop(log_dir)
+            return None
+        return lock
+
+    def _leave(self, log_dir: Path) -> None:
+        with self._lock:
+            self._users[log_dir] -= 1
+            if not self._users[log_dir] and not self._holds and log_dir not in self._kept:
+                self._drop(log_dir)
+
+    def _drop(self, log_dir: Path) -> None:
+        self._kept.discard(log_dir)
+        lock = self._held.pop(log_dir, None)
+        if lock is not None:
+            lock.release()
+            self._dropped_ns[log_dir] = self._clock.monotonic_ns()

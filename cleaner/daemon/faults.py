@@ -1,0 +1,97 @@
+"""
+How a round that failed goes on: tried again later, its log set aside, or its log dir left alone.
+
+Every failure ends in exactly one of these (rule R7), and none of them stops another log:
+
+    locked        another process has the log dir; tried at the next turn, nobody's fault
+    aborted       somebody asked the worker to stop
+    offline       the disk, or a file that counts for the whole log dir, is not fit for use; tried again, ever later
+    retry         may pass by itself (no room, an I/O error of one file); tried again, ever later
+    quarantined   will not pass by itself (damage, a mistake of ours); set aside until somebody releases the log
+
+Source: rules R-450 to R-455.
+"""
+
+from __future__ import annotations
+
+import enum
+import errno
+from dataclasses import dataclass
+from pathlib import Path
+
+from cleaner.errors import (
+    CleaningAborted,
+    CorruptCheckpointError,
+    LogDirLockedError,
+    LogDirOfflineError,
+    NoSpaceError,
+    NotCleanlyShutDownError,
+    UncleanableError,
+)
+
+# What the disk says when it is the disk itself, and not one file.
+_DISK_ERRNOS = frozenset((errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.ESHUTDOWN))
+
+
+class Ending(enum.Enum):
+    """How a round ended; the values are words for labels and JSON."""
+
+    DONE = "done"
+    NOTHING = "nothing"
+    ABORTED = "aborted"
+    LOCKED = "locked"
+    OFFLINE = "offline"
+    RETRY = "retry"
+    QUARANTINED = "quarantined"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """
+    A failure and what is to be made of it.
+
+    Attributes:
+        ending: see `Ending`; never DONE or NOTHING.
+        detail: for the operator, one line.
+        error: what was raised.
+    """
+
+    ending: Ending
+    detail: str
+    error: Exception
+
+    @property
+    def is_unexpected(self) -> bool:
+        """Tell whether it is a mistake of ours, to be logged with its traceback."""
+        return isinstance(self.error, UncleanableError) and self.error.__cause__ is not None
+
+
+def judge_failure(error: Exception, log_dir: Path) -> Fault:
+    """
+    Say how to go on after a failure.
+
+    Args:
+        error: what a round raised.
+        log_dir: where the log is, links followed.
+    """
+    return Fault(_ending_of(error, log_dir), str(error) or type(error).__name__, error)
+
+
+def _ending_of(error: Exception, log_dir: Path) -> Ending:
+    match error:
+        case LogDirLockedError():
+            return Ending.LOCKED
+        case CleaningAborted():
+            return Ending.ABORTED
+        case NoSpaceError() | MemoryError():
+            return Ending.RETRY
+        case LogDirOfflineError():
+            return Ending.OFFLINE if error.cause.errno in _DISK_ERRNOS else Ending.RETRY
+        case CorruptCheckpointError() if error.path.parent == log_dir:
+            return Ending.OFFLINE  # its lines are those of every partition
+        case NotCleanlyShutDownError():
+            return Ending.OFFLINE
+        case OSError():
+            return Ending.OFFLINE if error.errno in _DISK_ERRNOS else Ending.RETRY
+        case _:
+            return Ending.QUARANTINED

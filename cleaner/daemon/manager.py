@@ -1,0 +1,442 @@
+"""
+Who works on what: one lock around all that a choice rests on.
+
+Workers wait here for a log, ask here with every buffer whether to go on, and give the log back here, however the round
+ended. What is next is decided by `policy/selection.py`; this file only sees to it that two workers never get the same
+log, and that every outcome leads where `faults.py` says.
+
+    look -> survey -> wait_for_work (begin) -> round -> give back (done) -> look ...
+
+A log that was given back is not picked again before it was looked at again: what was known of it is no longer true.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from cleaner.clock import Clock
+from cleaner.config_table import LONG_MAX
+from cleaner.daemon.activity import Activity, Effort
+from cleaner.daemon.choices import Choices, Rules
+from cleaner.daemon.faults import Ending, Fault
+from cleaner.daemon.jobs import DONE, FAILED
+from cleaner.daemon.log_dir_watch import DirLook
+from cleaner.daemon.log_watch import LookedLog
+from cleaner.daemon.snapshot import JobView, WorkerView
+from cleaner.daemon.steering import SteeringError
+from cleaner.errors import CleanerError, CleaningAborted
+from cleaner.model import TopicPartition
+from cleaner.policy.circumstances import LogDirFacts, LogFacts
+from cleaner.policy.cleanable import Cleanable
+from cleaner.policy.retry import Retry, after_failure
+from cleaner.policy.selection import Survey, deletable
+from cleaner.policy.states import Event
+from cleaner.policy.verdict import Verdict
+from cleaner.state.quarantine import Quarantine, QuarantinedLog
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """
+    A log handed to a worker.
+
+    Attributes:
+        log: as last looked at; the round looks again.
+        worker: who has it.
+        is_requested: somebody asked for it: it is cleaned whatever its ratio.
+    """
+
+    log: LookedLog
+    worker: str
+    is_requested: bool
+
+
+@dataclass(frozen=True)
+class Board:
+    """
+    What the manager knows, at one moment.
+
+    Attributes:
+        logs: every log and its verdict; None where it may not be cleaned or could not be looked at.
+        looks: the log dirs, by path.
+        log_dirs: their facts as they count now.
+        survey: the last one.
+    """
+
+    logs: Sequence[tuple[LookedLog, Verdict | None]]
+    looks: Mapping[str, DirLook]
+    log_dirs: Mapping[str, LogDirFacts]
+    survey: Survey
+    workers: tuple[WorkerView, ...]
+    stuck: tuple[str, ...]
+    jobs: tuple[JobView, ...]
+    pauses: tuple[str, ...]
+    retries: Mapping[TopicPartition, Retry]
+    last_round_ms: Mapping[TopicPartition, int]
+    opens_at_ms: int | None
+
+
+class CleanerManager:
+    """
+    See the head of the file. Thread-safe.
+
+    Args:
+        clock: the time.
+        quarantine: logs set aside.
+        rules: see `Rules`.
+        kept_jobs: how many ended jobs are remembered.
+        wake: called (with the lock held; it must only set a flag) when a turn is wanted before the next is due.
+        report: told of what the state directory's disk refused.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        quarantine: Quarantine,
+        rules: Rules,
+        *,
+        kept_jobs: int = 64,
+        wake: Callable[[], None],
+        report: Callable[[str], None],
+    ) -> None:
+        self._clock = clock
+        self._quarantine = quarantine
+        self._wake = wake
+        self._report = report
+        self._change = threading.Condition()
+        # All below guarded by _change.
+        self._choices = Choices(clock, quarantine, rules, kept_jobs)
+        self._activities: dict[str, Activity] = {}
+        self._is_stopping = False
+        self._leaving: set[str] = set()
+
+    # --- what the scheduler tells -------------------------------------------------------------------------------
+
+    def take_looks(self, looks: Mapping[str, DirLook], begun_ns: int) -> None:
+        """
+        Take over what was seen of all log dirs.
+
+        Args:
+            looks: one a log dir, by its path.
+            begun_ns: when looking began, monotonic; a log that was given back since has to be looked at once more.
+        """
+        with self._change:
+            self._choices.take_looks(looks, begun_ns)
+            self._change.notify_all()
+
+    def change_rules(self, rules: Rules, kept_jobs: int) -> None:
+        """Take over new settings."""
+        with self._change:
+            self._choices.change_rules(rules)
+            self._choices.jobs.kept = kept_jobs
+            self._change.notify_all()
+
+    def stop(self) -> None:
+        """Let no round begin, stop those that run at their next buffer, and send waiting workers home."""
+        with self._change:
+            self._is_stopping = True
+            self._change.notify_all()
+
+    def dismiss(self, worker: str) -> None:
+        """Send one worker home once it has nothing in hand."""
+        with self._change:
+            self._leaving.add(worker)
+            self._change.notify_all()
+
+    # --- what workers ask and tell ------------------------------------------------------------------------------
+
+    def wait_for_work(self, worker: str) -> Assignment | None:
+        """Wait for a log to clean; None: go home."""
+        with self._change:
+            while not (self._is_stopping or worker in self._leaving):
+                assignment = self._grab(worker)
+                if assignment is not None:
+                    return assignment
+                self._change.wait()
+            self._leaving.discard(worker)
+            return None
+
+    def check_done(self, assignment: Assignment) -> None:
+        """
+        Ask whether to go on; to be called before each buffer (R-431).
+
+        Raises:
+            CleaningAborted: no.
+        """
+        with self._change:
+            self._activities[assignment.worker].move(self._clock.monotonic_ns())
+            why = self._why_stop(assignment.log.partition)
+        if why:
+            raise CleaningAborted(why)
+
+    def note_progress(self, assignment: Assignment, phase: str, done_bytes: int, total_bytes: int) -> None:
+        """Note how far a round is."""
+        with self._change:
+            activity = self._activities[assignment.worker]
+        activity.enter(phase, done_bytes, total_bytes, self._clock.monotonic_ns())
+
+    def give_back(self, assignment: Assignment, fault: Fault | None, note: str = "") -> None:
+        """
+        Take a log back after a round.
+
+        Args:
+            assignment: as it was handed out.
+            fault: None after a good round.
+            note: of a good round, for whoever asked for it.
+        """
+        now_ms = self._clock.now_ms()
+        log, partition = assignment.log, assignment.log.partition
+        if fault is not None and fault.ending is Ending.QUARANTINED:
+            # Before it is idle again, or another worker would take it; without the lock, for the disk may be slow.
+            self.set_aside(partition, log.directory.parent, fault.error)
+        with self._change:
+            choices = self._choices
+            self._activities.pop(assignment.worker, None)
+            choices.end(log, assignment.worker)
+            if fault is None:
+                # What else waits keeps its place: the next log is found without a new survey.
+                had_failed = choices.retries.pop(partition, None) is not None
+                choices.obstacles.clear(log.log_dir)
+                choices.jobs.end(partition, DONE, note, now_ms)
+                if had_failed:
+                    choices.invalidate()
+            else:
+                self._apply(fault, log, now_ms)
+                choices.invalidate()
+            self._change.notify_all()
+            self._wake()
+
+    # --- retention ----------------------------------------------------------------------------------------------
+
+    def take_for_retention(self) -> list[LookedLog]:
+        """Take the logs that retention may work on now (R-433); each is to be given back."""
+        with self._change:
+            expired = {log.partition: log for log in self._choices.logs if log.has_segments_to_delete}
+            free = deletable([retention_facts(log) for log in expired.values()], self._choices.circumstances())
+            taken = self._choices.states.pause_if_idle(facts.partition for facts in free)
+            self._choices.touch()
+            return [expired[partition] for partition in taken]
+
+    def give_back_from_retention(self, partition: TopicPartition, *, has_changed: bool) -> None:
+        """Take a log back; one that has lost segments is looked at again before it is picked."""
+        with self._change:
+            self._choices.states.resume(partition)
+            if has_changed:
+                self._choices.mark_stale(partition)
+                self._wake()
+            self._changed()
+
+    # --- what the operator asks ---------------------------------------------------------------------------------
+
+    def request(self, partition: TopicPartition, uid: int) -> JobView:
+        """Clean a partition next; see `Steering.request`."""
+        with self._change:
+            log = self._choices.find(partition)
+            if log.facts is None:
+                raise SteeringError(f"{partition}: {log.error or log.why}")
+            aside = self._choices.quarantined().get(partition)
+            if aside is not None:
+                raise SteeringError(f"{partition} is in quarantine: {aside}; release it first")
+            job = self._choices.jobs.add(partition, uid, self._clock.now_ms())
+            self._changed()
+            self._wake()
+            return job
+
+    def cancel(self, job_id: int) -> JobView:
+        """Take a job back; see `Steering.cancel`."""
+        with self._change:
+            jobs = self._choices.jobs
+            job = jobs.find(job_id)
+            if job is None:
+                raise SteeringError(f"no job {job_id}")
+            if job.ended_ms is not None:
+                raise SteeringError(f"job {job_id} has ended: {job.state}")
+            jobs.cancel(job_id, self._clock.now_ms())
+            self._changed()
+            return jobs.find(job_id) or job
+
+    def pause(self, scope: TopicPartition | str | None) -> list[TopicPartition]:
+        """Pause a partition, a topic (its name) or everything (None); returns whose workers were asked to stop."""
+        with self._change:
+            choices = self._choices
+            busy = {activity.partition for activity in self._activities.values()}
+            if isinstance(scope, TopicPartition):
+                choices.find(scope)
+                if not choices.states.allows(scope, Event.ABORT_AND_PAUSE):
+                    raise SteeringError(f"{scope} is just being stopped for a pause: ask again in a moment")
+                choices.states.abort_and_pause(scope)
+                stopped = sorted(busy & {scope})
+            else:
+                if scope is not None:
+                    choices.require_topic(scope)
+                choices.pauses.pause(scope)
+                stopped = sorted(partition for partition in busy if choices.pauses.covers(partition))
+            self._changed()
+            return stopped
+
+    def resume(self, scope: TopicPartition | str | None) -> None:
+        """Take one pause of the same scope back."""
+        with self._change:
+            choices = self._choices
+            if isinstance(scope, TopicPartition):
+                if not choices.states.allows(scope, Event.RESUME):
+                    raise SteeringError(f"{scope} is not paused: it is {choices.states.of(scope)}")
+                choices.states.resume(scope)
+            elif not choices.pauses.resume(scope):
+                raise SteeringError(f"{'the cleaner' if scope is None else scope} is not paused")
+            self._changed()
+            self._wake()
+
+    def release(self, partition: TopicPartition) -> list[QuarantinedLog]:
+        """Take a partition out of quarantine and forget its failures; returns what its entries were."""
+        released = [entry for entry in self._quarantine.entries() if entry.topic_partition == partition]
+        try:
+            self._quarantine.release(partition)
+        except CleanerError as refused:
+            self._report(f"the quarantine cannot be written: {refused}; the release counts until the process ends")
+        with self._change:
+            had_failed = self._choices.retries.pop(partition, None) is not None
+            self._changed()
+            self._wake()
+        if not released and not had_failed:
+            raise SteeringError(f"{partition} is not in quarantine")
+        return released
+
+    def set_aside(self, partition: TopicPartition, log_dir: Path, error: Exception) -> None:
+        """Put a log into quarantine."""
+        try:
+            self._quarantine.add(QuarantinedLog.of(partition, log_dir, error, self._clock.now_ms()))
+        except CleanerError as refused:
+            self._report(f"the quarantine cannot be written: {refused}; it counts until the process ends")
+        with self._change:
+            self._changed()
+
+    def knows(self, partition: TopicPartition) -> bool:
+        """Tell whether a log dir has a partition of that name."""
+        with self._change:
+            return any(log.partition == partition for log in self._choices.logs)
+
+    # --- what others may see ------------------------------------------------------------------------------------
+
+    def board(self) -> Board:
+        """Return what is known; verdicts are at most a second old."""
+        with self._change:
+            choices = self._choices
+            now_ns = self._clock.monotonic_ns()
+            last = choices.survey(for_display=True)
+            verdicts = iter(last.verdicts)
+            for activity in self._activities.values():
+                choices.jobs.advance(activity.partition, activity.progress)
+            return Board(
+                logs=[(log, next(verdicts) if log.facts is not None else None) for log in choices.logs],
+                looks=dict(choices.looks),
+                log_dirs=choices.dir_facts(),
+                survey=last,
+                workers=tuple(
+                    each.view(now_ns, is_stopping=bool(self._why_stop(each.partition)))
+                    for each in self._activities.values()
+                ),
+                stuck=tuple(self._stuck(now_ns)),
+                jobs=choices.jobs.views(),
+                pauses=choices.pause_words(),
+                retries=dict(choices.retries),
+                last_round_ms=dict(choices.last_round_ms),
+                opens_at_ms=choices.opens_at_ms(),
+            )
+
+    def stuck(self) -> list[str]:
+        """Name the workers that were not heard of for too long."""
+        with self._change:
+            return self._stuck(self._clock.monotonic_ns())
+
+    @property
+    def is_idle(self) -> bool:
+        """Tell whether no worker has anything in hand."""
+        with self._change:
+            return not self._activities
+
+    def validate(self) -> None:
+        """
+        Check what must hold between any two calls; for tests.
+
+        Raises:
+            AssertionError: it does not.
+        """
+        with self._change:
+            states = self._choices.states
+            states.validate()
+            held = {tp: state.holder for tp, state in states.not_idle.items() if state.holder is not None}
+            at_work = {activity.partition: worker for worker, activity in self._activities.items()}
+            if held != at_work:
+                raise AssertionError(f"held by state {held}, at work {at_work}")
+
+    # --- all below is called with the lock held -----------------------------------------------------------------
+
+    def _grab(self, worker: str) -> Assignment | None:
+        found = self._choices.next_log()
+        if found is None:
+            return None
+        log, facts = found
+        is_requested = log.partition in self._choices.jobs.requested()
+        self._choices.begin(log, worker)
+        weight = facts.cleanable
+        effort = Effort(weight.cleanable_bytes, weight.clean_bytes + weight.cleanable_bytes)
+        now_ms, now_ns = self._clock.now_ms(), self._clock.monotonic_ns()
+        self._activities[worker] = Activity(worker, log.partition, log.log_dir, effort, now_ms, now_ns)
+        return Assignment(log, worker, is_requested)
+
+    def _apply(self, fault: Fault, log: LookedLog, now_ms: int) -> None:
+        """Remember what a failed round means for its log and log dir."""
+        choices, partition = self._choices, log.partition
+        delays = choices.rules.delays
+        match fault.ending:
+            case Ending.RETRY:
+                before = choices.retries.get(partition)
+                choices.retries[partition] = after_failure(before, now_ms, fault.detail, delays)
+            case Ending.OFFLINE:
+                choices.obstacles.fail(log.log_dir, now_ms, fault.detail, delays)
+            case Ending.LOCKED:
+                choices.obstacles.lock(log.log_dir, now_ms, choices.rules.backoff_ms, fault.detail)
+            case _:
+                pass  # aborted: nothing is remembered; quarantined: is written already
+        passes_by_itself = fault.ending in (Ending.OFFLINE, Ending.LOCKED, Ending.ABORTED)
+        if passes_by_itself and not choices.jobs.is_cancelled(partition):
+            choices.jobs.requeue(partition, fault.detail)
+        else:
+            choices.jobs.end(partition, FAILED, fault.detail, now_ms)
+
+    def _why_stop(self, partition: TopicPartition) -> str:
+        return "the cleaner is being stopped" if self._is_stopping else self._choices.why_stop(partition)
+
+    def _stuck(self, now_ns: int) -> list[str]:
+        most_ns = self._choices.rules.stuck_ms * 1_000_000
+        return [
+            f"{each.worker}: nothing heard for {each.idle_ns(now_ns) // 1_000_000_000} s, at {each.partition}"
+            for each in self._activities.values()
+            if each.idle_ns(now_ns) > most_ns
+        ]
+
+    def _changed(self) -> None:
+        """Have the next choice made anew, by whoever waits for one."""
+        self._choices.invalidate()
+        self._change.notify_all()
+
+
+def retention_facts(log: LookedLog) -> LogFacts:
+    """Return a log as retention asks about it; one that is not compacted has no other facts."""
+    if log.facts is not None:
+        return replace(log.facts, has_segments_to_delete=True)
+    nothing = Cleanable(0, 0, 0, 0, 0, False, "active segment")
+    return LogFacts(
+        log.partition,
+        log.log_dir,
+        nothing,
+        earliest_dirty_timestamp_ms=None,
+        min_cleanable_dirty_ratio=1.0,
+        max_compaction_lag_ms=LONG_MAX,
+        is_compacted=False,
+        has_segments_to_delete=True,
+    )

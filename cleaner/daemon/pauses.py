@@ -1,0 +1,56 @@
+"""
+What the operator has paused beyond single partitions: everything, or topics. Pauses of one scope nest.
+
+A partition's own pauses are in `PartitionStates`. These here stop logs from being begun; who is at work on one of them
+is asked to stop, and needs no state of its own for that: there is nothing to be picked anyway.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from cleaner.model import TopicPartition
+
+
+class Pauses:
+    """Outstanding pauses of everything and of topics. Not guarded: the manager's lock is held."""
+
+    def __init__(self) -> None:
+        self._all = 0
+        self._topics: Counter[str] = Counter()
+
+    @property
+    def is_all(self) -> bool:
+        """Tell whether everything is paused."""
+        return self._all > 0
+
+    @property
+    def topics(self) -> dict[str, int]:
+        """Topics that are paused, with how many pauses are outstanding."""
+        return {topic: count for topic, count in self._topics.items() if count}
+
+    def covers(self, partition: TopicPartition) -> bool:
+        """Tell whether a partition must not be worked on."""
+        return self._all > 0 or self._topics[partition.topic] > 0
+
+    def pause(self, topic: str | None) -> None:
+        """Pause a topic, or (None) everything, once more."""
+        if topic is None:
+            self._all += 1
+        else:
+            self._topics[topic] += 1
+
+    def resume(self, topic: str | None) -> bool:
+        """Take one pause back; False: there was none."""
+        if topic is None:
+            self._all, was_paused = max(0, self._all - 1), self._all > 0
+            return was_paused
+        if not self._topics[topic]:
+            return False
+        self._topics[topic] -= 1
+        return True
+
+    def words(self) -> list[str]:
+        """Say what is paused, a line each."""
+        lines = [f"all ({self._all})"] if self._all else []
+        return lines + [f"{topic} ({count})" for topic, count in sorted(self.topics.items())]

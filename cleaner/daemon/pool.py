@@ -1,0 +1,115 @@
+"""
+The worker threads: each waits for a log, cleans it and gives it back; one that dies is told of, counted and replaced.
+
+A round's errors never end a worker (`round_task.py`). What does is a mistake of ours outside of rounds, and a cleaner
+whose only thread has died in silence is how disks fill up: see R-450 for Kafka's way out.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from cleaner.daemon.faults import Ending, Fault
+from cleaner.daemon.manager import Assignment, CleanerManager
+from cleaner.daemon.round_task import RoundOutcome
+
+RunRound = Callable[[Assignment], RoundOutcome]
+
+
+class WorkerPool:
+    """
+    Worker threads, as many as the settings say. Thread-safe.
+
+    Args:
+        manager: hands out logs.
+        run_round: cleans one; raises nothing that can be foreseen.
+        ended: told of each round, in its worker's thread, before the log is given back.
+        died: told when a worker died, with the error.
+    """
+
+    def __init__(
+        self,
+        manager: CleanerManager,
+        run_round: RunRound,
+        ended: Callable[[RoundOutcome], None],
+        died: Callable[[str, BaseException], None],
+    ) -> None:
+        self._manager = manager
+        self._run_round = run_round
+        self._ended = ended
+        self._died = died
+        self._lock = threading.Lock()
+        # All guarded by _lock.
+        self._threads: dict[str, threading.Thread] = {}
+        self._last_number = 0
+        self._deaths = 0
+        self._is_stopping = False
+
+    @property
+    def deaths(self) -> int:
+        """How many workers died since the start."""
+        with self._lock:
+            return self._deaths
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names of the workers there are."""
+        with self._lock:
+            return list(self._threads)
+
+    def resize(self, count: int) -> None:
+        """Have so many workers: begin new ones, or send the last ones home when they have nothing in hand."""
+        with self._lock:
+            for _ in range(count - len(self._threads)):
+                self._begin()
+            surplus = list(self._threads)[count:]
+            for name in surplus:
+                del self._threads[name]
+        for name in surplus:
+            self._manager.dismiss(name)
+
+    def join(self, timeout: float) -> bool:
+        """Wait for all workers to end, after `CleanerManager.stop`; False: some have not within the time (s)."""
+        with self._lock:
+            self._is_stopping = True
+            threads = list(self._threads.values())
+        for thread in threads:
+            thread.join(timeout)
+        return not any(thread.is_alive() for thread in threads)
+
+    def _begin(self) -> None:
+        self._last_number += 1
+        name = f"cleaner-worker-{self._last_number}"
+        thread = threading.Thread(target=self._run, args=(name,), name=name, daemon=True)
+        self._threads[name] = thread
+        thread.start()
+
+    def _run(self, name: str) -> None:
+        try:
+            while (assignment := self._manager.wait_for_work(name)) is not None:
+                self._work(assignment)
+        except BaseException as error:  # noqa: BLE001 - the thread ends here in any case, and not in silence
+            self._died(name, error)
+            self._replace(name)
+
+    def _work(self, assignment: Assignment) -> None:
+        """Clean a log; whatever happens, it is given back."""
+        fault: Fault | None = None
+        note = ""
+        try:
+            outcome = self._run_round(assignment)
+            fault, note = outcome.fault, outcome.view.detail
+            self._ended(outcome)
+        except BaseException as error:
+            words = f"its worker died: {type(error).__name__}: {error}"
+            fault = fault or Fault(Ending.RETRY, words, RuntimeError(words))
+            raise
+        finally:
+            self._manager.give_back(assignment, fault, note)
+
+    def _replace(self, name: str) -> None:
+        with self._lock:
+            self._deaths += 1
+            if self._threads.pop(name, None) is not None and not self._is_stopping:
+                self._begin()

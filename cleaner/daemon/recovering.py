@@ -1,0 +1,119 @@
+"""
+Recovering log dirs that were not closed in order, where `cleaner.recover` asks for it.
+
+It is done in the log dir's scanner thread, with nobody beside. Logs that cannot be recovered are set aside, and the
+others served: but then there must be no clean-shutdown marker, which a broker would take as a word for all of them. So
+the log dir's lock is kept until the process ends, and while it is, we know what state we left the others in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from cleaner.api.options import Surroundings
+from cleaner.api.recover_log_dir import recover_partitions
+from cleaner.api.reports import Refusal
+from cleaner.api.session import Session, as_cleaner_errors, choose_partitions
+from cleaner.daemon.log_dir_watch import DirLook
+from cleaner.daemon.round_task import RoundTools
+from cleaner.daemon.scanners import Scanners, Watched
+from cleaner.errors import CleanerError
+from cleaner.model import TopicPartition
+from cleaner.policy.circumstances import DirCondition
+from cleaner.policy.retry import Retry, RetryDelays, after_failure
+from cleaner.storage.log_dir import LogDir
+
+
+class SetAside(Protocol):
+    """Puts a log into quarantine."""
+
+    def __call__(self, partition: TopicPartition, log_dir: Path, error: CleanerError) -> None:
+        """Put it there."""
+
+
+class DirRecovery:
+    """
+    Sees to it that log dirs are recovered. To be called by the scheduler's thread.
+
+    Args:
+        tools: what a round is given too.
+        set_aside: puts a log into quarantine.
+        check_done: raises CleaningAborted when the daemon is being stopped.
+        note: told what was done, and what failed.
+    """
+
+    def __init__(
+        self,
+        tools: Callable[[], RoundTools],
+        set_aside: SetAside,
+        check_done: Callable[[], None],
+        note: Callable[[str], None],
+    ) -> None:
+        self._tools = tools
+        self._set_aside = set_aside
+        self._check_done = check_done
+        self._note = note
+        self._retries: dict[Path, Retry] = {}
+
+    def overlay(
+        self,
+        watched: Sequence[Watched],
+        looks: Mapping[str, DirLook],
+        scanners: Scanners,
+        delays: RetryDelays,
+        now_ms: int,
+    ) -> dict[str, DirLook]:
+        """Begin to recover what needs it and return the looks as they count: what we recovered is fit for work."""
+        paths = {str(each.path): each for each in watched}
+        return {
+            path: self._one(paths[path], look, scanners, delays, now_ms) if _needs_recovery(look) else look
+            for path, look in looks.items()
+        }
+
+    def _one(self, watched: Watched, look: DirLook, scanners: Scanners, delays: RetryDelays, now_ms: int) -> DirLook:
+        path = watched.path
+        if self._tools().locks.is_kept(path):
+            return look
+        retry = self._retries.get(path)
+        if retry is None or not retry.remaining_ms(now_ms):
+            # What fails is noted as a failure now, and forgotten when it has not failed.
+            self._retries[path] = after_failure(retry, now_ms, "recovery", delays)
+            scanners.run_aside(path, lambda: self._recover(watched), now_ms)
+        facts = replace(look.facts, condition=DirCondition.NEEDS_RECOVERY, detail=self._words(path, now_ms))
+        return replace(look, facts=facts)
+
+    def _words(self, path: Path, now_ms: int) -> str:
+        retry = self._retries[path]
+        if retry.failures == 1 and retry.failed_at_ms == now_ms:
+            return "it is being recovered"
+        return f"recovery is tried again in {retry.remaining_ms(now_ms) // 1000} s; see the logs"
+
+    def _recover(self, watched: Watched) -> DirLook:
+        """Recover a log dir, then look at it."""
+        tools = self._tools()
+        try:
+            with as_cleaner_errors(watched.path), tools.locks.alone(watched.path) as lock:
+                lent = Surroundings(fs=tools.fs, clock=tools.clock, check_done=self._check_done, warn=self._note)
+                log_dir = LogDir(tools.fs, watched.path)
+                log_dir.check()
+                session = Session(log_dir, tools.settings_of(log_dir.path), lent, tools.throttle, lock=lock)
+                report = recover_partitions(session, choose_partitions(session, None), allow_truncate=False)
+                if not report.has_marker:
+                    tools.locks.keep(watched.path)
+            for refusal in report.refused:
+                self._refuse(refusal, watched.path)
+            self._note(f"{watched.path}: recovered {len(report.partitions)} logs; {report.note or 'marked clean'}")
+            del self._retries[watched.path]
+        except CleanerError as error:
+            self._note(f"{watched.path}: cannot be recovered now: {error}")
+        return watched.look(tools.clock.now_ms())
+
+    def _refuse(self, refusal: Refusal, log_dir: Path) -> None:
+        self._set_aside(TopicPartition.parse(refusal.partition), log_dir, refusal.error)
+
+
+def _needs_recovery(look: DirLook) -> bool:
+    return look.needs_recovery and look.facts.condition is DirCondition.ONLINE

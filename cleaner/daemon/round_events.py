@@ -1,0 +1,85 @@
+"""What is told of a round that ended: one event in the logs, one entry in the journal."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from cleaner.daemon.faults import Ending
+from cleaner.daemon.round_task import RoundOutcome
+from cleaner.daemon.snapshot import RoundView
+from cleaner.state.json_text import JsonValue
+
+
+class Logger(Protocol):
+    """Structured logs: an event in a few words, and named values."""
+
+    def info(self, event: str, **values: object) -> object:
+        """Log what happened."""
+
+    def warning(self, event: str, **values: object) -> object:
+        """Log what the operator should know."""
+
+    def error(self, event: str, **values: object) -> object:
+        """Log what the operator should do something about; `exc_info` is the error."""
+
+
+_WORDS = {
+    Ending.DONE: "cleaned",
+    Ending.NOTHING: "nothing to clean",
+    Ending.ABORTED: "stopped",
+    Ending.LOCKED: "log dir in use by another process",
+    Ending.OFFLINE: "log dir failed",
+    Ending.RETRY: "failed, will be tried again",
+    Ending.QUARANTINED: "quarantined",
+}
+
+
+def log_round(log: Logger, outcome: RoundOutcome) -> None:
+    """Log a round: one event, with the numbers of Kafka's statistics."""
+    view, fault = outcome.view, outcome.fault
+    ending = Ending(view.result)
+    values = {"partition": str(view.partition), "log_dir": view.log_dir, "worker": view.worker}
+    if fault is None:
+        log.info(_WORDS[ending], **values, **_figures(view, outcome.map_bytes_read))
+    elif ending in (Ending.ABORTED, Ending.LOCKED):
+        log.info(_WORDS[ending], **values, reason=fault.detail, seconds=round(view.seconds, 3))
+    elif ending is Ending.QUARANTINED:
+        exc_info = {"exc_info": fault.error} if fault.is_unexpected else {}
+        log.error(_WORDS[ending], **values, reason=fault.detail, **exc_info)
+    else:
+        log.warning(_WORDS[ending], **values, reason=fault.detail, seconds=round(view.seconds, 3))
+
+
+def journal_details(outcome: RoundOutcome) -> dict[str, JsonValue]:
+    """Return what the journal keeps of a round."""
+    view = outcome.view
+    return {
+        "log_dir": view.log_dir,
+        "result": view.result,
+        "detail": view.detail,
+        **_figures(view, outcome.map_bytes_read),
+        "settings": dict(outcome.settings),
+    }
+
+
+def _figures(view: RoundView, map_bytes_read: int) -> dict[str, JsonValue]:
+    """Return the numbers of a round; without a round there are none but the time."""
+    figures: dict[str, JsonValue] = {"seconds": round(view.seconds, 3)}
+    if view.result != Ending.DONE.value:
+        return figures | ({"reason": view.detail} if view.detail else {})
+    return figures | {
+        "first_dirty_offset": view.first_dirty_offset,
+        "end_offset": view.end_offset,
+        "bytes_read": view.bytes_read,
+        "bytes_written": view.bytes_written,
+        "bytes_freed": view.bytes_freed,
+        "messages_read": view.messages_read,
+        "messages_written": view.messages_written,
+        "map_bytes_read": map_bytes_read,
+        "map_messages_read": view.map_messages_read,
+        "map_utilization": round(view.map_utilization, 4),
+        "invalid_messages": view.invalid_messages,
+        "removed": dict(view.removed),
+        "map_seconds": round(view.map_seconds, 3),
+        "copy_seconds": round(view.copy_seconds, 3),
+    }

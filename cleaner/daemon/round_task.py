@@ -1,0 +1,187 @@
+"""
+One round of one log, as a worker of the daemon does it: lock, load, look again, clean, close, give the lock back.
+
+What was known of the log when it was picked may be minutes old and another process may have worked on it since, so
+everything is read again under the lock. Every error ends as a `Fault`; nothing is raised but what ends the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from cleaner.api import load as loading
+from cleaner.api.options import CleanOptions, Surroundings
+from cleaner.api.reports import CleanReport
+from cleaner.api.rounds import Work, run_rounds
+from cleaner.api.session import Session, as_cleaner_errors
+from cleaner.api.trust import standing
+from cleaner.clock import Clock
+from cleaner.daemon.dir_locks import DirLocks
+from cleaner.daemon.faults import Ending, Fault, judge_failure
+from cleaner.daemon.log_watch import LookedLog
+from cleaner.daemon.manager import Assignment
+from cleaner.daemon.snapshot import RoundView
+from cleaner.errors import CleanerError, NotCleanlyShutDownError, UncleanableError
+from cleaner.io_throttle import IoThrottle
+from cleaner.policy.cleanable import cleanable
+from cleaner.policy.due import due
+from cleaner.settings import SettingsResolver
+from cleaner.storage.fs import FileSystem
+from cleaner.storage.locks import LogDirLock
+from cleaner.storage.log_dir import LogDir, OffsetKind
+
+
+@dataclass(frozen=True)
+class RoundTools:
+    """
+    What every round of this process shares.
+
+    Attributes:
+        fs, clock: the disk and the time.
+        locks: of all log dirs.
+        throttle: the speed limit of all workers.
+        settings_of: the settings as they are now for a log dir (its path, links followed).
+        warn: told of what is odd.
+    """
+
+    fs: FileSystem
+    clock: Clock
+    locks: DirLocks
+    throttle: IoThrottle
+    settings_of: Callable[[Path], SettingsResolver]
+    warn: Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class RoundOutcome:
+    """
+    How a round ended.
+
+    Attributes:
+        view: what is shown of it.
+        fault: None after a good one.
+        map_bytes_read: of the first pass.
+        settings: those of the topic that are not Kafka's defaults, with who said so.
+    """
+
+    view: RoundView
+    fault: Fault | None
+    map_bytes_read: int = 0
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+def run_round(
+    assignment: Assignment,
+    tools: RoundTools,
+    check_done: Callable[[], None],
+    note_progress: Callable[[str, int, int], None],
+) -> RoundOutcome:
+    """
+    Clean a log once, if it is still due (or was asked for).
+
+    Args:
+        assignment: which log.
+        tools: see there.
+        check_done: asked before each buffer; raises CleaningAborted to stop.
+        note_progress: told of phase, bytes done and bytes in all.
+    """
+    log = assignment.log
+    began_ns = tools.clock.monotonic_ns()
+    report, fault = None, None
+    settings: dict[str, str] = {}
+    try:
+        with as_cleaner_errors(log.directory), tools.locks.using(log.directory.parent) as lock:
+            lent = Surroundings(
+                fs=tools.fs,
+                clock=tools.clock,
+                progress=lambda what, done, total: note_progress(what.rpartition(" ")[2], done, total),
+                check_done=check_done,
+                warn=tools.warn,
+            )
+            report = _clean(log, tools, lent, lock, settings, is_requested=assignment.is_requested)
+    except (CleanerError, MemoryError) as error:
+        fault = judge_failure(error, log.directory.parent)
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with one log, even a mistake of ours (R-452)
+        unexpected = UncleanableError(log.directory, f"unexpected {type(error).__name__}: {error}")
+        unexpected.__cause__ = error
+        fault = judge_failure(unexpected, log.directory.parent)
+    seconds = (tools.clock.monotonic_ns() - began_ns) / 1e9
+    view = _view(assignment, report, fault, tools.clock.now_ms(), seconds)
+    return RoundOutcome(view, fault, report.map_bytes_read if report else 0, settings)
+
+
+def _clean(
+    log: LookedLog,
+    tools: RoundTools,
+    lent: Surroundings,
+    lock: LogDirLock,
+    told: dict[str, str],
+    *,
+    is_requested: bool,
+) -> CleanReport:
+    """Do the round; the topic's settings go into `told` as soon as they are known."""
+    log_dir = LogDir(tools.fs, log.directory.parent)
+    found_settings = tools.settings_of(log_dir.path)
+    trusts_default = found_settings.cleaner.trust_default_policy
+    session = Session(log_dir, found_settings, lent, tools.throttle, trusts_default, lock)
+    lent.check_done()
+    is_in_order = lock.is_beside_writer or tools.locks.is_kept(log_dir.path) or log_dir.has_clean_shutdown_marker()
+    if not is_in_order:
+        raise NotCleanlyShutDownError(f"{log_dir.path}: no clean-shutdown marker (.kafka_cleanshutdown)")
+    resolved = session.topic(log.partition, log.directory)
+    told.update(resolved.origins)
+    verdict = standing(resolved, is_named=False, trust_default=session.trusts_default_policy)
+    nothing = CleanReport(str(log.partition), 0, 0, 0)
+    if not verdict.is_allowed:
+        return replace(nothing, note=verdict.reason)
+    topic, now_ms = resolved.config, lent.clock.now_ms()
+    loaded = loading.load(session, log.partition, log.directory, topic, now_ms=now_ms, clean_shutdown=True)
+    found = cleanable(loaded, log_dir.cleaner_offsets.get(log.partition), topic, now_ms)
+    answer = due(loaded, found, topic, now_ms)
+    if found.cleanable_bytes == 0 or not (answer.is_due or is_requested):
+        if found.force_checkpoint:  # R-420: corrected whether or not the log is taken
+            log_dir.put(OffsetKind.CLEANER, log.partition, found.first_dirty_offset)
+        return replace(nothing, note=answer.reason)
+    work = Work(session, CleanOptions(), loaded, topic, now_ms, refuses_keyless=verdict.refuses_keyless)
+    report = run_rounds(work, found)
+    loading.close(session, loaded)
+    return report
+
+
+def _view(
+    assignment: Assignment, report: CleanReport | None, fault: Fault | None, now_ms: int, seconds: float
+) -> RoundView:
+    log = assignment.log
+    if report is None:
+        ending, detail = (fault.ending, fault.detail) if fault else (Ending.NOTHING, "")
+        return RoundView(log.partition, log.log_dir, assignment.worker, ending.value, detail, now_ms, seconds)
+    removed = report.removed
+    return RoundView(
+        partition=log.partition,
+        log_dir=log.log_dir,
+        worker=assignment.worker,
+        result=(Ending.DONE if report.rounds else Ending.NOTHING).value,
+        detail=report.note,
+        ended_ms=now_ms,
+        seconds=seconds,
+        map_seconds=report.map_seconds,
+        copy_seconds=report.copy_seconds,
+        map_utilization=report.map_utilization,
+        first_dirty_offset=report.first_dirty_offset,
+        end_offset=report.end_offset,
+        bytes_read=report.bytes_read,
+        bytes_written=report.bytes_written,
+        messages_read=report.messages_read,
+        messages_written=report.messages_written,
+        map_messages_read=report.map_messages_read,
+        invalid_messages=report.invalid_messages,
+        removed={
+            "superseded": removed.superseded,
+            "tombstones": removed.tombstones,
+            "aborted": removed.aborted,
+            "markers": removed.markers,
+            "keyless": removed.keyless,
+        },
+    )

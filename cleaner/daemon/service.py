@@ -1,0 +1,341 @@
+"""
+The daemon: started once, it looks, cleans and waits until it is stopped.
+
+    scheduler thread     a turn: look at all log dirs, let the manager choose, wait `log.cleaner.backoff.ms`
+    worker threads       `log.cleaner.threads` of them, see `pool.py`
+    scanner threads      one a log dir, see `scanners.py`
+    retention thread     where `cleaner.retention.enable` is set, see `retention_pass.py`
+
+Nothing of it is a process's own: signals, logs, HTTP and the control socket are wired to it from outside
+(`cli/run.py`), and a program may run it in process. `ServiceSteering` is how it is steered.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from cleaner.api.configuration import Loaded, take_over
+from cleaner.clock import Clock
+from cleaner.config import CleanerConfig
+from cleaner.daemon.dir_locks import DirLocks
+from cleaner.daemon.log_dir_watch import DirLook, WatchedLogDir
+from cleaner.daemon.manager import Assignment, CleanerManager
+from cleaner.daemon.pool import WorkerPool
+from cleaner.daemon.recovering import DirRecovery
+from cleaner.daemon.round_events import Logger, journal_details, log_round
+from cleaner.daemon.round_task import RoundOutcome, RoundTools, run_round
+from cleaner.daemon.rules import delays_of, log_dir_rates_of, log_dirs_of, rules_of
+from cleaner.daemon.scanners import Scanners
+from cleaner.daemon.showcase import Showcase, Turn
+from cleaner.daemon.snapshot import ServiceSnapshot
+from cleaner.daemon.steering import ReloadResult
+from cleaner.engine.memory_budget import require_memory
+from cleaner.errors import CleanerError, CleaningAborted, ConfigError
+from cleaner.io_throttle import IoThrottle
+from cleaner.policy.circumstances import DirCondition, LogDirFacts
+from cleaner.settings import SettingsResolver
+from cleaner.state.journal import Journal
+from cleaner.state.json_text import JsonValue
+from cleaner.state.quarantine import Quarantine
+from cleaner.storage.fs import FileSystem
+from cleaner.storage.memory_limits import lowest_memory_limit
+
+# Turns that a finished round asks for take at most this part of the scheduler's time.
+_REST_AFTER_TURN = 4.0
+_LEAST_REST_SECONDS = 0.05
+# A scheduler that has not turned for so much longer than its backoff is stuck.
+_LATE_TURN_SECONDS = 60.0
+_JOIN_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Outfit:
+    """
+    What the service is given from outside.
+
+    Attributes:
+        fs, clock: the disk and the time.
+        log: structured logs.
+        read_settings: reads the settings anew; raises ConfigError with every mistake in it.
+        state_dir: a directory that is there, this process's alone.
+        version: of the program.
+    """
+
+    fs: FileSystem
+    clock: Clock
+    log: Logger
+    read_settings: Callable[[], Loaded]
+    state_dir: Path
+    version: str
+
+
+class Service:
+    """
+    See the head of the file.
+
+    Args:
+        outfit: what it is given.
+        settings: read already.
+    Raises:
+        ConfigError: they cannot work here: no log dir, too little memory.
+        LogDirOfflineError: the state directory's disk failed.
+    """
+
+    def __init__(self, outfit: Outfit, settings: Loaded) -> None:
+        self._outfit = outfit
+        self._fs, self._clock, self._log = outfit.fs, outfit.clock, outfit.log
+        config = settings.config
+        _require_usable(outfit.fs, config)
+        self._lock = threading.Lock()
+        # Guarded by _lock: what a reload, a round or a turn replaces.
+        self._settings = settings
+        self._state = "starting"
+
+        self.quarantine = Quarantine(self._fs, outfit.state_dir, self._warn)
+        self.journal = Journal(
+            self._fs,
+            outfit.state_dir,
+            self._clock,
+            max_file_bytes=config.history_max_bytes,
+            kept_files=config.history_files,
+            fsync_every_ms=1000,
+        )
+        self.manager = CleanerManager(
+            self._clock,
+            self.quarantine,
+            rules_of(settings),
+            kept_jobs=config.job_history,
+            wake=lambda: self._wake.set(),
+            report=self._warn,
+        )
+        self.throttle = IoThrottle(config.io_max_bytes_per_second, self._clock)
+        self._locks = DirLocks(self._fs, self._clock, holds=config.lock_mode == "hold")
+        self._watched = [
+            WatchedLogDir(self._fs, self._clock, path, config, settings.sources) for path in log_dirs_of(config)
+        ]
+        self._scanners = Scanners()
+        self._recovery = DirRecovery(self._tools, self.manager.set_aside, self._check_stopping, self._warn)
+        self._pool = WorkerPool(self.manager, self._run_round, self._round_ended, self._worker_died)
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._scheduler = threading.Thread(target=self._schedule, name="cleaner-scheduler", daemon=True)
+        self._showcase = Showcase(self._fs, self._clock, outfit.version, settings, self.quarantine, self.throttle)
+        self._started_ns = self._clock.monotonic_ns()
+        self._apply_rates(config)
+
+    # --- its life -----------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Look at everything once, then let the scheduler and the workers begin."""
+        self.turn()
+        with self._lock:
+            self._state = "running"
+            threads = self._settings.config.threads
+        self._pool.resize(threads)
+        self._scheduler.start()
+
+    def stop(self, timeout: float = _JOIN_SECONDS) -> bool:
+        """
+        Stop: no round begins, those that run end at their next buffer, nothing half done; False: some did not in time.
+
+        A second call only waits again.
+        """
+        with self._lock:
+            self._state = "stopping"
+        self._stopping.set()
+        self._wake.set()
+        self.manager.stop()
+        has_ended = self._pool.join(timeout)
+        if self._scheduler.is_alive():
+            self._scheduler.join(timeout)
+        self._scanners.close()
+        if has_ended:
+            self._locks.release_all()
+        self._in_journal(self.journal.sync)
+        return has_ended
+
+    @property
+    def is_stopped(self) -> bool:
+        """Tell whether nothing is in anybody's hands any more."""
+        return self._stopping.is_set() and self.manager.is_idle
+
+    def wake(self) -> None:
+        """Have a turn now."""
+        self._wake.set()
+
+    def turn(self) -> None:
+        """Look at every log dir once and hand what was seen to the manager."""
+        began_ns, now_ms = self._clock.monotonic_ns(), self._clock.now_ms()
+        looks = self._scanners.look(self._watched, now_ms)
+        looks = {path: self._without_own_lock(path, look, began_ns) for path, look in looks.items()}
+        with self._lock:
+            config = self._settings.config
+        looks = self._recovery.overlay(self._watched, looks, self._scanners, delays_of(config), now_ms)
+        self.manager.take_looks(looks, began_ns)
+        self._note_conditions()
+        self._save_quarantine()
+        ended_ns, ended_ms = self._clock.monotonic_ns(), self._clock.now_ms()
+        next_ms = ended_ms + config.backoff_ms
+        self._showcase.note_turn(Turn(ended_ms, ended_ns, (ended_ns - began_ns) / 1e9, next_ms))
+
+    def _without_own_lock(self, path: str, look: DirLook, since_ns: int) -> DirLook:
+        """Return a look that does not take a lock of this process for another's: one cannot tell them apart."""
+        is_locked = look.facts.condition is DirCondition.LOCKED
+        if is_locked and self._locks.was_held_since(Path(path), since_ns):
+            return replace(look, facts=LogDirFacts())
+        return look
+
+    def _schedule(self) -> None:
+        while not self._stopping.is_set():
+            with self._lock:
+                backoff = self._settings.config.backoff_ms / 1000
+            turn = self._showcase.turn
+            rest = max(_LEAST_REST_SECONDS, (turn.seconds if turn else 0) * _REST_AFTER_TURN)
+            if self._wake.wait(backoff):
+                self._stopping.wait(min(rest, max(backoff, _LEAST_REST_SECONDS)))
+            if self._stopping.is_set():
+                return
+            self._wake.clear()
+            try:
+                self.turn()
+            except Exception as error:  # noqa: BLE001 - the next turn may do better; `stuck` tells if none does
+                self._log.error("a turn of the scheduler failed", exc_info=error)
+
+    # --- rounds -------------------------------------------------------------------------------------------------
+
+    def _run_round(self, assignment: Assignment) -> RoundOutcome:
+        return run_round(
+            assignment,
+            self._tools(),
+            check_done=lambda: self.manager.check_done(assignment),
+            note_progress=lambda phase, done, total: self.manager.note_progress(assignment, phase, done, total),
+        )
+
+    def _tools(self) -> RoundTools:
+        return RoundTools(self._fs, self._clock, self._locks, self.throttle, self._settings_of, self._warn)
+
+    def _settings_of(self, log_dir: Path) -> SettingsResolver:
+        with self._lock:
+            sources = self._settings.sources
+        return SettingsResolver.of(self._fs, log_dir, sources)
+
+    def _round_ended(self, outcome: RoundOutcome) -> None:
+        self._showcase.note_round(outcome)
+        log_round(self._log, outcome)
+        details = journal_details(outcome)
+        self._in_journal(lambda: self.journal.append("round", str(outcome.view.partition), details))
+
+    def _worker_died(self, worker: str, error: BaseException) -> None:
+        self._log.error("a worker died and is replaced", worker=worker, exc_info=error)
+
+    # --- settings -----------------------------------------------------------------------------------------------
+
+    def reload(self) -> ReloadResult:
+        """Read the settings again: all of them are good and count, or nothing changes."""
+        with self._lock:
+            running = self._settings
+        try:
+            taken = take_over(running, self._outfit.read_settings())
+            _require_usable(self._fs, taken.loaded.config)
+        except CleanerError as error:
+            mistakes = error.mistakes if isinstance(error, ConfigError) else (error,)
+            errors = tuple(str(mistake) for mistake in mistakes)
+            self._showcase.note_refused_settings(errors)
+            self._log.error("reload refused, the settings stay as they were", mistakes=list(errors))
+            return ReloadResult(errors=errors)
+        new, config = taken.loaded, taken.loaded.config
+        with self._lock:
+            self._settings = new
+        self._showcase.note_settings(new, taken.needs_restart)
+        self.manager.change_rules(rules_of(new), config.job_history)
+        self._apply_rates(config)
+        self._pool.resize(config.threads)
+        for watched in self._watched:
+            watched.reconfigure(config, new.sources)
+        self._log.info("reloaded", changed=list(taken.changed), needs_restart=list(taken.needs_restart))
+        self.wake()
+        return ReloadResult(changed=taken.changed, needs_restart=taken.needs_restart)
+
+    def change_rate(self, bytes_per_second: float | None, log_dir: Path | None = None) -> None:
+        """Set the speed limit (None: none) of all workers, or of one log dir, until the next reload."""
+        rate = float("inf") if bytes_per_second is None else bytes_per_second
+        self.throttle.change_rate(rate, log_dir)
+        if log_dir is not None:
+            self._showcase.note_log_dir_rate(log_dir, rate)
+
+    def _apply_rates(self, config: CleanerConfig) -> None:
+        rates = log_dir_rates_of(config)
+        self.change_rate(config.io_max_bytes_per_second)
+        for path in log_dirs_of(config):
+            self.change_rate(rates.get(path), path)
+
+    # --- what there is to see -----------------------------------------------------------------------------------
+
+    @property
+    def is_progressing(self) -> bool:
+        """Tell whether the scheduler turns and every busy worker moves; what feeds the watchdog."""
+        return not self._stuck()
+
+    def snapshot(self) -> ServiceSnapshot:
+        """Return what everything is like."""
+        with self._lock:
+            state = self._state
+        return self._showcase.snapshot(
+            state, self.manager.board(), tuple(self._stuck()), (self._pool.names, self._pool.deaths)
+        )
+
+    def _check_stopping(self) -> None:
+        if self._stopping.is_set():
+            raise CleaningAborted("the cleaner is being stopped")
+
+    def _stuck(self) -> list[str]:
+        stuck = self.manager.stuck()
+        turn = self._showcase.turn
+        late_s = (self._clock.monotonic_ns() - (turn.ended_ns if turn else self._started_ns)) / 1e9
+        with self._lock:
+            allowed_s = self._settings.config.backoff_ms / 1000 + _LATE_TURN_SECONDS
+            if self._state == "running" and late_s > allowed_s:
+                stuck.append(f"the scheduler has not turned for {late_s:.0f} s")
+        return stuck
+
+    def _note_conditions(self) -> None:
+        """Log which log dirs have become, or are no longer, fit for work."""
+        board = self.manager.board()
+        for path in self._showcase.note_conditions(board.log_dirs):
+            facts = board.log_dirs[path]
+            self._log.warning(f"log dir is {facts.condition.value}", log_dir=path, detail=facts.detail)
+
+    def _save_quarantine(self) -> None:
+        try:
+            self.quarantine.save()
+        except CleanerError as error:
+            self._warn(f"the quarantine cannot be written: {error}")
+
+    # --- words --------------------------------------------------------------------------------------------------
+
+    def note_command(
+        self, kind: str, uid: int, partition: str | None = None, details: dict[str, JsonValue] | None = None
+    ) -> None:
+        """Log a steering command and enter it in the journal."""
+        values: dict[str, JsonValue] = {"uid": uid, **(details or {})}
+        self._log.info(f"command: {kind}", partition=partition, **values)
+        self._in_journal(lambda: self.journal.append(kind, partition, values))
+
+    def _in_journal(self, write: Callable[[], None]) -> None:
+        """Write to the journal; a disk that refuses costs the entry and nothing else."""
+        try:
+            write()
+        except CleanerError as error:
+            self._warn(f"the journal cannot be written: {error}")
+
+    def _warn(self, warning: str) -> None:
+        self._log.warning(warning)
+
+
+def _require_usable(fs: FileSystem, config: CleanerConfig) -> None:
+    if not config.log_dirs:
+        raise ConfigError("log.dirs", "", "must name at least one log dir")
+    require_memory(config, lowest_memory_limit(fs))

@@ -1,0 +1,86 @@
+"""Steering as the service grants it: each command is carried out, logged, and entered in the journal with its uid."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from cleaner.daemon.service import Service
+from cleaner.daemon.snapshot import JobView, ServiceSnapshot
+from cleaner.daemon.steering import ReloadResult, SteeringError
+from cleaner.model import TopicPartition
+from cleaner.state.json_text import JsonValue
+
+
+class ServiceSteering:
+    """A `Steering` of one service; see there for what each call does."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def snapshot(self) -> ServiceSnapshot:
+        """Return what everything is like."""
+        return self._service.snapshot()
+
+    def request(self, partition: TopicPartition, uid: int) -> JobView:
+        """Clean a partition next."""
+        job = self._service.manager.request(partition, uid)
+        self._service.note_command("now", uid, str(partition), {"job": job.id})
+        return job
+
+    def cancel(self, job_id: int, uid: int) -> JobView:
+        """Take a job back."""
+        job = self._service.manager.cancel(job_id)
+        self._service.note_command("cancel", uid, str(job.partition), {"job": job.id})
+        return job
+
+    def pause(self, scope: str | None, uid: int) -> Sequence[TopicPartition]:
+        """Pause everything, a topic, or a partition."""
+        found = self._scope(scope)
+        stopped = self._service.manager.pause(found)
+        self._service.note_command("pause", uid, scope, {"stopped": [str(partition) for partition in stopped]})
+        return stopped
+
+    def resume(self, scope: str | None, uid: int) -> None:
+        """Take one pause back."""
+        self._service.manager.resume(self._scope(scope))
+        self._service.note_command("resume", uid, scope)
+
+    def release(self, partition: TopicPartition, uid: int) -> None:
+        """Take a partition out of quarantine."""
+        released = self._service.manager.release(partition)
+        reasons = [f"{entry.log_dir}: {entry.reason}" for entry in released]
+        self._service.note_command("release", uid, str(partition), {"was": list(reasons)})
+
+    def throttle(self, bytes_per_second: float | None, log_dir: str | None, uid: int) -> None:
+        """Change the speed limit."""
+        if bytes_per_second is not None and not bytes_per_second > 0:
+            raise SteeringError(f"{bytes_per_second}: a rate is above 0, or unlimited")
+        path = None if log_dir is None else Path(log_dir).resolve()
+        if path is not None and str(path) not in self._service.manager.board().looks:
+            raise SteeringError(f"{log_dir} is no log dir of this daemon")
+        self._service.change_rate(bytes_per_second, path)
+        self._service.note_command("throttle", uid, None, {"bytes_per_second": bytes_per_second, "log_dir": log_dir})
+
+    def reload(self, uid: int) -> ReloadResult:
+        """Read the settings again."""
+        result = self._service.reload()
+        details: dict[str, JsonValue] = {
+            "errors": list(result.errors),
+            "changed": list(result.changed),
+            "needs_restart": list(result.needs_restart),
+        }
+        self._service.note_command("reload", uid, None, details)
+        return result
+
+    def _scope(self, scope: str | None) -> TopicPartition | str | None:
+        """
+        Read what is to be paused. `a-0` is a partition where there is one of that name, else the topic `a-0`.
+        """
+        if scope is None:
+            return None
+        try:
+            partition = TopicPartition.parse(scope)
+        except ValueError:
+            return scope
+        return partition if self._service.manager.knows(partition) else scope

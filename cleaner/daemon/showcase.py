@@ -1,0 +1,183 @@
+"""
+What is kept only to be shown: the last rounds, sums, the last turn, since when log dirs are as they are.
+
+Of it and of what the parts of the daemon know a `ServiceSnapshot` is made.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from cleaner.api.configuration import Loaded
+from cleaner.clock import Clock
+from cleaner.daemon.manager import Board
+from cleaner.daemon.round_task import RoundOutcome
+from cleaner.daemon.snapshot import ConfigView, LogView, RoundView, ServiceSnapshot
+from cleaner.daemon.totals import Totals
+from cleaner.daemon.views import LogDirHistory, log_views, throttle_view, worker_views
+from cleaner.io_throttle import IoThrottle
+from cleaner.policy.circumstances import LogDirFacts
+from cleaner.policy.selection import Survey
+from cleaner.state.quarantine import Quarantine
+from cleaner.storage.fs import FileSystem
+
+ROUNDS_SHOWN = 50
+
+
+@dataclass(frozen=True)
+class Turn:
+    """
+    The scheduler's last turn.
+
+    Attributes:
+        ended_ms, ended_ns: when it ended, by both clocks.
+        seconds: how long it took.
+        next_ms: when the next one comes, unless something wakes the scheduler.
+    """
+
+    ended_ms: int
+    ended_ns: int
+    seconds: float
+    next_ms: int
+
+
+class Showcase:
+    """
+    See the head of the file. Thread-safe.
+
+    Args:
+        fs, clock: the disk and the time.
+        version: of the program.
+        settings: those in force at the start.
+        quarantine, throttle: shown as they are.
+    Attributes:
+        totals: sums since the start.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        clock: Clock,
+        version: str,
+        settings: Loaded,
+        quarantine: Quarantine,
+        throttle: IoThrottle,
+    ) -> None:
+        self._fs = fs
+        self._clock = clock
+        self._version = version
+        self._quarantine = quarantine
+        self._throttle = throttle
+        self._started_ms = clock.now_ms()
+        self.totals = Totals()
+        self._lock = threading.Lock()
+        # All below guarded by _lock.
+        self._config = _config_view(settings, self._started_ms)
+        self._rounds: deque[RoundView] = deque(maxlen=ROUNDS_SHOWN)
+        self._log_dir_rates: dict[str, float] = {}
+        self._turn: Turn | None = None
+        self._history = LogDirHistory()
+        self._shown: tuple[Survey, tuple[LogView, ...]] | None = None
+
+    def note_turn(self, turn: Turn) -> None:
+        """Take note of a turn that ended."""
+        with self._lock:
+            self._turn = turn
+
+    @property
+    def turn(self) -> Turn | None:
+        """The last turn; None before the first has ended."""
+        with self._lock:
+            return self._turn
+
+    def note_round(self, outcome: RoundOutcome) -> None:
+        """Take note of a round that ended."""
+        self.totals.add_round(outcome.view, outcome.map_bytes_read)
+        with self._lock:
+            self._rounds.appendleft(outcome.view)
+
+    def note_conditions(self, log_dirs: Mapping[str, LogDirFacts]) -> list[str]:
+        """Take note of what log dirs are like; returns those whose condition has changed."""
+        with self._lock:
+            return self._history.note(log_dirs, self._clock.now_ms())
+
+    def note_log_dir_rate(self, log_dir: Path, bytes_per_second: float) -> None:
+        """Take note of a log dir's own speed limit."""
+        with self._lock:
+            self._log_dir_rates[str(log_dir)] = bytes_per_second
+
+    def note_settings(self, settings: Loaded, needs_restart: tuple[str, ...]) -> None:
+        """Take note of a reload that succeeded."""
+        with self._lock:
+            self._config = replace(_config_view(settings, self._clock.now_ms()), needs_restart=needs_restart)
+
+    def note_refused_settings(self, errors: tuple[str, ...]) -> None:
+        """Take note of a reload that did not."""
+        with self._lock:
+            self._config = replace(self._config, is_last_reload_good=False, errors=errors)
+
+    def snapshot(
+        self, state: str, board: Board, stuck: tuple[str, ...], workers: tuple[list[str], int]
+    ) -> ServiceSnapshot:
+        """
+        Make a snapshot.
+
+        Args:
+            state: of the service.
+            board: what the manager knows.
+            stuck: what does not move.
+            workers: their names, and how many have died.
+        """
+        now_ms = self._clock.now_ms()
+        names, deaths = workers
+        quarantine = tuple(self._quarantine.entries())
+        with self._lock:
+            if self._shown is None or self._shown[0] is not board.survey:
+                self._shown = (board.survey, log_views(board))
+            logs, config, turn = self._shown[1], self._config, self._turn
+            rounds, rates = tuple(self._rounds), dict(self._log_dir_rates)
+            log_dirs = tuple(
+                self._history.view(path, look, board.log_dirs[path], quarantine, now_ms)
+                for path, look in board.looks.items()
+            )
+        return ServiceSnapshot(
+            version=self._version,
+            now_ms=now_ms,
+            started_ms=self._started_ms,
+            state=state,
+            is_ready=state == "running",
+            turn_ended_ms=turn.ended_ms if turn else None,
+            turn_seconds=turn.seconds if turn else None,
+            next_turn_ms=turn.next_ms if turn else None,
+            is_progressing=not stuck,
+            stuck=stuck,
+            config=config,
+            throttle=throttle_view(self._throttle, rates),
+            logs=logs,
+            log_dirs=log_dirs,
+            workers=worker_views(names, board.workers, now_ms),
+            worker_deaths=deaths,
+            queue=tuple(facts.partition for facts in board.survey.queue),
+            quarantine=quarantine,
+            retries=board.retries,
+            jobs=board.jobs,
+            rounds=rounds,
+            pauses=board.pauses,
+            opens_at_ms=board.opens_at_ms,
+            dirtiest_ratio=board.survey.dirtiest_ratio,
+            overdue=board.survey.overdue,
+            max_overdue_ms=board.survey.max_overdue_ms,
+            topics=self.totals.topics(),
+            round_seconds=self.totals.round_seconds(),
+            waiting_removals=sum(log.deleted_files for log, _ in board.logs),
+            open_files=len(self._fs.list_dir(Path("/proc/self/fd"))),
+            ended_ms=self.totals.ended_ms,
+        )
+
+
+def _config_view(settings: Loaded, now_ms: int) -> ConfigView:
+    return ConfigView(None if settings.file is None else str(settings.file), now_ms, values=settings.rows())

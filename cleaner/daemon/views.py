@@ -1,0 +1,104 @@
+"""Makes a `ServiceSnapshot` of what the parts of the daemon know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cleaner.daemon.log_dir_watch import DirLook
+from cleaner.daemon.log_watch import LookedLog
+from cleaner.daemon.manager import Board
+from cleaner.daemon.snapshot import LogDirView, LogView, ThrottleView, WorkerView
+from cleaner.io_throttle import UNLIMITED_FROM, IoThrottle
+from cleaner.model import TopicPartition
+from cleaner.policy.circumstances import DirCondition, LogDirFacts
+from cleaner.policy.verdict import Verdict
+from cleaner.state.quarantine import QuarantinedLog
+
+
+def log_view(log: LookedLog, verdict: Verdict | None, last_round_ms: int | None) -> LogView:
+    """Show one log."""
+    return LogView(
+        partition=log.partition,
+        log_dir=log.log_dir,
+        policy=log.policy,
+        policy_origin=log.policy_origin,
+        segments=log.segments,
+        sections=log.sections,
+        verdict=verdict,
+        why=verdict.words() if verdict is not None else log.why,
+        error=log.error,
+        last_round_ms=last_round_ms,
+        warnings=log.warnings,
+    )
+
+
+def log_views(board: Board) -> tuple[LogView, ...]:
+    """Show every log, in order of partition and log dir."""
+    rows = sorted(board.logs, key=lambda row: (row[0].partition, row[0].log_dir))
+    return tuple(log_view(log, verdict, board.last_round_ms.get(log.partition)) for log, verdict in rows)
+
+
+class LogDirHistory:
+    """Remembers since when each log dir is as it is. To be called by one thread at a time."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, tuple[DirCondition, int]] = {}
+
+    def note(self, log_dirs: Mapping[str, LogDirFacts], now_ms: int) -> list[str]:
+        """Take note of conditions as they are now; returns the log dirs whose condition has changed."""
+        changed = []
+        for path, facts in log_dirs.items():
+            before = self._since.get(path)
+            if before is None or before[0] is not facts.condition:
+                self._since[path] = (facts.condition, now_ms)
+                if before is not None or facts.condition is not DirCondition.ONLINE:
+                    changed.append(path)
+        return changed
+
+    def view(
+        self, path: str, look: DirLook, facts: LogDirFacts, quarantine: tuple[QuarantinedLog, ...], now_ms: int
+    ) -> LogDirView:
+        """Show one log dir."""
+        aside = {entry.topic_partition for entry in quarantine if entry.log_dir == path}
+        return LogDirView(
+            path=path,
+            condition=facts.condition,
+            detail=facts.detail,
+            since_ms=self._since.get(path, (facts.condition, now_ms))[1],
+            partitions=len(look.logs),
+            free_bytes=look.free_bytes,
+            total_bytes=look.total_bytes,
+            workers=facts.workers,
+            uncleanable_partitions=len(aside),
+            uncleanable_bytes=_uncleanable_bytes(look, aside),
+            looked_at_ms=look.looked_at_ms,
+            beside_writer=look.beside_writer,
+        )
+
+
+def _uncleanable_bytes(look: DirLook, aside: set[TopicPartition]) -> int:
+    """Return the bytes from the first dirty offset on of the logs set aside, as Kafka counts them (R-452)."""
+    return sum(
+        log.sections.total_bytes - log.sections.clean_bytes
+        for log in look.logs
+        if log.partition in aside and log.sections is not None
+    )
+
+
+def worker_views(names: list[str], busy: tuple[WorkerView, ...], now_ms: int) -> tuple[WorkerView, ...]:
+    """Show every worker: those at work, and those that wait."""
+    at_work = {view.name: view for view in busy}
+    idle = [WorkerView(name, None, None, "", 0, 0, now_ms, None) for name in names if name not in at_work]
+    return (*busy, *idle)
+
+
+def throttle_view(throttle: IoThrottle, log_dirs: Mapping[str, float]) -> ThrottleView:
+    """Show the speed limit."""
+    statistics = throttle.statistics()
+    rate = statistics.bytes_per_second
+    return ThrottleView(
+        bytes_per_second=None if rate >= UNLIMITED_FROM else rate,
+        bytes=statistics.bytes,
+        waited_seconds=statistics.waited_ns / 1e9,
+        log_dirs={path: rate for path, rate in log_dirs.items() if rate < UNLIMITED_FROM},
+    )

@@ -1,0 +1,447 @@
+"""Who works on what: R-430 to R-434, R-452, and that every outcome leads where it should."""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cleaner.daemon.choices import Rules
+from cleaner.daemon.faults import Fault, judge_failure
+from cleaner.daemon.log_watch import LookedLog
+from cleaner.daemon.manager import Assignment, CleanerManager
+from cleaner.daemon.steering import SteeringError
+from cleaner.errors import (
+    CleaningAborted,
+    CorruptBatchError,
+    LogDirLockedError,
+    LogDirOfflineError,
+    NoSpaceError,
+)
+from cleaner.model import TopicPartition
+from cleaner.policy.circumstances import DirCondition
+from cleaner.policy.retry import RetryDelays
+from cleaner.policy.states import InvalidTransitionError
+from cleaner.policy.verdict import Reason
+from cleaner.policy.windows import Windows
+from cleaner.state.quarantine import Quarantine
+from cleaner.storage.fs import FileSystem
+from cleaner.testing.manual_clock import ManualClock
+from tests.unit.daemon.looks import LOG_DIR, look, looked
+
+A, B, C = (TopicPartition.parse(name) for name in ("a-0", "b-0", "b-1"))
+UID = 1000
+
+
+class Floor:
+    """A manager with a clock by hand; workers are names, and nobody ever waits."""
+
+    def __init__(self, tmp_path: Path, rules: Rules | None = None) -> None:
+        self.clock = ManualClock()
+        self.woken = 0
+        self.said: list[str] = []
+        self.quarantine = Quarantine(FileSystem(), tmp_path, self.said.append)
+        self.manager = CleanerManager(
+            self.clock, self.quarantine, rules or Rules(), wake=self._wake, report=self.said.append
+        )
+
+    def _wake(self) -> None:
+        self.woken += 1
+
+    def see(self, *logs: LookedLog, condition: DirCondition = DirCondition.ONLINE) -> None:
+        """Look at one log dir."""
+        self.clock.move_on(0.001)
+        self.manager.take_looks({LOG_DIR: look(*logs, condition=condition)}, self.clock.monotonic_ns())
+
+    def grab(self, worker: str = "w1") -> TopicPartition | None:
+        """Return what a worker is given; None: it would wait."""
+        assignment = self.take(worker)
+        return None if assignment is None else assignment.log.partition
+
+    def take(self, worker: str = "w1") -> Assignment | None:
+        """Do what `wait_for_work` does, without waiting."""
+        with self.manager._change:
+            assignment = self.manager._grab(worker)
+        self.manager.validate()
+        return assignment
+
+    def must_take(self, worker: str = "w1") -> Assignment:
+        """Take something, and fail where there is nothing."""
+        assignment = self.take(worker)
+        assert assignment is not None
+        return assignment
+
+    def reasons(self) -> dict[str, Reason]:
+        """Return what is said of each log."""
+        self.clock.move_on(2)
+        board = self.manager.board()
+        return {str(log.partition): verdict.reason for log, verdict in board.logs if verdict is not None}
+
+    def fail(self, assignment: Assignment, error: Exception) -> Fault:
+        """Give a log back after a failure."""
+        fault = judge_failure(error, Path(LOG_DIR))
+        self.manager.give_back(assignment, fault)
+        self.manager.validate()
+        return fault
+
+
+@pytest.fixture
+def floor(tmp_path: Path) -> Floor:
+    return Floor(tmp_path)
+
+
+def test_dirtiest_log_goes_to_the_first_worker_and_nobody_gets_it_twice(floor: Floor) -> None:
+    """One partition on one worker (R-433)."""
+    floor.see(looked("a-0", 60), looked("b-0", 90), looked("b-1", 40))
+    assert [floor.grab("w1"), floor.grab("w2"), floor.grab("w3")] == [B, A, None]
+
+
+def test_log_given_back_is_looked_at_again_before_it_is_picked_again(floor: Floor) -> None:
+    """What was known of it is no longer true."""
+    floor.see(looked("a-0"))
+    floor.manager.give_back(floor.must_take(), None)
+    assert floor.grab() is None
+    assert floor.woken == 1
+    floor.see(looked("a-0", 80))
+    assert floor.grab() == A
+
+
+def test_look_that_began_before_a_log_was_given_back_does_not_count_for_it(floor: Floor) -> None:
+    """It may have seen the log as it was before the round."""
+    floor.see(looked("a-0"))
+    assignment = floor.must_take()
+    began_ns = floor.clock.monotonic_ns()
+    floor.clock.move_on(1)
+    floor.manager.give_back(assignment, None)
+    floor.manager.take_looks({LOG_DIR: look(looked("a-0", 90))}, began_ns)
+    assert floor.grab() is None
+
+
+def test_other_logs_stay_in_the_queue_when_one_is_done(floor: Floor) -> None:
+    """A worker does not wait for the next turn while others are due."""
+    floor.see(looked("a-0", 90), looked("b-0", 80), looked("b-1", 70))
+    floor.manager.give_back(floor.must_take(), None)
+    assert floor.grab() == B
+
+
+def test_damaged_log_is_set_aside_and_the_others_go_on(floor: Floor) -> None:
+    """One bad log never stops the others (R-452), and the reason is kept with its position."""
+    floor.see(looked("a-0", 90), looked("b-0", 80))
+    floor.fail(floor.must_take(), CorruptBatchError(Path("/logs/a-0/0.log"), 77, "wrong CRC"))
+    floor.see(looked("a-0", 90), looked("b-0", 80))
+    assert floor.grab() == B
+    assert floor.reasons()["a-0"] is Reason.QUARANTINED
+    (entry,) = floor.quarantine.entries()
+    assert (entry.topic_partition, entry.position, entry.reason) == (A, 77, "wrong CRC")
+
+
+def test_no_room_is_retried_with_growing_delay(tmp_path: Path) -> None:
+    """Backoff first, then twice as long, at most the limit; one success forgets it."""
+    floor = Floor(tmp_path, Rules(delays=RetryDelays(1000, 4000)))
+    waits = []
+    for _ in range(4):
+        floor.see(looked("a-0"))
+        floor.fail(floor.must_take(), NoSpaceError(Path("/logs"), 10))
+        waited = 0
+        while True:
+            floor.see(looked("a-0"))
+            if (assignment := floor.take()) is not None:
+                break
+            floor.clock.move_on(0.5)
+            waited += 1
+        waits.append(waited)
+        floor.manager.give_back(assignment, judge_failure(CleaningAborted("stop"), Path(LOG_DIR)))
+    assert waits == [2, 4, 8, 8]
+    floor.see(looked("a-0"))
+    floor.manager.give_back(floor.must_take(), None)
+    assert not floor.manager.board().retries
+
+
+def test_failing_disk_takes_its_log_dir_offline_and_leaves_the_others(tmp_path: Path) -> None:
+    """A log dir on another disk is worked on as before; the failed one is tried again later."""
+    floor = Floor(tmp_path, Rules(delays=RetryDelays(10_000, 60_000)))
+    here, there = looked("a-0", 90), looked("b-0", 80, log_dir="/other")
+    also_here = looked("b-1", 85)
+
+    def see() -> None:
+        floor.clock.move_on(0.001)
+        floor.manager.take_looks({LOG_DIR: look(here, also_here), "/other": look(there)}, floor.clock.monotonic_ns())
+
+    see()
+    floor.fail(floor.must_take(), LogDirOfflineError(Path("/logs/a-0"), OSError(errno.EIO, "I/O error")))
+    see()
+    assert floor.grab() == B
+    assert floor.manager.board().log_dirs[LOG_DIR].condition is DirCondition.OFFLINE
+    assert floor.reasons()["b-1"] is Reason.LOG_DIR_OFFLINE
+    floor.clock.move_on(10)
+    see()
+    assert floor.grab("w2") == A
+
+
+def test_locked_log_dir_waits_a_backoff_and_delays_nobody(tmp_path: Path) -> None:
+    """It is shown as in use by another process."""
+    floor = Floor(tmp_path, Rules(backoff_ms=5000))
+    floor.see(looked("a-0"))
+    floor.fail(floor.must_take(), LogDirLockedError("process 7"))
+    floor.see(looked("a-0"))
+    assert floor.grab() is None
+    assert floor.manager.board().log_dirs[LOG_DIR].condition is DirCondition.LOCKED
+    floor.clock.move_on(5.1)
+    floor.see(looked("a-0"))
+    assert floor.grab() == A
+
+
+@pytest.mark.parametrize("scope", [A, "a", None], ids=["partition", "topic", "all"])
+def test_pause_stops_the_worker_and_nests(floor: Floor, scope: TopicPartition | str | None) -> None:
+    """A worker notices at its next buffer (R-431); two pauses need two resumes (R-430)."""
+    floor.see(looked("a-0"))
+    assignment = floor.must_take()
+    floor.manager.check_done(assignment)
+    assert floor.manager.pause(scope) == [A]
+    with pytest.raises(CleaningAborted, match="paused"):
+        floor.manager.check_done(assignment)
+    floor.fail(assignment, CleaningAborted("paused"))
+    floor.manager.pause(scope)
+    for _ in range(2):
+        floor.see(looked("a-0"))
+        assert floor.grab() is None
+        floor.manager.resume(scope)
+    floor.see(looked("a-0"))
+    assert floor.grab() == A
+
+
+def test_topic_that_is_paused_holds_its_partitions_only(floor: Floor) -> None:
+    """The others go on."""
+    floor.see(looked("a-0", 60), looked("b-0", 90), looked("b-1", 80))
+    floor.manager.pause("b")
+    assert floor.grab() == A
+    assert floor.reasons()["b-0"] is Reason.PAUSED
+
+
+@pytest.mark.parametrize(
+    ("scope", "words"),
+    [(A, "a-0 is not paused"), ("a", "a is not paused"), (None, "the cleaner is not paused")],
+)
+def test_resume_of_what_is_not_paused_is_refused(floor: Floor, scope: TopicPartition | str | None, words: str) -> None:
+    """It says what it is instead."""
+    floor.see(looked("a-0"))
+    with pytest.raises(SteeringError, match=words):
+        floor.manager.resume(scope)
+
+
+def test_request_goes_first_whatever_its_ratio(floor: Floor) -> None:
+    """A job is queued, runs, and ends with what its round said."""
+    floor.see(looked("a-0", 10), looked("b-0", 90))
+    job = floor.manager.request(A, UID)
+    assert floor.manager.request(A, UID) == job
+    assignment = floor.must_take()
+    assert (assignment.log.partition, assignment.is_requested) == (A, True)
+    assert floor.manager.board().jobs[0].state == "running"
+    floor.manager.give_back(assignment, None, "cleaned")
+    (view,) = floor.manager.board().jobs
+    assert (view.id, view.state, view.detail, view.asked_by, view.progress) == (1, "done", "cleaned", UID, 1.0)
+
+
+def test_request_for_a_log_without_anything_to_clean_ends_at_the_next_look(floor: Floor) -> None:
+    """Nobody waits for ever for nothing."""
+    floor.see(looked("a-0", 0))
+    floor.manager.request(A, UID)
+    floor.see(looked("a-0", 0))
+    (view,) = floor.manager.board().jobs
+    assert view.state == "done"
+    assert "nothing to clean" in view.detail
+
+
+def test_request_for_what_may_not_be_cleaned_is_refused_with_the_reason(floor: Floor) -> None:
+    """No such partition, no compact policy, or quarantine."""
+    floor.see(looked("a-0", compacted=False), looked("b-0"))
+    with pytest.raises(SteeringError, match="no partition c-7"):
+        floor.manager.request(TopicPartition("c", 7), UID)
+    with pytest.raises(SteeringError, match="policy is delete"):
+        floor.manager.request(A, UID)
+    floor.fail(floor.must_take(), CorruptBatchError(Path("/logs/b-0/0.log"), 7, "wrong CRC"))
+    with pytest.raises(SteeringError, match="release it first"):
+        floor.manager.request(B, UID)
+
+
+def test_job_that_runs_is_stopped_by_cancel(floor: Floor) -> None:
+    """At the next buffer; it ends as cancelled and its log is not set aside."""
+    floor.see(looked("a-0"))
+    job = floor.manager.request(A, UID)
+    assignment = floor.must_take()
+    floor.manager.cancel(job.id)
+    with pytest.raises(CleaningAborted, match="taken back"):
+        floor.manager.check_done(assignment)
+    floor.fail(assignment, CleaningAborted("its job was taken back"))
+    assert floor.manager.board().jobs[0].state == "cancelled"
+    with pytest.raises(SteeringError, match="has ended"):
+        floor.manager.cancel(job.id)
+    with pytest.raises(SteeringError, match="no job 99"):
+        floor.manager.cancel(99)
+
+
+def test_queued_job_that_is_cancelled_leaves_the_log_to_its_ratio(floor: Floor) -> None:
+    """A log under its ratio is then not cleaned."""
+    floor.see(looked("a-0", 10))
+    job = floor.manager.request(A, UID)
+    assert floor.manager.cancel(job.id).state == "cancelled"
+    assert floor.grab() is None
+
+
+def test_released_log_is_cleaned_again(floor: Floor) -> None:
+    """By command, when the cause is gone; a log that is not set aside cannot be released."""
+    floor.see(looked("a-0"))
+    floor.fail(floor.must_take(), CorruptBatchError(Path("/logs/a-0/0.log"), 7, "wrong CRC"))
+    assert [entry.topic_partition for entry in floor.manager.release(A)] == [A]
+    floor.see(looked("a-0"))
+    assert floor.grab() == A
+    with pytest.raises(SteeringError, match="not in quarantine"):
+        floor.manager.release(A)
+
+
+def test_closed_window_begins_nothing_and_lets_the_running_round_finish(tmp_path: Path) -> None:
+    """Unless cleaner.windows.hard is set."""
+    # The clock starts at 22:13 UTC.
+    for is_hard in (False, True):
+        floor = Floor(tmp_path, Rules(windows=Windows.parse("22:00-23:00"), is_window_hard=is_hard))
+        floor.see(looked("a-0"), looked("b-0"))
+        assignment = floor.must_take()
+        floor.clock.move_on(3600)
+        assert floor.grab("w2") is None
+        if is_hard:
+            with pytest.raises(CleaningAborted, match="window"):
+                floor.manager.check_done(assignment)
+        else:
+            floor.manager.check_done(assignment)
+        assert floor.reasons()["b-0"] is Reason.WINDOW_CLOSED
+
+
+def test_stop_sends_workers_home_and_stops_those_at_work(floor: Floor) -> None:
+    """Nothing is begun any more."""
+    floor.see(looked("a-0"), looked("b-0"))
+    assignment = floor.must_take()
+    floor.manager.stop()
+    with pytest.raises(CleaningAborted, match="being stopped"):
+        floor.manager.check_done(assignment)
+    assert floor.manager.wait_for_work("w2") is None
+
+
+def test_worker_limit_of_a_log_dir_is_kept(tmp_path: Path) -> None:
+    """Logs on different disks do not wait for each other, those on one do."""
+    floor = Floor(tmp_path, Rules(max_workers=1))
+    logs = {LOG_DIR: look(looked("a-0", 90), looked("b-0", 80)), "/other": look(looked("b-1", 70, log_dir="/other"))}
+    floor.manager.take_looks(logs, 0)
+    assert [floor.grab("w1"), floor.grab("w2"), floor.grab("w3")] == [A, C, None]
+
+
+def test_silent_worker_is_stuck(tmp_path: Path) -> None:
+    """One that asks whether to go on, or tells how far it is, is not."""
+    floor = Floor(tmp_path, Rules(stuck_ms=10_000))
+    floor.see(looked("a-0"))
+    assignment = floor.must_take("w1")
+    tell: list[Callable[[], None]] = [
+        lambda: floor.manager.check_done(assignment),
+        lambda: floor.manager.note_progress(assignment, "map", 1, 2),
+    ]
+    for move in tell:
+        floor.clock.move_on(9)
+        move()
+        floor.clock.move_on(9)
+        assert floor.manager.stuck() == []
+    floor.clock.move_on(2)
+    assert floor.manager.stuck() == ["w1: nothing heard for 11 s, at a-0"]
+
+
+def test_retention_takes_what_is_idle_and_gives_it_back(floor: Floor) -> None:
+    """Neither a round nor another pass gets the log meanwhile (R-433)."""
+    floor.see(looked("a-0", 60, expired=True), looked("b-0", 90, expired=True))
+    at_work = floor.must_take()
+    assert at_work.log.partition == B
+    assert [log.partition for log in floor.manager.take_for_retention()] == [A]
+    assert floor.manager.take_for_retention() == []
+    assert floor.grab("w2") is None
+    floor.manager.give_back_from_retention(A, has_changed=True)
+    assert floor.grab("w2") is None
+    floor.see(looked("a-0", 60), looked("b-0", 90))
+    assert floor.grab("w2") == A
+
+
+def test_partition_given_back_by_another_worker_is_a_mistake(floor: Floor) -> None:
+    """It raises with the partition's history, so that the worker dies and is counted."""
+    floor.see(looked("a-0"))
+    assignment = floor.must_take("w1")
+    with pytest.raises(InvalidTransitionError):
+        floor.manager.give_back(Assignment(assignment.log, "w2", False), None)
+
+
+def test_quarantine_that_cannot_be_written_counts_all_the_same(tmp_path: Path) -> None:
+    """A full state directory must not let a damaged log through."""
+
+    class Full(FileSystem):
+        def write_atomically(self, path: Path, data: bytes) -> None:
+            raise NoSpaceError(path, len(data))
+
+    floor = Floor(tmp_path)
+    quarantine = Quarantine(Full(), tmp_path, floor.said.append)
+    floor.manager = CleanerManager(floor.clock, quarantine, Rules(), wake=floor._wake, report=floor.said.append)
+    floor.see(looked("a-0"))
+    floor.fail(floor.must_take(), CorruptBatchError(Path("/logs/a-0/0.log"), 7, "wrong CRC"))
+    floor.see(looked("a-0"))
+    assert floor.grab() is None
+    assert "the quarantine cannot be written" in floor.said[0]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_days_keep_what_must_hold(tmp_path: Path, seed: int) -> None:
+    """Whatever comes in whatever order: no log is held twice, none is held by nobody, the manager stays sound."""
+    chance = random.Random(seed)
+    floor = Floor(tmp_path, Rules(delays=RetryDelays(1, 10), backoff_ms=5))
+    names = ["a-0", "b-0", "b-1", "c-0"]
+    held: dict[str, Assignment] = {}
+    errors: list[Exception | None] = [
+        None,
+        CleaningAborted("paused"),
+        NoSpaceError(Path("/logs"), 2),
+        LogDirLockedError("x"),
+        LogDirOfflineError(Path("/logs"), OSError(errno.EIO, "x")),
+    ]
+
+    def steer() -> None:
+        partition = TopicPartition.parse(chance.choice(names))
+        scope = chance.choice([partition, partition.topic, None])
+        manager = floor.manager
+        wishes: list[Callable[[], object]] = [
+            lambda: manager.pause(scope),
+            lambda: manager.resume(scope),
+            lambda: manager.request(partition, UID),
+            lambda: manager.cancel(chance.randrange(1, 9)),
+            lambda: manager.release(partition),
+        ]
+        try:
+            chance.choice(wishes)()
+        except SteeringError as refused:
+            assert str(refused)
+
+    for _ in range(400):
+        step = chance.randrange(4)
+        worker = f"w{chance.randrange(3)}"
+        if step == 0:
+            floor.see(*(looked(name, chance.randrange(101)) for name in names if chance.random() < 0.9))
+        elif step == 1 and worker not in held:
+            assignment = floor.take(worker)
+            if assignment is not None:
+                held[worker] = assignment
+        elif step == 2 and worker in held:
+            error = chance.choice(errors)
+            fault = None if error is None else judge_failure(error, Path(LOG_DIR))
+            floor.manager.give_back(held.pop(worker), fault)
+        else:
+            steer()
+        floor.clock.move_on(chance.random() / 100)
+        floor.manager.validate()
+        partitions = [assignment.log.partition for assignment in held.values()]
+        assert len(set(partitions)) == len(partitions)
+        assert len(floor.manager.board().workers) == len(held)

@@ -1,0 +1,94 @@
+"""Looking at log dirs side by side: one that hangs holds up nobody but itself."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from cleaner.daemon.log_dir_watch import DirLook
+from cleaner.daemon.scanners import Scanners
+from cleaner.policy.circumstances import DirCondition
+from tests.unit.daemon.looks import look, looked
+
+
+class Dir:
+    """A log dir that answers when it is let."""
+
+    def __init__(self, path: str) -> None:
+        self.path = Path(path)
+        self.answers = threading.Event()
+        self.answers.set()
+        self.looks = 0
+        self.error: Exception | None = None
+
+    def look(self, now_ms: int) -> DirLook:
+        assert self.answers.wait(20)
+        self.looks += 1
+        if self.error is not None:
+            raise self.error
+        return look(looked("a-0", log_dir=str(self.path)))
+
+
+def test_log_dir_that_hangs_is_offline_until_it_answers() -> None:
+    """Others are looked at meanwhile; what was known of it is kept, and it is not asked twice."""
+    fast, slow = Dir("/fast"), Dir("/slow")
+    scanners = Scanners(patience_seconds=0.05)
+    assert scanners.look([fast, slow], 0)["/slow"].facts.condition is DirCondition.ONLINE
+    slow.answers.clear()
+    for now_ms in (1000, 5000):
+        found = scanners.look([fast, slow], now_ms)
+        assert found["/fast"].facts.condition is DirCondition.ONLINE
+    hanging = found["/slow"]
+    assert (hanging.facts.condition, len(hanging.logs)) == (DirCondition.OFFLINE, 1)
+    assert hanging.facts.detail == "it has not answered for 4 s"
+    assert (fast.looks, slow.looks) == (3, 1)
+    slow.answers.set()
+    patient = Scanners(patience_seconds=20)
+    patient._scanners = scanners._scanners
+    assert patient.look([slow], 6000)["/slow"].facts.condition is DirCondition.ONLINE
+    scanners.close()
+
+
+def test_log_dir_that_never_answered_has_no_logs() -> None:
+    """The daemon starts all the same."""
+    slow = Dir("/slow")
+    slow.answers.clear()
+    scanners = Scanners(patience_seconds=0.01)
+    found = scanners.look([slow], 0)["/slow"]
+    assert (found.facts.condition, found.logs) == (DirCondition.OFFLINE, ())
+    slow.answers.set()
+    scanners.close()
+
+
+def test_what_a_look_raises_is_raised_once() -> None:
+    """It is a mistake of ours, since a look tells what is wrong with a directory; the next look is a new one."""
+    broken = Dir("/broken")
+    scanners = Scanners(patience_seconds=20)
+    broken.error = ZeroDivisionError()
+    with pytest.raises(ZeroDivisionError):
+        scanners.look([broken], 0)
+    broken.error = None
+    assert scanners.look([broken], 1)["/broken"].facts.condition is DirCondition.ONLINE
+    scanners.close()
+
+
+def test_longer_work_takes_the_place_of_a_look() -> None:
+    """A log dir that is being recovered is not looked at until that is over."""
+    log_dir, go = Dir("/a"), threading.Event()
+    scanners = Scanners(patience_seconds=0.05)
+    scanners.look([log_dir], 0)
+
+    def recover() -> DirLook:
+        assert go.wait(20)
+        return look(looked("b-0", log_dir="/a"))
+
+    scanners.run_aside(log_dir.path, recover, 1)
+    assert scanners.look([log_dir], 2)["/a"].facts.condition is DirCondition.OFFLINE
+    go.set()
+    patient = Scanners(patience_seconds=20)
+    patient._scanners = scanners._scanners
+    assert str(patient.look([log_dir], 3)["/a"].logs[0].partition) == "b-0"
+    assert log_dir.looks == 1
+    scanners.close()

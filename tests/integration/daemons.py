@@ -1,0 +1,119 @@
+"""A service in this process on small log dirs, and its logs as something to wait for."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cleaner.api.configuration import Loaded, load_settings
+from cleaner.api.options import SetOption
+from cleaner.clock import SystemClock
+from cleaner.daemon.service import Outfit, Service
+from cleaner.daemon.service_steering import ServiceSteering
+from cleaner.model import TopicPartition
+from cleaner.storage.fs import FileSystem
+
+WAIT_SECONDS = 30.0  # only ever waited for in full by a test that fails
+UID = 4711
+
+
+class EventLog:
+    """A logger that remembers, and that one can wait for. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._change = threading.Condition()
+        self.events: list[dict[str, object]] = []
+
+    def _add(self, level: str, event: str, values: dict[str, object]) -> None:
+        with self._change:
+            self.events.append({"event": event, "level": level, **values})
+            self._change.notify_all()
+
+    def info(self, event: str, **values: object) -> None:
+        self._add("info", event, values)
+
+    def warning(self, event: str, **values: object) -> None:
+        self._add("warning", event, values)
+
+    def error(self, event: str, **values: object) -> None:
+        self._add("error", event, values)
+
+    def find(self, event: str, **values: object) -> list[dict[str, object]]:
+        """Return the events whose words begin so and that have these values."""
+        with self._change:
+            return self._find(event, values)
+
+    def wait(self, event: str, count: int = 1, **values: object) -> dict[str, object]:
+        """Wait until there are so many such events; returns the last of them."""
+        with self._change:
+            is_there = self._change.wait_for(lambda: len(self._find(event, values)) >= count, WAIT_SECONDS)
+            assert is_there, f"no {event!r} {values} in {self.events}"
+            return self._find(event, values)[count - 1]
+
+    def _find(self, event: str, values: Mapping[str, object]) -> list[dict[str, object]]:
+        return [
+            each
+            for each in self.events
+            if str(each["event"]).startswith(event) and all(each.get(key) == value for key, value in values.items())
+        ]
+
+
+@dataclass
+class RunningDaemon:
+    """A service at work, and how to look at it."""
+
+    service: Service
+    steering: ServiceSteering
+    log: EventLog
+    settings: dict[str, str] = field(default_factory=dict)
+
+    def ratio_of(self, name: str) -> float | None:
+        """Return a log's dirty ratio, as shown."""
+        return next(view.ratio for view in self.service.snapshot().logs if str(view.partition) == name)
+
+    def partition(self, name: str) -> TopicPartition:
+        """Return a partition by its name."""
+        return TopicPartition.parse(name)
+
+
+def settings_for(*log_dirs: Path, state_dir: Path, **others: str) -> dict[str, str]:
+    """Return settings for quick turns; `others` have underscores for points."""
+    state_dir.mkdir(exist_ok=True)
+    return {
+        "log.dirs": ",".join(map(str, log_dirs)),
+        "cleaner.state.dir": str(state_dir),
+        "log.cleaner.backoff.ms": "100",
+        "cleaner.pipeline.threads": "1",
+        "log.cleaner.dedupe.buffer.size": str(4 << 20),
+        "cleanup.policy": "compact",
+        "cleaner.trust.default.policy": "true",
+        **{key.replace("_", "."): value for key, value in others.items()},
+    }
+
+
+@contextlib.contextmanager
+def daemon(settings: dict[str, str], fs: FileSystem | None = None) -> Iterator[RunningDaemon]:
+    """Run a service for the length of a `with` block; it has stopped in order at its end."""
+    log = EventLog()
+    config_file = Path(settings["cleaner.state.dir"]) / "test.properties"
+
+    def read() -> Loaded:
+        config_file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        return load_settings(config_file, (), {})
+
+    outfit = Outfit(fs or FileSystem(), SystemClock(), log, read, Path(settings["cleaner.state.dir"]), "0-test")
+    service = Service(outfit, read())
+    service.start()
+    try:
+        yield RunningDaemon(service, ServiceSteering(service), log, settings)
+    finally:
+        assert service.stop(WAIT_SECONDS)
+        service.manager.validate()
+
+
+def scoped(topic: str, key: str, value: str) -> SetOption:
+    """Return `--set TOPIC:key=value`."""
+    return SetOption(topic, key, value)

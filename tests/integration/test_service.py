@@ -1,0 +1,306 @@
+"""The daemon's service on real files: what it cleans, what it leaves, and how it gets over trouble."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from pathlib import Path
+
+import pytest
+
+from cleaner.daemon.steering import SteeringError
+from cleaner.errors import ConfigError, LogDirOfflineError, NoSpaceError
+from cleaner.policy.circumstances import DirCondition
+from cleaner.policy.verdict import Reason
+from cleaner.state.journal_reader import JournalReader
+from cleaner.storage.fs import File, FileSystem
+from cleaner.storage.locks import LogDirLock
+from cleaner.testing.log_builder import write_log_dir
+from tests.integration.daemons import UID, RunningDaemon, daemon, settings_for
+from tests.integration.log_dirs import contents, flip_bit, keyed_log, offsets, record_offsets
+
+LEFTOVERS = (".cleaned", ".swap", ".deleted")
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    path = tmp_path / "logs"
+    path.mkdir()
+    return path
+
+
+def reasons(running: RunningDaemon) -> dict[str, Reason]:
+    """Return why each log is, or is not, next."""
+    return {str(view.partition): view.verdict.reason for view in running.service.snapshot().logs if view.verdict}
+
+
+def test_everything_that_is_due_is_cleaned_and_told(tmp_path: Path, logs: Path) -> None:
+    """Each log once: an event, an entry in the journal, sums; nothing is left over and the locks are free."""
+    names = ["a-0", "a-1", "b-0"]
+    write_log_dir(logs, *map(keyed_log, names))
+    with daemon(settings_for(logs, state_dir=tmp_path / "state", log_cleaner_threads="2")) as running:
+        for name in names:
+            event = running.log.wait("cleaned", partition=name)
+            assert (event["messages_read"], event["messages_written"], event["end_offset"]) == (60, 5, 60)
+        running.log.wait("cleaned", count=3)
+    snapshot = running.service.snapshot()
+    assert {topic: totals.rounds["done"] for topic, totals in snapshot.topics.items()} == {"a": 2, "b": 1}
+    assert (sum(snapshot.round_seconds.counts), snapshot.worker_deaths) == (3, 0)
+    assert offsets(logs, "cleaner") == dict.fromkeys(names, 60)
+    entries = list(JournalReader(FileSystem(), tmp_path / "state").entries())
+    assert sorted(entry.partition or "" for entry in entries) == names
+    assert entries[0].details["settings"]
+    assert not [name for name in contents(logs) if name.endswith(LEFTOVERS)]
+    LogDirLock(FileSystem(), logs).release()
+
+
+def test_same_bytes_as_the_command_leaves(tmp_path: Path, logs: Path) -> None:
+    """The daemon cleans as `cleaner clean` does."""
+    from cleaner import clean
+
+    other = tmp_path / "other"
+    other.mkdir()
+    for path in (logs, other):
+        write_log_dir(path, keyed_log("a-0"))
+    with daemon(settings_for(logs, state_dir=tmp_path / "state")) as running:
+        running.log.wait("cleaned", partition="a-0")
+    clean(other, "a-0", {"cleanup.policy": "compact"})
+    assert contents(logs) == contents(other)
+
+
+def test_damaged_log_is_set_aside_for_good_and_the_rest_goes_on(tmp_path: Path, logs: Path) -> None:
+    """Over a restart too; when it is mended and released it is cleaned."""
+    write_log_dir(logs, keyed_log("bad-0"), keyed_log("good-0"))
+    victim = next((logs / "bad-0").glob("*20.log"))
+    flip_bit(victim)
+    before = {name: digest for name, digest in contents(logs).items() if name.startswith("bad-0/")}
+    settings = settings_for(logs, state_dir=tmp_path / "state")
+    with daemon(settings) as running:
+        running.log.wait("cleaned", partition="good-0")
+        event = running.log.wait("quarantined", partition="bad-0")
+        assert victim.name in str(event["reason"])
+    with daemon(settings) as running:
+        (entry,) = running.service.snapshot().quarantine
+        assert (str(entry.topic_partition), entry.file) == ("bad-0", str(victim))
+        assert entry.position is not None
+        assert reasons(running)["bad-0"] is Reason.QUARANTINED
+        assert {name: digest for name, digest in contents(logs).items() if name.startswith("bad-0/")} == before
+        flip_bit(victim)
+        running.steering.release(running.partition("bad-0"), UID)
+        running.log.wait("cleaned", partition="bad-0")
+        assert not running.service.snapshot().quarantine
+
+
+def test_log_under_its_ratio_waits_until_it_is_asked_for(tmp_path: Path, logs: Path) -> None:
+    """`cleaner now` cleans it all the same; the job tells how it went."""
+    write_log_dir(logs, keyed_log("a-0"))
+    settings = settings_for(logs, state_dir=tmp_path / "state", min_cleanable_dirty_ratio="1.0")
+    with daemon(settings) as running:
+        assert reasons(running)["a-0"] is Reason.UNDER_RATIO
+        job = running.steering.request(running.partition("a-0"), UID)
+        running.log.wait("cleaned", partition="a-0")
+        running.log.wait("command: now", uid=UID, partition="a-0")
+    (view,) = running.service.snapshot().jobs
+    assert (view.id, view.state, view.asked_by) == (job.id, "done", UID)
+    with pytest.raises(SteeringError, match="no partition z-9"):
+        running.steering.request(running.partition("z-9"), UID)
+
+
+@pytest.mark.parametrize("scope", ["a-0", "a", None])
+def test_paused_logs_wait_and_go_on_when_resumed(tmp_path: Path, logs: Path, scope: str | None) -> None:
+    """A partition, a topic, everything."""
+    write_log_dir(logs, keyed_log("a-0"))
+    settings = settings_for(logs, state_dir=tmp_path / "state", log_cleaner_enable="false")
+    with daemon(settings) as running:
+        assert reasons(running)["a-0"] is Reason.DISABLED
+        running.steering.pause(scope, UID)
+        settings["log.cleaner.enable"] = "true"
+        assert running.steering.reload(UID).changed == ("log.cleaner.enable",)
+        running.service.turn()
+        assert reasons(running)["a-0"] in (Reason.PAUSED, Reason.ALL_PAUSED)
+        assert not running.log.find("cleaned")
+        running.steering.resume(scope, UID)
+        running.log.wait("cleaned", partition="a-0")
+
+
+def test_reload_takes_all_or_nothing(tmp_path: Path, logs: Path) -> None:
+    """Every mistake is told; what needs a restart is named and waits."""
+    write_log_dir(logs, keyed_log("a-0"))
+    settings = settings_for(logs, state_dir=tmp_path / "state")
+    with daemon(settings) as running:
+        settings |= {"log.cleaner.threads": "many", "cleaner.windows": "25:00-26:00"}
+        result = running.steering.reload(UID)
+        assert len(result.errors) == 2
+        config = running.service.snapshot().config
+        assert (config.is_last_reload_good, config.errors) == (False, result.errors)
+        settings |= {"log.cleaner.threads": "3", "cleaner.windows": "", "cleaner.lock": "hold"}
+        settings |= {"log.cleaner.io.max.bytes.per.second": "5000000"}
+        result = running.steering.reload(UID)
+        assert result.errors == ()
+        assert set(result.changed) == {"log.cleaner.threads", "log.cleaner.io.max.bytes.per.second"}
+        assert result.needs_restart == ("cleaner.lock",)
+        snapshot = running.service.snapshot()
+        assert (len(snapshot.workers), snapshot.throttle.bytes_per_second) == (3, 5_000_000)
+        assert (snapshot.config.is_last_reload_good, snapshot.config.needs_restart) == (True, ("cleaner.lock",))
+
+
+def test_speed_limit_is_changed_by_command(tmp_path: Path, logs: Path) -> None:
+    """Of all workers or of one log dir; another directory is refused."""
+    write_log_dir(logs)
+    with daemon(settings_for(logs, state_dir=tmp_path / "state")) as running:
+        running.steering.throttle(1e6, None, UID)
+        running.steering.throttle(5e5, str(logs), UID)
+        shown = running.service.snapshot().throttle
+        assert (shown.bytes_per_second, dict(shown.log_dirs)) == (1e6, {str(logs.resolve()): 5e5})
+        running.steering.throttle(None, None, UID)
+        running.steering.throttle(None, str(logs), UID)
+        shown = running.service.snapshot().throttle
+        assert (shown.bytes_per_second, dict(shown.log_dirs)) == (None, {})
+        with pytest.raises(SteeringError, match="no log dir of this daemon"):
+            running.steering.throttle(1.0, "/somewhere/else", UID)
+        with pytest.raises(SteeringError, match="above 0"):
+            running.steering.throttle(0.0, None, UID)
+
+
+def test_log_dir_of_another_process_is_left_alone_until_it_is_free(tmp_path: Path, logs: Path) -> None:
+    """It shows as in use and delays no other log dir."""
+    other = tmp_path / "other"
+    other.mkdir()
+    write_log_dir(logs, keyed_log("a-0"))
+    write_log_dir(other, keyed_log("b-0"))
+    before = contents(logs)
+    lock = LogDirLock(FileSystem(), logs)
+    with daemon(settings_for(logs, other, state_dir=tmp_path / "state")) as running:
+        running.log.wait("cleaned", partition="b-0")
+        conditions = {view.path: view.condition for view in running.service.snapshot().log_dirs}
+        assert conditions == {str(logs): DirCondition.LOCKED, str(other): DirCondition.ONLINE}
+        assert contents(logs) == before
+        lock.release()
+        running.log.wait("cleaned", partition="a-0")
+
+
+def test_held_lock_keeps_a_broker_out_between_rounds(tmp_path: Path, logs: Path) -> None:
+    """With cleaner.lock=hold; and the daemon does not take its own lock for another's."""
+    write_log_dir(logs, keyed_log("a-0"))
+    with daemon(settings_for(logs, state_dir=tmp_path / "state", cleaner_lock="hold")) as running:
+        running.log.wait("cleaned", partition="a-0")
+        running.service.turn()
+        assert running.service.snapshot().log_dirs[0].condition is DirCondition.ONLINE
+        with pytest.raises(Exception, match="another cleaner"):
+            LogDirLock(FileSystem(), logs)
+
+
+def test_log_dir_without_marker_needs_recovery(tmp_path: Path, logs: Path) -> None:
+    """Nothing in it is touched, unless cleaner.recover is set: then it is recovered, marked and cleaned."""
+    write_log_dir(logs, keyed_log("a-0"))
+    (logs / ".kafka_cleanshutdown").unlink()
+    before = contents(logs)
+    settings = settings_for(logs, state_dir=tmp_path / "state")
+    with daemon(settings) as running:
+        assert reasons(running)["a-0"] is Reason.LOG_DIR_NEEDS_RECOVERY
+    assert contents(logs) == before
+    settings["cleaner.recover"] = "true"
+    with daemon(settings) as running:
+        running.log.wait("cleaned", partition="a-0")
+    assert (logs / ".kafka_cleanshutdown").exists()
+
+
+def test_log_that_cannot_be_recovered_keeps_no_other_from_being_cleaned(tmp_path: Path, logs: Path) -> None:
+    """No marker is written, so that a broker recovers by itself; until the end nobody else gets the log dir."""
+    write_log_dir(logs, keyed_log("bad-0"), keyed_log("good-0"))
+    (logs / ".kafka_cleanshutdown").unlink()
+    (logs / "recovery-point-offset-checkpoint").unlink()
+    flip_bit(next((logs / "bad-0").glob("*20.log")))
+    with daemon(settings_for(logs, state_dir=tmp_path / "state", cleaner_recover="true")) as running:
+        running.log.wait("cleaned", partition="good-0")
+        assert [str(entry.topic_partition) for entry in running.service.snapshot().quarantine] == ["bad-0"]
+        with pytest.raises(Exception, match="another cleaner"):
+            LogDirLock(FileSystem(), logs)
+    assert not (logs / ".kafka_cleanshutdown").exists()
+    LogDirLock(FileSystem(), logs).release()
+
+
+class Trouble(FileSystem):
+    """A disk that refuses to make files of one log, as often as it is told to."""
+
+    def __init__(self, error: Exception, times: int) -> None:
+        super().__init__()
+        self.error = error
+        self.left = times
+        self._lock = threading.Lock()
+
+    def create(self, path: Path, *, like: Path) -> File:
+        with self._lock:
+            is_struck = self.left > 0 and path.parent.name == "a-0"
+            self.left -= is_struck
+        if is_struck:
+            raise self.error
+        return super().create(path, like=like)
+
+
+def test_full_disk_is_tried_again_with_growing_delay(tmp_path: Path, logs: Path) -> None:
+    """It says how many bytes are missing, and the other logs are cleaned meanwhile."""
+    write_log_dir(logs, keyed_log("a-0"), keyed_log("b-0"))
+    fs = Trouble(NoSpaceError(logs, 12345), times=2)
+    with daemon(settings_for(logs, state_dir=tmp_path / "state", log_cleaner_backoff_ms="10"), fs) as running:
+        running.log.wait("failed, will be tried again", count=2, partition="a-0")
+        running.log.wait("cleaned", partition="b-0")
+        running.log.wait("cleaned", partition="a-0")
+        event = running.log.find("failed, will be tried again")[0]
+    assert "12345 bytes more" in str(event["reason"])
+    assert record_offsets(logs / "a-0") == record_offsets(logs / "b-0")
+
+
+def test_failing_disk_is_offline_and_comes_back(tmp_path: Path, logs: Path) -> None:
+    """Its log dir alone; the change is told both times."""
+    other = tmp_path / "other"
+    other.mkdir()
+    write_log_dir(logs, keyed_log("a-0"))
+    write_log_dir(other, keyed_log("b-0"))
+    fs = Trouble(LogDirOfflineError(logs, OSError(errno.EIO, "I/O error")), times=1)
+    with daemon(settings_for(logs, other, state_dir=tmp_path / "state"), fs) as running:
+        running.log.wait("log dir failed", partition="a-0")
+        running.log.wait("log dir is offline", log_dir=str(logs))
+        running.log.wait("cleaned", partition="b-0")
+        running.log.wait("cleaned", partition="a-0")
+        running.log.wait("log dir is online", log_dir=str(logs))
+
+
+def test_mistake_of_ours_sets_the_log_aside_with_its_traceback(tmp_path: Path, logs: Path) -> None:
+    """Neither the worker nor the other logs suffer."""
+    write_log_dir(logs, keyed_log("a-0"), keyed_log("b-0"))
+    fs = Trouble(ZeroDivisionError("a mistake"), times=1)
+    with daemon(settings_for(logs, state_dir=tmp_path / "state"), fs) as running:
+        event = running.log.wait("quarantined", partition="a-0")
+        running.log.wait("cleaned", partition="b-0")
+    assert "unexpected ZeroDivisionError" in str(event["reason"])
+    assert isinstance(event["exc_info"], Exception)
+    assert running.service.snapshot().worker_deaths == 0
+
+
+def test_stop_ends_a_round_at_its_next_buffer(tmp_path: Path, logs: Path) -> None:
+    """The log is as it was, nothing is left over, and the next daemon cleans it."""
+    write_log_dir(logs, keyed_log("a-0"))
+    before = contents(logs)
+    settings = settings_for(logs, state_dir=tmp_path / "state", log_cleaner_io_max_bytes_per_second="1")
+    with daemon(settings) as running:
+        while not any(view.partition for view in running.service.snapshot().workers):
+            running.service.turn()
+    running.log.wait("stopped", partition="a-0")
+    after = contents(logs)
+    assert {name: after.get(name) for name in before} == before
+    assert not [name for name in after if name.endswith(LEFTOVERS)]
+    settings["log.cleaner.io.max.bytes.per.second"] = "1e9"
+    with daemon(settings) as running:
+        running.log.wait("cleaned", partition="a-0")
+
+
+def test_settings_that_cannot_work_are_refused_at_the_start(tmp_path: Path, logs: Path) -> None:
+    """No log dir; more memory than there is."""
+    settings = settings_for(state_dir=tmp_path / "state")
+    del settings["log.dirs"]
+    with pytest.raises(ConfigError, match=r"log\.dirs"), daemon(settings):
+        pass
+    settings = settings_for(logs, state_dir=tmp_path / "state", log_cleaner_dedupe_buffer_size=str(1 << 50))
+    with pytest.raises(ConfigError, match=r"dedupe\.buffer\.size"), daemon(settings):
+        pass

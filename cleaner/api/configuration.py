@@ -21,8 +21,9 @@ from cleaner.errors import ConfigError
 from cleaner.mistakes import Mistakes
 from cleaner.policy.windows import Windows
 from cleaner.properties import parse_properties
-from cleaner.settings import read_environment, windows_of
+from cleaner.settings import windows_of
 from cleaner.settings.config_watch import fingerprint
+from cleaner.settings.environment import read_known_variables
 from cleaner.settings.files import check_topics_dir, read_config_bytes
 from cleaner.settings.given import DEFAULT, Given, GivenSettings
 from cleaner.state.state_dir import require_outside_log_dirs
@@ -100,15 +101,8 @@ def load_settings(
     """
     fs = fs or FileSystem()
     mistakes = Mistakes()
-    data = b""
-    config: Mapping[str, str] = {}
-    variables: Mapping[str, str] = {}
-    if config_file is not None:
-        with mistakes.collected():
-            data = read_config_bytes(fs, config_file)
-            config = parse_properties(data, str(config_file))
-    with mistakes.collected():
-        variables = read_environment(environment)
+    data, config = _read_file(fs, config_file, mistakes)
+    variables = read_known_variables(environment, mistakes)
     sources = Sources(config, tuple(sets), topics_dir, metadata_dir, trust_default_policy, variables)
     given = GivenSettings(sources, mistakes)
     _check_directories(fs, given, log_dirs, mistakes)
@@ -116,6 +110,16 @@ def load_settings(
     mistakes.raise_any()
     assert loaded is not None  # noqa: S101 - without it there is a mistake
     return loaded
+
+
+def configured_topics_dir(
+    config_file: Path | None, sets: Sequence[SetOption], environment: Mapping[str, str], fs: FileSystem
+) -> Path | None:
+    """Return `cleaner.topics.dir` even if other settings are not sound: its files can be checked all the same."""
+    unheard = Mistakes()
+    _, config = _read_file(fs, config_file, unheard)
+    sources = Sources(config, tuple(sets), environment=read_known_variables(environment, unheard))
+    return GivenSettings(sources, unheard).topics_dir
 
 
 def take_over(running: Loaded, new: Loaded) -> TakenOver:
@@ -148,6 +152,16 @@ def take_over(running: Loaded, new: Loaded) -> TakenOver:
         changed=tuple(sorted(key for key in differing if key not in fixed)),
         needs_restart=tuple(sorted(key for key in differing if key in fixed)),
     )
+
+
+def _read_file(fs: FileSystem, file: Path | None, mistakes: Mistakes) -> tuple[bytes, Mapping[str, str]]:
+    """Return content and settings of the `--config` file."""
+    data = b""
+    if file is not None:
+        with mistakes.collected():
+            data = read_config_bytes(fs, file)
+            return data, parse_properties(data, str(file))
+    return data, {}
 
 
 def _load(

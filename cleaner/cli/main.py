@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from typing import NoReturn, TextIO
 
 from cleaner import __version__
-from cleaner.cli import clean, plan, recover, warm
+from cleaner.cli import clean, config, plan, recover, warm
 from cleaner.cli import run as run_daemon
 from cleaner.cli.arguments import HelpFormatter
 from cleaner.cli.output import print_error
 from cleaner.errors import CleanerError, ConfigError
 
-_COMMANDS = {"clean": clean, "plan": plan, "recover": recover, "run": run_daemon, "warm": warm}
+_COMMANDS = {"clean": clean, "plan": plan, "recover": recover, "run": run_daemon, "config": config, "warm": warm}
 
 _DESCRIPTION = """\
 Cleans Kafka log directories outside a broker: byte for byte what Kafka 4.3.1's log cleaner would leave."""

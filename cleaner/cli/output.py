@@ -26,8 +26,12 @@ def refusal_line(refusal: Refusal) -> str:
 
 def print_error(message: str, stream: TextIO | None = None) -> None:
     """Print one clear line: what is wrong, with newlines and control characters made visible."""
-    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)
-    print(f"cleaner: {line}", file=sys.stderr if stream is None else stream)
+    print(f"cleaner: {printable(message)}", file=sys.stderr if stream is None else stream)
+
+
+def printable(text: str) -> str:
+    """Return a text with newlines and control characters made visible."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, left: frozenset[int] = frozenset((0,))) -> str:

@@ -44,8 +44,15 @@ def read_environment(environment: Mapping[str, str]) -> dict[str, str]:
     Raises:
         ConfigError: `CLEANER_` variables that are no settings, each with the nearest one.
     """
-    values = {}
     mistakes = Mistakes()
+    values = read_known_variables(environment, mistakes)
+    mistakes.raise_any()
+    return values
+
+
+def read_known_variables(environment: Mapping[str, str], mistakes: Mistakes) -> dict[str, str]:
+    """Do as `read_environment`, but remember what is wrong and go on."""
+    values = {}
     for variable in sorted(name for name in environment if name.startswith(PREFIX)):
         key = _KEY_OF_VARIABLE.get(variable)
         if key is not None:
@@ -54,5 +61,4 @@ def read_environment(environment: Mapping[str, str]) -> dict[str, str]:
             nearest = difflib.get_close_matches(variable, sorted(_KEY_OF_VARIABLE), n=1, cutoff=0.0)[0]
             reason = f"no setting has this environment variable; the nearest is {nearest}"
             mistakes.add(ConfigError(variable, environment[variable], reason))
-    mistakes.raise_any()
     return values

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from cleaner.cli.settings_document import document
 from cleaner.config import CleanerConfig, TopicConfig
 from cleaner.config_def import Setting
-from cleaner.config_table import BROKER_SETTINGS, LONG_MAX, TOPIC_SETTINGS, UNUSED_TOPIC_KEYS
+from cleaner.config_table import BROKER_SETTINGS, TOPIC_SETTINGS, UNUSED_TOPIC_KEYS
 from cleaner.errors import ConfigError, ConfigErrors
-from cleaner.properties import parse_properties
 from cleaner.settings.cluster import DYNAMIC_BROKER_KEYS
-from tools.settings_doc import PATH, document
 
 ROOT = Path(__file__).parents[2]
 # Name, type, default and validator of settings, and synonyms of topic settings, printed by Kafka 4.3.1's own
@@ -270,24 +269,8 @@ def test_log_dirs_wins_over_log_dir() -> None:
 
 
 def test_settings_document_is_written_from_the_table() -> None:
-    """`docs/settings.md` lists every setting as the table has it; `python -m tools.settings_doc` writes it."""
-    assert document() == PATH.read_text(encoding="utf-8")
-
-
-def test_sample_configuration_shows_defaults_and_known_keys() -> None:
-    """Each commented setting of the sample is known, takes its value, and is the default unless it is an example."""
-    sample = (ROOT / "config" / "cleaner.properties").read_bytes()
-    assert parse_properties(sample, "sample") == {}
-    lines = [line[1:] for line in sample.splitlines() if line.startswith(b"#") and b"=" in line and b" " not in line]
-    values = parse_properties(b"\n".join(lines), "sample")
-    assert len(values) > 15
-    examples = {"log.cleaner.io.max.bytes.per.second", "metadata.log.dir", "cleaner.max.decompressed.batch.bytes"}
-    defaults = {key: text for key, text in values.items() if key not in examples}
-    assert CleanerConfig.from_mapping(values).warnings == ()
-    assert CleanerConfig() == CleanerConfig.from_mapping(defaults)
-    by_topic = {key: text for key, text in defaults.items() if key not in BROKER_SETTINGS}
-    assert TopicConfig() == TopicConfig.from_mapping(by_topic)
-    assert TopicConfig().max_compaction_lag_ms == LONG_MAX
+    """`docs/settings.md` lists every setting as the table has it; `cleaner config docs` prints it."""
+    assert document() == (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_partitions_may_stand_behind_options(tmp_path: Path, capsys: pytest.Capt
     assert "no such directory" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["clean", "plan", "recover", "warm"])
+@pytest.mark.parametrize("command", ["clean", "plan", "recover", "warm", "config"])
 def test_help_of_each_command_teaches(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """What it does, every option explained, examples, exit codes."""
     with pytest.raises(SystemExit) as raised:

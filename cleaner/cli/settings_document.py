@@ -1,35 +1,66 @@
-"""Write `docs/settings.md` from the table of settings: `python -m tools.settings_doc`; a test keeps the two in step."""
+"""The reference of all settings: `docs/settings.md` is what `cleaner config docs` prints."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
+from cleaner.config_daemon_rows import DAEMON_ROWS
 from cleaner.config_def import Setting
-from cleaner.config_table import BROKER_SETTINGS, TOPIC_SETTINGS, UNUSED_TOPIC_KEYS
-
-PATH = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
+from cleaner.config_process_rows import PROCESS_ROWS
+from cleaner.config_table import TOPIC_SETTINGS, UNUSED_TOPIC_KEYS
 
 _HEAD = """\
 # Settings
 
-<!-- Written by `python -m tools.settings_doc` from cleaner/config_table.py. -->
+<!-- Printed by `cleaner config docs`; the rows are those of cleaner/config_table.py. -->
 
 The cleaner has Kafka's settings under Kafka's names, so a broker's `server.properties` may be given as `--config`.
 Names that begin with `cleaner.` are its own. Types, defaults and bounds are those of Kafka 4.3.1; where Kafka bounds a
-setting but not the files it describes, a value out of bounds only draws a warning.
+setting but not the files it describes, a value out of bounds only draws a warning. Files are read as Java's
+`Properties` reads them. [config/cleaner.properties](../config/cleaner.properties) is a sample with every setting.
+
+`cleaner config check` names every mistake at once, one a line, and ends with 78 when there is one; `cleaner config
+show` lists what is in force and who says so, with `--topic` for one topic.
+
+## Where the settings of the process come from
+
+The first of these that has the setting gives its value:
+
+1. `--set key=value`;
+2. the environment;
+3. the dynamic settings of brokers in the cluster's metadata, for commands that clean one log dir; a daemon's threads
+   and buffers belong to no broker;
+4. the `--config` file;
+5. the default.
+
+A variable of the environment is called `CLEANER_` and the setting's name in capitals, with `_` for `.` and `-`; the
+`cleaner.` of our own names is not said twice: `CLEANER_LOG_CLEANER_THREADS`, `CLEANER_HTTP_LISTEN`. Settings of topics
+have variables too and mean every topic (`CLEANER_MIN_CLEANABLE_DIRTY_RATIO`); for single topics there are none. A
+`CLEANER_` variable that is no setting is an error that names the nearest one, except those that Kubernetes sets for a
+service called `cleaner` or `cleaner-...` (`CLEANER_SERVICE_HOST`, `CLEANER_PORT_9404_TCP`, ...).
+
+## When a change counts
+
+The daemon reads its settings again on SIGHUP, `cleaner reload`, or when the file changes (`cleaner.config.watch=true`):
+all of them are sound and taken over, or nothing changes and the mistakes are named. Settings marked *restart* below
+keep their value until the next start, and are named as waiting for it. Environment and command line are those of the
+start.
+
+Settings of topics (`<topic>.properties`, `cleaner-topics.properties`, the metadata log) are followed as they change,
+without a reload. A file counts once it has stayed the same for a second; what is wrong in it leaves the topic's
+settings as they were and is shown as its warning.
 
 ## Where a topic's settings come from
 
 The first of these that has the setting gives its value:
 
 1. `--set TOPIC:key=value`, then `--set key=value` (for every topic);
-2. `<topic>.properties` in `--topics-dir`;
+2. `<topic>.properties` in `--topics-dir`, or else in `cleaner.topics.dir`;
 3. `cleaner-topics.properties` in the log dir: lines `topic.key=value`; brokers do not look at the file;
-4. topic settings under their own names in `--config`;
+4. topic settings under their own names in the environment, then in `--config`;
 5. the cluster's metadata (`__cluster_metadata-0` in `--metadata-dir`, in `metadata.log.dir`, in the log dir or in the
    first of `log.dirs`): the topic's settings, when its id there is that of the partition's `partition.metadata`; then
-   the broker's dynamic settings, then those of all brokers;
+   broker settings in the environment; the broker's dynamic settings, then those of all brokers;
 6. broker settings in `--config`; `offsets.topic.segment.bytes`, `transaction.state.log.segment.bytes` and
    `share.coordinator.state.topic.segment.bytes`, which mean one topic, before the general ones;
 7. Kafka's own settings for `__consumer_offsets`, `__transaction_state` and `__share_group_state`;
@@ -58,29 +89,30 @@ def document() -> str:
         *_rows(TOPIC_SETTINGS.values(), with_synonyms=True),
         f"\nAccepted and without meaning for a cleaner: {unused}.\n",
         "\n## Settings of the process\n\n",
-        *_rows(BROKER_SETTINGS.values(), with_synonyms=False),
+        *_rows(PROCESS_ROWS, with_synonyms=False),
+        "\n## Settings of the daemon\n\nOther commands pass them over.\n\n",
+        *_rows(DAEMON_ROWS, with_synonyms=False),
     ]
     return "".join(parts)
 
 
 def _rows(settings: Iterable[Setting], with_synonyms: bool) -> Iterable[str]:
-    columns = ["Setting", "Type", "Default", "Bound", "Meaning"] + (["Broker's names"] if with_synonyms else [])
+    last = "Broker's names" if with_synonyms else "Counts after"
+    columns = ["Setting", "Type", "Default", "Bound", "Meaning", last]
     yield _row(columns)
     yield _row(["---"] * len(columns))
     for setting in settings:
         cells = [f"`{setting.name}`", setting.kind, _default(setting), setting.bound(), setting.doc]
         if with_synonyms:
             cells.append(", ".join(f"`{synonym.name}`" for synonym in setting.synonyms))
+        else:
+            cells.append("reload" if setting.dynamic else "restart")
         yield _row(cells)
 
 
 def _default(setting: Setting) -> str:
-    return "" if setting.default is None else f"`{setting.default}`"
+    return f"`{setting.default}`" if setting.default else ""
 
 
 def _row(cells: Iterable[str]) -> str:
     return "| " + " | ".join(cells) + " |\n"
-
-
-if __name__ == "__main__":
-    PATH.write_text(document(), encoding="utf-8")

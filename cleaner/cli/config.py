@@ -1,0 +1,132 @@
+"""`cleaner config`: check, show, docs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cleaner.cli.arguments import HelpFormatter, add_format, add_settings, set_options
+
+if TYPE_CHECKING:
+    from cleaner.api.configuration import Loaded
+
+SUMMARY = "check the settings, show which are in force and who says so, or print their reference"
+
+DESCRIPTION = """\
+check   reads all settings as the daemon would: file, environment (CLEANER_LOG_CLEANER_THREADS=2), --set, files of
+        topics, and those of every topic in the log dirs. Names every mistake, one a line: key, value, what is
+        wrong, what is allowed.
+show    every setting with its value and who says so; with --topic those of one topic.
+docs    the reference of all settings, in Markdown.
+
+None of them changes or locks anything."""
+
+EXAMPLES = """\
+examples:
+  cleaner config check --config /etc/cleaner/cleaner.properties
+  cleaner config show --config /etc/cleaner/cleaner.properties --changed-only
+  cleaner config show --config /etc/cleaner/cleaner.properties --topic prices --format json
+  cleaner config docs
+
+exit status:
+  0  sound, or shown      2  usage      78  a bad setting"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's actions and options."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, help="check, show or docs")
+    check = actions.add_parser("check", help="name every mistake", formatter_class=HelpFormatter, allow_abbrev=False)
+    show = actions.add_parser("show", help="every setting", formatter_class=HelpFormatter, allow_abbrev=False)
+    actions.add_parser("docs", help="the reference", formatter_class=HelpFormatter, allow_abbrev=False)
+    for action in (check, show):
+        add_settings(action)
+        action.add_argument(
+            "--log-dir",
+            dest="log_dirs",
+            metavar="LOG_DIR",
+            type=Path,
+            action="append",
+            default=[],
+            help="a log dir whose topics are meant; may be repeated (default: those of log.dirs)",
+        )
+    show.add_argument("--topic", metavar="TOPIC", help="the settings of this topic")
+    show.add_argument("--changed-only", action="store_true", help="leave out what is only a default")
+    add_format(show)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Check, show or print; returns the exit code."""
+    match arguments.action:
+        case "check":
+            _check(arguments)
+        case "show":
+            _show(arguments)
+        case "docs":
+            from cleaner.cli.settings_document import document
+
+            print(document(), end="")
+    return 0
+
+
+def _load(arguments: argparse.Namespace) -> Loaded:
+    from cleaner.api.configuration import load_settings
+
+    return load_settings(
+        arguments.config,
+        set_options(arguments),
+        os.environ,
+        topics_dir=arguments.topics_dir,
+        metadata_dir=arguments.metadata_dir,
+        log_dirs=arguments.log_dirs,
+    )
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """
+    Check everything.
+
+    Raises:
+        ConfigError: all mistakes.
+    """
+    from cleaner.api.check_settings import CheckedSettings, check_log_dirs, check_topic_files
+    from cleaner.api.configuration import configured_topics_dir
+    from cleaner.cli.logs import log_warning
+    from cleaner.mistakes import Mistakes
+    from cleaner.storage.fs import FileSystem
+
+    fs = FileSystem()
+    mistakes = Mistakes()
+    checked = CheckedSettings((), 0, ())
+    topics_dir = arguments.topics_dir
+    if topics_dir is None:
+        topics_dir = configured_topics_dir(arguments.config, set_options(arguments), os.environ, fs)
+    with mistakes.collected():
+        loaded = _load(arguments)
+        checked = check_log_dirs(fs, loaded, arguments.log_dirs, mistakes)
+    if topics_dir is not None:
+        check_topic_files(fs, topics_dir, mistakes)
+    mistakes.raise_any()
+    for warning in checked.warnings:
+        log_warning(warning)
+    where = f", also for {checked.topics} topics in {len(checked.log_dirs)} log dirs" if checked.log_dirs else ""
+    print(f"the settings are sound{where}")
+
+
+def _show(arguments: argparse.Namespace) -> None:
+    from cleaner.cli.show_config import process_rows, show_rows, topic_rows
+
+    loaded = _load(arguments)
+    if arguments.topic is None:
+        rows = process_rows(loaded)
+    else:
+        from cleaner.api.check_settings import resolve_topic
+        from cleaner.cli.logs import log_warning
+        from cleaner.storage.fs import FileSystem
+
+        resolved = resolve_topic(FileSystem(), loaded, arguments.topic, arguments.log_dirs)
+        for warning in resolved.warnings:
+            log_warning(warning)
+        rows = topic_rows(resolved)
+    show_rows(rows, arguments.format, changed_only=arguments.changed_only)

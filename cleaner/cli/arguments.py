@@ -33,11 +33,9 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_format(parser: argparse.ArgumentParser) -> None:
-    """Add `--format`."""
-    parser.add_argument(
-        "--format", choices=("table", "json"), default="table", help="json: one object a line (default: table)"
-    )
+def add_format(parser: argparse.ArgumentParser, what: str = "one object a line") -> None:
+    """Add `--format`; `what` its JSON is."""
+    parser.add_argument("--format", choices=("table", "json"), default="table", help=f"json: {what} (default: table)")
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:

@@ -1,7 +1,8 @@
 """
 The command `cleaner`: one file a sub-command, each loaded with what it needs only when it runs.
 
-Exit codes: 0 done or nothing to do, 1 something was refused, 2 usage, 75 the log dir is in use, 78 a bad setting.
+Exit codes: 0 done or nothing to do, 1 something was refused, 2 usage, 69 no daemon is running, 75 the log dir is in
+use, 77 the daemon is for other users to steer, 78 a bad setting.
 """
 
 from __future__ import annotations
@@ -15,13 +16,48 @@ from collections.abc import Sequence
 from typing import NoReturn, TextIO
 
 from cleaner import __version__
-from cleaner.cli import clean, config, plan, recover, warm
+from cleaner.cli import (
+    clean,
+    config,
+    explain,
+    history,
+    jobs,
+    now,
+    pause,
+    plan,
+    quarantine,
+    recover,
+    release,
+    reload,
+    resume,
+    status,
+    throttle,
+    warm,
+)
 from cleaner.cli import run as run_daemon
 from cleaner.cli.arguments import HelpFormatter
 from cleaner.cli.output import print_error
 from cleaner.errors import CleanerError, ConfigError
 
-_COMMANDS = {"clean": clean, "plan": plan, "recover": recover, "run": run_daemon, "config": config, "warm": warm}
+_COMMANDS = {
+    "clean": clean,
+    "plan": plan,
+    "recover": recover,
+    "run": run_daemon,
+    "config": config,
+    "warm": warm,
+    "status": status,
+    "explain": explain,
+    "now": now,
+    "jobs": jobs,
+    "pause": pause,
+    "resume": resume,
+    "throttle": throttle,
+    "quarantine": quarantine,
+    "release": release,
+    "reload": reload,
+    "history": history,
+}
 
 _DESCRIPTION = """\
 Cleans Kafka log directories outside a broker: byte for byte what Kafka 4.3.1's log cleaner would leave."""

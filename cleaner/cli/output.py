@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TextIO
+
+from cleaner.cli.words import printable
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -24,14 +26,14 @@ def refusal_line(refusal: Refusal) -> str:
     return json.dumps({"partition": refusal.partition, "error": str(refusal.error)}, ensure_ascii=False)
 
 
+def print_answer(answer: Mapping[str, object]) -> None:
+    """Print what a daemon answered as one line of JSON, ASCII only."""
+    print(json.dumps(answer))
+
+
 def print_error(message: str, stream: TextIO | None = None) -> None:
     """Print one clear line: what is wrong, with newlines and control characters made visible."""
     print(f"cleaner: {printable(message)}", file=sys.stderr if stream is None else stream)
-
-
-def printable(text: str) -> str:
-    """Return a text with newlines and control characters made visible."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, left: frozenset[int] = frozenset((0,))) -> str:

@@ -34,13 +34,14 @@ class ProgressBar:
     ) -> None:
         self.clear()
 
-    def __call__(self, phase: str, done: int, total: int) -> None:
+    def __call__(self, phase: str, done: int, total: int, note: str | None = None) -> None:
         """
         Note how far a phase is.
 
         Args:
             phase: what is being done, with the partition's name.
-            done, total: bytes.
+            done, total: bytes, or with a note anything.
+            note: stands in the place of the bytes done.
         """
         if not self._enabled:
             return
@@ -49,8 +50,9 @@ class ProgressBar:
             return
         self._phase, self._drawn_at = phase, now
         part = min(1.0, done / total) if total else 1.0
+        words = human_bytes(done) if note is None else note
         bar = "#" * round(part * _WIDTH)
-        self._stream.write(f"{_CLEAR_LINE}{phase} [{bar:.<{_WIDTH}}] {part:4.0%}  {human_bytes(done)}")
+        self._stream.write(f"{_CLEAR_LINE}{phase} [{bar:.<{_WIDTH}}] {part:4.0%}  {words}")
         self._stream.flush()
 
     def speaking(self, say: Callable[[str], None]) -> Callable[[str], None]:

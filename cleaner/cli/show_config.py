@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cleaner.api.configuration import Loaded
-from cleaner.cli.output import json_line, printable, table
+from cleaner.cli.output import json_line, table
+from cleaner.cli.words import printable
 from cleaner.config_def import Setting
 from cleaner.config_table import BROKER_SETTINGS, TOPIC_SETTINGS
 from cleaner.settings import ResolvedTopic

@@ -3,8 +3,8 @@ The socket's file: who may put one there, what becomes of a stale one, and who m
 
 The directory must be one only its owner can write to, so that the name leads nowhere else. A socket file outlives a
 killed process. It is replaced under a lock of its own: of two daemons that both find it stale, the slower one would
-remove the socket of the faster. The new socket gets its mode and begins to listen under another name and is then
-renamed: whoever finds the name can connect, and nobody can before the mode is right, whatever the umask.
+remove the socket of the faster. The new socket gets its mode before it begins to listen: until then nobody can connect,
+whatever the umask.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import stat
 import struct
 from pathlib import Path
 
+from cleaner.config import MOST_SOCKET_PATH_BYTES
 from cleaner.errors import ConfigError, StateDirLockedError
 from cleaner.state.lock_file import LockFile
 from cleaner.state.state_dir import require_private
@@ -26,10 +27,7 @@ SOCKET_NAME = "control.sock"
 MODE = 0o660
 
 BACKLOG = 64
-_NEW = ".new"
 _LOCK = ".lock"
-# struct sockaddr_un has 108 bytes for a path and the zero behind it.
-MAX_PATH_BYTES = 107 - len(_NEW)
 _PROBE_SECONDS = 1.0
 # struct ucred: pid, uid, gid.
 _PEER = struct.Struct("@iII")
@@ -64,19 +62,17 @@ class ListeningSocket:
             raise
 
     def _listen(self) -> socket.socket:
-        new = self.path.with_name(self.path.name + _NEW)
-        self._fs.remove(new)
+        self._fs.remove(self.path)
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             with disk_errors(self.path):
-                listening.bind(os.fsencode(new))
-                self._fs.set_mode(new, MODE)
+                listening.bind(os.fsencode(self.path))
+                self._fs.set_mode(self.path, MODE)
                 listening.listen(BACKLOG)
-            self._fs.rename(new, self.path)
             listening.setblocking(False)
         except BaseException:
             listening.close()
-            self._fs.remove(new)
+            self._fs.remove(self.path)
             raise
         return listening
 
@@ -98,8 +94,8 @@ def _checked(fs: FileSystem, path: Path) -> Path:
     if "\0" in str(path):
         raise ConfigError(SOCKET_KEY, path, "a path has no zero bytes")
     resolved = path.parent.resolve() / path.name
-    if len(os.fsencode(resolved)) > MAX_PATH_BYTES:
-        raise ConfigError(SOCKET_KEY, path, f"the path of a socket has at most {MAX_PATH_BYTES} bytes")
+    if len(os.fsencode(resolved)) > MOST_SOCKET_PATH_BYTES:
+        raise ConfigError(SOCKET_KEY, path, f"the path of a socket has at most {MOST_SOCKET_PATH_BYTES} bytes")
     try:
         require_private(fs, resolved.parent, SOCKET_KEY, path)
     except FileNotFoundError:
@@ -108,7 +104,7 @@ def _checked(fs: FileSystem, path: Path) -> Path:
 
 
 def _require_free(fs: FileSystem, path: Path) -> None:
-    """Make sure that nobody listens at a path who does not know of our lock; a stale socket is left for the rename."""
+    """Make sure that nobody listens at a path who does not know of our lock; a stale socket may go."""
     try:
         status = fs.stat(path)
     except FileNotFoundError:

@@ -18,8 +18,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import cast
 
-from cleaner.control.wire import VERSION, to_json
+from cleaner.control.wire import VERSION
 from cleaner.daemon.snapshot import LogView
+from cleaner.daemon.snapshot_json import json_value, snapshot_json
 from cleaner.daemon.steering import Steering, SteeringError
 from cleaner.errors import CleanerError
 from cleaner.model import TopicPartition
@@ -178,7 +179,7 @@ def _status(request: Request, steering: Steering, _uid: int) -> Answer:
         config=snapshot.config if with_config else replace(snapshot.config, values=()),
     )
     counts = Counter(_standing(view) for view in snapshot.logs)
-    return {"snapshot": to_json(shown), "log_count": len(snapshot.logs), "standings": to_json(counts)}
+    return {"snapshot": snapshot_json(shown), "log_count": len(snapshot.logs), "standings": json_value(counts)}
 
 
 def _jobs(request: Request, steering: Steering, _uid: int) -> Answer:
@@ -188,32 +189,32 @@ def _jobs(request: Request, steering: Steering, _uid: int) -> Answer:
     jobs = [found for found in steering.snapshot().jobs if wanted is None or found.id == wanted]
     if wanted is not None and not jobs:
         raise SteeringError(f"there is no job {wanted}, or it ended long ago")
-    return {"jobs": to_json(jobs)}
+    return {"jobs": json_value(jobs)}
 
 
 def _now(request: Request, steering: Steering, uid: int) -> Answer:
     partition = request.partition()
     request.end()
-    return {"job": to_json(steering.request(partition, uid))}
+    return {"job": json_value(steering.request(partition, uid))}
 
 
 def _cancel(request: Request, steering: Steering, uid: int) -> Answer:
     job = request.number("job")
     request.end()
-    return {"job": to_json(steering.cancel(job, uid))}
+    return {"job": json_value(steering.cancel(job, uid))}
 
 
 def _pause(request: Request, steering: Steering, uid: int) -> Answer:
     scope = request.scope()
     request.end()
-    return {"stopping": to_json(list(steering.pause(scope, uid)))}
+    return {"stopping": json_value(list(steering.pause(scope, uid)))}
 
 
 def _resume(request: Request, steering: Steering, uid: int) -> Answer:
     scope = request.scope()
     request.end()
     steering.resume(scope, uid)
-    return {"pauses": to_json(steering.snapshot().pauses)}
+    return {"pauses": json_value(steering.snapshot().pauses)}
 
 
 def _release(request: Request, steering: Steering, uid: int) -> Answer:
@@ -237,7 +238,7 @@ def _throttle(request: Request, steering: Steering, uid: int) -> Answer:
 
 def _reload(request: Request, steering: Steering, uid: int) -> Answer:
     request.end()
-    return cast(Answer, to_json(steering.reload(uid)))
+    return cast(Answer, json_value(steering.reload(uid)))
 
 
 VERBS: Mapping[str, Callable[[Request, Steering, int], Answer]] = {

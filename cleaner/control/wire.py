@@ -1,5 +1,5 @@
 """
-Frozen values to JSON and back, by their types.
+Frozen values out of the JSON that `daemon/snapshot_json.py` makes of them, by their types.
 
 Daemon and command may be of different releases for the time of an upgrade, so reading is forgiving where it can be: a
 field not known here is passed over, one that is not there has its default, and a word of an enum that is not known here
@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
+import math
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -34,17 +35,6 @@ class _UnknownWordError(WireError):
     """A word of an enum that a later release has added."""
 
 
-def to_json(value: object) -> JsonValue:
-    """
-    Return a value's JSON form: dataclasses as objects, enums by value, partitions by name, tuples as lists.
-
-    Raises:
-        TypeError: something in it has no such form.
-    """
-    kind: Any = type(value)
-    return _writer_of(kind)(value)
-
-
 def from_json(kind: type[Value], value: JsonValue) -> Value:
     """
     Make a value of its JSON form.
@@ -56,40 +46,6 @@ def from_json(kind: type[Value], value: JsonValue) -> Value:
         WireError: it is none, or of a later release in a way that cannot be passed over.
     """
     return cast(Value, _reader_of(cast(Any, kind))(value))
-
-
-def _same(value: Any) -> JsonValue:
-    return cast(JsonValue, value)
-
-
-def _write_list(value: Any) -> JsonValue:
-    return [to_json(item) for item in value]
-
-
-def _write_mapping(value: Any) -> JsonValue:
-    return {str(key): to_json(item) for key, item in value.items()}
-
-
-def _write_enum(value: Any) -> JsonValue:
-    return to_json(value.value)
-
-
-@functools.cache
-def _writer_of(kind: type) -> Callable[[Any], JsonValue]:
-    if kind in (bool, int, float, str, type(None)):
-        return _same
-    if kind is TopicPartition:
-        return str
-    if issubclass(kind, enum.Enum):
-        return _write_enum
-    if dataclasses.is_dataclass(kind):
-        names = [field.name for field in dataclasses.fields(kind)]
-        return lambda value: {name: to_json(getattr(value, name)) for name in names}
-    if issubclass(kind, tuple | list):
-        return _write_list
-    if issubclass(kind, Mapping):
-        return _write_mapping
-    raise TypeError(f"{kind.__name__} has no form in JSON")
 
 
 @functools.cache
@@ -105,7 +61,7 @@ def _reader_of(kind: Any) -> _Reader:
     if kind is TopicPartition:
         return _read_partition
     if kind is float:
-        return lambda value: float(_read_primitive((int, float), value))
+        return _read_float
     if kind in (bool, int, str):
         return functools.partial(_read_primitive, (kind,))
     if issubclass(kind, enum.Enum):
@@ -178,11 +134,16 @@ def _read_primitive(kinds: tuple[type, ...], value: JsonValue) -> Any:
     return value
 
 
+def _read_float(value: JsonValue) -> float:
+    """Read a number; null is one without end."""
+    return math.inf if value is None else float(_read_primitive((int, float), value))
+
+
 def _read_enum(kind: type[enum.Enum], value: JsonValue) -> enum.Enum:
-    try:
-        return kind(value)
-    except ValueError as error:
-        raise _UnknownWordError(str(error)) from error
+    for member in kind:
+        if member.name.lower() == value:
+            return member
+    raise _UnknownWordError(f"{value!r} is no {kind.__name__}")
 
 
 def _read_partition(value: JsonValue) -> TopicPartition:

@@ -17,7 +17,6 @@ from cleaner.state.lock_file import LockFile
 from cleaner.storage.fs import FileSystem
 
 STATE_DIR_KEY = "cleaner.state.dir"
-DEFAULT_STATE_DIR = Path("/var/lib/cleaner")
 LOCK_NAME = "lock"
 MODE = 0o750
 

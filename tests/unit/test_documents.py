@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cleaner.control.verbs import VERBS
 from cleaner.testing.batch_reader import batch_info
 from tests.golden.archive import DATA, unpack
 
@@ -52,13 +53,19 @@ def test_readme_make_targets_exist() -> None:
     assert {"demo", "test"} <= named <= targets
 
 
-def test_readme_names_every_command() -> None:
-    """`cleaner --help` lists no command that the README leaves out."""
+def test_documents_name_every_command() -> None:
+    """`cleaner --help` lists no command that the README and docs/steering.md leave out."""
     overview = subprocess.run([sys.executable, "-m", "cleaner", "--help"], capture_output=True, text=True, check=True)
     commands = re.findall(r"^    ([a-z]+) {2,}", overview.stdout, flags=re.MULTILINE)
-    readme = (ROOT / "README.md").read_text()
-    assert {"clean", "plan", "recover"} <= set(commands)
-    assert [command for command in commands if f"cleaner {command}" not in readme] == []
+    told = (ROOT / "README.md").read_text() + (ROOT / "docs" / "steering.md").read_text()
+    assert {"clean", "plan", "recover", "status"} <= set(commands)
+    assert [command for command in commands if f"cleaner {command}" not in told] == []
+
+
+def test_steering_document_has_every_verb_and_no_other() -> None:
+    """The table of the protocol is the server's."""
+    table = (ROOT / "docs" / "steering.md").read_text().partition("| `do` |")[2].partition("\n\n")[0]
+    assert sorted(re.findall(r"^\| `([a-z]+)` \|", table, flags=re.MULTILINE)) == sorted(VERBS)
 
 
 def test_drawn_batch_is_the_golden_logs_first(tmp_path: Path) -> None:

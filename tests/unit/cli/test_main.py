@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cleaner.cli import arguments
+from cleaner.cli.main import _COMMANDS as COMMANDS
 from cleaner.cli.main import main, make_parser
 from cleaner.cli.output import print_error, table
 
@@ -40,7 +41,7 @@ def test_partitions_may_stand_behind_options(tmp_path: Path, capsys: pytest.Capt
     assert "no such directory" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["clean", "plan", "recover", "warm", "config"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_help_of_each_command_teaches(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """What it does, every option explained, examples, exit codes."""
     with pytest.raises(SystemExit) as raised:

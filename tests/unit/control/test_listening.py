@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from cleaner.config import MOST_SOCKET_PATH_BYTES
 from cleaner.control.client import Control
-from cleaner.control.listening import MAX_PATH_BYTES, ListeningSocket, peer_uid
+from cleaner.control.listening import ListeningSocket, peer_uid
 from cleaner.control.server import ControlServer
 from cleaner.errors import ConfigError, NoDaemonError, NotPermittedError, StateDirLockedError
 from cleaner.storage.fs import FileSystem
@@ -66,7 +67,6 @@ def test_socket_is_for_user_and_group_whatever_the_umask(room: Path, umask: int)
 def test_stale_socket_is_replaced(room: Path) -> None:
     """A daemon that was killed does not keep the next one from starting."""
     leave_stale(room / "s")
-    leave_stale(room / "s.new")
     listening = listen(room)
     connect(room / "s")
     listening.close()
@@ -128,7 +128,7 @@ def test_directory_that_is_not_there_is_named(room: Path) -> None:
         listen(room / "gone")
 
 
-@pytest.mark.parametrize("name", ["x" * MAX_PATH_BYTES, "a\0b"], ids=["long", "zero"])
+@pytest.mark.parametrize("name", ["x" * MOST_SOCKET_PATH_BYTES, "a\0b"], ids=["long", "zero"])
 def test_path_no_socket_can_have_is_refused(room: Path, name: str) -> None:
     """By the setting's name, and not by a traceback."""
     with pytest.raises(ConfigError, match=r"cleaner\.control\.socket="):

@@ -1,0 +1,96 @@
+"""`cleaner history`."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import time
+from datetime import datetime
+from pathlib import Path
+
+from cleaner.cli.arguments import add_format, parse_offset
+from cleaner.cli.daemon_options import add_state_dir, state_dir_of
+from cleaner.errors import CleanerError
+
+SUMMARY = "what the daemon did, and by whose order"
+
+DESCRIPTION = """\
+Reads the journal in a daemon's state directory: each round with its settings, offsets and what it removed, and each
+command with the uid of who gave it. The daemon need not be running. The newest entry comes last."""
+
+EXAMPLES = """\
+examples:
+  cleaner history
+  cleaner history --partition orders-0 --since 7d
+  cleaner history --kind pause --kind resume --last all
+  cleaner history --kind round --format json | jq .details.bytes_read
+
+exit status:
+  0  listed      1  the journal cannot be read      2  usage"""
+
+_AGO = re.compile(r"([0-9]{1,6})(s|m|h|d|w)\Z")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.add_argument("--partition", metavar="TOPIC[-PARTITION]", help="only of this partition, or topic")
+    parser.add_argument(
+        "--kind",
+        dest="kinds",
+        metavar="KIND",
+        action="append",
+        help="only entries of this kind (round, pause, ...); may be repeated",
+    )
+    parser.add_argument(
+        "--since",
+        metavar="WHEN",
+        type=parse_moment,
+        help="only from then on: 30m, 6h, 7d ago, or 2026-02-28, 2026-02-28T06:30 in local time",
+    )
+    parser.add_argument(
+        "--last", metavar="N|all", type=_parse_count, default=50, help="at most so many of the newest (default: 50)"
+    )
+    add_format(parser, "one entry a line")
+    add_state_dir(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print what was asked for; returns the exit code."""
+    from itertools import islice
+
+    from cleaner.cli.output import print_error
+    from cleaner.cli.show_history import show_history
+    from cleaner.state.journal_reader import JournalFilter, JournalReader
+    from cleaner.storage.fs import FileSystem
+
+    state_dir = state_dir_of(arguments)
+    wanted = JournalFilter(
+        kinds=frozenset(arguments.kinds) if arguments.kinds else None,
+        partition=arguments.partition,
+        since_ms=arguments.since,
+    )
+    reader = JournalReader(FileSystem(), state_dir)
+    try:
+        newest = list(islice(reader.entries(wanted), arguments.last))
+    except OSError as error:
+        raise CleanerError(f"{Path(error.filename or state_dir)}: {error.strerror or error}") from error
+    show_history(newest[::-1], arguments.format)
+    if reader.unreadable_lines:
+        print_error(f"{reader.unreadable_lines} lines of the journal are damaged")
+    return 0
+
+
+def parse_moment(text: str) -> int:
+    """Read a moment (ms since 1970): so long ago, or a date with or without a time."""
+    found = _AGO.match(text)
+    if found:
+        return round((time.time() - int(found.group(1)) * _SECONDS[found.group(2)]) * 1000)
+    try:
+        return round(datetime.fromisoformat(text).timestamp() * 1000)
+    except (ValueError, OverflowError, OSError):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither like 6h nor like 2026-02-28T06:30") from None
+
+
+def _parse_count(text: str) -> int | None:
+    return None if text == "all" else parse_offset(text)

@@ -1,0 +1,43 @@
+"""How `cleaner history` shows the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cleaner.cli.output import table
+from cleaner.cli.progress import human_bytes
+from cleaner.cli.words import moment, printable
+from cleaner.state.journal import JournalEntry
+from cleaner.state.json_text import JsonValue
+
+_HEADINGS = ("time", "what", "of", "details")
+
+
+def show_history(entries: Sequence[JournalEntry], form: str) -> None:
+    """Print entries in the order given, as a table or one object a line."""
+    if form == "json":
+        for entry in entries:
+            print(entry.to_line().decode("ascii"), end="")
+    elif entries:
+        print(table(_HEADINGS, map(_row, entries), left=frozenset(range(4))))
+
+
+def _row(entry: JournalEntry) -> tuple[str, ...]:
+    details = "  ".join(f"{name}={_words(name, value)}" for name, value in entry.details.items())
+    return (moment(entry.time_ms), printable(entry.kind), printable(entry.partition or "-"), printable(details))
+
+
+def _words(name: str, value: JsonValue) -> str:
+    """Write a detail by what its name says it is."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        if name.startswith("bytes_") or name.endswith("_bytes"):
+            return human_bytes(value) if value >= 0 else f"-{human_bytes(-value)}"
+        if name.endswith("_ms"):
+            return moment(value)
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}={_words(key, inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(_words("", inner) for inner in value) + "]"
+    return "-" if value is None else str(value)

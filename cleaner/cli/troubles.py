@@ -1,0 +1,60 @@
+"""What is not well with a daemon, and what to do about it; `cleaner status` ends with 1 when there is any."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from shlex import quote
+from typing import NamedTuple
+
+from cleaner.cli.words import duration
+from cleaner.daemon.snapshot import ServiceSnapshot
+from cleaner.policy.circumstances import DirCondition
+
+_MOST_NAMED = 5
+
+
+class Trouble(NamedTuple):
+    """What is wrong, in words not yet fit for a terminal, and the command to go on with; empty where there is none."""
+
+    words: str
+    command: str = ""
+
+
+def troubles(shown: ServiceSnapshot) -> list[Trouble]:
+    """Return all that is not well, the worst first."""
+    return [*_of_the_process(shown), *_of_log_dirs(shown), *_of_logs(shown)]
+
+
+def _of_the_process(shown: ServiceSnapshot) -> Iterator[Trouble]:
+    for words in shown.stuck:
+        yield Trouble(f"stuck: {words}")
+    if not shown.is_progressing and not shown.stuck:
+        yield Trouble("stuck: the scheduler does not turn")
+    if shown.state == "running" and not shown.is_ready:
+        yield Trouble("not ready: not every log dir was looked at yet")
+    if not shown.config.is_last_reload_good:
+        mistakes = "; ".join(shown.config.errors)
+        yield Trouble(f"the last reload was refused: {mistakes}", "cleaner reload")
+
+
+def _of_log_dirs(shown: ServiceSnapshot) -> Iterator[Trouble]:
+    for log_dir in shown.log_dirs:
+        since = duration(shown.now_ms - log_dir.since_ms)
+        detail = f": {log_dir.detail}" if log_dir.detail else ""
+        if log_dir.condition is DirCondition.OFFLINE:
+            yield Trouble(f"{log_dir.path} is offline for {since}{detail}")
+        elif log_dir.condition is DirCondition.NEEDS_RECOVERY:
+            yield Trouble(f"{log_dir.path} needs recovery{detail}", f"cleaner recover {quote(log_dir.path)}")
+
+
+def _of_logs(shown: ServiceSnapshot) -> Iterator[Trouble]:
+    for entry in shown.quarantine[:_MOST_NAMED]:
+        yield Trouble(f"{entry.topic_partition} is in quarantine: {entry.reason}", "cleaner quarantine")
+    if len(shown.quarantine) > _MOST_NAMED:
+        yield Trouble(f"{len(shown.quarantine) - _MOST_NAMED} more are in quarantine", "cleaner quarantine")
+    for partition, retry in list(shown.retries.items())[:_MOST_NAMED]:
+        wait = duration(retry.remaining_ms(shown.now_ms))
+        words = f"{partition} failed {retry.failures} times in a row, tried again in {wait}: {retry.cause}"
+        yield Trouble(words, f"cleaner explain {quote(str(partition))}")
+    if len(shown.retries) > _MOST_NAMED:
+        yield Trouble(f"{len(shown.retries) - _MOST_NAMED} more failed")

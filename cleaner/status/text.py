@@ -30,8 +30,8 @@ def size(count: float | None) -> str:
 
 
 def count(number: int) -> str:
-    """Say a number: `1 234 567`, with narrow spaces that do not break."""
-    return f"{number:,}".replace(",", "\u202f")
+    """Say a number: `1,234,567`."""
+    return f"{number:,}"
 
 
 def counted(number: int, word: str, words: str | None = None) -> str:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from cleaner.daemon.snapshot import LogView, ServiceSnapshot
 from cleaner.model import TopicPartition
 from cleaner.policy.circumstances import DirCondition
-from cleaner.policy.verdict import Reason, Verdict
+from cleaner.policy.verdict import Reason
 from cleaner.testing.snapshots import (
     DAY_MS,
     GB,
@@ -157,7 +157,7 @@ def with_many_logs(count: int = 5000, seed: int = 5) -> ServiceSnapshot:
     random_ = random.Random(seed)  # noqa: S311 - samples, not secrets
     dirs = (LOG_DIR, SECOND_DIR, THIRD_DIR, "/mnt/disk4/kafka")
     logs = [_some_log(random_, f"topic-{number // 10:04d}", number % 10, dirs[number % 4]) for number in range(count)]
-    logs[0] = replace(logs[0], verdict=replace(_judged(logs[0]), reason=Reason.IN_PROGRESS), why="in progress")
+    logs[0] = log("topic-0000", 0, reason=Reason.IN_PROGRESS, clean_bytes=300 * MB, dirty_bytes=700 * MB)
     topics = sorted({view.partition.topic for view in logs})
     return snapshot(
         logs,
@@ -194,12 +194,6 @@ def hostile() -> ServiceSnapshot:
         topics={HOSTILE_TOPIC: topic_totals(rounds={words: 1}, removed={words: 1})},
         state=words,
     )
-
-
-def _judged(view: LogView) -> Verdict:
-    if view.verdict is None:
-        raise ValueError(f"{view.partition} has no verdict")
-    return view.verdict
 
 
 def _some_log(random_: random.Random, topic: str, number: int, log_dir_path: str) -> LogView:

@@ -1,0 +1,86 @@
+"""Why a log waits, for people: a word for a label, a tone for its colour, and whether anybody has to do something."""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cleaner.daemon.snapshot import LogView
+from cleaner.policy.verdict import Reason
+from cleaner.status.text import duration
+
+
+class Tone(enum.Enum):
+    """How something is to be taken; the values are classes of the page."""
+
+    WORK = "work"
+    DUE = "due"
+    GOOD = "good"
+    HELD = "held"
+    BAD = "bad"
+    QUIET = "quiet"
+
+
+@dataclass(frozen=True)
+class Said:
+    """
+    What the page says of a reason.
+
+    Attributes:
+        word: on a label.
+        tone: see `Tone`.
+        meaning: what it means when many logs share it.
+    """
+
+    word: str
+    tone: Tone
+    meaning: str
+
+
+SAID: Mapping[Reason, Said] = {
+    Reason.IN_PROGRESS: Said("being worked on", Tone.WORK, "a worker has them"),
+    Reason.ABORTED: Said("stopping", Tone.WORK, "their worker was asked to stop"),
+    Reason.REQUESTED: Said("asked for", Tone.DUE, "asked for, and wait for a worker"),
+    Reason.OVERDUE: Said("overdue", Tone.DUE, "over max.compaction.lag.ms, and wait for a worker"),
+    Reason.OVER_RATIO: Said("due", Tone.DUE, "dirty enough, and wait for a worker"),
+    Reason.UNDER_RATIO: Said("clean enough", Tone.GOOD, "not dirtier than min.cleanable.dirty.ratio yet"),
+    Reason.NOTHING_TO_CLEAN: Said("nothing to clean", Tone.GOOD, "no dirty section that could be cleaned"),
+    Reason.WINDOW_CLOSED: Said("window closed", Tone.HELD, "due, and wait for the next window of cleaner.windows"),
+    Reason.RETRY_LATER: Said("tried again later", Tone.HELD, "failed last time, and are tried again"),
+    Reason.LOG_DIR_LOCKED: Said("log dir in use", Tone.HELD, "another process has their log dir"),
+    Reason.LOG_DIR_BUSY: Said("log dir busy", Tone.HELD, "enough workers are in their log dir"),
+    Reason.PAUSED: Said("paused", Tone.HELD, "an operator has paused them"),
+    Reason.ALL_PAUSED: Said("all paused", Tone.HELD, "an operator has paused everything"),
+    Reason.DISABLED: Said("disabled", Tone.HELD, "log.cleaner.enable is false"),
+    Reason.QUARANTINED: Said("quarantined", Tone.BAD, "set aside after an error, until somebody releases them"),
+    Reason.LOG_DIR_OFFLINE: Said("disk offline", Tone.BAD, "their log dir's disk has failed"),
+    Reason.LOG_DIR_NEEDS_RECOVERY: Said("needs recovery", Tone.BAD, "their log dir was not shut down cleanly"),
+    Reason.NOT_COMPACTED: Said("not compacted", Tone.QUIET, "their cleanup.policy is without compact"),
+}
+UNREADABLE = Said("cannot be read", Tone.BAD, "could not be looked at")
+
+# What a label beside it says already.
+_TOLD = re.compile(r"(next|number \d+ in the queue|in progress|nothing to clean|quarantined|paused)[:,] ")
+_MS = re.compile(r"\b(\d{4,}) ms\b")
+
+
+def said_of(view: LogView) -> Said:
+    """Return what to say of a log."""
+    if view.verdict is not None:
+        return SAID[view.verdict.reason]
+    return UNREADABLE if view.error else SAID[Reason.NOT_COMPACTED]
+
+
+def key_of(view: LogView) -> str:
+    """Return a log's reason as it is written in addresses and labels."""
+    if view.verdict is not None:
+        return view.verdict.reason.value
+    return "unreadable" if view.error else Reason.NOT_COMPACTED.value
+
+
+def why(view: LogView) -> str:
+    """Return the log's own line without what its label says, its milliseconds in words."""
+    line = view.error or _TOLD.sub("", view.why, count=1) if view.verdict else view.error or view.why
+    return _MS.sub(lambda match: duration(int(match[1]) / 1000), line)

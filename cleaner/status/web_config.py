@@ -1,0 +1,250 @@
+"""
+TLS and users, in the form that Prometheus's exporters share (exporter-toolkit's `web.config.file`).
+
+    tls_server_config:
+      cert_file: cleaner.crt          # relative to this file
+      key_file: cleaner.key
+      min_version: TLS13              # TLS12 when left out
+      client_auth_type: RequireAndVerifyClientCert
+      client_ca_file: ca.crt
+    basic_auth_users:
+      prometheus: $2y$10$...          # bcrypt, as `htpasswd -nBC 10 prometheus` prints it
+
+The file is read again when it changes, or a certificate it names does. What is then wrong is told once, and what was
+right before stays in force; at the start it is an error. A key that is not known is an error too: somebody believes
+that it protects something.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+import secrets
+import ssl
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from cleaner.errors import CleanerError, ConfigError
+from cleaner.storage.fs import FileSystem
+
+WEB_CONFIG_KEY = "cleaner.http.web.config.file"
+MOST_BYTES = 1 << 20
+
+_TLS_VERSIONS = {
+    "TLS10": ssl.TLSVersion.TLSv1,
+    "TLS11": ssl.TLSVersion.TLSv1_1,
+    "TLS12": ssl.TLSVersion.TLSv1_2,
+    "TLS13": ssl.TLSVersion.TLSv1_3,
+}
+_CLIENT_AUTH = {
+    "NoClientCert": ssl.CERT_NONE,
+    "VerifyClientCertIfGiven": ssl.CERT_OPTIONAL,
+    "RequireAndVerifyClientCert": ssl.CERT_REQUIRED,
+}
+_SECTIONS = ("tls_server_config", "http_server_config", "basic_auth_users")
+_TLS_KEYS = ("cert_file", "key_file", "min_version", "max_version", "client_auth_type", "client_ca_file")
+_HASH = re.compile(r"\$2[abxy]\$(0[4-9]|[12]\d|3[01])\$[./A-Za-z0-9]{53}\Z")
+
+# Compared with when a user is not known, so that it takes as long: a hash of nothing anybody can say.
+_NOBODY = "$2b$10$" + "." * 21 + "u" + "." * 31
+_MOST_REMEMBERED = 64
+
+_Choice = TypeVar("_Choice")
+_Signature = tuple[tuple[int, int, int] | None, ...]
+
+
+@dataclass(frozen=True)
+class WebConfig:
+    """
+    What the file says.
+
+    Attributes:
+        tls: for the server's side of a handshake; None: plain HTTP.
+        users: bcrypt hashes by name.
+        files: all that was read for it.
+        is_allowed: tells whether a request's `Authorization` is that of a user, or there are no users.
+    """
+
+    tls: ssl.SSLContext | None
+    users: Mapping[str, str]
+    files: tuple[Path, ...]
+    is_allowed: Callable[[str], bool]
+
+    @property
+    def has_users(self) -> bool:
+        """Tell whether a password, or a client's certificate, is asked for."""
+        return bool(self.users) or (self.tls is not None and self.tls.verify_mode is ssl.CERT_REQUIRED)
+
+
+class WebConfigFile:
+    """
+    The file, followed as it changes. Thread-safe.
+
+    Args:
+        fs: the door to the file system.
+        path: the file.
+        warn: told once of each version that cannot be used.
+    Raises:
+        ConfigError: it cannot be used now.
+    """
+
+    def __init__(self, fs: FileSystem, path: Path, warn: Callable[[str], None]) -> None:
+        self._fs, self._path, self._warn = fs, path, warn
+        self._lock = threading.Lock()  # guards all below
+        self._config = load(fs, path)
+        self._signature = self._sign()
+
+    def current(self) -> WebConfig:
+        """Return what is in force."""
+        with self._lock:
+            signature = self._sign()
+            if signature != self._signature:
+                self._signature = signature
+                try:
+                    self._config = load(self._fs, self._path)
+                    self._signature = self._sign()  # of what it names now
+                except ConfigError as error:
+                    self._warn(f"{error}; what was read before stays in force")
+            return self._config
+
+    def _sign(self) -> _Signature:
+        return tuple(self._sign_one(path) for path in self._config.files)
+
+    def _sign_one(self, path: Path) -> tuple[int, int, int] | None:
+        try:
+            stat = self._fs.stat(path.resolve())  # a mounted secret is a link that changes
+        except (CleanerError, OSError):
+            return None
+        return stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
+def load(fs: FileSystem, path: Path) -> WebConfig:
+    """
+    Read the file and all that it names.
+
+    Raises:
+        ConfigError: it cannot be read or used; says what.
+    """
+    import yaml  # not needed by most daemons
+
+    try:
+        content = yaml.safe_load(fs.read_bytes(path.resolve(), MOST_BYTES))
+    except (CleanerError, OSError) as error:
+        raise ConfigError(WEB_CONFIG_KEY, path, str(error)) from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigError(WEB_CONFIG_KEY, path, f"not YAML: {' '.join(str(error).split())}") from error
+    sections = _mapping(path, "the file", {} if content is None else content, _SECTIONS)
+    _mapping(path, "http_server_config", sections.get("http_server_config") or {}, ("http2",))
+    users = _users(path, sections.get("basic_auth_users") or {})
+    tls, files = _tls(path, sections.get("tls_server_config") or {})
+    return WebConfig(tls, users, (path, *files), _Passwords(users).is_allowed)
+
+
+def _mapping(path: Path, what: str, value: object, known: tuple[str, ...] | None = None) -> dict[str, object]:
+    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+        raise ConfigError(WEB_CONFIG_KEY, path, f"{what} must be names and values")
+    unknown = sorted(set(value) - set(known)) if known is not None else []
+    if unknown:
+        raise ConfigError(
+            WEB_CONFIG_KEY, path, f"{what}: {', '.join(unknown)} unknown here; known: {', '.join(known or ())}"
+        )
+    return value
+
+
+def _users(path: Path, section: object) -> dict[str, str]:
+    users = {}
+    for name, hashed in _mapping(path, "basic_auth_users", section).items():
+        if not name or ":" in name:
+            raise ConfigError(WEB_CONFIG_KEY, path, "basic_auth_users: a name is empty or has a colon")
+        if not isinstance(hashed, str) or not _HASH.match(hashed):
+            raise ConfigError(WEB_CONFIG_KEY, path, f"basic_auth_users: the value of {name!r} is no bcrypt hash")
+        users[name] = hashed
+    return users
+
+
+def _tls(path: Path, section: object) -> tuple[ssl.SSLContext | None, tuple[Path, ...]]:
+    said = _mapping(path, "tls_server_config", section, _TLS_KEYS)
+    if not said:
+        return None, ()
+    texts = {key: value for key, value in said.items() if isinstance(value, str) and value}
+    for key in ("cert_file", "key_file"):
+        if key not in texts:
+            raise ConfigError(WEB_CONFIG_KEY, path, f"tls_server_config: {key} is missing")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = _choice(path, said, "min_version", _TLS_VERSIONS, ssl.TLSVersion.TLSv1_2)
+    context.maximum_version = _choice(path, said, "max_version", _TLS_VERSIONS, ssl.TLSVersion.TLSv1_3)
+    verify = _choice(path, said, "client_auth_type", _CLIENT_AUTH, ssl.CERT_NONE)
+    if verify is not ssl.CERT_NONE and "client_ca_file" not in texts:
+        raise ConfigError(WEB_CONFIG_KEY, path, "tls_server_config: client_auth_type needs client_ca_file")
+    files = {key: path.parent / texts[key] for key in ("cert_file", "key_file", "client_ca_file") if key in texts}
+    try:
+        context.load_cert_chain(files["cert_file"], files["key_file"])
+        if "client_ca_file" in files:
+            context.load_verify_locations(files["client_ca_file"])
+    except (OSError, ValueError) as error:  # ssl.SSLError is one
+        raise ConfigError(WEB_CONFIG_KEY, path, f"tls_server_config: {error}") from error
+    context.verify_mode = verify
+    return context, tuple(files.values())
+
+
+def _choice(
+    path: Path, said: Mapping[str, object], key: str, choices: Mapping[str, _Choice], default: _Choice
+) -> _Choice:
+    value = said.get(key)
+    if value is None or value == "":
+        return default
+    if not isinstance(value, str) or value not in choices:
+        raise ConfigError(WEB_CONFIG_KEY, path, f"tls_server_config: {key} must be one of {', '.join(choices)}")
+    return choices[value]
+
+
+class _Passwords:
+    """
+    Users and their hashes. bcrypt is slow on purpose, so who was right is remembered, under a key of this process; one
+    comparison runs at a time, so that guesses cannot take the machine.
+    """
+
+    def __init__(self, users: Mapping[str, str]) -> None:
+        self._users = users
+        self._key = secrets.token_bytes(32)
+        self._lock = threading.Lock()  # guards _right; held while comparing
+        self._right: set[bytes] = set()
+
+    def is_allowed(self, authorization: str) -> bool:
+        """Tell whether the header names a user and the password, or nobody is asked."""
+        if not self._users:
+            return True
+        scheme, _, encoded = authorization.partition(" ")
+        try:
+            decoded = base64.b64decode(encoded, validate=True)
+        except binascii.Error:
+            return False
+        if scheme.lower() != "basic":
+            return False
+        digest = hmac.new(self._key, decoded, hashlib.sha256).digest()
+        with self._lock:
+            if digest in self._right:
+                return True
+            if not self._is_right(decoded):
+                return False
+            if len(self._right) >= _MOST_REMEMBERED:
+                self._right.clear()
+            self._right.add(digest)
+            return True
+
+    def _is_right(self, decoded: bytes) -> bool:
+        import bcrypt  # not needed by most daemons
+
+        name, _, password = decoded.partition(b":")
+        hashed = self._users.get(name.decode("utf-8", "replace"))
+        try:
+            is_equal = bcrypt.checkpw(password, (hashed or _NOBODY).encode())
+        except ValueError:  # more bytes than bcrypt takes, or a NUL
+            return False
+        return is_equal and hashed is not None

@@ -98,7 +98,10 @@ def parse_request(head: bytes) -> Request:
     Raises:
         BadRequestError: it is not one.
     """
-    first, *lines = head.decode("latin-1").split("\r\n\r\n")[0].split("\r\n")
+    text, end, _ = head.decode("latin-1").partition("\r\n\r\n")
+    if not end:
+        raise BadRequestError(f"no end within {MOST_HEAD_BYTES} bytes")
+    first, *lines = text.split("\r\n")
     request_line = _REQUEST_LINE.match(first)
     if request_line is None:
         raise BadRequestError("not a request of HTTP/1.1")

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from http import HTTPStatus
 
-from cleaner.clock import Clock, SystemClock
+from cleaner.clock import Clock
 from cleaner.daemon.snapshot import ServiceSnapshot
 from cleaner.daemon.snapshot_json import snapshot_json
 from cleaner.state.json_text import format_json
@@ -37,12 +37,12 @@ class Routes:
         *,
         partition_metrics: int = DEFAULT_PARTITIONS,
         is_with_kafka_metrics: bool = False,
-        clock: Clock | None = None,
+        clock: Clock,
     ) -> None:
         self._snapshot = snapshot
         collector = SnapshotCollector(snapshot, partitions=partition_metrics, is_with_kafka_names=is_with_kafka_metrics)
         self._registry = registry(collector)
-        self._clock = clock or SystemClock()
+        self._clock = clock
         self._lock = threading.Lock()  # guards _kept; held while something is made, so that it is made once
         self._kept: dict[str, tuple[int, Response]] = {}
 

@@ -14,16 +14,18 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
-import re
 import socket
 import ssl
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
+from types import TracebackType
+from typing import Self
 
-from cleaner.clock import Clock, SystemClock
-from cleaner.errors import CleanerError, ConfigError
+from cleaner.clock import Clock
+from cleaner.config_forms import LISTEN_KEY
+from cleaner.errors import CleanerError
 from cleaner.status.message import (
     METHODS,
     MOST_HEAD_BYTES,
@@ -35,7 +37,6 @@ from cleaner.status.message import (
 )
 from cleaner.status.web_config import WebConfigFile
 
-LISTEN_KEY = "cleaner.http.listen"
 MOST_CONNECTIONS = 8
 """Prometheus and a browser's six; with all other threads of the daemon they stay below 20."""
 
@@ -52,7 +53,6 @@ LINGER_NS = 300_000_000
 _ANSWERED, _SILENT, _ASKED = range(3)
 
 _BACKLOG = 256
-_LISTEN = re.compile(r"(?:\[(?P<v6>[^\]]+)\]|(?P<host>[^:\[\]]*)):(?P<port>\d{1,5})\Z", re.ASCII)
 
 
 class ListenError(CleanerError):
@@ -63,23 +63,10 @@ class ListenError(CleanerError):
 
 @dataclass(frozen=True)
 class Address:
-    """Where to listen; an empty host is every address of the machine, port 0 any that is free."""
+    """Where to listen; an IPv6 address is without brackets, port 0 is any that is free."""
 
     host: str
     port: int
-
-    @staticmethod
-    def parse(text: str) -> Address:
-        """
-        Read `127.0.0.1:9404`, `[::1]:9404`, `name:9404` or `:9404`.
-
-        Raises:
-            ConfigError: it is none of these.
-        """
-        match = _LISTEN.match(text)
-        if match is None or int(match["port"]) > 65_535:
-            raise ConfigError(LISTEN_KEY, text, "host:port, [IPv6 address]:port, or nothing for no HTTP")
-        return Address(match["v6"] or match["host"] or "", int(match["port"]))
 
     @property
     def is_loopback(self) -> bool:
@@ -95,7 +82,7 @@ class Address:
 
 class HttpServer:
     """
-    Serves what `answer` says, from `start` to `close`.
+    Serves what `answer` says, from `start` to `close`; as a context manager within it.
 
     Args:
         address: where; bound when the server is made.
@@ -116,10 +103,10 @@ class HttpServer:
         web_config: WebConfigFile | None = None,
         warn: Callable[[str], None],
         failed: Callable[[Exception], None],
-        clock: Clock | None = None,
+        clock: Clock,
     ) -> None:
         self._answer, self._web_config, self._warn, self._failed = answer, web_config, warn, failed
-        self._clock = clock or SystemClock()
+        self._clock = clock
         self._listener = _listen(address)
         self.address = Address(address.host, self._listener.getsockname()[1])
         self._is_closing = False
@@ -133,6 +120,15 @@ class HttpServer:
                 f"{LISTEN_KEY}={address} is open to other machines without a password: "
                 "whoever reaches it reads names and sizes of all topics; see cleaner.http.web.config.file"
             )
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
 
     def start(self) -> None:
         """Begin to serve."""
@@ -285,7 +281,7 @@ class _Connection:
 def _listen(address: Address) -> socket.socket:
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(
-            address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         listener = socket.socket(family, kind, protocol)
     except OSError as error:

@@ -138,7 +138,10 @@ def load(fs: FileSystem, path: Path) -> WebConfig:
     except (CleanerError, OSError) as error:
         raise ConfigError(WEB_CONFIG_KEY, path, str(error)) from error
     except (yaml.YAMLError, ValueError) as error:
-        raise ConfigError(WEB_CONFIG_KEY, path, f"not YAML: {' '.join(str(error).split())}") from error
+        # The error's own words quote the line, which may hold a hash.
+        mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+        line = f", line {mark.line + 1}" if mark else ""
+        raise ConfigError(WEB_CONFIG_KEY, path, f"not YAML{line}") from error
     sections = _mapping(path, "the file", {} if content is None else content, _SECTIONS)
     _mapping(path, "http_server_config", sections.get("http_server_config") or {}, ("http2",))
     users = _users(path, sections.get("basic_auth_users") or {})

@@ -1,0 +1,65 @@
+"""Three questions for three askers."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cleaner.policy.circumstances import DirCondition
+from cleaner.status.health import healthy, live, ready
+from cleaner.testing.sample_daemons import hostile, in_trouble
+from cleaner.testing.snapshots import log_dir, quarantined, snapshot
+
+
+def test_process_that_answers_lives() -> None:
+    """Nothing else is asked."""
+    assert live().status == 200
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        ({}, 200),
+        ({"is_ready": False, "state": "starting"}, 503),
+        ({"state": "stopping"}, 503),
+        ({"is_progressing": False, "stuck": ("cleaner-0",)}, 200),
+        ({"log_dirs": (log_dir(condition=DirCondition.OFFLINE),)}, 200),
+    ],
+    ids=["running", "starting", "stopping", "stuck", "disk gone"],
+)
+def test_readiness_is_settings_looked_at_and_not_stopping(fields: dict[str, object], status: int) -> None:
+    """A disk that is gone does not take a daemon out of service: the others are cleaned."""
+    assert ready(snapshot(**fields)).status == status
+
+
+def test_health_fails_only_when_nothing_moves() -> None:
+    """What is set aside is a warning; what is stuck is a failure, in its own words."""
+    well = healthy(snapshot())
+    assert (well.status, json.loads(well.body)["status"], json.loads(well.body)["warnings"]) == (200, "ok", [])
+    aside = healthy(snapshot(quarantine=(quarantined(),)))
+    assert (aside.status, json.loads(aside.body)["warnings"]) == (200, ["1 log in quarantine"])
+    stuck = healthy(snapshot(is_progressing=False, stuck=("cleaner-1 has moved nothing for 6 minutes",)))
+    assert (stuck.status, json.loads(stuck.body)["failures"]) == (503, ["cleaner-1 has moved nothing for 6 minutes"])
+    assert json.loads(healthy(snapshot(is_progressing=False)).body)["failures"] == ["nothing moves"]
+
+
+def test_warnings_name_everything_that_is_wrong() -> None:
+    """Disks, quarantine, the reload with its lines, dead workers, retries, what waits for a restart."""
+    warnings = json.loads(healthy(in_trouble()).body)["warnings"]
+    assert warnings == [
+        "log dir /mnt/disk2/kafka is offline: Input/output error reading cleaner-offset-checkpoint",
+        "log dir /mnt/disk3/kafka is in use by another process: held by process 4711",
+        "2 logs in quarantine",
+        "the last reload failed; the settings from before are in force",
+        "log.cleaner.threads=zero: not a number; allowed: 1 to 64",
+        "1 worker died of a mistake of the program; others took over",
+        "1 log failed last time and will be tried again",
+        "waiting for a restart: log.dirs",
+    ]
+
+
+def test_health_of_hostile_words_is_one_line_of_ascii() -> None:
+    """No control character comes out, whatever an error says."""
+    body = healthy(hostile()).body.decode()
+    assert body.isascii() and body.rstrip("\n").isprintable()

@@ -1,0 +1,182 @@
+"""TLS and users in the form of Prometheus's exporters."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import os
+import shutil
+import ssl
+import subprocess
+import time
+from http import HTTPStatus
+from pathlib import Path
+
+import bcrypt
+import pytest
+
+from cleaner.clock import SystemClock
+from cleaner.errors import ConfigError
+from cleaner.status.message import Request, Response
+from cleaner.status.server import Address, HttpServer
+from cleaner.status.web_config import WebConfigFile, load
+from cleaner.storage.fs import FileSystem
+
+FS = FileSystem()
+_TLS = "tls_server_config:\n  cert_file: a\n  key_file: b\n"
+
+
+def hashed(password: str) -> str:
+    """Return a bcrypt hash that is as cheap as they come."""
+    return bcrypt.hashpw(password.encode(), bcrypt.gensalt(4)).decode()
+
+
+def basic(text: str) -> str:
+    """Return an `Authorization` header."""
+    return "Basic " + base64.b64encode(text.encode()).decode()
+
+
+def write(path: Path, text: str) -> Path:
+    """Write a file whose times differ from those of the one before."""
+    path.write_text(text)
+    stamp = time.time_ns() + path.stat().st_size * 1_000_000
+    os.utime(path, ns=(stamp, stamp))
+    return path
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with `a.crt` and `a.key`, signed by itself for localhost."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("openssl is missing: apt-get install openssl")
+    directory = tmp_path_factory.mktemp("tls")
+    subprocess.run(
+        [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+         "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1",
+         "-keyout", directory / "a.key", "-out", directory / "a.crt"],
+        check=True, capture_output=True, timeout=60,
+    )  # fmt: skip
+    return directory
+
+
+def test_user_with_the_right_password_is_allowed(tmp_path: Path) -> None:
+    """Nobody else is: not another user, not another password, not another scheme, not garbage."""
+    path = write(tmp_path / "web.yml", f"basic_auth_users:\n  ann: {hashed('pässword')}\n  bob: {hashed('b:c')}\n")
+    is_allowed = load(FS, path).is_allowed
+    assert [is_allowed(basic("ann:pässword")) for _ in range(2)] == [True, True]
+    assert is_allowed(basic("bob:b:c"))
+    for wrong in ("", "Basic", "Basic ???", basic("ann:"), basic("ann:wrong"), basic("eve:pässword"), basic("pässword"),
+                  basic("bob:pässword"), "Bearer " + basic("ann:pässword")[6:], basic("ann:" + "x" * 5000),
+                  basic("ann:\0")):  # fmt: skip
+        assert not is_allowed(wrong)
+
+
+def test_empty_file_asks_nobody(tmp_path: Path) -> None:
+    """No users and no TLS, as the exporters take it."""
+    config = load(FS, write(tmp_path / "web.yml", "# nothing yet\n"))
+    assert (config.tls, config.has_users, config.is_allowed("")) == (None, False, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("basic_auth_user:\n  ann: x\n", "basic_auth_user unknown here"),
+        ("basic_auth_users:\n  ann: secret\n", "'ann' is no bcrypt hash"),
+        ("basic_auth_users:\n  'a:b': $2y$10$x\n", "has a colon"),
+        ("basic_auth_users: ann\n", "must be names and values"),
+        ("tls_server_config:\n  cert_file: a.crt\n", "key_file is missing"),
+        ("tls_server_config:\n  cert_file: no.crt\n  key_file: no.key\n", "tls_server_config: "),
+        (_TLS + "  min_version: TLS9\n", "min_version must be one of TLS10"),
+        (_TLS + "  ciphers: x\n", "ciphers unknown here"),
+        (_TLS + "  client_auth_type: RequireAndVerifyClientCert\n", "needs client_ca"),
+        ("rate_limit: 1\n", "rate_limit unknown here"),
+        ("a: [secret\n", "not YAML, line 2"),
+        ("!!python/object/apply:os.system ['true']\n", "not YAML"),
+        ("- 1\n", "must be names and values"),
+    ],
+)  # fmt: skip
+def test_file_that_cannot_be_used_is_an_error_that_says_why(tmp_path: Path, text: str, what: str) -> None:
+    """What somebody believes to protect something is never skipped; a password is not repeated."""
+    with pytest.raises(ConfigError) as raised:
+        load(FS, write(tmp_path / "web.yml", text))
+    assert what in str(raised.value) and raised.value.exit_code == 78
+    assert "secret" not in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_missing_file_is_an_error(tmp_path: Path) -> None:
+    """The setting and the path are named."""
+    with pytest.raises(ConfigError, match=r"cleaner.http.web.config.file=.*web.yml"):
+        load(FS, tmp_path / "web.yml")
+
+
+def test_changed_file_counts_from_the_next_question(tmp_path: Path) -> None:
+    """A bad change is told once and leaves what was; a good one counts, also through a link that was moved."""
+    told: list[str] = []
+    first = write(tmp_path / "1.yml", f"basic_auth_users:\n  ann: {hashed('one')}\n")
+    link = tmp_path / "web.yml"
+    link.symlink_to(first)
+    followed = WebConfigFile(FS, link, told.append)
+    write(first, "basic_auth_users:\n  ann: no hash\n")
+    assert [followed.current().is_allowed(basic("ann:one")) for _ in range(3)] == [True] * 3
+    assert len(told) == 1 and "stays in force" in told[0]
+    second = write(tmp_path / "2.yml", f"basic_auth_users:\n  ann: {hashed('two')}\n  bob: {hashed('two')}\n")
+    link.unlink()
+    link.symlink_to(second)
+    assert followed.current().is_allowed(basic("ann:two"))
+    assert not followed.current().is_allowed(basic("ann:one"))
+    link.unlink()
+    assert followed.current().is_allowed(basic("ann:two"))
+    assert len(told) == 2
+
+
+def test_server_with_tls_and_users_serves_only_them(tmp_path: Path, certificate: Path) -> None:
+    """HTTPS with the password is served; without it `401`, but for the probes; plain HTTP gets nothing."""
+    for name in ("a.crt", "a.key"):
+        shutil.copy(certificate / name, tmp_path / name)
+    text = f"tls_server_config:\n  cert_file: a.crt\n  key_file: a.key\nbasic_auth_users:\n  ann: {hashed('one')}\n"
+    told: list[object] = []
+    web_config = WebConfigFile(FS, write(tmp_path / "web.yml", text), told.append)
+
+    def answer(request: Request) -> Response:
+        return Response.words(HTTPStatus.OK, request.path)
+
+    server = HttpServer(
+        Address("127.0.0.1", 0),
+        answer,
+        web_config=web_config,
+        warn=told.append,
+        failed=told.append,
+        clock=SystemClock(),
+    )
+    trusted = ssl.create_default_context(cafile=str(certificate / "a.crt"))
+
+    def ask(path: str, authorization: str | None = None) -> tuple[int, str | None, bytes]:
+        connection = http.client.HTTPSConnection("localhost", server.address.port, context=trusted, timeout=30)
+        connection.request("GET", path, headers={"Authorization": authorization} if authorization else {})
+        response = connection.getresponse()
+        return response.status, response.getheader("WWW-Authenticate"), response.read()
+
+    with server:
+        assert ask("/metrics", basic("ann:one"))[::2] == (200, b"/metrics\n")
+        assert ask("/metrics")[:2] == (401, 'Basic realm="cleaner", charset="UTF-8"')
+        assert ask("/metrics", basic("ann:two"))[0] == 401
+        assert [ask(path)[0] for path in ("/livez", "/readyz", "/healthz", "/")] == [200, 200, 401, 401]
+        plain = http.client.HTTPConnection("127.0.0.1", server.address.port, timeout=30)
+        plain.request("GET", "/livez")
+        with pytest.raises((http.client.HTTPException, OSError)):
+            plain.getresponse()
+    assert told == []
+
+
+def test_client_certificates_count_as_users(tmp_path: Path, certificate: Path) -> None:
+    """Who asks for certificates has closed the door, too; the lowest version of TLS is the one set."""
+    for name in ("a.crt", "a.key"):
+        shutil.copy(certificate / name, tmp_path / name)
+    text = (
+        "tls_server_config: {cert_file: a.crt, key_file: a.key, min_version: TLS13, client_ca_file: a.crt, "
+        "client_auth_type: RequireAndVerifyClientCert}\n"
+    )
+    config = load(FS, write(tmp_path / "web.yml", text))
+    assert config.has_users and config.tls is not None
+    assert config.tls.minimum_version is ssl.TLSVersion.TLSv1_3

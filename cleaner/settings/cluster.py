@@ -11,13 +11,14 @@ from uuid import UUID
 from cleaner.config_table import TOPIC_SETTINGS
 from cleaner.errors import ConfigError
 from cleaner.format.metadata import MetadataImage
-from cleaner.settings.file_state import directory_states
 from cleaner.settings.given import Given
 from cleaner.settings.layers import Layer, Reach
 from cleaner.settings.metadata_log import find_metadata_log, read_metadata_log
+from cleaner.settings.metadata_look import MetadataLook
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.kafka_uuid import format_uuid
 from cleaner.storage.meta_properties import read_meta_properties
+from cleaner.storage.names import META_PROPERTIES
 
 # Broker settings that a cluster may change at run time (R-801); the others count as the file has them.
 DYNAMIC_BROKER_KEYS = (
@@ -32,7 +33,6 @@ DYNAMIC_BROKER_KEYS = (
 )
 # A broker setting of a topic is dynamic under the first of its names (R-802).
 _DYNAMIC_TOPIC_KEYS = frozenset(setting.synonyms[0].name for setting in TOPIC_SETTINGS.values() if setting.synonyms)
-META_PROPERTIES = "meta.properties"
 
 
 class Cluster:
@@ -52,11 +52,16 @@ class Cluster:
     def __init__(self, fs: FileSystem, log_dir: Path | None, given: Path | None, broker: Mapping[str, str]) -> None:
         self.warnings: list[str] = []
         self.image = MetadataImage()
-        self._places = (fs, log_dir, given, broker)
-        # Before it is read: what is written meanwhile is then seen as changed.
-        self.read_states = self.states()
-        directory = self.find()
         configured = broker.get("metadata.log.dir", "").strip()
+        # Without `metadata.log.dir` a broker keeps it in the first of its log dirs.
+        first = next((broker[key].split(",")[0].strip() for key in ("log.dirs", "log.dir") if key in broker), "")
+        named = [given] if given is not None else [Path(configured)] if configured else []
+        log_dirs = [] if given is not None else [path for path in (log_dir, Path(first) if first else None) if path]
+        found = (find_metadata_log(fs, place) for place in (*named, *log_dirs))
+        directory = next((place for place in found if place is not None), None)
+        # Before it is read: what is written meanwhile is then seen as changed.
+        self._look = MetadataLook(fs, named, log_dirs, directory)
+        self.read_states = self._look.states()
         if given is not None and directory is None:
             raise ConfigError("--metadata-dir", given, "there is no metadata log in it")
         if given is None and configured and find_metadata_log(fs, Path(configured)) is None:
@@ -97,24 +102,9 @@ class Cluster:
             warnings.append("the cluster metadata knows no such topic")
         return False
 
-    def find(self) -> Path | None:
-        """Return the metadata log that is given, or in `metadata.log.dir`, the log dir or the first of `log.dirs`."""
-        fs, log_dir, given, broker = self._places
-        if given is not None:
-            return find_metadata_log(fs, given)
-        # Without `metadata.log.dir` a broker keeps it in the first of its log dirs.
-        first = next((broker[key].split(",")[0].strip() for key in ("log.dirs", "log.dir") if key in broker), "")
-        configured = broker.get("metadata.log.dir", "").strip()
-        for place in (configured and Path(configured), log_dir, first and Path(first)):
-            directory = find_metadata_log(fs, place) if place else None
-            if directory is not None:
-                return directory
-        return None
-
     def states(self) -> tuple[object, ...]:
-        """Return what the metadata log is like now; a live cluster writes to its own all the time."""
-        directory = self.find()
-        return (directory, None if directory is None else directory_states(self._places[0], directory))
+        """Return what the metadata log is like now; `read_states` is what it was like when read."""
+        return self._look.states()
 
     def _read_dynamic(self, node_id: str | None) -> list[Layer]:
         """Return the broker settings in the metadata: those of this node, then those of all nodes."""

@@ -28,12 +28,3 @@ def file_state(fs: FileSystem, path: Path) -> FileState | None:
     except OSError:
         return None
     return FileState(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-
-
-def directory_states(fs: FileSystem, directory: Path) -> tuple[tuple[str, FileState | None], ...]:
-    """Return the state of each file in a directory; empty when there is none."""
-    try:
-        names = fs.list_files(directory)
-    except OSError:
-        return ()
-    return tuple((name, file_state(fs, directory / name)) for name in names)

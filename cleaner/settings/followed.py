@@ -10,11 +10,12 @@ but what changed, and 5000 topics with files of their own are looked through in 
   `errors` or in the topic's warnings until it is mended.
 - A topic that is asked for the first time is read as it is; if that fails there are no settings, and so no cleaning.
 
-One thread only.
+Every call may come from any thread; one `look` is made for all of them.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -57,6 +58,7 @@ class FollowedSettings:
         self._log_dir = log_dir
         self._sources = sources
         self._clock = clock
+        self._lock = threading.RLock()  # guards all below
         self._resolver = SettingsResolver.of(fs, log_dir, sources)
         self._topics_dir = self._resolver.topics_dir_state()
         self._topics: dict[str, _Known] = {}
@@ -71,7 +73,8 @@ class FollowedSettings:
     @property
     def errors(self) -> Mapping[str, str]:
         """What could not be taken over, by topic; under an empty name what concerns all."""
-        return {topic or "": reason for topic, (_, reason) in self._refused.items()}
+        with self._lock:
+            return {topic or "": reason for topic, (_, reason) in self._refused.items()}
 
     def topic(self, topic: str, topic_id: UUID | None) -> ResolvedTopic:
         """
@@ -80,25 +83,28 @@ class FollowedSettings:
         Raises:
             ConfigError: a bad value or name in a source of this topic, or settings that do not go together.
         """
-        known = self._topics.get(topic)
-        if known is None:
-            known = self._topics[topic] = _Known(self._resolver.topic_file_state(topic))
-        settings = known.settings.get(topic_id)
-        if settings is None:
-            settings = known.settings[topic_id] = self._resolver.topic(topic, topic_id)
-        return settings
+        with self._lock:
+            known = self._topics.get(topic)
+            if known is None:
+                known = self._topics[topic] = _Known(self._resolver.topic_file_state(topic))
+            settings = known.settings.get(topic_id)
+            if settings is None:
+                settings = known.settings[topic_id] = self._resolver.topic(topic, topic_id)
+            return settings
 
     def look(self) -> bool:
         """Look at all files; tells whether something changed, so that topics have to be asked for again."""
-        has_changed = self._look_at_sources()
-        return self._look_at_topic_files() or has_changed
+        with self._lock:
+            has_changed = self._look_at_sources()
+            return self._look_at_topic_files() or has_changed
 
     def keep_only(self, topics: Collection[str]) -> None:
         """Forget topics that are no longer there."""
-        for gone in [topic for topic in self._topics if topic not in topics]:
-            del self._topics[gone]
-            self._unsettled.pop(gone, None)
-            self._refused.pop(gone, None)
+        with self._lock:
+            for gone in [topic for topic in self._topics if topic not in topics]:
+                del self._topics[gone]
+                self._unsettled.pop(gone, None)
+                self._refused.pop(gone, None)
 
     def follow(self, sources: SourcesLike) -> None:
         """
@@ -108,8 +114,9 @@ class FollowedSettings:
             ConfigError, CorruptCheckpointError: as `SettingsResolver`; nothing has changed then.
         """
         resolver = SettingsResolver.of(self._fs, self._log_dir, sources)
-        self._sources = sources
-        self._take(resolver)
+        with self._lock:
+            self._sources = sources
+            self._take(resolver)
 
     def _take(self, resolver: SettingsResolver) -> None:
         self._resolver = resolver

@@ -9,6 +9,7 @@ its next start. Damage anywhere else is an error, because the settings behind it
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,6 +44,11 @@ def find_metadata_log(fs: FileSystem, directory: Path) -> Path | None:
         if candidate.name == METADATA_LOG or any(_SNAPSHOT.match(name) for name in names):
             return candidate
     return None
+
+
+def newest_segment(names: Iterable[str]) -> str | None:
+    """Return the name of the segment that is appended to; None when there is none."""
+    return max((name for name in names if _SEGMENT.match(name)), default=None)
 
 
 def read_metadata_log(fs: FileSystem, directory: Path) -> MetadataReading:

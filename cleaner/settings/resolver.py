@@ -29,7 +29,7 @@ from uuid import UUID
 from cleaner.config import CleanerConfig, TopicConfig
 from cleaner.config_read import check_topic_keys
 from cleaner.mistakes import Mistakes
-from cleaner.settings.cluster import META_PROPERTIES, Cluster
+from cleaner.settings.cluster import Cluster
 from cleaner.settings.file_state import FileState, file_state
 from cleaner.settings.files import (
     CLEANER_TOPICS,
@@ -43,7 +43,7 @@ from cleaner.settings.internal_topics import INTERNAL_TOPICS
 from cleaner.settings.layers import Found, Layer, Reach, find_settings
 from cleaner.settings.sources import SourcesLike
 from cleaner.storage.fs import FileSystem
-from cleaner.storage.names import DirKind, parse_partition_dir
+from cleaner.storage.names import META_PROPERTIES, DirKind, parse_partition_dir
 
 
 @dataclass(frozen=True)

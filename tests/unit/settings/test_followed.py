@@ -173,6 +173,34 @@ def test_metadata_log_is_followed_at_once(followed: Followed) -> None:
     assert (followed.look(), followed.segment_ms()) == (True, default)
 
 
+def test_metadata_log_that_appears_is_found(followed: Followed, tmp_path: Path) -> None:
+    """In the log dir, then in `metadata.log.dir`, which goes before; a turn without a change lists nothing."""
+    followed.start(**{"metadata.log.dir": str(tmp_path / "metadata")})
+    default = followed.segment_ms()
+    for directory, value in ((followed.log_dir, 4), (tmp_path / "metadata", 5)):
+        records = [topic_record("t", ID), config_record(TOPIC, "t", "segment.ms", str(value))]
+        write_segment(directory / "__cluster_metadata-0", 0, [records])
+        assert (followed.look(), followed.segment_ms()) == (True, value)
+        assert not followed.look()
+    (followed.log_dir / "v-0").mkdir()
+    assert not followed.look()
+    assert default != followed.segment_ms()
+
+
+def test_metadata_log_that_grows_is_read_again(followed: Followed) -> None:
+    """Records are appended to the newest segment; its directory does not change by that."""
+    directory = followed.log_dir / "__cluster_metadata-0"
+    batches = [[topic_record("t", ID)]]
+    write_segment(directory, 0, batches)
+    followed.start()
+    for value in ("6", "7"):
+        batches.append([config_record(TOPIC, "t", "segment.ms", value)])
+        before = directory.stat().st_mtime_ns
+        write_segment(directory, 0, batches)
+        assert directory.stat().st_mtime_ns == before
+        assert (followed.look(), followed.segment_ms()) == (True, int(value))
+
+
 def test_sources_of_a_reload_count_at_once_or_not_at_all(followed: Followed) -> None:
     """Sound ones are taken over, bad ones leave what is in force."""
     followed.start()

@@ -62,7 +62,12 @@ def explain(view: LogView, shown: ServiceSnapshot) -> Explanation:
         )
     if view.verdict is None:
         edit = ("cleaner reload", "after a change of the topic's settings")
-        return Explanation("Its policy forbids cleaning; retention may apply to it.", ("cleanup.policy",), (edit,))
+        if "compact" in view.policy.split(","):
+            meaning = (
+                "Only a default says that it is compacted, and cleaning cannot be undone: somebody has to confirm it."
+            )
+            return Explanation(meaning, ("cleanup.policy", "cleaner.trust.default.policy"), (edit,))
+        return Explanation("Its policy is without compact; retention may apply to it.", ("cleanup.policy",), (edit,))
     waiting = _of_numbers(view.verdict, name) or _of_place(view, shown)
     return waiting or _of_operator(view.verdict, view, shown)
 
@@ -157,7 +162,8 @@ def _of_operator(verdict: Verdict, view: LogView, shown: ServiceSnapshot) -> Exp
             edit = ("cleaner reload", "after a change of the topic's settings")
             return Explanation("Its policy is without compact: it is not cleaned.", ("cleanup.policy",), (edit,))
         case Reason.PAUSED:
-            scopes = [scope for scope in (name, view.partition.topic) if scope in shown.pauses] or [name]
+            paused = {words.partition(" ")[0] for words in shown.pauses}  # behind the name is how often
+            scopes = [scope for scope in (name, view.partition.topic) if scope in paused] or [name]
             resume = tuple((f"cleaner resume {scope}", "take a pause back") for scope in scopes)
             return Explanation("Somebody paused it; `cleaner history` says who.", (), resume)
         case Reason.ALL_PAUSED:

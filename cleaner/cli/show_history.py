@@ -29,10 +29,10 @@ def _row(entry: JournalEntry) -> tuple[str, ...]:
 
 def _words(name: str, value: JsonValue) -> str:
     """Write a detail by what its name says it is."""
-    if isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, int | float) and not isinstance(value, bool):
         if name.startswith("bytes_") or name.endswith("_bytes"):
-            return human_bytes(value) if value >= 0 else f"-{human_bytes(-value)}"
-        if name.endswith("_ms"):
+            return ("-" if value < 0 else "") + human_bytes(abs(round(value)))
+        if isinstance(value, int) and name.endswith("_ms"):
             return moment(value)
     if isinstance(value, float):
         return f"{value:.3f}"

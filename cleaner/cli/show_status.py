@@ -172,4 +172,5 @@ def _show_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str
 
 
 def _is_number(cells: Sequence[Sequence[str]], column: int) -> bool:
-    return all(row[column][:1].isdigit() or row[column] in ("", "-") for row in cells)
+    filled = [row[column] for row in cells if row[column] not in ("", "-")]
+    return bool(filled) and all(cell[:1].isdigit() for cell in filled)

@@ -150,6 +150,14 @@ def test_explain_says_what_ends_the_cleanable_part(steering: FakeSteering, bound
     assert key.get(bound, bound) in words
 
 
+def test_explain_tells_a_default_from_a_policy_without_compact(steering: FakeSteering) -> None:
+    """A policy that nobody confirmed is not one that forbids cleaning."""
+    by_default = explain(log("a", 0, policy="compact,delete", verdict=None, why="only a default"), steering.shown)
+    assert "confirm" in by_default.meaning
+    assert "cleaner.trust.default.policy" in by_default.settings
+    assert "without compact" in explain(log("a", 0, policy="delete", verdict=None, why=""), steering.shown).meaning
+
+
 def test_explain_names_the_setting_and_its_value(steering: FakeSteering, capsys: Capture) -> None:
     """With who says so."""
     values = (("cleaner.windows", "22:00-06:00", "cleaner.properties"),)
@@ -160,8 +168,10 @@ def test_explain_names_the_setting_and_its_value(steering: FakeSteering, capsys:
     assert "settings    cleaner.windows=22:00-06:00 (cleaner.properties)\n" in told(capsys)
 
 
-def test_explain_tells_how_to_resume_what_was_paused(capsys: Capture) -> None:
+@pytest.mark.parametrize("words", ["invoices", "invoices (2)"])
+def test_explain_tells_how_to_resume_what_was_paused(steering: FakeSteering, words: str, capsys: Capture) -> None:
     """The topic was paused, so the topic is what has to be resumed."""
+    steering.shown = replace(steering.shown, pauses=("all (1)", words))
     main(["explain", "invoices-0"])
     assert "cleaner resume invoices  " in told(capsys)
 

@@ -25,7 +25,7 @@ def state(tmp_path: Path) -> Path:
     journal = Journal(FileSystem(), tmp_path, clock)
     journal.append("round", "orders-0", {"result": "done", "bytes_read": 5 << 20, "removed": {"superseded": 7}})
     clock.move_on(3600)
-    journal.append("pause", "orders", {"uid": 1001})
+    journal.append("pause", "orders", {"uid": 1001, "bytes_per_second": 5242880.0})
     clock.move_on(3600)
     journal.append("round", "prices-3", {"result": "retry", "detail": "evil\x1b[2J\n"})
     clock.move_on(3600)
@@ -65,7 +65,7 @@ def test_history_as_a_table_is_readable_and_harmless(state: Path, capsys: Captur
     assert main(["history", "--state-dir", str(state)]) == 0
     out = capsys.readouterr().out
     assert "bytes_read=5.0 MiB  removed={superseded=7}" in out
-    assert "pause   orders    uid=1001" in out
+    assert "pause   orders    uid=1001  bytes_per_second=5.0 MiB" in out
     assert "evil\\x1b[2J\\n" in out
     assert "\x1b" not in out
 

@@ -24,6 +24,7 @@ from cleaner.daemon.service_steering import ServiceSteering
 from cleaner.daemon.signals import Signals
 from cleaner.settings.config_watch import ConfigWatch
 from cleaner.state.state_dir import StateDir
+from cleaner.status.start import status_server
 from cleaner.storage.fs import FileSystem
 
 if TYPE_CHECKING:
@@ -75,6 +76,12 @@ class DaemonProcess:
             steering = ServiceSteering(service)
             socket_path = Path(config.control_socket)
             stack.enter_context(ControlServer(self._fs, socket_path, steering, self._clock, self._mistake))
+            http = status_server(
+                config, service.snapshot, fs=self._fs, clock=self._clock, warn=self._warn, failed=self._mistake
+            )
+            if http is not None:
+                stack.enter_context(http)
+                self._log.info("http", listen=str(http.address))
             self._log.info("starting", version=__version__, log_dirs=[str(path) for path in log_dirs_of(config)])
             service.start()
             notifier.ready(_status_line(service))

@@ -32,7 +32,7 @@ from cleaner.model import TopicPartition
 from cleaner.policy.circumstances import LogFacts
 from cleaner.policy.cleanable import Cleanable, cleanable, first_young_segment
 from cleaner.policy.due import earliest_dirty_timestamp_ms, judge, overdue_ms
-from cleaner.policy.retention import Limit, count_expired_inactive, daemon_limits
+from cleaner.policy.retention import Limit, daemon_limits, find_expired
 from cleaner.settings import ResolvedTopic
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.glance import Glance, SeenFiles, glance, look_through
@@ -65,6 +65,8 @@ class LookedLog:
         why: why it may not be cleaned, or what is odd about its being clean; may be empty where there are facts.
         error: what keeps it from being looked at; empty when nothing does.
         warnings: of its settings.
+        topic: its settings; None where they could not be told.
+        is_policy_trusted: somebody said the policy of this topic, or that the default is right.
         has_segments_to_delete: retention would remove something now (also for logs that are not compacted).
         has_unfinished_swap: there are `.swap` or `.cleaned` files: somebody is at work, or has crashed. The next load
             settles them.
@@ -82,6 +84,8 @@ class LookedLog:
     why: str = ""
     error: str = ""
     warnings: tuple[str, ...] = ()
+    topic: TopicConfig | None = None
+    is_policy_trusted: bool = False
     has_segments_to_delete: bool = False
     has_unfinished_swap: bool = False
     deleted_files: int = 0
@@ -235,7 +239,8 @@ class WatchedLog:
         verdict = standing(resolved, is_named=False, trust_default=at.settings.trusts_default_policy)
         log = self._glance(lines, None)
         self._judged_until_ms = LONG_MAX
-        has_expired = at.watches_retention and self._has_expired(at, log, resolved)
+        is_trusted = resolved.policy_trusted or at.settings.trusts_default_policy
+        has_expired = at.watches_retention and self._has_expired(at, log, topic, is_trusted)
         found, facts = None, None
         if topic.compact:
             earliest_ms, found, log = self._weigh(at, log, lines, topic)
@@ -263,6 +268,8 @@ class WatchedLog:
             facts=facts,
             why=why,
             warnings=resolved.warnings,
+            topic=topic,
+            is_policy_trusted=is_trusted,
             has_segments_to_delete=has_expired,
             has_unfinished_swap=files.leavings.unfinished > 0,
             deleted_files=files.leavings.deleted,
@@ -307,12 +314,11 @@ class WatchedLog:
             self._expires(at, at.now_ms + 1)
         return first_offset
 
-    def _has_expired(self, at: Moment, log: Glance, resolved: ResolvedTopic) -> bool:
-        topic = resolved.config
-        passes = daemon_limits(topic, is_trusted=resolved.policy_trusted or at.settings.trusts_default_policy)
-        if any(count_expired_inactive(log, limit, topic, at.now_ms) for limit in passes):
+    def _has_expired(self, at: Moment, log: Glance, topic: TopicConfig, is_trusted: bool) -> bool:
+        if find_expired(log, topic, at.now_ms, is_trusted=is_trusted).count:
             return True
-        if Limit.TIME in passes and topic.retention_ms >= 0 and len(log.segments) > 1:
+        watches_age = Limit.TIME in daemon_limits(topic, is_trusted=is_trusted) and topic.retention_ms >= 0
+        if watches_age and len(log.segments) > 1:
             self._expires(at, log.segments[0].largest_timestamp() + topic.retention_ms + 1)
         return False
 

@@ -10,7 +10,8 @@ Source: rules R-901 to R-912, R-914; `UnifiedLog.java` (deletableSegments and th
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -84,11 +85,51 @@ def daemon_limits(topic: TopicConfig, *, is_trusted: bool) -> tuple[Limit, ...]:
     return tuple(limit for limit in limits(topic) if is_trusted or limit is Limit.LOG_START)
 
 
-def count_expired_inactive(log: RetentionLog, limit: Limit, topic: TopicConfig, now_ms: int) -> int:
+@dataclass(frozen=True)
+class Expired:
     """
-    Count as `count_expired`, but never the active segment: that is its writer's, who would roll it first (R-913).
+    What a daemon's passes over one log delete, counted from the oldest segment on.
+
+    Attributes:
+        count: how many segments in all.
+        by_limit: how many by each pass; those that delete none are not in it.
     """
-    return min(count_expired(log, limit, topic, now_ms), len(log.segments) - 1)
+
+    count: int
+    by_limit: Mapping[Limit, int]
+
+
+@dataclass(frozen=True)
+class _Rest:
+    """A log as the passes so far leave it."""
+
+    segments: Sequence[RetentionSegment]
+    log_start_offset: int
+    log_end_offset: int
+    high_watermark: int
+
+
+def find_expired(log: RetentionLog, topic: TopicConfig, now_ms: int, *, is_trusted: bool) -> Expired:
+    """
+    Find what a daemon deletes: what all passes would, one after the other, but never the active segment.
+
+    That one is its writer's, who rolls it first (R-913).
+
+    Args:
+        log: as it is.
+        topic: its settings.
+        now_ms: the moment to judge ages by.
+        is_trusted: see `daemon_limits`.
+    """
+    rest = _Rest(log.segments, log.log_start_offset, log.log_end_offset, log.high_watermark)
+    by_limit = {}
+    for limit in daemon_limits(topic, is_trusted=is_trusted):
+        count = min(count_expired(rest, limit, topic, now_ms), len(rest.segments) - 1)
+        if count:
+            by_limit[limit] = count
+            left = rest.segments[count:]
+            rest = replace(rest, segments=left, log_start_offset=max(rest.log_start_offset, left[0].base_offset))
+    return Expired(len(log.segments) - len(rest.segments), by_limit)
 
 
 def count_expired(log: RetentionLog, limit: Limit, topic: TopicConfig, now_ms: int) -> int:

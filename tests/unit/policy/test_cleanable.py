@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from cleaner.policy.cleanable import Cleanable, cleanable, non_active_from, segments_between
+from cleaner.policy.cleanable import Cleanable, cleanable, first_young_segment, non_active_from, segments_between
 
 if TYPE_CHECKING:
     from cleaner.config import TopicConfig
@@ -194,3 +194,22 @@ def test_undecided_transaction_moves_the_bound_as_it_is_decided() -> None:
     log.segments[2].timestamp = 90
     assert cleanable(log, None, topic(50), 100).first_uncleanable_offset == 20
     assert cleanable(log, None, topic(50), 500).first_uncleanable_offset == 40
+
+
+@pytest.mark.parametrize(
+    ("first_dirty", "min_lag_ms", "now_ms", "expected"),
+    [
+        pytest.param(0, 0, 0, None, id="no-lag-no-young-segment"),
+        pytest.param(0, 5, 25, None, id="at-the-lag-it-is-old-enough"),
+        pytest.param(0, 5, 24, 20, id="a-millisecond-before-it-is-not"),
+        pytest.param(25, 50, 24, 20, id="only-dirty-segments-count"),
+        pytest.param(40, 50, 24, None, id="never-the-active-one"),
+    ],
+)
+def test_first_young_segment_is_the_one_that_ends_the_range(
+    first_dirty: int, min_lag_ms: int, now_ms: int, expected: int | None
+) -> None:
+    """R-406: the first dirty segment younger than the minimum lag; segments at 0, 10, 20, with times of their bases."""
+    log = FakeLog([FakeSegment(base, timestamp=base) for base in range(0, 30, 10)] + [FakeSegment(40)])
+    young = first_young_segment(log, first_dirty, min_lag_ms, now_ms)
+    assert expected == (None if young is None else young.base_offset)

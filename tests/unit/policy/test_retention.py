@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from cleaner.config import TopicConfig
-from cleaner.policy.retention import Limit, count_expired, limits
+from cleaner.policy.retention import Limit, count_expired, daemon_limits, find_expired, limits
 
 NOW_MS = 10_000
 
@@ -108,3 +108,36 @@ def test_high_watermark_stops_every_pass(high_watermark: int, expected: int) -> 
     some = log()
     some.high_watermark = high_watermark
     assert count_expired(some, Limit.TIME, TopicConfig(retention_ms=0), NOW_MS) == expected
+
+
+@pytest.mark.parametrize(
+    ("policy", "is_trusted", "expected"),
+    [
+        pytest.param("delete", True, tuple(Limit), id="said-of-the-topic"),
+        pytest.param("delete", False, (Limit.LOG_START,), id="only-a-default"),
+        pytest.param("compact", True, (Limit.LOG_START,), id="compact"),
+    ],
+)
+def test_daemon_deletes_by_a_policy_only_where_it_is_known(
+    policy: str, is_trusted: bool, expected: tuple[Limit, ...]
+) -> None:
+    """What lies below the log start offset goes whatever the policy; nothing else goes by a default."""
+    assert daemon_limits(TopicConfig(cleanup_policy=frozenset((policy,))), is_trusted=is_trusted) == expected
+
+
+def test_find_expired_makes_the_passes_one_after_the_other() -> None:
+    """R-901: one segment below the start, one by size, and of the rest one by age."""
+    some = log(ages_ms=(5, 5, 40, 10))
+    some.log_start_offset = 13
+    topic = TopicConfig(cleanup_policy=frozenset(("delete",)), retention_bytes=200, retention_ms=20)
+    found = find_expired(some, topic, NOW_MS, is_trusted=True)
+    assert (found.count, found.by_limit) == (3, dict.fromkeys(Limit, 1))
+
+
+def test_find_expired_leaves_the_active_segment() -> None:
+    """Unlike R-913, whatever its age; a log of that segment alone loses nothing."""
+    topic = TopicConfig(cleanup_policy=frozenset(("delete",)), retention_bytes=0, retention_ms=0)
+    found = find_expired(log(), topic, NOW_MS, is_trusted=True)
+    assert (found.count, found.by_limit) == (3, {Limit.SIZE: 3})
+    alone = FakeLog([FakeSegment(0, 100, 0)])
+    assert find_expired(alone, topic, NOW_MS, is_trusted=True).count == 0

@@ -1,0 +1,144 @@
+"""
+How long the daemon looks at thousands of logs before it chooses one:
+
+    .venv/bin/python -m benchmarks.look [--partitions 5000] [--runs 5] [--scratch DIR]
+
+Partitions of three small segments, ten to a topic, all of them dirty and each with a producer: no log's numbers alone
+keep its files closed. Each run is a process of its own. *first* is the look after a start; *later* one that finds
+nothing changed; *busy* one that finds every active segment longer and every high watermark higher, as beside a writer.
+*grew* is the memory that became resident by all of that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.tables import HELD_TO, Bounds, table
+from cleaner.api.options import Sources
+from cleaner.clock import SystemClock
+from cleaner.config import CleanerConfig
+from cleaner.daemon.log_dir_watch import WatchedLogDir
+from cleaner.model import TopicPartition
+from cleaner.storage.checkpoint import write_offset_checkpoint
+from cleaner.storage.fs import FileSystem
+from cleaner.storage.names import HIGH_WATERMARK_CHECKPOINT
+from cleaner.testing.batch_builder import Producer
+from cleaner.testing.log_builder import LogBuilder, write_log_dir
+
+FS = FileSystem()
+PARTITIONS_A_TOPIC = 10
+SEGMENTS = 3
+OLD_NS = 1_700_000_000 * 10**9
+BOUNDS = {
+    "first": Bounds(2.5, at_most=True),
+    "later": Bounds(0.3, 0.1, at_most=True),
+    "busy": Bounds(0.5, 0.3, at_most=True),
+    "grew": Bounds(60, 30, at_most=True),
+}
+UNITS = {"grew": " MiB"}
+
+
+def partition_of(number: int) -> TopicPartition:
+    """Return the partition of a number."""
+    return TopicPartition(f"topic-{number // PARTITIONS_A_TOPIC:05d}", number % PARTITIONS_A_TOPIC)
+
+
+def write_logs(path: Path, partitions: int) -> Path:
+    """Write the log dir; directories are as old as those of a log that has been there for a while."""
+    log = LogBuilder(partition_of(0))
+    for segment in range(SEGMENTS):
+        if segment:
+            log.roll()
+        for number in range(4):
+            log.append((f"k{number}", "v" * 50), producer=Producer(5, 0, 4 * segment + number))
+    write_log_dir(path, log)
+    model = path / str(partition_of(0))
+    files = {file.name: file.read_bytes() for file in model.iterdir()}
+    for number in range(partitions):
+        directory = path / str(partition_of(number))
+        directory.mkdir(exist_ok=True)
+        for name, data in files.items():
+            (directory / name).write_bytes(data)
+        os.utime(directory, ns=(OLD_NS, OLD_NS))
+    write_high_watermarks(path, partitions, log.next_offset - 1)
+    topics = sorted({partition_of(number).topic for number in range(partitions)})
+    lines = [f"{topic}.cleanup.policy=compact\n" for topic in topics]
+    (path / "cleaner-topics.properties").write_text("".join(lines))
+    return path
+
+
+def write_high_watermarks(path: Path, partitions: int, offset: int) -> None:
+    """Give every partition the same high watermark."""
+    offsets = {partition_of(number): offset for number in range(partitions)}
+    write_offset_checkpoint(FS, path / HIGH_WATERMARK_CHECKPOINT, offsets)
+
+
+def resident_mib() -> float:
+    """Return what this process has resident."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def look_again_and_again(path: Path, partitions: int) -> dict[str, float]:
+    """Look, and return seconds and MiB by name of the figure."""
+    before = resident_mib()
+    clock = SystemClock()
+    watched = WatchedLogDir(FS, clock, path, CleanerConfig(retention_enable=True), Sources())
+
+    def look() -> float:
+        began = time.perf_counter()
+        found = watched.look(clock.now_ms())
+        seconds = time.perf_counter() - began
+        dirty = sum(log.facts is not None and log.facts.cleanable.cleanable_bytes > 0 for log in found.logs)
+        assert dirty == partitions, f"{dirty} dirty logs: {found.facts}, {found.logs[:1]}"
+        return seconds
+
+    figures = {"first": look(), "later": min(look() for _ in range(3))}
+    for number in range(partitions):
+        with max((path / str(partition_of(number))).glob("*.log")).open("ab") as file:
+            file.write(bytes(70))
+    write_high_watermarks(path, partitions, 4 * SEGMENTS)
+    figures["busy"] = look()
+    return {**figures, "grew": resident_mib() - before}
+
+
+def look_table(partitions: int, runs: int, scratch: Path) -> str:
+    """Measure and lay out."""
+    figures: list[dict[str, float]] = []
+    for number in range(runs):
+        path = write_logs(scratch / f"logs-{number}", partitions)
+        command = [sys.executable, "-m", "benchmarks.look", "--partitions", str(partitions), "--child", str(path)]
+        figures.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+    rows = []
+    for name, bounds in BOUNDS.items():
+        each = [figure[name] for figure in figures]
+        rows.append([name, f"{min(each):.2f}", *bounds.cells(statistics.median(each), UNITS.get(name, " s"))])
+    title = f"A look at {partitions} partitions of {SEGMENTS} segments"
+    return table(title, ["look", "least", "median", *HELD_TO], rows)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description="Times the daemon's looks at a log dir.")
+    parser.add_argument("--partitions", type=int, default=5000)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--scratch", type=Path, default=None)
+    parser.add_argument("--child", type=Path, default=None, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child is not None:
+        print(json.dumps(look_again_and_again(options.child, options.partitions)))
+        return
+    with tempfile.TemporaryDirectory(prefix="cleaner-look-", dir=options.scratch) as scratch:
+        print(look_table(options.partitions, options.runs, Path(scratch)))
+
+
+if __name__ == "__main__":
+    main()

@@ -16,12 +16,11 @@ from cleaner.api.configuration import Loaded
 from cleaner.clock import Clock
 from cleaner.daemon.manager import Board
 from cleaner.daemon.round_task import RoundOutcome
-from cleaner.daemon.snapshot import ConfigView, LogView, RoundView, ServiceSnapshot
+from cleaner.daemon.snapshot import ConfigView, RoundView, ServiceSnapshot
 from cleaner.daemon.totals import Totals
-from cleaner.daemon.views import LogDirHistory, log_views, throttle_view, worker_views
+from cleaner.daemon.views import LogDirHistory, LogViews, throttle_view, worker_views
 from cleaner.io_throttle import IoThrottle
 from cleaner.policy.circumstances import LogDirFacts
-from cleaner.policy.selection import Survey
 from cleaner.state.quarantine import Quarantine
 from cleaner.storage.fs import FileSystem
 
@@ -81,7 +80,7 @@ class Showcase:
         self._log_dir_rates: dict[str, float] = {}
         self._turn: Turn | None = None
         self._history = LogDirHistory()
-        self._shown: tuple[Survey, tuple[LogView, ...]] | None = None
+        self._log_views = LogViews()
 
     def note_turn(self, turn: Turn) -> None:
         """Take note of a turn that ended."""
@@ -136,9 +135,7 @@ class Showcase:
         names, deaths = workers
         quarantine = tuple(self._quarantine.entries())
         with self._lock:
-            if self._shown is None or self._shown[0] is not board.survey:
-                self._shown = (board.survey, log_views(board))
-            logs, config, turn = self._shown[1], self._config, self._turn
+            logs, config, turn = self._log_views.of(board), self._config, self._turn
             rounds, rates = tuple(self._rounds), dict(self._log_dir_rates)
             log_dirs = tuple(
                 self._history.view(path, look, board.log_dirs[path], quarantine, now_ms)

@@ -11,6 +11,7 @@ from cleaner.daemon.snapshot import LogDirView, LogView, ThrottleView, WorkerVie
 from cleaner.io_throttle import UNLIMITED_FROM, IoThrottle
 from cleaner.model import TopicPartition
 from cleaner.policy.circumstances import DirCondition, LogDirFacts
+from cleaner.policy.selection import Survey
 from cleaner.policy.verdict import Verdict
 from cleaner.state.quarantine import QuarantinedLog
 
@@ -32,10 +33,35 @@ def log_view(log: LookedLog, verdict: Verdict | None, last_round_ms: int | None)
     )
 
 
-def log_views(board: Board) -> tuple[LogView, ...]:
-    """Show every log, in order of partition and log dir."""
-    rows = sorted(board.logs, key=lambda row: (row[0].partition, row[0].log_dir))
-    return tuple(log_view(log, verdict, board.last_round_ms.get(log.partition)) for log, verdict in rows)
+class LogViews:
+    """
+    The views of all logs, made anew only where something has changed: most of thousands of logs stay as they are.
+
+    To be called by one thread at a time.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[TopicPartition, str], tuple[LookedLog, Verdict | None, int | None, LogView]] = {}
+        self._survey: Survey | None = None
+        self._all: tuple[LogView, ...] = ()
+
+    def of(self, board: Board) -> tuple[LogView, ...]:
+        """Show every log, in order of partition and log dir."""
+        if self._survey is not board.survey:
+            made = {(log.partition, log.log_dir): self._one(log, verdict, board) for log, verdict in board.logs}
+            self._made = dict(sorted(made.items()))
+            self._all = tuple(view for _, _, _, view in self._made.values())
+            self._survey = board.survey
+        return self._all
+
+    def _one(
+        self, log: LookedLog, verdict: Verdict | None, board: Board
+    ) -> tuple[LookedLog, Verdict | None, int | None, LogView]:
+        last = board.last_round_ms.get(log.partition)
+        before = self._made.get((log.partition, log.log_dir))
+        if before is not None and before[0] is log and before[1] == verdict and before[2] == last:
+            return before
+        return log, verdict, last, log_view(log, verdict, last)
 
 
 class LogDirHistory:

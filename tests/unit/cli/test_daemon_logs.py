@@ -1,0 +1,62 @@
+"""The daemon's logs: one line an event, and nothing in it but text."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from cleaner.cli.daemon_logs import configure_logs
+
+HOSTILE = "a\nlevel=error event=forged\x1b[31m\r\u2028x"
+
+
+class NoTerminal(io.StringIO):
+    """A stream that is none."""
+
+
+@pytest.mark.parametrize("form", ["console", "json"])
+def test_event_with_hostile_values_is_one_line_of_printable_text(form: str) -> None:
+    """Topic names and errors come from files that others write."""
+    stream = NoTerminal()
+    log = configure_logs(form, "info", stream)
+    log.info(HOSTILE, partition=HOSTILE, reasons=[HOSTILE], by={HOSTILE: HOSTILE})
+    text = stream.getvalue()
+    assert text.endswith("\n")
+    assert text[:-1].isprintable()
+
+
+def test_json_event_has_time_level_and_values() -> None:
+    """A line a program can read."""
+    stream = NoTerminal()
+    configure_logs("json", "info", stream).warning("cleaned", bytes_read=5, removed={"superseded": 2})
+    event = json.loads(stream.getvalue())
+    assert event.pop("timestamp").endswith("Z")
+    assert event == {"event": "cleaned", "level": "warning", "bytes_read": 5, "removed": {"superseded": 2}}
+
+
+@pytest.mark.parametrize(("level", "lines"), [("debug", 4), ("info", 3), ("warning", 2), ("error", 1)])
+def test_events_below_the_level_are_left_out(level: str, lines: int) -> None:
+    """`cleaner.log.level` names the least that is told."""
+    stream = NoTerminal()
+    log = configure_logs("json", level, stream)
+    log.debug("d")
+    log.info("i")
+    log.warning("w")
+    log.error("e")
+    assert len(stream.getvalue().splitlines()) == lines
+
+
+def test_traceback_is_a_value_of_its_event() -> None:
+    """A mistake of ours is one line too, with all that is needed to mend it."""
+    stream = NoTerminal()
+    try:
+        raise ZeroDivisionError(HOSTILE)
+    except ZeroDivisionError as error:
+        configure_logs("json", "info", stream).error("a mistake", exc_info=error)
+    (line,) = stream.getvalue().splitlines()
+    event = json.loads(line)
+    assert "ZeroDivisionError" in event["traceback"]
+    assert "test_daemon_logs.py" in event["traceback"]
+    assert event["traceback"].isprintable()

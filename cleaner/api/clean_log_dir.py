@@ -4,10 +4,14 @@
 One partition at a time: load, find the cleanable range, rounds, retention, close, checkpoints. Until a round has read
 the whole dirty section and found it sound, nothing on disk changes; so a partition that is refused is left as it was,
 and the next one is taken.
+
+Beside a writer of ours only the rounds are the cleaner's; recovery, retention and closing are the writer's. The writer
+may cut a log or delete from it while it is cleaned: whatever fails then, fails because of that, and is tried again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,27 +20,34 @@ from functools import partial
 from pathlib import Path
 
 from cleaner.api import load as loading
+from cleaner.api.beside_writer import noticing_changes
 from cleaner.api.options import CleanOptions, Sources, Surroundings
 from cleaner.api.recover_log_dir import recover_partitions
 from cleaner.api.reports import CleanReport, Refusal, Skipped
 from cleaner.api.rounds import Work, run_rounds
 from cleaner.api.session import Session, as_cleaner_errors, attempt, choose_partitions, open_session, parse_names
 from cleaner.api.trust import standing
+from cleaner.config import TopicConfig
 from cleaner.engine.retention import delete_expired_segments
 from cleaner.errors import (
     CleanerError,
     CleaningAborted,
+    LogChangedError,
     LogDirOfflineError,
     NotCleanlyShutDownError,
     PolicyRefusedError,
+    WriterWaitingError,
 )
 from cleaner.model import TopicPartition
 from cleaner.policy.cleanable import cleanable
 from cleaner.policy.due import due
 from cleaner.storage.locks import LockMode
-from cleaner.storage.log_dir import OffsetKind
+from cleaner.storage.log import Log
 
 Outcome = CleanReport | Refusal | Skipped
+
+_ATTEMPTS = 5
+"""Times a log is begun that the writer keeps changing; it has to cut or delete again each time, within a round."""
 
 _DISK_FAILURES = frozenset((errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.ESHUTDOWN))
 
@@ -64,14 +75,14 @@ def clean_log_dir(
         UsageError: no such directory or partition.
         NotCleanlyShutDownError: no clean-shutdown marker, and `options.recover` is not set.
         LogDirLockedError: the log dir is in use; also when the lock was lost on the way.
+        WriterWaitingError: a writer wants the logs; as `CleaningAborted`.
         CorruptCheckpointError, UncleanableError: the directory as a whole is not sound; nothing was changed.
         CleaningAborted: `surroundings.check_done` said so; groups already swapped stay.
     """
     named = None if partitions is None else parse_names(partitions)
-    mode = LockMode.EXCLUSIVE if options.recover else LockMode.SHARED
-    with as_cleaner_errors(log_dir), open_session(log_dir, sources, surroundings, mode=mode) as session:
+    with as_cleaner_errors(log_dir), open_session(log_dir, sources, surroundings, mode=LockMode.SHARED) as session:
         todo = choose_partitions(session, named)
-        is_clean = session.log_dir.has_clean_shutdown_marker()
+        is_clean = session.beside_writer or session.log_dir.has_clean_shutdown_marker()
         if not is_clean and not options.recover:
             raise NotCleanlyShutDownError(
                 f"{session.log_dir.path}: no clean-shutdown marker (.kafka_cleanshutdown), so its logs may be torn; "
@@ -107,11 +118,13 @@ def _clean_each(job: _Job, todo: Mapping[TopicPartition, Path]) -> Iterator[Outc
             yield Refusal(str(topic_partition), CleanerError("not begun: the disk failed before"))
             continue
         try:
-            outcome = attempt(topic_partition, directory, partial(_clean_partition, job, topic_partition, directory))
+            work = partial(_clean_while_it_changes, job, topic_partition, directory)
+            outcome = attempt(topic_partition, directory, work)
         except CleaningAborted as error:
-            if waiting:
-                raise CleaningAborted(f"{error}; {len(waiting)} more partitions were not begun") from error
-            raise
+            if not waiting:
+                raise
+            kind = WriterWaitingError if isinstance(error, WriterWaitingError) else CleaningAborted
+            raise kind(f"{error}; {len(waiting)} more partitions were not begun") from error
         yield outcome
         has_disk_failed = isinstance(outcome, Refusal) and _is_disk_failure(outcome.error)
 
@@ -121,11 +134,19 @@ def _is_disk_failure(error: CleanerError) -> bool:
     return isinstance(error, LogDirOfflineError) and error.cause.errno in _DISK_FAILURES
 
 
+def _clean_while_it_changes(job: _Job, topic_partition: TopicPartition, directory: Path) -> CleanReport | Skipped:
+    """Clean one partition, again if the writer beside us changed it meanwhile."""
+    for _ in range(_ATTEMPTS - 1):
+        with contextlib.suppress(LogChangedError):
+            return _clean_partition(job, topic_partition, directory)
+    return _clean_partition(job, topic_partition, directory)
+
+
 def _clean_partition(job: _Job, topic_partition: TopicPartition, directory: Path) -> CleanReport | Skipped:
     """Clean one partition, step by step."""
     began = time.monotonic()
     session, options = job.session, job.options
-    session.surroundings.check_done()
+    session.check_done()
     resolved = session.topic(topic_partition, directory)
     verdict = standing(resolved, is_named=job.is_named, trust_default=session.trusts_default_policy)
     if not verdict.is_allowed:
@@ -133,28 +154,37 @@ def _clean_partition(job: _Job, topic_partition: TopicPartition, directory: Path
             raise PolicyRefusedError(f"{topic_partition}: {verdict.reason}")
         return Skipped(str(topic_partition), verdict.reason, is_doubtful=resolved.config.compact)
     topic, now_ms = resolved.config, session.surroundings.clock.now_ms()
-    log = loading.load(
-        session,
-        topic_partition,
-        directory,
-        topic,
-        now_ms=now_ms,
-        clean_shutdown=job.clean_shutdown,
-        high_watermark=options.high_watermark,
-        allow_truncate=options.allow_truncate,
-    )
+    with noticing_changes(session, directory) as watch:
+        log = loading.load(
+            session,
+            topic_partition,
+            directory,
+            topic,
+            now_ms=now_ms,
+            clean_shutdown=job.clean_shutdown,
+            high_watermark=options.high_watermark,
+            allow_truncate=options.allow_truncate,
+        )
+        watch.follow(log)
+        report = _clean_loaded(job, log, topic, now_ms, refuses_keyless=verdict.refuses_keyless)
+    if isinstance(report, Skipped):
+        return report
+    return replace(report, elapsed_seconds=time.monotonic() - began, warnings=tuple(resolved.warnings))
+
+
+def _clean_loaded(
+    job: _Job, log: Log, topic: TopicConfig, now_ms: int, *, refuses_keyless: bool
+) -> CleanReport | Skipped:
+    """Find the range, run rounds, delete what has expired, and close."""
+    session, options, topic_partition = job.session, job.options, log.topic_partition
     found = cleanable(log, session.log_dir.cleaner_offsets.get(topic_partition), topic, now_ms)
     if not job.is_named and not (answer := due(log, found, topic, now_ms)).is_due:
         if found.force_checkpoint:  # R-420: corrected whether or not the log is taken
-            session.log_dir.put(OffsetKind.CLEANER, topic_partition, found.first_dirty_offset)
+            session.put_cleaner_offset(topic_partition, found.first_dirty_offset)
         return Skipped(str(topic_partition), answer.reason)
-    work = Work(session, options, log, topic, now_ms, refuses_keyless=verdict.refuses_keyless)
+    work = Work(session, options, log, topic, now_ms, refuses_keyless=refuses_keyless)
     report = run_rounds(work, found)
-    deleted = delete_expired_segments(session.surroundings.fs, log, topic, now_ms) if options.retention else 0
+    has_retention = options.retention and not session.beside_writer
+    deleted = delete_expired_segments(session.surroundings.fs, log, topic, now_ms) if has_retention else 0
     loading.close(session, log)
-    return replace(
-        report,
-        retention_deleted_segments=deleted,
-        elapsed_seconds=time.monotonic() - began,
-        warnings=tuple(resolved.warnings),
-    )
+    return replace(report, retention_deleted_segments=deleted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from cleaner.api.options import HighWatermark
@@ -37,6 +38,8 @@ def load(
     """
     Load a log as a broker that starts would. After a clean shutdown nothing on disk changes before `Log.settle`.
 
+    Beside a writer the log is seen as it was when its active segment began, and no marker is asked for.
+
     Args:
         session: gives the checkpoints and the settings of the process.
         topic_partition: which.
@@ -66,14 +69,22 @@ def load(
         now_ms=now_ms,
         allow_truncate=allow_truncate,
         read_only=read_only,
+        beside_writer=session.beside_writer,
+        exclusive=partial(session.partition_lock, topic_partition),
     )
 
 
 def high_watermark_of(session: Session, topic_partition: TopicPartition, high_watermark: HighWatermark) -> int | None:
-    """Return the high watermark the caller chose; None for a checkpoint without a line for the partition."""
-    if high_watermark == "checkpoint":
-        return session.log_dir.high_watermarks.get(topic_partition)
-    return _LOG_END if high_watermark == "end" else high_watermark
+    """
+    Return the high watermark the caller chose; None for a checkpoint without a line for the partition.
+
+    Beside a writer it is at most the checkpoint's: what the writer has not flushed it may lose or take back.
+    """
+    checkpoint = session.log_dir.high_watermarks.get(topic_partition)
+    if high_watermark == "checkpoint" or (session.beside_writer and checkpoint is None):
+        return checkpoint
+    chosen = _LOG_END if high_watermark == "end" else high_watermark
+    return min(chosen, checkpoint) if session.beside_writer and checkpoint is not None else chosen
 
 
 def lacks_high_watermark(
@@ -88,8 +99,11 @@ def close(session: Session, log: Log) -> None:
     Close a log as a clean stop of a broker would, and write its lines in the log dir's checkpoints.
 
     The recovery point becomes the log end offset, so what lies above the old one is forced to disk first (R-116). The
-    log start offset gets a line when it lies above the first segment's base offset (R-118).
+    log start offset gets a line when it lies above the first segment's base offset (R-118). Beside a writer all that is
+    the writer's, and nothing is done.
     """
+    if session.beside_writer:
+        return
     log.close(session.surroundings.fs)
     log_dir, tp, end = session.log_dir, log.topic_partition, log.log_end_offset
     point = log_dir.recovery_points.get(tp, 0)

@@ -127,9 +127,10 @@ class CleanOptions:
     Attributes:
         high_watermark: up to where records count as replicated: the checkpoint's line, the log end, or an offset.
             Without a line in the checkpoint nothing is cleaned.
-        recover: recover logs of a log dir without a clean-shutdown marker first, instead of refusing it.
+        recover: recover logs of a log dir without a clean-shutdown marker first, instead of refusing it; beside a
+            writer at work there is nothing to recover.
         allow_truncate: let that recovery cut more than a torn tail.
-        retention: delete expired segments afterwards.
+        retention: delete expired segments afterwards; not beside a writer, which does so itself.
         verify: re-read each written segment before it takes the place of the old ones.
         rounds: at most so many, or `all`: until the range is clean.
         max_dirty_bytes: end a round's map after so many bytes of the dirty section, as a smaller map would.

@@ -62,7 +62,7 @@ def recover_partitions(
     recovered: list[RecoveredPartition] = []
     refused: list[Refusal] = []
     for number, (topic_partition, directory) in enumerate(partitions.items()):
-        session.surroundings.check_done()
+        session.check_done()
         session.surroundings.progress(f"{topic_partition} recover", number, len(partitions))
         work = partial(_recover_one, session, topic_partition, directory, had_marker, allow_truncate)
         outcome = attempt(topic_partition, directory, work)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cleaner.api import load as loading
@@ -12,10 +13,9 @@ from cleaner.api.options import CleanOptions
 from cleaner.api.reports import CleanReport, Removed
 from cleaner.api.session import Session
 from cleaner.config import TopicConfig
-from cleaner.errors import CleaningAborted
+from cleaner.errors import CleaningAborted, LogChangedError, WriterWaitingError
 from cleaner.policy.cleanable import Cleanable, cleanable, segments_between
 from cleaner.storage.log import Log
-from cleaner.storage.log_dir import OffsetKind
 
 if TYPE_CHECKING:
     from cleaner.engine.context import RoundContext
@@ -44,8 +44,16 @@ class Work:
     refuses_keyless: bool = False
 
     def write_checkpoint(self, offset: int) -> None:
-        """Write the partition's line in `cleaner-offset-checkpoint`."""
-        self.session.log_dir.put(OffsetKind.CLEANER, self.log.topic_partition, offset)
+        """Write the partition's line in `cleaner-offset-checkpoint`, unless the writer has cut the log meanwhile."""
+        topic_partition = self.log.topic_partition
+        with self.session.partition_lock(topic_partition):
+            self.log.require_unchanged(())
+            self.session.put_cleaner_offset(topic_partition, offset)
+
+    def settle(self) -> None:
+        """Make the changes loading has left to be made."""
+        with self.session.partition_lock(self.log.topic_partition):
+            self.log.settle(self.session.surroundings.fs)
 
     def context(self) -> RoundContext:
         """Return the surroundings of a round."""
@@ -57,8 +65,9 @@ class Work:
             clock=lent.clock,
             now_ms=self.now_ms,
             still_held=self.session.still_held,
-            check_done=lent.check_done,
-            throttle=self.session.throttle.for_worker(lent.check_done, self.session.log_dir.path),
+            check_done=self.session.check_done,
+            swapping=partial(self.session.swapping, self.log.topic_partition),
+            throttle=self.session.throttle.for_worker(self.session.check_done, self.session.log_dir.path),
             progress=lambda phase, done, total: lent.progress(f"{name} {phase}", done, total),
             write_checkpoint=self.write_checkpoint,
             verify=self.options.verify,
@@ -72,7 +81,7 @@ def run_rounds(work: Work, found: Cleanable) -> CleanReport:
     """Run rounds until the range is clean or enough were run; without anything to clean, only settle the log."""
     report = _nothing_yet(work, found)
     if found.cleanable_bytes == 0:
-        work.log.settle(work.session.surroundings.fs)
+        work.settle()
         if found.force_checkpoint:
             work.write_checkpoint(found.first_dirty_offset)
         return replace(report, note=_why_nothing(work, found))
@@ -89,9 +98,12 @@ def _run_rounds(work: Work, found: Cleanable, report: CleanReport, context: Roun
     while True:
         try:
             result = clean_log(work.log, found, work.topic, work.session.settings.cleaner, context)
+        except LogChangedError:
+            raise
         except CleaningAborted as error:
             left = f"offsets {found.first_dirty_offset} to {found.first_uncleanable_offset}"
-            raise CleaningAborted(
+            kind = WriterWaitingError if isinstance(error, WriterWaitingError) else CleaningAborted
+            raise kind(
                 f"{report.partition}: {error}: groups already swapped stay, {left} remain to be cleaned"
             ) from error
         report = _add(report, result, work.session.settings.cleaner.key_limit)

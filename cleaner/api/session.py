@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -13,17 +14,21 @@ from cleaner.api.reports import Refusal
 from cleaner.errors import (
     CleanerError,
     CleaningAborted,
+    LogChangedError,
     LogDirLockedError,
     LogDirOfflineError,
     UncleanableError,
     UsageError,
+    WriterWaitingError,
 )
 from cleaner.io_throttle import IoThrottle
 from cleaner.model import TopicPartition
 from cleaner.settings import ResolvedTopic, SettingsResolver
-from cleaner.storage.locks import LockMode, LockRole, LogDirLock
-from cleaner.storage.log_dir import LogDir, find_conflicts
+from cleaner.storage.generation import raise_generation
+from cleaner.storage.locks import LockMode, LockRole, LogDirLock, acquire_for_cleaning
+from cleaner.storage.log_dir import LogDir, OffsetKind, find_conflicts
 from cleaner.storage.names import PARTITION_METADATA
+from cleaner.storage.partition_lock import checkpoint_lock, partition_lock
 from cleaner.storage.partition_metadata import read_topic_id
 
 Result = TypeVar("Result")
@@ -41,6 +46,8 @@ class Session:
         throttle: slows reading and writing, one for all partitions (R-715).
         trusts_default_policy: the operator takes a default for the truth.
         lock: None where nothing is going to be changed.
+        beside_writer: a writer of ours is at work in the log dir. What a clean stop leaves is the writer's to leave;
+            see `docs/coexistence.md`.
     """
 
     log_dir: LogDir
@@ -49,6 +56,7 @@ class Session:
     throttle: IoThrottle
     trusts_default_policy: bool = False
     lock: LogDirLock | None = None
+    beside_writer: bool = False
 
     def topic(self, topic_partition: TopicPartition, directory: Path) -> ResolvedTopic:
         """
@@ -66,10 +74,54 @@ class Session:
         if self.lock is not None:
             self.lock.still_held()
 
+    def check_done(self) -> None:
+        """
+        Go on, or not: to be asked before each buffer and each partition.
+
+        Raises:
+            CleaningAborted: the caller says so (`Surroundings.check_done`).
+            WriterWaitingError: a writer wants the logs; the session has to be closed before it gets them.
+        """
+        self.surroundings.check_done()
+        if self.lock is not None and self.lock.logs.is_writer_waiting():
+            raise WriterWaitingError(f"{self.log_dir.path}: a writer is about to load the logs, rounds end for now")
+
+    def partition_lock(self, topic_partition: TopicPartition) -> AbstractContextManager[None]:
+        """
+        Return the lock of a partition, for a `with` block: to be held for as long as names in it change.
+
+        Without a lock of the log dir nothing is going to change, and this does nothing.
+
+        Raises:
+            LogChangedError: on entering: another process does not give it back.
+        """
+        if self.lock is None:
+            return contextlib.nullcontext()
+        lent = self.surroundings
+        return partition_lock(lent.fs, self.log_dir.path, topic_partition, lent.clock, check_done=lent.check_done)
+
+    @contextlib.contextmanager
+    def swapping(self, topic_partition: TopicPartition) -> Iterator[None]:
+        """Hold the lock of a partition for a swap, and tell its readers that they will have to look again."""
+        with self.partition_lock(topic_partition):
+            raise_generation(self.surroundings.fs, self.log_dir.path, topic_partition)
+            yield
+
+    def put_cleaner_offset(self, topic_partition: TopicPartition, offset: int) -> None:
+        """Write a partition's line in `cleaner-offset-checkpoint`, which a writer that cuts a log lowers."""
+        lent = self.surroundings
+        with checkpoint_lock(lent.fs, self.log_dir.path, lent.clock, check_done=lent.check_done):
+            self.log_dir.put(OffsetKind.CLEANER, topic_partition, offset)
+
 
 @contextlib.contextmanager
 def open_session(
-    log_dir: Path, sources: Sources, surroundings: Surroundings, *, mode: LockMode | None
+    log_dir: Path,
+    sources: Sources,
+    surroundings: Surroundings,
+    *,
+    mode: LockMode | None = LockMode.SHARED,
+    lock: LogDirLock | None = None,
 ) -> Iterator[Session]:
     """
     Open a log dir for the length of a `with` block.
@@ -78,10 +130,12 @@ def open_session(
         log_dir: the directory.
         sources: where settings come from.
         surroundings: the caller's.
-        mode: how to lock it, in the cleaner's role; None takes no lock and leaves not even a lock file.
+        mode: how to lock it. `SHARED` is for rounds, alone or beside a writer; `EXCLUSIVE` for a recovery that meets
+            nobody; None takes no lock and leaves not even a lock file.
+        lock: one the caller holds already, in the cleaner's role, and keeps; `mode` does not count then.
     Raises:
         UsageError: no such directory.
-        LogDirLockedError: a live broker, or another cleaner.
+        LogDirLockedError: a live broker, another cleaner, or a writer that loads its logs.
         CorruptCheckpointError, UncleanableError: the directory as a whole is not sound; nothing in it may be changed.
         ConfigError: a bad setting of the process.
     """
@@ -89,8 +143,12 @@ def open_session(
         raise UsageError(f"{log_dir}: no such directory")
     fs = surroundings.fs
     with contextlib.ExitStack() as stack:
-        lock = None
-        if mode is not None:
+        if lock is not None:
+            lock.logs.enter()
+            stack.callback(lock.logs.leave)
+        elif mode is LockMode.SHARED:
+            lock = stack.enter_context(acquire_for_cleaning(fs, log_dir))
+        elif mode is LockMode.EXCLUSIVE:
             lock = stack.enter_context(LogDirLock(fs, log_dir, mode, LockRole.CLEANER))
         directory = LogDir(fs, log_dir)
         directory.check()
@@ -99,7 +157,8 @@ def open_session(
             surroundings.warn(warning)
         trusts_default = sources.trust_default_policy or settings.cleaner.trust_default_policy
         throttle = IoThrottle(settings.cleaner.io_max_bytes_per_second, surroundings.clock)
-        yield Session(directory, settings, surroundings, throttle, trusts_default, lock)
+        beside_writer = lock is not None and lock.is_beside_writer
+        yield Session(directory, settings, surroundings, throttle, trusts_default, lock, beside_writer)
 
 
 def _conflicts(log_dir: LogDir, settings: SettingsResolver) -> list[str]:
@@ -156,11 +215,13 @@ def attempt(topic_partition: TopicPartition, directory: Path, work: Callable[[],
     Do one partition's work, or say why it was refused: as in Kafka (R-452), one log never stops the others.
 
     Raises:
-        LogDirLockedError, CleaningAborted: these end the whole call.
+        LogDirLockedError, CleaningAborted: these end the whole call, but for `LogChangedError`, which is about one log.
     """
     try:
         with as_cleaner_errors(directory):
             return work()
+    except LogChangedError as error:
+        return Refusal(str(topic_partition), error)
     except (LogDirLockedError, CleaningAborted):
         raise
     except CleanerError as error:

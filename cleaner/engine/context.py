@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from cleaner.clock import Clock
@@ -35,6 +36,8 @@ class RoundContext:
         fs: the door to the disk.
         clock: for durations; `now_ms` is the round's one moment (R-501).
         now_ms: wall clock, read once.
+        swapping: entered while a group is swapped: keeps a writer, readers and other threads out of the partition, and
+            tells readers.
         still_held: called before each group's first rename; raises LogDirLockedError when the lock is lost.
         check_done: called before each buffer; raises CleaningAborted to stop (R-431).
         throttle: told of bytes about to be processed and written; sleeps as long as it takes (R-715).
@@ -50,6 +53,7 @@ class RoundContext:
     fs: FileSystem
     clock: Clock
     now_ms: int
+    swapping: Callable[[], AbstractContextManager[None]] = nullcontext
     still_held: Callable[[], None] = _nothing
     check_done: Callable[[], None] = _nothing
     throttle: Callable[[int], None] = _no_throttle

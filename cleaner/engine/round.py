@@ -22,13 +22,14 @@ round goes on from there.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from cleaner.config import CleanerConfig, TopicConfig
 from cleaner.engine.build_map import BuiltMap, MapBuilder
 from cleaner.engine.context import RoundContext
 from cleaner.engine.expected_output import ExpectedOutput
-from cleaner.errors import PolicyRefusedError
+from cleaner.errors import CleaningAborted, PolicyRefusedError
 from cleaner.format.records import Unpacker
 from cleaner.format.side_by_side import WindowBuffer
 from cleaner.offset_map import OffsetMap
@@ -44,7 +45,7 @@ from cleaner.recopy.survivors import MapSurvivors
 from cleaner.recopy.verify import verify_cleaned
 from cleaner.storage.log import Log
 from cleaner.storage.segment import Segment
-from cleaner.storage.swap import fsync_sources, replace_segments
+from cleaner.storage.swap import fsync_sources, remove_deleted, replace_segments
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,7 @@ def clean_log(
             are swapped in, each sound by itself.
         UncleanableError: Kafka's cleaner could not either; as for damage in the clean section.
         CleaningAborted: stopped; swapped groups stay.
+        LogChangedError: a writer has cut the log; swapped groups stay.
         PolicyRefusedError: see `RoundContext.refuse_keyless`.
         NoSpaceError, LogDirOfflineError: the disk refused.
     """
@@ -110,8 +112,12 @@ def clean_log(
 
     # A swap drops older values for newer ones: those, and all names, must be on disk first (D-10). So must the rest of
     # a log that somebody only copied here: what the swap makes durable must not be all that a power cut leaves.
-    fsync_sources(context.fs, log.directory, [segment.base_offset for segment in log.segments])
-    log.settle(context.fs)
+    # Beside a writer the active segment is left to it.
+    sources = log.segments[:-1] if log.is_beside_writer else log.segments
+    fsync_sources(context.fs, log.directory, [segment.base_offset for segment in sources])
+    if not log.is_beside_writer:
+        with context.swapping():
+            log.settle(context.fs)
 
     recopier = _make_recopier(log, cleanable, topic, offset_map, lanes, built, context)
     room = ExpectedOutput(offset_map, built.messages_by_segment)
@@ -194,7 +200,11 @@ def _clean_group(
     lanes: Sequence[LaneMemory],
     context: RoundContext,
 ) -> None:
-    """Recopy a group, read the result back, and swap it in. On any failure before the swap the group is as it was."""
+    """
+    Recopy a group, read the result back, and swap it in. On any failure before the swap the group is as it was.
+
+    Files are removed when the partition is free again: that takes longer than all renames.
+    """
     target = CleanedSegment(
         context.fs,
         log.directory,
@@ -220,13 +230,22 @@ def _clean_group(
     except BaseException:
         target.discard()
         raise
-    replace_segments(
-        context.fs,
-        log.directory,
-        new_base=target.base_offset,
-        old_bases=[segment.base_offset for segment in group],
-        still_held=context.still_held,
-        # Removing files is waiting for the disk: the thread that would coordinate others works as well.
-        threads=1 if len(lanes) == 1 else threads_of(lanes) + 1,
-    )
-    log.replace(group, target.base_offset)
+    old_bases = [segment.base_offset for segment in group]
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(context.swapping())
+            log.require_unchanged(group)
+        except CleaningAborted:
+            target.discard()
+            raise
+        replace_segments(
+            context.fs,
+            log.directory,
+            new_base=target.base_offset,
+            old_bases=old_bases,
+            still_held=context.still_held,
+            keep_deleted=True,
+        )
+        log.replace(group, target.base_offset)
+    # Removing files is waiting for the disk: the thread that would coordinate others works as well.
+    remove_deleted(context.fs, log.directory, old_bases, threads=1 if len(lanes) == 1 else threads_of(lanes) + 1)

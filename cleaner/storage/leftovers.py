@@ -112,6 +112,36 @@ def complete_swap(fs: FileSystem, directory: Path, files: Sequence[str], swaps: 
     fs.fsync_dir(directory)
 
 
+def settle_leftovers(fs: FileSystem, directory: Path, *, deleted_before_ms: int) -> None:
+    """
+    Settle at once what a cleaner that died left in a partition a writer is at work on: complete a swap or remove it.
+
+    The caller has the partition's lock, so that no swap is under way: what is called `.cleaned` or `.swap` is nobody's.
+    `.deleted` files may be the writer's, waiting for `file.delete.delay.ms` to pass, so only old ones go.
+
+    Args:
+        deleted_before_ms: only `.deleted` files renamed before this moment are removed.
+    Raises:
+        CorruptLogError: as `find_leftovers` and `complete_swap`.
+    """
+    files = fs.list_files(directory)
+    found = find_leftovers(directory, files)
+    if found.swaps:
+        complete_swap(fs, directory, files, found.swaps)
+    long_deleted = [name for name in found.deleted if _renamed_ms(fs, directory / name) < deleted_before_ms]
+    for group in Leftovers(found.condemned_swaps, found.unfinished, long_deleted, []).removals():
+        fs.remove_all(directory, group)
+        fs.fsync_dir(directory)
+
+
+def _renamed_ms(fs: FileSystem, path: Path) -> int:
+    """Return when a file was last renamed, or changed otherwise; far in the future when it is gone."""
+    try:
+        return fs.stat(path).st_ctime_ns // 1_000_000
+    except FileNotFoundError:
+        return 2**63
+
+
 def _offset_range(fs: FileSystem, path: Path) -> tuple[int, int]:
     base_offset = names.offset_of(path.name)
     next_offset = base_offset

@@ -6,23 +6,28 @@ snapshot. Without a marker it is recovered first (`recovery.py`). Everything is 
 what Kafka would change waits in `Log.settle`. The exceptions: an interrupted swap is completed and an overflowed
 segment split at once, as nothing can be said of the log before; and a long recovery writes sound indexes as it goes.
 
+Beside a writer of ours there is no marker and nothing to recover: the log is loaded as it was when its active segment
+began. By then the writer had closed, flushed and snapshotted all before it (`docs/coexistence.md`), so nothing of the
+active segment is read, whose end may be torn at any moment. Of what a crash left, only an unfinished swap is settled.
+
 Source: rules R-118, R-123, R-126, R-330, R-331, R-630 to R-642, R-652; `LogLoader.java`, `UnifiedLog.java`.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from cleaner.config import TopicConfig
-from cleaner.errors import CorruptBatchError, NotCleanlyShutDownError, TruncationRefusedError
+from cleaner.errors import CorruptBatchError, LogChangedError, NotCleanlyShutDownError, TruncationRefusedError
 from cleaner.model import TopicPartition
 from cleaner.storage import names
 from cleaner.storage.batch_source import batch_headers, checked_batches
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.indexes import LAST_OFFSET
 from cleaner.storage.leader_epochs import read_leader_epochs, truncate_from_end, truncate_from_start
-from cleaner.storage.leftovers import complete_swap, find_leftovers
+from cleaner.storage.leftovers import complete_swap, find_leftovers, settle_leftovers
 from cleaner.storage.load_changes import LoadChanges
 from cleaner.storage.loading import Loading
 from cleaner.storage.log import Log
@@ -31,6 +36,8 @@ from cleaner.storage.recovery import cut_damage, recover_segments
 from cleaner.storage.segment import Segment
 from cleaner.storage.snapshots import Snapshots
 from cleaner.storage.split import split_overflowed_segment
+
+Exclusive = Callable[[], contextlib.AbstractContextManager[None]]
 
 
 def load_log(
@@ -47,6 +54,8 @@ def load_log(
     now_ms: int,
     allow_truncate: bool = True,
     read_only: bool = False,
+    beside_writer: bool = False,
+    exclusive: Exclusive = contextlib.nullcontext,
 ) -> Log:
     """
     Load a partition's log; without a clean-shutdown marker, recover it.
@@ -61,6 +70,8 @@ def load_log(
         allow_truncate: let recovery cut more than a torn tail.
         read_only: change nothing at all; call neither `settle` nor `close`. Batches are known by their headers then:
             offsets and transactions are those of a full load, but damage to records goes unseen.
+        beside_writer: a writer of ours is at work on the log, and will settle and close it.
+        exclusive: gives the partition's lock, for as long as an interrupted swap is settled.
     Raises:
         CorruptLogError: damage. Nothing was changed, but for the exceptions above.
         NotCleanlyShutDownError: `read_only`, and an interrupted swap has to be completed, a segment split or the log
@@ -68,9 +79,13 @@ def load_log(
         TruncationRefusedError: recovery would have to cut more than a torn tail, and may not.
         UncleanableError: an index made anew would be full (R-311).
     """
+    clean_shutdown = clean_shutdown or beside_writer
     if read_only and not clean_shutdown:
         raise NotCleanlyShutDownError(f"{directory}: it has to be recovered first")
-    files = _settle_swap(fs, directory, fs.list_files(directory), read_only=read_only)
+    with exclusive():
+        if beside_writer and not read_only:
+            settle_leftovers(fs, directory, deleted_before_ms=now_ms - topic.file_delete_delay_ms)
+        files = _settle_swap(fs, directory, fs.list_files(directory), read_only=read_only)
     changes = LoadChanges(
         directory,
         Snapshots(fs, directory, _snapshot_offsets(files)),
@@ -89,6 +104,7 @@ def load_log(
         expiration_ms=producer_id_expiration_ms,
         changes=changes,
         source=batch_headers if read_only else checked_batches,
+        is_beside_writer=beside_writer,
     )
     for group in find_leftovers(directory, files).removals():
         changes.remove(directory / name for name in group)
@@ -151,6 +167,9 @@ def _load_segments(loading: Loading) -> None:
                 loading.changes.remove([loading.directory / name])
         elif name.endswith(names.LOG):
             segment = Segment.open(loading.fs, loading.directory, names.offset_of(name), source=loading.source)
+            if loading.is_beside_writer and segment.base_offset == loading.last_base_offset:
+                loading.segments.append(segment)
+                continue
             if segment.time_index_path.name not in present:
                 loading.changes.create_empty(segment.time_index_path)
             if segment.index_path.name not in present or _has_foreign_txns(segment):
@@ -191,7 +210,15 @@ def _rebuild_now(loading: Loading, segment: Segment) -> None:
 
 
 def _end_of_log(loading: Loading) -> int:
-    """Return the log end offset; a log without segments, or that ends below its start, begins anew there (R-641)."""
+    """
+    Return the log end offset; a log without segments, or that ends below its start, begins anew there (R-641).
+
+    Beside a writer the log counts as ending where its active segment begins.
+    """
+    if loading.is_beside_writer:
+        if not loading.segments:
+            raise LogChangedError(f"{loading.directory}: the writer has not made its first segment yet")
+        return max(loading.last_base_offset, loading.log_start_offset)
     if loading.segments:
         last = loading.segments[-1]
         log_end_offset = last.next_offset(buffer=loading.buffer, check_order=loading.is_clean)
@@ -247,6 +274,7 @@ def _finish(loading: Loading, topic_partition: TopicPartition, log_end_offset: i
         producers=state,
         changes=changes,
         truncated_bytes=loading.truncated_bytes,
+        is_beside_writer=loading.is_beside_writer,
     )
     log.set_high_watermark(log_start_offset if high_watermark is None else high_watermark)
     return log

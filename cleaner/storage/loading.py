@@ -37,6 +37,7 @@ class Loading:
         truncated_bytes: what recovery has cut off so far.
         buffer: what all readers read into.
         source: where the segments' batches come from.
+        is_beside_writer: a writer is at work on the log; the last segment is not looked into.
     """
 
     fs: FileSystem
@@ -55,6 +56,7 @@ class Loading:
     truncated_bytes: int = 0
     buffer: ReadBuffer = field(default_factory=ReadBuffer)
     source: BatchSource = checked_batches
+    is_beside_writer: bool = False
 
     def new_producer_state(self) -> ProducerState:
         """Return a producer state that nothing was taken into yet."""

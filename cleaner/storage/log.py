@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from cleaner.config import TopicConfig
+from cleaner.errors import LogChangedError
 from cleaner.model import LastRecord, TopicPartition
 from cleaner.storage import names
 from cleaner.storage.fs import FileSystem
@@ -51,6 +52,8 @@ class Log:
         last_stable_offset: base offset of the first batch of a transaction that was not decided below the high
             watermark; at most the high watermark (R-407).
         truncated_bytes: what recovery cut off.
+        is_beside_writer: a writer of ours is at work on it. The log is then seen as it was when its active segment
+            began, and nothing is ever settled or closed: that is the writer's.
     """
 
     def __init__(
@@ -66,6 +69,7 @@ class Log:
         producers: ProducerState,
         changes: LoadChanges,
         truncated_bytes: int = 0,
+        is_beside_writer: bool = False,
     ) -> None:
         self.topic_partition = topic_partition
         self.directory = directory
@@ -76,6 +80,7 @@ class Log:
         self.high_watermark = log_start_offset
         self.last_stable_offset = log_start_offset
         self.truncated_bytes = truncated_bytes
+        self.is_beside_writer = is_beside_writer
         self._fs = fs
         self._producers = producers
         self._changes = changes
@@ -198,6 +203,23 @@ class Log:
         self._with_aborts[first : first + looked_at] = found
         return np.concatenate(collected)
 
+    def require_unchanged(self, sources: Sequence[Segment]) -> None:
+        """
+        Make sure that a writer left alone what a round was made of; the caller has the partition's lock.
+
+        Looked at are the round's sources and the last segment before the active one. A writer that cuts the log below
+        its active segment shortens or deletes that one, so its being the same shows that the log was not cut at all:
+        neither in the sources, nor behind them where the values and the markers are that a round goes by.
+
+        Raises:
+            LogChangedError: one of them is gone, or is another file. Never without a writer: nobody else may.
+        """
+        if not self.is_beside_writer:
+            return
+        for segment in (*sources, *self.segments[-2:-1]):
+            if not segment.is_unchanged():
+                raise LogChangedError(f"{segment.log_path}: the writer has cut or deleted it since the round began")
+
     def replace(self, old: Sequence[Segment], new_base: int) -> Segment:
         """Note that a swap has put one segment in the place of `old`; returns the new one, freshly looked at."""
         gone = {segment.base_offset for segment in old}
@@ -217,12 +239,17 @@ class Log:
     def settle(self, fs: FileSystem) -> None:
         """
         Change on disk what Kafka's loader changes: left-over files go, missing indexes, leader epochs and snapshots
-        are written. Durable when it returns; a second call does nothing.
+        are written. Durable when it returns; a second call does nothing. Beside a writer it does nothing at all.
         """
-        self._changes.apply(fs)
+        if not self.is_beside_writer:
+            self._changes.apply(fs)
 
     def close(self, fs: FileSystem) -> None:
-        """Leave the directory as a clean stop leaves it: settled, and with a snapshot at the log end (R-126)."""
+        """
+        Leave the directory as a clean stop leaves it: settled, and with a snapshot at the log end (R-126).
+
+        Beside a writer it does nothing.
+        """
         self._producers.take_snapshot()
         self.settle(fs)
 

@@ -72,6 +72,7 @@ class Segment:
         base_offset: lower bound of its offsets, in its file names.
         size: bytes of the `.log` file when it was listed.
         mtime_ns: modification time of the `.log` file, nanoseconds.
+        inode: of the `.log` file; 0 when it was not looked at.
         rebuilt: indexes that take the place of those on disk until they are written (`Log.settle`), else None.
     """
 
@@ -83,12 +84,14 @@ class Segment:
         *,
         size: int,
         mtime_ns: int,
+        inode: int = 0,
         source: BatchSource = checked_batches,
     ) -> None:
         self.directory = directory
         self.base_offset = base_offset
         self.size = size
         self.mtime_ns = mtime_ns
+        self.inode = inode
         self._fs = fs
         self._source = source
         self._rebuilt: SegmentIndexes | None = None
@@ -100,7 +103,15 @@ class Segment:
     def open(fs: FileSystem, directory: Path, base_offset: int, *, source: BatchSource = checked_batches) -> Segment:
         """Look at a segment's `.log` file, whose batches will come from `source`. Raises FileNotFoundError."""
         about = fs.stat(directory / names.segment_file_name(base_offset, names.LOG))
-        return Segment(fs, directory, base_offset, size=about.st_size, mtime_ns=about.st_mtime_ns, source=source)
+        return Segment(
+            fs,
+            directory,
+            base_offset,
+            size=about.st_size,
+            mtime_ns=about.st_mtime_ns,
+            inode=about.st_ino,
+            source=source,
+        )
 
     def __repr__(self) -> str:
         return f"Segment({self.log_path}, {self.size} bytes)"
@@ -248,6 +259,14 @@ class Segment:
         if not at or len(header) < at + 8:
             return -1
         return int(struct.unpack_from(">q", header, at)[0])
+
+    def is_unchanged(self) -> bool:
+        """Tell whether the `.log` file is the one that was listed, no longer, no shorter, and not written to since."""
+        try:
+            about = self._fs.stat(self.log_path)
+        except FileNotFoundError:
+            return False
+        return (about.st_ino, about.st_size, about.st_mtime_ns) == (self.inode, self.size, self.mtime_ns)
 
     def open_log(self) -> File:
         """Open the `.log` for reading."""

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from cleaner.api.session import Session
 from cleaner.errors import CleanerError, CorruptLogError, LogChangedError, LogDirOfflineError, UncleanableError
+from cleaner.storage.fs import FileSystem
 from cleaner.storage.log import Log, list_segments
 from cleaner.storage.segment import Segment
 
@@ -23,11 +24,14 @@ class Watch:
     What a log is made of while it is cleaned, but for the active segment, which changes all the time.
 
     Args:
-        segments: those there were before it was loaded.
+        fs: the door to the file system.
+        directory: the partition's.
     """
 
-    def __init__(self, segments: Sequence[Segment]) -> None:
-        self._segments = list(segments)
+    def __init__(self, fs: FileSystem, directory: Path) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._segments = list_segments(fs, directory)
         self._log: Log | None = None
 
     def follow(self, log: Log) -> None:
@@ -36,34 +40,46 @@ class Watch:
 
     def is_same(self) -> bool:
         """Tell whether all segments are still there, unchanged."""
-        segments = self._segments if self._log is None else self._log.segments[:-1]
-        return all(segment.is_unchanged() for segment in segments)
+        if self._log is not None:
+            return _are_unchanged(self._log.segments[:-1])
+        # The active segment of that time may have been closed, loaded, and cut since: another look settles it.
+        try:
+            now = list_segments(self._fs, self._directory)
+        except FileNotFoundError:
+            return False
+        is_rolled = [s.base_offset for s in now] != [s.base_offset for s in self._segments]
+        return not is_rolled and _are_unchanged(self._segments[:-1])
+
+
+def _are_unchanged(segments: Sequence[Segment]) -> bool:
+    return all(segment.is_unchanged() for segment in segments)
 
 
 @contextlib.contextmanager
-def noticing_changes(session: Session, directory: Path) -> Iterator[Watch]:
+def noticing_changes(session: Session, directory: Path) -> Iterator[Watch | None]:
     """
-    Load and clean a log in this `with` block, and let what it yields `follow` the log; without a writer that is all.
+    Load and clean a log in this `with` block, and let what it yields `follow` the log; without a writer that is None.
 
     Raises:
         LogChangedError: something failed, and the writer has cut the log or deleted from it meanwhile.
     """
     if not session.beside_writer:
-        yield Watch(())
+        yield None
         return
     try:
-        watch = Watch(list_segments(session.surroundings.fs, directory)[:-1])
-    except FileNotFoundError as error:
-        raise LogChangedError(f"{directory}: the writer is deleting from it") from error
-    try:
+        watch = Watch(session.surroundings.fs, directory)
         yield watch
     except (CleanerError, OSError) as error:
-        if not _looks_like_change(error) or watch.is_same():
-            raise
-        raise LogChangedError(f"{directory}: the writer has changed it meanwhile ({error})") from error
+        if _is_missing_file(error) or (_looks_like_damage(error) and not watch.is_same()):
+            raise LogChangedError(f"{directory}: the writer has changed it meanwhile ({error})") from error
+        raise
 
 
-def _looks_like_change(error: CleanerError | OSError) -> bool:
-    if isinstance(error, LogDirOfflineError):
-        return error.cause.errno == errno.ENOENT
-    return isinstance(error, CorruptLogError | UncleanableError | FileNotFoundError)
+def _is_missing_file(error: CleanerError | OSError) -> bool:
+    """Nothing a round needs is ever missing but for a writer that has just deleted it."""
+    cause = error.cause if isinstance(error, LogDirOfflineError) else error
+    return isinstance(cause, OSError) and cause.errno == errno.ENOENT
+
+
+def _looks_like_damage(error: CleanerError | OSError) -> bool:
+    return isinstance(error, CorruptLogError | UncleanableError)

@@ -165,7 +165,8 @@ def _clean_partition(job: _Job, topic_partition: TopicPartition, directory: Path
             high_watermark=options.high_watermark,
             allow_truncate=options.allow_truncate,
         )
-        watch.follow(log)
+        if watch is not None:
+            watch.follow(log)
         report = _clean_loaded(job, log, topic, now_ms, refuses_keyless=verdict.refuses_keyless)
     if isinstance(report, Skipped):
         return report

@@ -112,15 +112,13 @@ def complete_swap(fs: FileSystem, directory: Path, files: Sequence[str], swaps: 
     fs.fsync_dir(directory)
 
 
-def settle_leftovers(fs: FileSystem, directory: Path, *, deleted_before_ms: int) -> None:
+def settle_swap(fs: FileSystem, directory: Path) -> None:
     """
-    Settle at once what a cleaner that died left in a partition a writer is at work on: complete a swap or remove it.
+    Settle a swap that a cleaner died in, if there is one: complete it, or remove it if it was not decided.
 
-    The caller has the partition's lock, so that no swap is under way: what is called `.cleaned` or `.swap` is nobody's.
-    `.deleted` files may be the writer's, waiting for `file.delete.delay.ms` to pass, so only old ones go.
+    For a writer at work, which does so before it changes names in a partition; it has the partition's lock, so that no
+    swap is under way and `.swap` files are nobody's. `.cleaned` files without any are a living cleaner's, and stay.
 
-    Args:
-        deleted_before_ms: only `.deleted` files renamed before this moment are removed.
     Raises:
         CorruptLogError: as `find_leftovers` and `complete_swap`.
     """
@@ -128,8 +126,30 @@ def settle_leftovers(fs: FileSystem, directory: Path, *, deleted_before_ms: int)
     found = find_leftovers(directory, files)
     if found.swaps:
         complete_swap(fs, directory, files, found.swaps)
+    if found.condemned_swaps:
+        _remove(fs, directory, Leftovers(found.condemned_swaps, found.unfinished, [], []))
+
+
+def settle_leftovers(fs: FileSystem, directory: Path, *, deleted_before_ms: int) -> None:
+    """
+    Settle all that a cleaner that died has left in a partition a writer is at work on.
+
+    For the cleaner that comes next: it has the partition's lock, and `.cleaned` files are nobody's. `.deleted` files
+    may be the writer's, waiting for `file.delete.delay.ms` to pass, so only old ones go.
+
+    Args:
+        deleted_before_ms: only `.deleted` files renamed before this moment are removed.
+    Raises:
+        CorruptLogError: as `settle_swap`.
+    """
+    settle_swap(fs, directory)
+    found = find_leftovers(directory, fs.list_files(directory))
     long_deleted = [name for name in found.deleted if _renamed_ms(fs, directory / name) < deleted_before_ms]
-    for group in Leftovers(found.condemned_swaps, found.unfinished, long_deleted, []).removals():
+    _remove(fs, directory, Leftovers([], found.unfinished, long_deleted, []))
+
+
+def _remove(fs: FileSystem, directory: Path, leftovers: Leftovers) -> None:
+    for group in leftovers.removals():
         fs.remove_all(directory, group)
         fs.fsync_dir(directory)
 

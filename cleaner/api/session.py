@@ -46,8 +46,6 @@ class Session:
         throttle: slows reading and writing, one for all partitions (R-715).
         trusts_default_policy: the operator takes a default for the truth.
         lock: None where nothing is going to be changed.
-        beside_writer: a writer of ours is at work in the log dir. What a clean stop leaves is the writer's to leave;
-            see `docs/coexistence.md`.
     """
 
     log_dir: LogDir
@@ -56,7 +54,15 @@ class Session:
     throttle: IoThrottle
     trusts_default_policy: bool = False
     lock: LogDirLock | None = None
-    beside_writer: bool = False
+
+    @property
+    def beside_writer(self) -> bool:
+        """
+        A writer of ours is at work in the log dir; the same for as long as a round is at work.
+
+        What a clean stop leaves is then the writer's to leave; see `docs/coexistence.md`.
+        """
+        return self.lock is not None and self.lock.is_beside_writer
 
     def topic(self, topic_partition: TopicPartition, directory: Path) -> ResolvedTopic:
         """
@@ -157,8 +163,7 @@ def open_session(
             surroundings.warn(warning)
         trusts_default = sources.trust_default_policy or settings.cleaner.trust_default_policy
         throttle = IoThrottle(settings.cleaner.io_max_bytes_per_second, surroundings.clock)
-        beside_writer = lock is not None and lock.is_beside_writer
-        yield Session(directory, settings, surroundings, throttle, trusts_default, lock, beside_writer)
+        yield Session(directory, settings, surroundings, throttle, trusts_default, lock)
 
 
 def _conflicts(log_dir: LogDir, settings: SettingsResolver) -> list[str]:

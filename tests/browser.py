@@ -7,6 +7,7 @@ Commands are JSON ended by NUL on descriptor 3, answers come the same way on des
 from __future__ import annotations
 
 import base64
+import fcntl
 import itertools
 import json
 import os
@@ -20,6 +21,7 @@ from typing import Any, Self
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 PATIENCE_SECONDS = 60.0
+_PIPE = (3, 4)
 
 
 class BrowserError(Exception):
@@ -39,18 +41,21 @@ class Browser:
             raise BrowserError("no Chromium on the PATH")
         to_read, self._commands = os.pipe()
         self._answers, to_write = os.pipe()
-        # The pipe's descriptors have to be 3 and 4 in the browser; the shell puts them there.
         words = [
-            "sh", "-c", f'exec "$0" "$@" 3<&{to_read} 4>&{to_write}', CHROMIUM, "--headless", "--no-sandbox",
-            "--remote-debugging-pipe", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-            "--disable-background-networking", "--hide-scrollbars", f"--user-data-dir={profile}", "about:blank",
+            CHROMIUM, "--headless", "--no-sandbox", "--remote-debugging-pipe", "--disable-gpu",
+            "--disable-dev-shm-usage", "--no-first-run", "--disable-background-networking", "--hide-scrollbars", f"--user-data-dir={profile}",
+            "about:blank",
         ]  # fmt: skip
+
+        def place_pipe() -> None:
+            """Put the pipe's ends where the browser looks for them, by way of numbers that neither has."""
+            ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 100) for end in (to_read, to_write)]
+            for end, number in zip(ends, _PIPE, strict=True):
+                os.dup2(end, number)
+
+        silent = subprocess.DEVNULL
         self._process = subprocess.Popen(
-            words,
-            pass_fds=(to_read, to_write),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            words, pass_fds=_PIPE, preexec_fn=place_pipe, stdin=silent, stdout=silent, stderr=silent
         )
         os.close(to_read)
         os.close(to_write)
@@ -91,7 +96,7 @@ class Browser:
             if message.get("id") == number:
                 if "error" in message:
                     raise BrowserError(f"{method}: {message['error']}")
-                return message["result"]
+                return dict(message["result"])
             self.events.append(message)
 
     def open(self, url: str, width: int, *, height: int = 900, is_dark: bool = False) -> None:
@@ -144,4 +149,4 @@ class Browser:
                 raise BrowserError("the browser is gone")
             self._received += data
         message, _, self._received = self._received.partition(b"\0")
-        return json.loads(message)
+        return dict(json.loads(message))

@@ -255,8 +255,7 @@ def waiting(snapshot: ServiceSnapshot) -> Markup:
     return el(
         "section",
         el("h2", "Why the others wait"),
-        drawn,
-        el("ul", list(_reasons(rows, said)), class_="reasons"),
+        (drawn, el("ul", _reasons(rows, said), class_="reasons")) if rows else el("p", "No log waits.", class_="soft"),
         id="waiting",
         data_live=True,
         class_="card",

@@ -49,6 +49,8 @@ def percent(part: float) -> str:
 
 def duration(seconds: float) -> str:
     """Say how long: `0.4 s`, `58 s`, `4 min 10 s`, `3 d 2 h`; two units at most."""
+    if 0 < seconds < 0.05:
+        return "<0.1 s"
     if abs(seconds) < 9.95:
         return f"{seconds:.1f} s" if seconds else "0 s"
     left = round(abs(seconds))

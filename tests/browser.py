@@ -42,10 +42,10 @@ class Browser:
         to_read, self._commands = os.pipe()
         self._answers, to_write = os.pipe()
         words = [
-            CHROMIUM, "--headless", "--no-sandbox", "--remote-debugging-pipe", "--disable-gpu",
-            "--disable-dev-shm-usage", "--no-first-run", "--disable-background-networking", "--hide-scrollbars", f"--user-data-dir={profile}",
-            "about:blank",
-        ]  # fmt: skip
+            *(CHROMIUM, "--headless", "--remote-debugging-pipe", f"--user-data-dir={profile}"),
+            *("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"),
+            *("--no-first-run", "--disable-background-networking", "about:blank"),
+        ]
 
         def place_pipe() -> None:
             """Put the pipe's ends where the browser looks for them, by way of numbers that neither has."""

@@ -4,7 +4,7 @@ The settings of a log dir's topics, followed as they change.
 A daemon asks once a turn whether anything changed. That costs one `stat` for each file there is; nothing is read again
 but what changed, and 5000 topics with files of their own are looked through in some milliseconds.
 
-- A file that changes is taken over once it has stayed the same for a second: somebody may be writing it, and half a
+- A file that changes is taken over when it has stayed the same for a second: somebody may be writing it, and half a
   file can mean the opposite of the whole. The metadata log is taken over at once, its batches are whole or not there.
 - What cannot be taken over (a bad value, a file that cannot be read) leaves the settings as they were, and is said in
   `errors` or in the topic's warnings until it is mended.
@@ -21,14 +21,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from uuid import UUID
 
-from cleaner.clock import Clock
 from cleaner.errors import CleanerError
-from cleaner.settings.file_state import FileState
-from cleaner.settings.resolver import ResolvedTopic, SettingsResolver
+from cleaner.settings.file_state import FileState, file_state
+from cleaner.settings.files import CLEANER_TOPICS
+from cleaner.settings.resolver import FilesOfLogDir, ResolvedTopic, SettingsResolver
+from cleaner.settings.settling import Settling
 from cleaner.settings.sources import SourcesLike
 from cleaner.storage.fs import FileSystem
+from cleaner.storage.names import META_PROPERTIES
 
-SETTLED_NS = 1_000_000_000
 _NOT_TAKEN_OVER = "a change was not taken over: "
 
 
@@ -48,22 +49,21 @@ class FollowedSettings:
         fs: the file system.
         log_dir: whose topics.
         sources: where settings come from.
-        clock: tells how long a file has stayed the same.
     Raises:
         ConfigError, CorruptCheckpointError: as `SettingsResolver`.
     """
 
-    def __init__(self, fs: FileSystem, log_dir: Path, sources: SourcesLike, clock: Clock) -> None:
+    def __init__(self, fs: FileSystem, log_dir: Path, sources: SourcesLike) -> None:
         self._fs = fs
         self._log_dir = log_dir
         self._sources = sources
-        self._clock = clock
         self._lock = threading.RLock()  # guards all below
         self._resolver = SettingsResolver.of(fs, log_dir, sources)
         self._topics_dir = self._resolver.topics_dir_state()
         self._topics: dict[str, _Known] = {}
-        self._unsettled: dict[str | None, tuple[object, int]] = {}
-        self._refused: dict[str | None, tuple[object, str]] = {}
+        self._before: dict[str, _Known] = {}
+        self._settling = Settling()
+        self._refused: dict[str, tuple[object, str]] = {}
 
     @property
     def resolver(self) -> SettingsResolver:
@@ -74,11 +74,11 @@ class FollowedSettings:
     def errors(self) -> Mapping[str, str]:
         """What could not be taken over, by topic; under an empty name what concerns all."""
         with self._lock:
-            return {topic or "": reason for topic, (_, reason) in self._refused.items()}
+            return {topic: reason for topic, (_, reason) in self._refused.items()}
 
     def topic(self, topic: str, topic_id: UUID | None) -> ResolvedTopic:
         """
-        Return a topic's settings; the same object as long as nothing changed.
+        Return a topic's settings; the same object as long as they are the same.
 
         Raises:
             ConfigError: a bad value or name in a source of this topic, or settings that do not go together.
@@ -89,21 +89,25 @@ class FollowedSettings:
                 known = self._topics[topic] = _Known(self._resolver.topic_file_state(topic))
             settings = known.settings.get(topic_id)
             if settings is None:
-                settings = known.settings[topic_id] = self._resolver.topic(topic, topic_id)
+                settings = known.settings[topic_id] = self._resolve(topic, topic_id, self._before.get(topic))
             return settings
 
-    def look(self) -> bool:
-        """Look at all files; tells whether something changed, so that topics have to be asked for again."""
+    def look(self, now_ms: int) -> bool:
+        """
+        Look at all files; tells whether something changed, so that topics have to be asked for again.
+
+        Args:
+            now_ms: the wall clock, which file systems date changes by too.
+        """
         with self._lock:
-            has_changed = self._look_at_sources()
-            return self._look_at_topic_files() or has_changed
+            has_changed = self._look_at_sources(now_ms)
+            return self._look_at_topic_files(now_ms) or has_changed
 
     def keep_only(self, topics: Collection[str]) -> None:
         """Forget topics that are no longer there."""
         with self._lock:
             for gone in [topic for topic in self._topics if topic not in topics]:
                 del self._topics[gone]
-                self._unsettled.pop(gone, None)
                 self._refused.pop(gone, None)
 
     def follow(self, sources: SourcesLike) -> None:
@@ -121,30 +125,46 @@ class FollowedSettings:
     def _take(self, resolver: SettingsResolver) -> None:
         self._resolver = resolver
         self._topics_dir = resolver.topics_dir_state()
-        self._topics.clear()
-        self._unsettled.clear()
+        self._before, self._topics = self._topics, {}
+        self._settling = Settling()
         self._refused.clear()
 
-    def _look_at_sources(self) -> bool:
+    def _resolve(self, topic: str, topic_id: UUID | None, before: _Known | None) -> ResolvedTopic:
+        resolved = self._resolver.topic(topic, topic_id)
+        was = before.settings.get(topic_id) if before is not None else None
+        return was if was is not None and was == resolved else resolved
+
+    def _look_at_sources(self, now_ms: int) -> bool:
         states = files, _ = self._resolver.file_states(), self._resolver.metadata_states()
         if states == self._resolver.read_states:
-            self._refused.pop(None, None)
-            self._unsettled.pop(None, None)
+            self._refused.pop("", None)
             return False
-        refused = self._refused.get(None)
+        refused = self._refused.get("")
         if refused is not None and refused[0] == states:
             return False
-        if files != self._resolver.read_states[0] and not self._is_settled(None, files):
+        if not self._are_settled(files, now_ms):
             return False
         try:
             resolver = SettingsResolver.of(self._fs, self._log_dir, self._sources)
         except CleanerError as error:
-            self._refused[None] = (states, str(error))
+            self._refused[""] = (states, str(error))
             return False
         self._take(resolver)
         return True
 
-    def _look_at_topic_files(self) -> bool:
+    def _are_settled(self, files: FilesOfLogDir, now_ms: int) -> bool:
+        was = self._resolver.read_states[0]
+        log_dir = file_state(self._fs, self._log_dir)
+        changed = {
+            CLEANER_TOPICS: (files.cleaner_topics, was.cleaner_topics),
+            META_PROPERTIES: (files.meta_properties, was.meta_properties),
+        }
+        return all(
+            now == then or self._settling.is_settled(name, now, log_dir, now_ms)
+            for name, (now, then) in changed.items()
+        )
+
+    def _look_at_topic_files(self, now_ms: int) -> bool:
         topics_dir = self._resolver.topics_dir_state()
         may_appear = topics_dir != self._topics_dir
         has_changed = is_waiting = False
@@ -153,8 +173,8 @@ class FollowedSettings:
                 continue
             state = self._resolver.topic_file_state(topic)
             if state == known.state:
-                self._unsettled.pop(topic, None)
-            elif self._is_settled(topic, state):
+                continue
+            if self._settling.is_settled(topic, state, topics_dir, now_ms):
                 has_changed |= self._read_again(topic, known, state)
             else:
                 is_waiting = True
@@ -162,23 +182,11 @@ class FollowedSettings:
             self._topics_dir = topics_dir
         return has_changed
 
-    def _is_settled(self, topic: str | None, state: object) -> bool:
-        """Tell whether what changed has stayed as it is for long enough."""
-        now_ns = self._clock.monotonic_ns()
-        seen = self._unsettled.get(topic)
-        if seen is None or seen[0] != state:
-            self._unsettled[topic] = (state, now_ns)
-            return False
-        if now_ns - seen[1] < SETTLED_NS:
-            return False
-        del self._unsettled[topic]
-        return True
-
     def _read_again(self, topic: str, known: _Known, state: FileState | None) -> bool:
         known.state = state
         self._refused.pop(topic, None)
         try:
-            known.settings = {topic_id: self._resolver.topic(topic, topic_id) for topic_id in known.settings}
+            known.settings = {topic_id: self._resolve(topic, topic_id, known) for topic_id in known.settings}
         except CleanerError as error:
             self._refused[topic] = (state, str(error))
             known.settings = {topic_id: _kept(settings, error) for topic_id, settings in known.settings.items()}

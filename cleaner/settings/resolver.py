@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 from uuid import UUID
 
 from cleaner.config import CleanerConfig, TopicConfig
@@ -66,6 +67,18 @@ class ResolvedTopic:
     policy_is_unscoped_set: bool
     warnings: tuple[str, ...]
     values: Mapping[str, str] = field(default_factory=dict)
+
+
+class FilesOfLogDir(NamedTuple):
+    """
+    What the files beside the metadata log are like; equal as long as nothing changes in them.
+
+    `topics` are those that are there, which decides what a line of `cleaner-topics.properties` means; None without it.
+    """
+
+    cleaner_topics: FileState | None = None
+    topics: frozenset[str] | None = None
+    meta_properties: FileState | None = None
 
 
 class SettingsResolver:
@@ -162,19 +175,18 @@ class SettingsResolver:
         """Return what the metadata log is like now; a live cluster writes to its own all the time."""
         return self._cluster.states()
 
-    def file_states(self) -> tuple[object, ...]:
-        """Return what the files beside the metadata log are like now; equal as long as nothing changes in them."""
+    def file_states(self) -> FilesOfLogDir:
+        """Return what the files beside the metadata log are like now."""
         if self._log_dir is None:
-            return ()
+            return FilesOfLogDir()
         cleaner_topics = file_state(self._fs, self._log_dir / CLEANER_TOPICS)
-        # Which topics are there decides what a line of that file means, and nothing else.
         topics = None
         if cleaner_topics is not None:
             listed_as = file_state(self._fs, self._log_dir)
             if self._listed is None or self._listed[0] != listed_as:
                 self._listed = (listed_as, frozenset(self._list_topics()))
             topics = self._listed[1]
-        return cleaner_topics, topics, file_state(self._fs, self._log_dir / META_PROPERTIES)
+        return FilesOfLogDir(cleaner_topics, topics, file_state(self._fs, self._log_dir / META_PROPERTIES))
 
     def topic_file_state(self, topic: str) -> FileState | None:
         """Return what a topic's file in `--topics-dir` is like now; None when it has none."""

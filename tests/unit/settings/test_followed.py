@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
@@ -12,7 +14,6 @@ from cleaner.api.options import SetOption, Sources
 from cleaner.errors import ConfigError
 from cleaner.settings import FollowedSettings
 from cleaner.storage.fs import File, FileSystem
-from cleaner.testing.manual_clock import ManualClock
 from cleaner.testing.metadata_builder import TOPIC, config_record, topic_record, write_segment
 
 ID = UUID(int=5)
@@ -29,24 +30,24 @@ class CountingFs(FileSystem):
 
 
 class Followed:
-    """A log dir with topics `t` and `u`, a directory of topic files, and one look a second."""
+    """A log dir with topics `t` and `u`, a directory of topic files, and looks at it."""
 
     def __init__(self, root: Path) -> None:
         self.log_dir, self.topics_dir = root / "logs", root / "topics"
         for directory in (self.log_dir / "t-0", self.log_dir / "u-0", self.topics_dir):
             directory.mkdir(parents=True)
-        self.fs, self.clock = CountingFs(), ManualClock()
+        self.fs = CountingFs()
 
     def start(self, **given: str) -> None:
         sources = Sources(config=given, topics_dir=self.topics_dir)
-        self.settings = FollowedSettings(self.fs, self.log_dir, sources, self.clock)
+        self.settings = FollowedSettings(self.fs, self.log_dir, sources)
 
     def segment_ms(self, topic: str = "t") -> int:
         return self.settings.topic(topic, ID).config.segment_ms
 
-    def look(self) -> bool:
-        self.clock.move_on(1)
-        return self.settings.look()
+    def look(self, after_ms: int = 2000) -> bool:
+        """Look so long after all that was written."""
+        return self.settings.look(time.time_ns() // 1_000_000 + after_ms)
 
     def write(self, text: str, topic: str = "t") -> None:
         (self.topics_dir / f"{topic}.properties").write_text(text)
@@ -76,10 +77,10 @@ def test_changed_topic_file_counts_when_it_has_stayed_for_a_second(followed: Fol
     other = followed.settings.topic("u", ID)
     assert followed.segment_ms() == 1
     followed.write("segment.ms=22")
-    assert (followed.look(), followed.segment_ms()) == (False, 1)
+    assert (followed.look(0), followed.segment_ms()) == (False, 1)
     followed.write("segment.ms=2222\n")
-    assert (followed.look(), followed.segment_ms()) == (False, 1)
-    assert (followed.look(), followed.segment_ms()) == (True, 2222)
+    assert (followed.look(900), followed.segment_ms()) == (False, 1)
+    assert (followed.look(1000), followed.segment_ms()) == (True, 2222)
     assert followed.settings.topic("u", ID) is other
     assert not followed.look()
 
@@ -89,12 +90,21 @@ def test_topic_file_that_appears_and_goes_is_followed(followed: Followed) -> Non
     followed.start()
     default = followed.segment_ms(), followed.segment_ms("u")
     followed.write("segment.ms=7\n")
-    assert [followed.look(), followed.look()] == [False, True]
+    assert [followed.look(0), followed.look()] == [False, True]
     assert (followed.segment_ms(), followed.segment_ms("u")) == (7, default[1])
     followed.write("segment.ms=8\n", "u")
     (followed.topics_dir / "t.properties").unlink()
-    assert [followed.look(), followed.look(), followed.look()] == [False, True, False]
+    assert [followed.look(0), followed.segment_ms()] == [False, 7]
+    assert [followed.look(), followed.look()] == [True, False]
     assert (followed.segment_ms(), followed.segment_ms("u")) == (default[0], 8)
+
+
+def test_file_from_the_future_counts_at_once(followed: Followed) -> None:
+    """Where clocks disagree the time of a change says nothing."""
+    followed.start()
+    followed.segment_ms()
+    followed.write("segment.ms=7\n")
+    assert (followed.look(-60_000), followed.segment_ms()) == (True, 7)
 
 
 def test_bad_topic_file_leaves_the_settings_and_says_so_until_mended(followed: Followed) -> None:
@@ -105,13 +115,11 @@ def test_bad_topic_file_leaves_the_settings_and_says_so_until_mended(followed: F
     for text in ("segment.ms=x\n", "segment.ms=yy\n"):
         followed.write(text)
         followed.look()
-        followed.look()
     assert followed.segment_ms() == 1
     warnings = followed.settings.topic("t", ID).warnings
     assert ["segment.ms=yy" in warning for warning in warnings] == [True]
     assert "segment.ms=yy" in followed.settings.errors["t"]
     followed.write("segment.ms=3\n")
-    followed.look()
     assert followed.look()
     assert (followed.segment_ms(), dict(followed.settings.errors)) == (3, {})
 
@@ -124,7 +132,6 @@ def test_topic_that_is_bad_when_first_asked_for_has_no_settings_until_mended(fol
         with pytest.raises(ConfigError):
             followed.segment_ms()
     followed.write("segment.ms=33\n")
-    followed.look()
     assert followed.look()
     assert followed.segment_ms() == 33
 
@@ -134,21 +141,38 @@ def _cleaner_topics(followed: Followed) -> Callable[[str], object]:
 
 
 def test_cleaner_topics_file_is_followed_and_a_bad_one_changes_nothing(followed: Followed) -> None:
-    """It concerns all topics, so they are all asked for again."""
+    """It concerns all topics, so they are all asked for again; who has the same settings keeps the same object."""
     write = _cleaner_topics(followed)
     write("5")
     followed.start()
+    other = followed.settings.topic("u", ID)
     assert followed.segment_ms() == 5
     write("66")
-    assert [followed.look(), followed.look(), followed.look()] == [False, True, False]
+    assert [followed.look(0), followed.look(), followed.look()] == [False, True, False]
     assert followed.segment_ms() == 66
+    assert followed.settings.topic("u", ID) is other
     (followed.log_dir / "cleaner-topics.properties").write_text("t.segmnt.ms=7\n")
     assert [followed.look() for _ in range(3)] == [False, False, False]
     assert "did you mean segment.ms" in followed.settings.errors[""]
     assert followed.segment_ms() == 66
     write("7")
-    assert [followed.look(), followed.look()] == [False, True]
+    assert followed.look()
     assert (followed.segment_ms(), dict(followed.settings.errors)) == (7, {})
+
+
+def test_cleaner_topics_file_that_goes_is_followed_also_in_a_busy_log_dir(followed: Followed) -> None:
+    """Rounds change the log dir all the time, so its own time does not tell since when the file is gone."""
+    _cleaner_topics(followed)("5")
+    followed.start()
+    followed.segment_ms()
+    (followed.log_dir / "cleaner-topics.properties").unlink()
+    looks = []
+    for after_ms in (0, 600, 1200):
+        (followed.log_dir / "checkpoint.tmp").touch()
+        (followed.log_dir / "checkpoint.tmp").unlink()
+        os.utime(followed.log_dir)
+        looks.append(followed.look(after_ms))
+    assert looks == [False, False, True]
 
 
 def test_metadata_log_is_followed_at_once(followed: Followed) -> None:

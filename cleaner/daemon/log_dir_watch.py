@@ -138,7 +138,7 @@ class WatchedLogDir:
         for kind in (OffsetKind.CLEANER, OffsetKind.HIGH_WATERMARK, OffsetKind.LOG_START):
             self._read_offsets(kind, now_ms)
         self._list()
-        self._settings.refresh(self._names or ())
+        self._settings.refresh(self._names or (), now_ms)
         has_marker = self._log_dir.has_clean_shutdown_marker()
         needs_recovery = bool(self._logs) and not has_marker and not lock.has_writer
         watches_retention = self._config.retention_enable and has_marker and not lock.has_writer

@@ -44,6 +44,11 @@ class CountingFileSystem(FileSystem):
         self.calls["stat"] += 1
         return super().stat(path)
 
+    def stat_followed(self, path: Path) -> os.stat_result:
+        """Count."""
+        self.calls["stat"] += 1
+        return super().stat_followed(path)
+
     def look_through(self, directory: Path, suffixes: tuple[str, ...]) -> list[Found]:
         """Count."""
         self.calls["list"] += 1

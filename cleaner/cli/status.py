@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from cleaner.cli.arguments import add_format, parse_offset
 from cleaner.cli.daemon_options import EXIT_CODES, add_daemon, control_of, options_given
+
+if TYPE_CHECKING:
+    from cleaner.daemon.snapshot import ServiceSnapshot
 
 SUMMARY = "how the running daemon is, and what it is at"
 
@@ -17,10 +21,12 @@ EXAMPLES = f"""\
 examples:
   cleaner status
   cleaner status --config /etc/cleaner/cleaner.properties
+  cleaner status --probe live                          in a container's health check
   cleaner status --logs all --format json | jq '.logs[] | select(.verdict.reason == "overdue") | .partition'
 
 exit status:
-  0  all is well      1  something is not: quarantine, a log dir offline, a failed log, a refused reload, no progress
+  0  all is well      1  something is not: quarantine, a log dir offline, a failed log, a refused reload, no progress;
+     --probe: not so
   {EXIT_CODES}"""
 
 
@@ -34,7 +40,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--logs", metavar="N|all", type=_parse_count, default=10, help="how many logs, the dirtiest first (default: 10)"
     )
     add_format(parser, "the whole snapshot, one object")
+    parser.add_argument(
+        "--probe",
+        choices=("live", "ready"),
+        help="show nothing, for health checks. live: it answers and moves, whatever its logs are like; ready: it has "
+        "also looked at every log dir, and is not stopping",
+    )
     add_daemon(parser)
+
+
+def _is_so(probe: str, shown: ServiceSnapshot) -> bool:
+    if probe == "live":
+        return shown.is_progressing
+    return shown.is_progressing and shown.is_ready and shown.state == "running"
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -45,6 +63,9 @@ def run(arguments: argparse.Namespace) -> int:
     from cleaner.state.json_text import format_json
 
     control = control_of(arguments)
+    if arguments.probe is not None:
+        answer = control.ask("status", logs=0, topics=False, config=False)
+        return 0 if _is_so(arguments.probe, control.value(ServiceSnapshot, answer, "snapshot")) else 1
     is_json = arguments.format == "json"
     answer = control.ask("status", logs=arguments.logs, topics=is_json, config=is_json)
     shown = control.value(ServiceSnapshot, answer, "snapshot")

@@ -106,6 +106,25 @@ def test_status_is_trouble_only_where_somebody_is_needed(
     assert main(["status"]) == code
 
 
+PROBED: dict[str, tuple[dict[str, object], int, int]] = {
+    "working": ({}, 0, 0),
+    "a log in quarantine, a disk gone": ({"state": "running", "is_ready": True, "is_progressing": True}, 0, 0),
+    "starting": ({"state": "starting", "is_ready": False}, 0, 1),
+    "stopping": ({"state": "stopping"}, 0, 1),
+    "stuck": ({"is_progressing": False}, 1, 1),
+}
+
+
+@pytest.mark.parametrize("case", PROBED)
+def test_status_as_a_probe_says_nothing(steering: FakeSteering, case: str, capsys: Capture) -> None:
+    """Logs in trouble are no reason to restart it; who restarts and who waits get different answers."""
+    changes, live, ready = PROBED[case]
+    shown = sample_daemons.in_trouble() if "quarantine" in case else sample_daemons.at_work()
+    steering.shown = replace(shown, **changes)
+    assert (main(["status", "--probe", "live"]), main(["status", "--probe", "ready"])) == (live, ready)
+    assert capsys.readouterr() == ("", "")
+
+
 def test_status_as_json_is_the_snapshot(capsys: Capture) -> None:
     """Whole, and one object."""
     assert main(["status", "--format", "json", "--logs", "all"]) == 1

@@ -7,6 +7,7 @@
 #
 # It runs as 1000:1000, the user of Kafka's own image. Files it replaces must belong to whoever reads them: where the log
 # dirs belong to another user, run it as that one (--user). Nothing needs to be written but /data, /var/lib/cleaner, /tmp.
+# The state is one directory below its volume: others may be let into the volume, and nobody into the state.
 
 FROM debian:bookworm-slim AS base
 # hadolint ignore=DL3008
@@ -14,7 +15,8 @@ RUN apt-get update \
     && apt-get install -y --no-install-recommends python3 \
     && rm -rf /var/lib/apt/lists/*
 ENV PATH=/opt/cleaner/bin:$PATH \
-    NUMBA_CACHE_DIR=/opt/cleaner/kernels
+    NUMBA_CACHE_DIR=/opt/cleaner/kernels \
+    CLEANER_STATE_DIR=/var/lib/cleaner/state
 
 FROM base AS build
 # hadolint ignore=DL3008
@@ -56,7 +58,7 @@ ENV PYSPARK_PYTHON=/opt/cleaner/bin/python3 \
 USER 1000:1000
 WORKDIR /
 EXPOSE 9404
-HEALTHCHECK --interval=30s --timeout=10s --start-period=60s CMD ["cleaner", "status", "--quiet"]
+HEALTHCHECK --interval=30s --timeout=10s --start-period=60s CMD ["cleaner", "status", "--probe", "live"]
 ENTRYPOINT ["cleaner"]
 CMD ["run", "--config", "/etc/cleaner/cleaner.properties"]
 
@@ -67,6 +69,6 @@ COPY config/cleaner.properties /etc/cleaner/cleaner.properties
 USER 1000:1000
 WORKDIR /
 EXPOSE 9404
-HEALTHCHECK --interval=30s --timeout=10s --start-period=60s CMD ["cleaner", "status", "--quiet"]
+HEALTHCHECK --interval=30s --timeout=10s --start-period=60s CMD ["cleaner", "status", "--probe", "live"]
 ENTRYPOINT ["cleaner"]
 CMD ["run", "--config", "/etc/cleaner/cleaner.properties"]

@@ -5,6 +5,7 @@
 # make bench-guard    a minute of it, failing below half of what must be: part of what CI runs
 # make crash   crash tests in their long form
 # make random-logs N=2000 SEED=1    random logs, cleaned by Kafka and by us, compared
+# make image   the Dockerfile's steps in a bootstrapped Debian, and the cleaner in what they leave: about five minutes
 # make lock    requirements.lock anew from pyproject.toml
 #
 # All of them install what they need: see tools/prepare.
@@ -15,7 +16,10 @@ PYTEST := $(BIN)/python -m pytest -n $(or $(WORKERS),2) --dist loadfile
 N ?= 2000
 SEED ?= $(shell date +%s)
 
-.PHONY: demo test check bench bench-guard crash random-logs lock python tools
+# Tools that tools/prepare fetches.
+export PATH := $(CURDIR)/.cache/bin:$(PATH)
+
+.PHONY: demo test check bench bench-guard crash random-logs image lock python tools
 
 python:
 	@tools/prepare python
@@ -50,6 +54,10 @@ crash: tools
 
 random-logs: tools
 	$(BIN)/python -m tests.kafka.random_logs --count $(N) --seed $(SEED)
+
+image:
+	@tools/prepare image
+	$(BIN)/python -m pytest tests/deploy/test_image.py $(ARGS)
 
 lock: python
 	$(BIN)/python -m tools.lock

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _WITHOUT_STEPS = {"EXPOSE", "HEALTHCHECK", "ENTRYPOINT", "CMD"}
+_CERTIFICATES = "/run/certificates-of-this-machine.crt"
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -98,6 +99,8 @@ def build(text: str, target: str, context: Path, work: Path, bases: Mapping[str,
 
 def run_in(image: Image, command: str, *, timeout: float = 900) -> str:
     """Run a shell command in an image as its RUN would; returns what it printed."""
+    # Copies: packages set up in there write to what they find, and must not find this machine's own files.
+    certificates = os.environ.get("PIP_CERT") or "/etc/ssl/certs/ca-certificates.crt"
     script = f"""
 set -e
 mount --make-rprivate /
@@ -107,18 +110,15 @@ for device in null zero full random urandom; do
     : > {image.root}/dev/$device
     mount --bind /dev/$device {image.root}/dev/$device
 done
-mkdir -p {image.root}/etc/ssl/certs
-mount --bind /etc/ssl/certs {image.root}/etc/ssl/certs
-mount --bind /etc/resolv.conf {image.root}/etc/resolv.conf
+mount -t tmpfs -o mode=755 tmpfs {image.root}/run
+cp {certificates} {image.root}{_CERTIFICATES}
+cp /etc/resolv.conf {image.root}/etc/resolv.conf
 exec chroot --userspec={image.user} {image.root} /bin/sh -c {shlex.quote(f"cd {image.directory} && {command}")}
 """
-    (image.root / "etc/resolv.conf").touch()
-    network = {
-        name: value for name, value in os.environ.items() if name == "PIP_CERT" or name.lower().endswith("_proxy")
-    }
+    network = {name: value for name, value in os.environ.items() if name.lower().endswith("_proxy")}
     done = subprocess.run(
         ["unshare", "--mount", "--pid", "--fork", "--kill-child", "/bin/sh", "-c", script],
-        env={**network, **image.environment},
+        env={**network, "PIP_CERT": _CERTIFICATES, **image.environment},
         capture_output=True,
         text=True,
         timeout=timeout,

@@ -31,7 +31,8 @@ def install_cleaner() -> str:
         "kernels": str(kernels_dir()),
     }
     lines = [
-        f"mkdir -p $R/opt/cleaner/{name}\nmount --bind '{path}' $R/opt/cleaner/{name}" for name, path in parts.items()
+        f"mkdir -p $R/opt/cleaner/{name}\nmount --bind -o ro '{path}' $R/opt/cleaner/{name}"
+        for name, path in parts.items()
     ]
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     python = f"""#!/bin/sh

@@ -1,0 +1,134 @@
+"""The examples for containers and Kubernetes: valid, as hardened as they can be, and with their warning first."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cleaner.config_table import BROKER_SETTINGS
+from tests.deploy.installed import ROOT
+from tests.deploy.tools import python_tool
+
+DEPLOY = ROOT / "deploy"
+KUBERNETES = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
+EXAMPLES = [
+    ROOT / "Dockerfile",
+    *(path for path in sorted(DEPLOY.rglob("*")) if path.is_file() and not path.name.startswith(".")),
+]
+
+
+def _name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def _containers() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """Every container of the Kubernetes examples: whose file, its pod's spec, and itself."""
+    for path in KUBERNETES:
+        for document in yaml.safe_load_all(path.read_text()):
+            spec = document.get("spec", {})
+            spec = spec.get("jobTemplate", {}).get("spec", spec).get("template", {}).get("spec")
+            for container in [*spec.get("initContainers", ()), *spec["containers"]] if spec else ():
+                yield path.name, spec, container
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=_name)
+def test_example_says_first_what_it_is_not_for(example: Path) -> None:
+    """Nobody copies an example without having read it. JSON has no comments: there it is the description."""
+    lines = example.read_text().splitlines()
+    assert "live broker" in (" ".join(lines[:4]) if example.suffix == ".json" else lines[0])
+
+
+def test_examples_are_clean_for_yamllint() -> None:
+    """All of them, with warnings counted as errors."""
+    yamllint = python_tool("yamllint", "yamllint")
+    command = [yamllint, "--strict", "--config-file", DEPLOY / ".yamllint.yaml", DEPLOY]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+# Native sidecars came with 1.29.
+@pytest.mark.parametrize("version", ["1.29", "1.37"])
+@pytest.mark.parametrize("example", KUBERNETES, ids=_name)
+def test_kubernetes_example_fits_the_schema(example: Path, version: str) -> None:
+    """Every document, no unknown field."""
+    command = [python_tool("kubernetes-validate", "kubernetes-validate"), "-k", version, "--strict", example]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    documents = example.read_text().count("\n---\n")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (done.stdout + done.stderr).count(" passed ") == documents
+
+
+def test_kubernetes_example_with_a_misspelt_field_is_noticed(tmp_path: Path) -> None:
+    """The check above sees a slip of the pen."""
+    bad = tmp_path / "bad.yaml"
+    bad.write_text(KUBERNETES[0].read_text().replace("restartPolicy:", "restartPolcy:"))
+    command = [python_tool("kubernetes-validate", "kubernetes-validate"), "--strict", bad]
+    assert subprocess.run(command, capture_output=True, check=False, timeout=60).returncode != 0
+
+
+def test_kubernetes_containers_may_do_nothing_special() -> None:
+    """Not root, no capability, no token; ours with a read-only root and a limit of memory, none of the CPU."""
+    seen = 0
+    for where, pod, container in _containers():
+        rights = container["securityContext"]
+        assert pod["securityContext"]["runAsNonRoot"] is True, where
+        assert pod["securityContext"]["runAsUser"] == 1000, where
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, where
+        assert pod["automountServiceAccountToken"] is False, where
+        assert rights["allowPrivilegeEscalation"] is False, where
+        assert rights["capabilities"] == {"drop": ["ALL"]}, where
+        if container["image"].startswith("cleaner:"):
+            seen += 1
+            assert rights["readOnlyRootFilesystem"] is True, where
+            assert list(container["resources"]["limits"]) == ["memory"], where
+    assert seen == len(KUBERNETES)
+
+
+def test_compose_service_may_do_nothing_special() -> None:
+    """The same for docker compose; its port is published on this host's loopback only."""
+    service = yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text())["services"]["cleaner"]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["ulimits"]["core"] == 0
+    assert not service["user"].startswith("0")
+    assert [port for port in service["ports"] if not port.startswith("127.0.0.1:")] == []
+
+
+def _settings_of_examples() -> Iterator[tuple[str, dict[str, str]]]:
+    environment = yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text())["services"]["cleaner"][
+        "environment"
+    ]
+    yield "compose", {name: str(value) for name, value in environment.items()}
+    for document in yaml.safe_load_all((DEPLOY / "kubernetes" / "sidecar.yaml").read_text()):
+        if document["kind"] == "ConfigMap":
+            lines = document["data"]["cleaner.properties"].splitlines()
+            yield "sidecar", dict(line.split("=", 1) for line in lines)
+
+
+@pytest.mark.parametrize(("where", "settings"), list(_settings_of_examples()), ids=lambda value: str(value)[:8])
+def test_metrics_beyond_loopback_have_tls_and_a_password(where: str, settings: dict[str, str]) -> None:
+    """An example that listens on all addresses names a web.config."""
+    as_keys = {key.lower().replace("_", ".").removeprefix("cleaner."): value for key, value in settings.items()}
+    assert not as_keys["http.listen"].startswith("127."), where
+    assert as_keys["http.web.config.file"]
+
+
+def test_settings_of_examples_are_settings() -> None:
+    """No example sets what nobody reads."""
+    known = set(BROKER_SETTINGS)
+    variables = {f"CLEANER_{key.removeprefix('cleaner.').upper().replace('.', '_').replace('-', '_')}" for key in known}
+    for where, settings in _settings_of_examples():
+        assert set(settings) - known - variables == set(), where
+
+
+def test_sample_of_the_web_config_has_no_password_to_forget() -> None:
+    """What stands there is no hash, so a start with it fails."""
+    sample = yaml.safe_load((DEPLOY / "compose" / "web.sample.yaml").read_text())
+    assert set(sample) == {"tls_server_config", "basic_auth_users"}
+    assert not sample["basic_auth_users"]["prometheus"].startswith("$2")

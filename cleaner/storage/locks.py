@@ -41,6 +41,7 @@ from cleaner.storage.byte_ranges import OPEN_FILE, READ, TO_THE_END, WRITE, hold
 from cleaner.storage.fs import File, FileSystem
 from cleaner.storage.lock_bytes import (
     ALONE_BYTE,
+    CHECKPOINT_BYTE,
     CLEANER_BYTE,
     FIRST_PARTITION_BYTE,
     LOGS_BYTE,
@@ -143,8 +144,10 @@ class LogDirLock:
 
     def _lock(self, file: File) -> None:
         if self.mode is LockMode.EXCLUSIVE:
-            # Not the bytes of partitions: their locks come through openings of their own, and would meet this one.
-            self._set(file, WRITE, 0, FIRST_PARTITION_BYTE)
+            # Not the bytes of partitions and checkpoint: their locks come through openings of their own, and would meet
+            # this one.
+            self._set(file, WRITE, 0, CHECKPOINT_BYTE)
+            self._set(file, WRITE, CHECKPOINT_BYTE + 1, FIRST_PARTITION_BYTE - CHECKPOINT_BYTE - 1)
             return
         # Presence first: while a broker has the file, our role's byte is never locked, not even for a moment.
         self._set(file, READ, PRESENCE_BYTE, 1)

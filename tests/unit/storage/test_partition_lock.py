@@ -157,3 +157,14 @@ def test_checkpoint_lock_excludes_itself_and_nothing_else(log_dir: Path) -> None
 def test_slots_are_fixed_for_ever() -> None:
     """Other processes, of other versions, look for the same bytes."""
     assert (slot_of(ORDERS), slot_of(PRICES), SLOTS) == (52560, 13877, 65536)
+
+
+@pytest.mark.parametrize("mode", list(LockMode), ids=lambda mode: mode.name.lower())
+def test_holder_of_the_log_dir_can_take_all_others(tmp_path: Path, mode: LockMode) -> None:
+    """A log dir that is locked alone is no obstacle to its holder's own swaps and checkpoints."""
+    with (
+        LogDirLock(FS, tmp_path, mode),
+        partition_lock(FS, tmp_path, ORDERS, ManualClock(), patience_ms=0),
+        checkpoint_lock(FS, tmp_path, ManualClock()),
+    ):
+        assert not is_free(tmp_path, ORDERS)

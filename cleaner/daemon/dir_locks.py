@@ -3,7 +3,8 @@ The locks of all log dirs, shared by the workers of this process.
 
 Two locks of one process on one log dir would keep each other out, so the first worker that comes takes it and the last
 one that leaves gives it back (`cleaner.lock=round`). With `hold` it is kept from the first use until the end, and a
-broker that is started by mistake is refused all the time.
+broker that is started by mistake is refused all the time. A writer of ours is not: between rounds it gets the logs, and
+while it asks for them no round begins, however many others are still at work.
 """
 
 from __future__ import annotations
@@ -37,15 +38,16 @@ class DirLocks:
         self._held: dict[Path, LogDirLock] = {}
         self._users: dict[Path, int] = {}
         self._kept: set[Path] = set()
+        self._alone: set[Path] = set()
         self._dropped_ns: dict[Path, int] = {}
 
     @contextlib.contextmanager
     def using(self, log_dir: Path) -> Iterator[LogDirLock]:
         """
-        Hold a log dir's lock for the length of a `with` block.
+        Hold a log dir's lock for a round, the length of a `with` block.
 
         Raises:
-            LogDirLockedError: another process has it.
+            LogDirLockedError: another process has it, or a writer asks for the logs.
             LogDirOfflineError: the lock file cannot be opened.
         """
         lock = self._enter(log_dir)
@@ -63,16 +65,16 @@ class DirLocks:
             LogDirLockedError: somebody has it.
         """
         with self._lock:
-            if self._users.get(log_dir):
+            if self._users.get(log_dir) or log_dir in self._alone:
                 raise LogDirLockedError(f"{log_dir}: this process is at work in it")
             self._drop(log_dir)
             lock = self._held[log_dir] = LogDirLock(self._fs, log_dir, LockMode.EXCLUSIVE, LockRole.CLEANER)
-            self._users[log_dir] = 1
+            self._alone.add(log_dir)
         try:
             yield lock
         finally:
             with self._lock:
-                self._users[log_dir] = 0
+                self._alone.discard(log_dir)
                 if log_dir not in self._kept:
                     self._drop(log_dir)  # the next user may be one beside a writer
 
@@ -106,11 +108,15 @@ class DirLocks:
 
     def _enter(self, log_dir: Path) -> LogDirLock:
         with self._lock:
+            if log_dir in self._alone:
+                raise LogDirLockedError(f"{log_dir}: it is being recovered")
             lock = self._held.get(log_dir)
             if lock is not None and not self._users.get(log_dir):
                 lock = self._checked(log_dir, lock)
             if lock is None:
                 lock = self._held[log_dir] = acquire_for_cleaning(self._fs, log_dir)
+            else:
+                lock.logs.enter()
             self._users[log_dir] = self._users.get(log_dir, 0) + 1
             return lock
 
@@ -126,6 +132,7 @@ class DirLocks:
     def _leave(self, log_dir: Path) -> None:
         with self._lock:
             self._users[log_dir] -= 1
+            self._held[log_dir].logs.leave()
             if not self._users[log_dir] and not self._holds and log_dir not in self._kept:
                 self._drop(log_dir)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cleaner.api import load as loading
+from cleaner.api.beside_writer import noticing_changes
 from cleaner.api.options import CleanOptions, Surroundings
 from cleaner.api.reports import CleanReport
 from cleaner.api.rounds import Work, run_rounds
@@ -30,7 +31,7 @@ from cleaner.policy.due import due
 from cleaner.settings import SettingsResolver
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.locks import LogDirLock
-from cleaner.storage.log_dir import LogDir, OffsetKind
+from cleaner.storage.log_dir import LogDir
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ def _clean(
     found_settings = tools.settings_of(log_dir.path)
     trusts_default = found_settings.cleaner.trust_default_policy
     session = Session(log_dir, found_settings, lent, tools.throttle, trusts_default, lock)
-    lent.check_done()
+    session.check_done()
     is_in_order = lock.is_beside_writer or tools.locks.is_kept(log_dir.path) or log_dir.has_clean_shutdown_marker()
     if not is_in_order:
         raise NotCleanlyShutDownError(f"{log_dir.path}: no clean-shutdown marker (.kafka_cleanshutdown)")
@@ -137,15 +138,18 @@ def _clean(
     if not verdict.is_allowed:
         return replace(nothing, note=verdict.reason)
     topic, now_ms = resolved.config, lent.clock.now_ms()
-    loaded = loading.load(session, log.partition, log.directory, topic, now_ms=now_ms, clean_shutdown=True)
-    found = cleanable(loaded, log_dir.cleaner_offsets.get(log.partition), topic, now_ms)
-    answer = due(loaded, found, topic, now_ms)
-    if found.cleanable_bytes == 0 or not (answer.is_due or is_requested):
-        if found.force_checkpoint:  # corrected whether or not the log is taken
-            log_dir.put(OffsetKind.CLEANER, log.partition, found.first_dirty_offset)
-        return replace(nothing, note=answer.reason)
-    work = Work(session, CleanOptions(), loaded, topic, now_ms, refuses_keyless=verdict.refuses_keyless)
-    report = run_rounds(work, found)
+    with noticing_changes(session, log.directory) as watch:
+        loaded = loading.load(session, log.partition, log.directory, topic, now_ms=now_ms, clean_shutdown=True)
+        if watch is not None:
+            watch.follow(loaded)
+        found = cleanable(loaded, log_dir.cleaner_offsets.get(log.partition), topic, now_ms)
+        answer = due(loaded, found, topic, now_ms)
+        work = Work(session, CleanOptions(), loaded, topic, now_ms, refuses_keyless=verdict.refuses_keyless)
+        if found.cleanable_bytes == 0 or not (answer.is_due or is_requested):
+            if found.force_checkpoint:  # corrected whether or not the log is taken
+                work.write_checkpoint(found.first_dirty_offset)
+            return replace(nothing, note=answer.reason)
+        report = run_rounds(work, found)
     loading.close(session, loaded)
     return report
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
+from cleaner.clock import SystemClock
 from cleaner.daemon.dir_locks import DirLocks
 from cleaner.errors import LogDirLockedError
 from cleaner.storage.fs import FileSystem
-from cleaner.storage.locks import LogDirLock
+from cleaner.storage.locks import LogDirLock, acquire_for_writing
 from cleaner.testing.manual_clock import ManualClock
 
 FS = FileSystem()
@@ -74,9 +77,44 @@ def test_recovery_is_alone(tmp_path: Path) -> None:
         locks.alone(tmp_path),
     ):
         raise AssertionError("not alone")
-    with locks.alone(tmp_path), locks.using(tmp_path) as lock:
-        assert not lock.is_beside_writer
+    with locks.alone(tmp_path):
+        with pytest.raises(LogDirLockedError, match="being recovered"), locks.using(tmp_path):
+            raise AssertionError("not alone")
+        with pytest.raises(LogDirLockedError, match="this process is at work"), locks.alone(tmp_path):
+            raise AssertionError("not alone")
     assert is_free(tmp_path)
+
+
+@pytest.mark.parametrize("holds", [False, True], ids=["round", "hold"])
+def test_writer_gets_the_logs_when_the_last_round_has_ended(tmp_path: Path, holds: bool) -> None:
+    """While it asks no worker joins those at work, or there might always be one; a lock that is held is no obstacle."""
+    locks = DirLocks(FS, ManualClock(), holds=holds)
+    with locks.using(tmp_path) as lock:
+        writing = threading.Thread(target=lambda: writers.append(_writer(tmp_path)), daemon=True)
+        writers: list[LogDirLock] = []
+        writing.start()
+        moment, until = threading.Event(), time.monotonic() + 20
+        while not lock.logs.is_writer_waiting():
+            assert time.monotonic() < until
+            moment.wait(0.001)
+        with pytest.raises(LogDirLockedError, match="writer is about to load"), locks.using(tmp_path):
+            raise AssertionError("joined")
+    writing.join(20)
+    (writer,) = writers
+    with pytest.raises(LogDirLockedError, match="writer is loading"), locks.using(tmp_path):
+        raise AssertionError("in the middle of loading")
+    writer.logs.admit_cleaner()
+    with locks.using(tmp_path) as lock:
+        assert lock.is_beside_writer
+    writer.release()
+    with locks.using(tmp_path) as lock:
+        assert not lock.is_beside_writer
+    locks.release_all()
+    assert is_free(tmp_path)
+
+
+def _writer(log_dir: Path) -> LogDirLock:
+    return acquire_for_writing(FS, log_dir, SystemClock(), patience_ms=20_000)
 
 
 def test_lock_that_is_kept_is_never_given_up(tmp_path: Path) -> None:

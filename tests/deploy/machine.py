@@ -60,7 +60,10 @@ class Machine:
         def is_up() -> bool:
             assert self._outer.poll() is None, self.console.read_text()
             children = Path(f"/proc/{self._outer.pid}/task/{self._outer.pid}/children").read_text().split()
-            if not children or Path(f"/proc/{children[0]}/exe").readlink().name != "systemd":
+            try:
+                if Path(f"/proc/{children[0]}/exe").readlink().name != "systemd":
+                    return False
+            except (IndexError, FileNotFoundError):  # not yet, or no more: the next look tells
                 return False
             self._init = int(children[0])
             return self.systemctl("is-active", "test.target", check=False).strip() == "active"

@@ -89,7 +89,9 @@ def test_daemon_in_a_read_only_root_gets_healthy_and_stops(slim: Image, log_dir:
     """The image's own command and health check; SIGTERM ends it with 0 and nothing half done."""
     state = tmp_path / "state"
     state.mkdir()
-    os.chown(state, UID, UID)
+    # A volume as Kubernetes hands it out for an fsGroup.
+    os.chown(state, 0, UID)
+    state.chmod(0o2775)
     volumes = {"/data": log_dir, "/var/lib/cleaner": state}
     environment = {"CLEANER_LOG_DIRS": "/data", "CLEANER_LOG_CLEANER_BACKOFF_MS": "200"}
     run = Container(slim, None, volumes, environment, tmp_path / "output")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +13,13 @@ from typing import Any
 import pytest
 import yaml
 
+from cleaner.api.configuration import load_settings
+from cleaner.cli.main import make_parser
 from cleaner.config_table import BROKER_SETTINGS
+from cleaner.errors import ConfigError
+from cleaner.status.web_config import load
+from cleaner.storage.fs import FileSystem
+from tests.deploy.dockerfile import read_stages
 from tests.deploy.installed import ROOT
 from tests.deploy.tools import python_tool
 
@@ -119,16 +128,51 @@ def test_metrics_beyond_loopback_have_tls_and_a_password(where: str, settings: d
     assert as_keys["http.web.config.file"]
 
 
-def test_settings_of_examples_are_settings() -> None:
-    """No example sets what nobody reads."""
+@pytest.mark.parametrize(("where", "settings"), list(_settings_of_examples()), ids=lambda value: str(value)[:8])
+def test_settings_of_an_example_are_taken(where: str, settings: dict[str, str], tmp_path: Path) -> None:
+    """The daemon finds no mistake in them, and nothing it does not know."""
     known = set(BROKER_SETTINGS)
     variables = {f"CLEANER_{key.removeprefix('cleaner.').upper().replace('.', '_').replace('-', '_')}" for key in known}
-    for where, settings in _settings_of_examples():
-        assert set(settings) - known - variables == set(), where
+    assert set(settings) - known - variables == set()
+    here = {key: value.replace("/data", str(tmp_path)) for key, value in settings.items()}
+    file = tmp_path / "cleaner.properties"
+    file.write_text("".join(f"{key}={value}\n" for key, value in here.items() if key in known))
+    loaded = load_settings(file, (), {key: value for key, value in here.items() if key in variables})
+    assert list(loaded.warnings) == []
+    assert loaded.config.http_listen == "0.0.0.0:9404"
+    assert [str(path) for path in loaded.config.log_dirs] == [str(tmp_path)]
 
 
-def test_sample_of_the_web_config_has_no_password_to_forget() -> None:
+def _command_lines() -> Iterator[tuple[str, str]]:
+    """Every call of the cleaner in an example, as a shell would get it."""
+    for where, _, container in _containers():
+        words = [*container.get("command", ()), *container.get("args", ())]
+        if container["image"].startswith("cleaner:") and words:
+            yield where, " ".join(words) if "cleaner" in " ".join(words) else f"cleaner {' '.join(words)}"
+        for probe in ("startupProbe", "livenessProbe"):
+            if probe in container:
+                yield where, " ".join(container[probe]["exec"]["command"])
+    for unit in sorted((DEPLOY / "systemd").glob("*.service")):
+        for line in unit.read_text().splitlines():
+            if line.startswith("ExecStart="):
+                yield unit.name, line
+    for stage in ("slim", "spark"):
+        for step in read_stages((ROOT / "Dockerfile").read_text())[stage]:
+            if step.name in ("CMD", "HEALTHCHECK"):
+                words = json.loads(step.rest[step.rest.index("[") :])
+                yield "Dockerfile", " ".join(["cleaner", *(word for word in words if word != "cleaner")])
+
+
+@pytest.mark.parametrize(("where", "line"), list(_command_lines()))
+def test_command_line_of_an_example_is_understood(where: str, line: str) -> None:
+    """Commands and options are ours, today's."""
+    words = shlex.split(re.split(r"\bcleaner (?=[a-z])", line)[-1].partition("||")[0])
+    assert make_parser().parse_args(words).command == words[0], where
+
+
+def test_sample_of_the_web_config_has_no_password_to_forget(tmp_path: Path) -> None:
     """What stands there is no hash, so a start with it fails."""
-    sample = yaml.safe_load((DEPLOY / "compose" / "web.sample.yaml").read_text())
-    assert set(sample) == {"tls_server_config", "basic_auth_users"}
-    assert not sample["basic_auth_users"]["prometheus"].startswith("$2")
+    sample = tmp_path / "web.yaml"
+    sample.write_text((DEPLOY / "compose" / "web.sample.yaml").read_text())
+    with pytest.raises(ConfigError, match="prometheus"):
+        load(FileSystem(), sample)

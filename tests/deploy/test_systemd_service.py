@@ -79,7 +79,8 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
 
 @pytest.fixture
 def service(host: Machine) -> Iterator[Machine]:
-    """The machine, with the service running."""
+    """The machine, with the service running; how often it was started before is forgotten."""
+    host.systemctl("reset-failed", CLEANER, check=False)
     host.systemctl("start", CLEANER)
     yield host
     host.systemctl("stop", CLEANER)

@@ -90,6 +90,7 @@ class ModelWriter:
         self.lock.release()
         if self._journal >= 0:
             os.close(self._journal)
+            self._journal = -1
 
 
 class ModelLog:
@@ -167,7 +168,11 @@ class ModelLog:
         base = self.end
         self.writer.note(self.partition, "append", base=base, records=pairs, producer=producer)
         records = [Record(key.encode(), None if value is None else value.encode()) for key, value in pairs]
-        transaction = NO_PRODUCER if producer < 0 else Producer(producer, self.epoch, -1, transactional=True)
+        transaction = NO_PRODUCER
+        if producer >= 0:
+            known = self.producers.get(producer)
+            sequence = known.last_sequence + 1 if known is not None and known.epoch == self.epoch else 0
+            transaction = Producer(producer, self.epoch, sequence, transactional=True)
         self._append(data_batch(records, base, timestamp_ms=self.writer.clock.now_ms(), producer=transaction))
         return base
 

@@ -17,6 +17,7 @@ import pytest
 from cleaner.api.clean_log_dir import clean_log_dir
 from cleaner.api.options import CleanOptions, Sources, Surroundings
 from cleaner.api.reports import CleanReport, Refusal
+from cleaner.clock import Clock
 from cleaner.errors import NotCleanlyShutDownError
 from cleaner.model import TopicPartition
 from cleaner.storage.checkpoint import read_offset_checkpoint
@@ -76,9 +77,9 @@ class Scene:
         self.log_dir, self.journal = root / "log-dir", root / "journal"
         self.log_dir.mkdir()
 
-    def writer(self, fs: FileSystem | None = None) -> ModelWriter:
+    def writer(self, fs: FileSystem | None = None, clock: Clock | None = None) -> ModelWriter:
         """Begin to write."""
-        return ModelWriter(fs or MortalFileSystem(), self.log_dir, self.journal, ManualClock(), [PARTITION])
+        return ModelWriter(fs or MortalFileSystem(), self.log_dir, self.journal, clock or ManualClock(), [PARTITION])
 
     def clean(self, fs: FileSystem | None = None) -> CleanReport:
         """Clean once, alone or beside a writer."""

@@ -1,0 +1,132 @@
+"""
+When retention is at work: a pass over every log dir at intervals, and the removal of what was set aside when its time
+has come.
+
+A thread of its own turns this loop, so that nothing that workers do delays it (unlike R-712, where a busy cleaner
+thread deletes nothing).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from cleaner.clock import Clock
+from cleaner.config import CleanerConfig
+from cleaner.daemon.log_dir_watch import DirLook
+from cleaner.daemon.retention_pass import Lock, RetentionPass
+from cleaner.errors import CleanerError, CleaningAborted
+from cleaner.policy.circumstances import DirCondition
+from cleaner.storage.log_dir import LogDir
+
+_NANOS_PER_MILLI = 1_000_000
+
+
+@dataclass(frozen=True)
+class RetentionTarget:
+    """
+    A log dir as retention sees it.
+
+    Attributes:
+        log_dir: the object workers use too.
+        look: what was last seen of it; None: nothing yet.
+        lock: see `retention_pass.Lock`.
+    """
+
+    log_dir: LogDir
+    look: DirLook | None
+    lock: Lock
+
+
+class RetentionLoop:
+    """
+    Turns for one thread; `wake` may be called from any.
+
+    Args:
+        clock: passes and removals go by its monotonic clock.
+        retention: makes the passes.
+        targets: asked at every turn.
+        config: the settings in force, asked at every turn.
+        failed: told of a log dir whose pass or removal could not be made, and why; both are tried again.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        retention: RetentionPass,
+        *,
+        targets: Callable[[], Sequence[RetentionTarget]],
+        config: Callable[[], CleanerConfig],
+        failed: Callable[[LogDir, CleanerError], None],
+    ) -> None:
+        self._clock = clock
+        self._retention = retention
+        self._targets = targets
+        self._config = config
+        self._failed = failed
+        self._wake = threading.Event()
+        self._next_pass_ns = clock.monotonic_ns() + config().initial_task_delay_ms * _NANOS_PER_MILLI
+        self._removals_not_before_ns = 0
+
+    def run(self, is_stopping: Callable[[], bool]) -> None:
+        """Turn until told to stop; a pass that is being made ends at the next log."""
+        while not is_stopping():
+            try:
+                seconds = self.turn()
+            except CleaningAborted:
+                continue
+            self._wake.wait(seconds)
+            self._wake.clear()
+
+    def wake(self) -> None:
+        """End a wait: to stop, or because settings have changed."""
+        self._wake.set()
+
+    def turn(self) -> float:
+        """
+        Do what is due; returns how many seconds there is nothing to do.
+
+        Raises:
+            CleaningAborted: asked to stop.
+        """
+        config, targets = self._config(), self._targets()
+        if self._clock.monotonic_ns() >= self._next_pass_ns:
+            if config.retention_enable:
+                self._pass_over(targets, config)
+            self._next_pass_ns = self._clock.monotonic_ns() + config.retention_check_interval_ms * _NANOS_PER_MILLI
+        if self._clock.monotonic_ns() >= self._removals_not_before_ns:
+            self._remove(targets)
+        now_ns, removal_ns = self._clock.monotonic_ns(), self._retention.next_removal_ns
+        if removal_ns is not None and removal_ns <= now_ns <= self._removals_not_before_ns:
+            removal_ns = self._removals_not_before_ns
+        elif removal_ns is not None and removal_ns <= now_ns:
+            # Its log dir is locked, offline, or not ours any more.
+            removal_ns = self._removals_not_before_ns = now_ns + config.backoff_ms * _NANOS_PER_MILLI
+        wakes = [self._next_pass_ns] if removal_ns is None else [self._next_pass_ns, removal_ns]
+        return max(0, min(wakes) - now_ns) / 1e9
+
+    def _pass_over(self, targets: Sequence[RetentionTarget], config: CleanerConfig) -> None:
+        for target in targets:
+            look = target.look
+            if look is None or look.needs_recovery or look.facts.condition is not DirCondition.ONLINE:
+                continue  # shown as such; a log dir that cannot be worked on has no expired segments either
+            try:
+                self._retention.run(
+                    target.log_dir,
+                    look.logs,
+                    target.lock,
+                    producer_id_expiration_ms=config.producer_id_expiration_ms,
+                )
+            except CleaningAborted:
+                raise
+            except CleanerError as error:
+                self._failed(target.log_dir, error)
+
+    def _remove(self, targets: Sequence[RetentionTarget]) -> None:
+        """Remove what is due; what cannot be removed now goes on waiting."""
+        for target in targets:
+            try:
+                self._retention.remove_due(target.log_dir, target.lock)
+            except CleanerError as error:
+                self._failed(target.log_dir, error)

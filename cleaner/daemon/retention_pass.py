@@ -1,0 +1,304 @@
+"""
+Retention: segments that have expired as a whole are set aside, and removed a while later.
+
+One pass over a log dir takes the logs that have something to delete and that nobody is at work on, all at once as
+Kafka does (R-433), so a pass waits for no worker and no worker for a pass. What follows is told in
+`storage/expiry.py`: first where the logs will begin is on disk, then names change, and `file.delete.delay.ms` later the
+files are gone.
+
+A pass rests on a look (`log_watch.py`) only for which logs to take. What expires is judged by a listing made when they
+are taken. The active segment stays, whatever its age: it is its writer's (unlike R-913). Beside a writer there is no
+pass at all, nor without a clean-shutdown marker: what the logs are like is not known then.
+
+After a restart `.deleted` files are found by the look, and removed after a delay counted anew; a load of the log, for a
+round, removes them at once (R-630). Either way they are gone once, and nothing else has their names: a log never again
+holds a segment that begins below its start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cleaner.api.session import as_cleaner_errors
+from cleaner.clock import Clock
+from cleaner.config import TopicConfig
+from cleaner.daemon.log_watch import LookedLog
+from cleaner.errors import CleanerError, CleaningAborted, LogDirLockedError
+from cleaner.model import TopicPartition
+from cleaner.policy.retention import Expired, find_expired
+from cleaner.storage.expiry import cut_epochs, list_deleted, set_aside
+from cleaner.storage.fs import FileSystem
+from cleaner.storage.glance import SeenSegment, glance, look_through
+from cleaner.storage.loader import load_log
+from cleaner.storage.locks import probe
+from cleaner.storage.log_dir import LogDir, OffsetKind
+
+_NANOS_PER_MILLI = 1_000_000
+
+Lines = Mapping[TopicPartition, int]
+"""The lines of a checkpoint."""
+
+Take = Callable[[Collection[LookedLog]], Iterable[TopicPartition]]
+"""Given logs, makes those nobody is at work on ours, and returns which they are (R-433)."""
+
+GiveBack = Callable[[TopicPartition], None]
+"""Takes a partition back that was given to a pass."""
+
+Lock = Callable[[], AbstractContextManager[Callable[[], None]]]
+"""Locks the log dir for a `with` block, which gets a call that raises LogDirLockedError when the lock was lost."""
+
+
+@dataclass(frozen=True)
+class RetentionReport:
+    """
+    What a pass did to one log.
+
+    Attributes:
+        partition, log_dir: which.
+        segments, bytes: what was set aside; bytes are those of `.log` files.
+        by_limit: how many segments by each limit, in the order of the passes, under the words of `Limit`.
+        log_start_offset: where the log begins now.
+        error: why nothing was, or the rest is left for the next pass; empty when all is well.
+    """
+
+    partition: TopicPartition
+    log_dir: str
+    segments: int = 0
+    bytes: int = 0
+    by_limit: Mapping[str, int] = field(default_factory=dict)
+    log_start_offset: int | None = None
+    error: str = ""
+
+    @property
+    def reason(self) -> str:
+        """Say which limits were reached: `log start offset, retention.ms`."""
+        return ", ".join(self.by_limit)
+
+
+@dataclass(frozen=True)
+class _Doomed:
+    """One log of a pass, and what of it is to go."""
+
+    log: LookedLog
+    segments: Sequence[SeenSegment]
+    expired: Expired
+    first_kept_offset: int
+    log_start_offset: int
+
+    def report(self) -> RetentionReport:
+        return RetentionReport(
+            self.log.partition,
+            self.log.log_dir,
+            segments=len(self.segments),
+            bytes=sum(segment.size for segment in self.segments),
+            by_limit={limit.value: count for limit, count in self.expired.by_limit.items()},
+            log_start_offset=self.log_start_offset,
+        )
+
+
+@dataclass(frozen=True)
+class _Removal:
+    """`.deleted` files of one log, and when they may go (monotonic clock)."""
+
+    due_ns: int
+    log_dir: Path
+    directory: Path
+    names: tuple[str, ...]
+
+
+class RetentionPass:
+    """
+    Retention of log dirs, one pass after the other. For one thread.
+
+    Args:
+        fs: the door to the file system.
+        clock: ages are judged by its wall clock, delays by the other one.
+        take, give_back: see there; each partition taken is given back, whatever happens.
+        report: told of each log something was deleted from, or should have been.
+        check_done: asked before each log; raises CleaningAborted to stop.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        clock: Clock,
+        *,
+        take: Take,
+        give_back: GiveBack,
+        report: Callable[[RetentionReport], None],
+        check_done: Callable[[], None],
+    ) -> None:
+        self._fs = fs
+        self._clock = clock
+        self._take = take
+        self._give_back = give_back
+        self._report = report
+        self._check_done = check_done
+        self._removals: list[_Removal] = []
+
+    @property
+    def waiting_removals(self) -> int:
+        """How many `.deleted` files wait for `file.delete.delay.ms`."""
+        return sum(len(removal.names) for removal in self._removals)
+
+    @property
+    def next_removal_ns(self) -> int | None:
+        """When the next of them may go, by the monotonic clock; None: none waits."""
+        return min((removal.due_ns for removal in self._removals), default=None)
+
+    def run(
+        self, log_dir: LogDir, logs: Sequence[LookedLog], lock: Lock, *, producer_id_expiration_ms: int = 86_400_000
+    ) -> int:
+        """
+        Make one pass over a log dir.
+
+        Args:
+            log_dir: the object that workers use too: it keeps checkpoint lines of several threads apart.
+            logs: as last looked at.
+            lock: of the log dir; it is taken only when there is something to do.
+            producer_id_expiration_ms: for a load, where an interrupted swap has to be settled first.
+        Returns:
+            How many segments were set aside.
+        Raises:
+            LogDirLockedError: it is in use, or the lock was lost on the way.
+            CleaningAborted: asked to stop; a log is left as it was, or is done.
+            CleanerError: the checkpoint of log start offsets cannot be read or written.
+        """
+        wanted = [log for log in logs if log.topic is not None and self._is_wanted(log)]
+        if not wanted:
+            return 0
+        with as_cleaner_errors(log_dir.path), lock() as still_held:
+            if probe(self._fs, log_dir.path).has_writer or not log_dir.has_clean_shutdown_marker():
+                return 0
+            with self._taken(wanted) as taken:
+                return self._delete(log_dir, taken, still_held, producer_id_expiration_ms)
+
+    def remove_due(self, log_dir: LogDir, lock: Lock) -> int:
+        """
+        Remove the files of a log dir whose time has come; returns how many.
+
+        Raises:
+            LogDirLockedError: it is in use; they wait.
+            LogDirOfflineError: the disk; they wait.
+        """
+        now_ns = self._clock.monotonic_ns()
+        due = [removal for removal in self._removals if removal.log_dir == log_dir.path and removal.due_ns <= now_ns]
+        if not due:
+            return 0
+        with as_cleaner_errors(log_dir.path), lock() as still_held:
+            for removal in due:
+                still_held()
+                if self._fs.exists(removal.directory):
+                    self._fs.remove_all(removal.directory, removal.names)
+                self._removals.remove(removal)
+        return sum(len(removal.names) for removal in due)
+
+    def _is_wanted(self, log: LookedLog) -> bool:
+        """Tell whether there is something to delete, or `.deleted` files of which nobody here knows."""
+        is_known = any(removal.directory == log.directory for removal in self._removals)
+        return log.has_segments_to_delete or (log.deleted_files > 0 and not is_known)
+
+    @contextlib.contextmanager
+    def _taken(self, wanted: Collection[LookedLog]) -> Iterator[list[LookedLog]]:
+        by_partition = {log.partition: log for log in wanted}
+        partitions = list(self._take(wanted))
+        try:
+            yield [by_partition[partition] for partition in partitions]
+        finally:
+            for partition in partitions:
+                self._give_back(partition)
+
+    def _delete(
+        self, log_dir: LogDir, taken: Sequence[LookedLog], still_held: Callable[[], None], expiration_ms: int
+    ) -> int:
+        """Take the steps of `storage/expiry.py`, step 1 and 5 for all logs together."""
+        lines = (log_dir.log_start_offsets, log_dir.high_watermarks, log_dir.recovery_points)
+        doomed = []
+        for log in taken:
+            self._check_done()
+            with self._reporting(log):
+                found = self._find(log_dir, log, lines, expiration_ms)
+                if found.segments:
+                    doomed.append(found)
+        if not doomed:
+            return 0
+        still_held()
+        log_dir.put_all(OffsetKind.LOG_START, {one.log.partition: one.log_start_offset for one in doomed})
+        done: list[_Doomed] = []
+        try:
+            for one in doomed:
+                self._check_done()
+                still_held()
+                with self._reporting(one.log):
+                    self._set_aside(log_dir, one)
+                    done.append(one)
+                    self._report(one.report())
+        finally:
+            # The first segment says where these logs begin: a line stays only for a start inside a segment (R-118).
+            whole = [one for one in done if one.log_start_offset == one.first_kept_offset]
+            log_dir.put_all(OffsetKind.LOG_START, {one.log.partition: None for one in whole})
+        return sum(len(one.segments) for one in done)
+
+    @contextlib.contextmanager
+    def _reporting(self, log: LookedLog) -> Iterator[None]:
+        """Report what goes wrong with one log, and go on with the next (unlike R-712)."""
+        try:
+            with as_cleaner_errors(log.directory):
+                yield
+        except (LogDirLockedError, CleaningAborted):
+            raise
+        except CleanerError as error:
+            self._report(RetentionReport(log.partition, log.log_dir, error=str(error)))
+
+    def _find(self, log_dir: LogDir, log: LookedLog, lines: Sequence[Lines], expiration_ms: int) -> _Doomed:
+        """Look at a log that has been taken, and find what of it is to go."""
+        topic = log.topic or TopicConfig()
+        starts, watermarks, recovery_points = (line.get(log.partition) for line in lines)
+        files = look_through(self._fs, log.directory)
+        if files.leavings.unfinished:
+            # Nobody is at work on it, so somebody has crashed: what is old and what is new is for the loader to say.
+            load_log(
+                self._fs,
+                log.directory,
+                log.partition,
+                topic=topic,
+                log_start_offset=starts or 0,
+                recovery_point=recovery_points or 0,
+                high_watermark=watermarks,
+                clean_shutdown=True,
+                producer_id_expiration_ms=expiration_ms,
+                now_ms=self._clock.now_ms(),
+                allow_truncate=False,
+            ).settle(self._fs)
+            files = look_through(self._fs, log.directory)
+        if files.leavings.deleted:
+            self._remove_later(log_dir, log)
+        seen = glance(log.directory, files.segments, log_start_offset=starts or 0, high_watermark=watermarks)
+        expired = find_expired(seen, topic, self._clock.now_ms(), is_trusted=log.is_policy_trusted)
+        first_kept_offset = seen.segments[expired.count].base_offset
+        return _Doomed(
+            log,
+            seen.segments[: expired.count],
+            expired,
+            first_kept_offset,
+            max(seen.log_start_offset, first_kept_offset),
+        )
+
+    def _set_aside(self, log_dir: LogDir, doomed: _Doomed) -> None:
+        directory = doomed.log.directory
+        cut_epochs(self._fs, directory, doomed.log_start_offset)
+        set_aside(self._fs, directory, [segment.base_offset for segment in doomed.segments])
+        self._remove_later(log_dir, doomed.log)
+
+    def _remove_later(self, log_dir: LogDir, log: LookedLog) -> None:
+        """Have the `.deleted` files of a log removed after its `file.delete.delay.ms`."""
+        known = {name for one in self._removals if one.directory == log.directory for name in one.names}
+        names = tuple(name for name in list_deleted(self._fs, log.directory) if name not in known)
+        delay_ms = (log.topic or TopicConfig()).file_delete_delay_ms
+        if names:
+            due_ns = self._clock.monotonic_ns() + delay_ms * _NANOS_PER_MILLI
+            self._removals.append(_Removal(due_ns, log_dir.path, log.directory, names))

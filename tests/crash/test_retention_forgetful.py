@@ -1,0 +1,186 @@
+"""Retention on a disk that forgets: a log begins where it did or where it will, and has no hole from there on."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cleaner.config import TopicConfig
+from cleaner.daemon.log_watch import LookedLog
+from cleaner.daemon.retention_pass import RetentionPass
+from cleaner.model import TopicPartition
+from cleaner.storage.checkpoint import read_offset_checkpoint
+from cleaner.storage.fs import FileSystem
+from cleaner.storage.loader import load_log
+from cleaner.storage.log import Log
+from cleaner.storage.log_dir import LogDir
+from cleaner.testing.batch_builder import Producer
+from cleaner.testing.batch_reader import batch_info, split_batches
+from cleaner.testing.forgetful_fs import ForgetfulFileSystem
+from cleaner.testing.log_builder import LogBuilder, write_log_dir
+from cleaner.testing.manual_clock import START_MS, ManualClock
+
+SEED = 20_28
+STATES_PER_POINT = 24
+FS = FileSystem()
+END = 50
+# By time the first three segments of each go; `inside` has a start of its own, in the second one that stays.
+TOPICS = {
+    TopicPartition("plain", 0): TopicConfig(cleanup_policy=frozenset(("delete",)), retention_ms=2_500),
+    TopicPartition("inside", 0): TopicConfig(cleanup_policy=frozenset(("compact", "delete")), retention_ms=2_500),
+}
+STARTS_BEFORE = {TopicPartition("plain", 0): {0}, TopicPartition("inside", 0): {5}}
+STARTS_AFTER = {TopicPartition("plain", 0): 30, TopicPartition("inside", 0): 30}
+STEPS = (
+    *("start: file", "start: name"),
+    *("plain epochs: file", "plain epochs: name", "plain logs: names"),
+    *("inside epochs: file", "inside epochs: name", "inside logs: names"),
+    *("no start: file", "no start: name"),
+)
+
+
+def _log(partition: TopicPartition) -> LogBuilder:
+    """Segments of ten offsets, a second apart; each begins a leader epoch; a producer and a transaction go through."""
+    log = LogBuilder(partition, index_interval_bytes=1)
+    for segment in range(END // 10):
+        if segment:
+            log.roll()
+        log.leader_epoch = segment
+        time = START_MS - 1_000 * (END // 10 - segment)
+        for number in range(9):
+            log.append((f"k{number}", f"v{segment}"), timestamp_ms=time, producer=Producer(5, 0, 9 * segment + number))
+        log.append(("t", f"v{segment}"), timestamp_ms=time)
+    return log
+
+
+def _write(root: Path) -> None:
+    inside = TopicPartition("inside", 0)
+    write_log_dir(root, *map(_log, TOPICS), log_start_offsets={inside: 5})
+
+
+def _run(root: Path, fs: FileSystem, reported: Callable[[], None] = lambda: None) -> RetentionPass:
+    """Make a pass over the log dir, and remove what it has set aside."""
+    clock = ManualClock()
+    logs = [
+        LookedLog(tp, str(root), root / str(tp), topic=topic, is_policy_trusted=True, has_segments_to_delete=True)
+        for tp, topic in TOPICS.items()
+    ]
+    retention = RetentionPass(
+        fs,
+        clock,
+        take=lambda wanted: [log.partition for log in wanted],
+        give_back=lambda _: None,
+        report=lambda _: None,
+        check_done=lambda: None,
+    )
+
+    @contextlib.contextmanager
+    def lock() -> Iterator[Callable[[], None]]:
+        yield lambda: None
+
+    log_dir = LogDir(fs, root)
+    retention.run(log_dir, logs, lock)
+    reported()
+    clock.move_on(100)
+    retention.remove_due(log_dir, lock)
+    return retention
+
+
+def _load(root: Path, partition: TopicPartition) -> Log:
+    starts = read_offset_checkpoint(FS, root / "log-start-offset-checkpoint")
+    return load_log(
+        FS,
+        root / str(partition),
+        partition,
+        topic=TOPICS[partition],
+        log_start_offset=starts.get(partition, 0),
+        recovery_point=END,
+        high_watermark=END,
+        clean_shutdown=True,
+        producer_id_expiration_ms=86_400_000,
+        now_ms=START_MS,
+    )
+
+
+def _readable(log: Log) -> list[int]:
+    """Return the offsets a reader finds from the log start on."""
+    batches = (batch for segment in log.segments for batch in split_batches(segment.log_path.read_bytes()))
+    return [info.base_offset for info in map(batch_info, batches) if info.base_offset >= log.log_start_offset]
+
+
+def _judge(root: Path, *, is_reported: bool) -> set[str]:
+    """Start a broker on what a power cut left; AssertionError: it did harm. Returns where the logs begin, in words."""
+    words = set()
+    for partition in TOPICS:
+        log = _load(root, partition)
+        start = log.log_start_offset
+        is_new = start == STARTS_AFTER[partition]
+        assert is_new or (start in STARTS_BEFORE[partition] and not is_reported), f"{partition} begins at {start}"
+        assert _readable(log) == list(range(start, END)), f"{partition} from {start} on"
+        assert sorted(log.active_producers) == [5]
+        log.settle(FS)
+        log.close(FS)
+        assert not list((root / str(partition)).glob("*.deleted"))
+        words.add("new" if is_new else "old")
+    _run(root, FS)
+    # A line that says what the first segment says does no harm (R-118).
+    assert set(read_offset_checkpoint(FS, root / "log-start-offset-checkpoint").values()) <= {30}
+    for partition in TOPICS:
+        log = _load(root, partition)
+        assert (log.log_start_offset, _readable(log)) == (30, list(range(30, END)))
+        assert [segment.base_offset for segment in log.segments] == [30, 40]
+    return words
+
+
+def _sweep(tmp_path: Path, skip_sync: int | None = None) -> set[str]:
+    """Make a pass, and judge what every power cut may leave."""
+    root = tmp_path / "logs"
+    _write(root)
+    fs = ForgetfulFileSystem(root, skip_sync=skip_sync)
+    reported: list[int] = []
+    _run(root, fs, lambda: reported.append(len(fs.journal)))
+    seen = set()
+    for point in fs.crash_points():
+        for number, state in enumerate(fs.states_at(point, limit=STATES_PER_POINT, seed=SEED)):
+            left = tmp_path / f"left-{point}-{number}"
+            state.write_to(left)
+            try:
+                seen |= _judge(left, is_reported=point >= reported[0])
+            except Exception as error:
+                raise AssertionError(f"seed {SEED}, {state.note}: {error!r}") from error
+    assert len(fs.syncs) == len(STEPS)
+    return seen
+
+
+def test_power_cut_during_retention_leaves_no_hole(tmp_path: Path) -> None:
+    """Whatever the disk forgets: the old start or the new one, everything from there on, and the next pass finishes."""
+    assert _sweep(tmp_path) == {"old", "new"}
+
+
+@pytest.mark.parametrize("number", range(len(STEPS)), ids=lambda number: STEPS[number].replace(": ", "-"))
+def test_each_fsync_of_retention_left_out_is_noticed(tmp_path: Path, number: int) -> None:
+    """But for the two that only repeat what the next one does, and the last: a line too many does no harm."""
+    harmless = ("plain epochs: name", "inside epochs: name", "no start: name")
+    if STEPS[number] in harmless:
+        _sweep(tmp_path, skip_sync=number)
+    else:
+        with pytest.raises(AssertionError, match="power cut after change"):
+            _sweep(tmp_path, skip_sync=number)
+
+
+def test_stop_at_any_change_is_finished_by_the_next_pass(tmp_path: Path) -> None:
+    """A process that is killed: all that was done so far is there, in order."""
+    _write(tmp_path / "logs")
+    fs = ForgetfulFileSystem(tmp_path / "logs")
+    _run(tmp_path / "logs", fs)
+    for point in itertools.count(fs.start):
+        if point > len(fs.journal):
+            break
+        state = next(fs.states_at(point, limit=1, seed=SEED))
+        assert state.note.endswith("nothing")
+        state.write_to(tmp_path / f"killed-{point}")
+        _judge(tmp_path / f"killed-{point}", is_reported=False)

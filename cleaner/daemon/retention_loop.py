@@ -97,14 +97,18 @@ class RetentionLoop:
             self._next_pass_ns = self._clock.monotonic_ns() + config.retention_check_interval_ms * _NANOS_PER_MILLI
         if self._clock.monotonic_ns() >= self._removals_not_before_ns:
             self._remove(targets)
+            if self._is_removal_due():
+                # Its log dir is locked, offline, or not ours any more.
+                self._removals_not_before_ns = self._clock.monotonic_ns() + config.backoff_ms * _NANOS_PER_MILLI
         now_ns, removal_ns = self._clock.monotonic_ns(), self._retention.next_removal_ns
-        if removal_ns is not None and removal_ns <= now_ns <= self._removals_not_before_ns:
-            removal_ns = self._removals_not_before_ns
-        elif removal_ns is not None and removal_ns <= now_ns:
-            # Its log dir is locked, offline, or not ours any more.
-            removal_ns = self._removals_not_before_ns = now_ns + config.backoff_ms * _NANOS_PER_MILLI
-        wakes = [self._next_pass_ns] if removal_ns is None else [self._next_pass_ns, removal_ns]
+        wakes = [self._next_pass_ns]
+        if removal_ns is not None:
+            wakes.append(max(removal_ns, self._removals_not_before_ns))
         return max(0, min(wakes) - now_ns) / 1e9
+
+    def _is_removal_due(self) -> bool:
+        removal_ns = self._retention.next_removal_ns
+        return removal_ns is not None and removal_ns <= self._clock.monotonic_ns()
 
     def _pass_over(self, targets: Sequence[RetentionTarget], config: CleanerConfig) -> None:
         for target in targets:

@@ -22,7 +22,8 @@ def delete_oldest(fs: FileSystem, log: Log, count: int) -> None:
 
     Invariant: a segment is gone for good before the next younger one is touched. Were their order left to the file
     system, a power cut could keep an old segment and lose a younger one: a log with a hole, in which deleted records
-    come back.
+    come back. And its `.log` is gone before its indexes: a load that finds no index makes it anew, which costs the
+    producer snapshots above (see `expiry.py`).
 
     Raises:
         ValueError: a segment to be deleted reaches above the high watermark.
@@ -39,9 +40,10 @@ def delete_oldest(fs: FileSystem, log: Log, count: int) -> None:
         kept = [new_segment(fs, log.directory, log.log_end_offset, changes)]
         log.settle(fs)
     for segment in expired:
-        for suffix in names.SEGMENT_SUFFIXES:
-            fs.remove(segment.path(suffix))
+        fs.remove(segment.log_path)
         fs.fsync_dir(log.directory)
+        for suffix in (names.INDEX, names.TIME_INDEX, names.TXN_INDEX):
+            fs.remove(segment.path(suffix))
         if segment.base_offset != kept[0].base_offset:
             changes.snapshots.remove(segment.base_offset)
     log.segments = kept

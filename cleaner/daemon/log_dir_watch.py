@@ -142,7 +142,7 @@ class WatchedLogDir:
         has_marker = self._log_dir.has_clean_shutdown_marker()
         needs_recovery = bool(self._logs) and not has_marker and not lock.has_writer
         watches_retention = self._config.retention_enable and has_marker and not lock.has_writer
-        logs = self._look_at_logs(Moment(self._fs, self._settings, now_ms, watches_retention))
+        logs = self._look_at_logs(Moment(self._fs, self._settings, now_ms, watches_retention, lock.has_writer))
         return self._assemble(space, lock, needs_recovery, logs, now_ms)
 
     def _assemble(

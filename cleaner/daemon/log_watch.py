@@ -108,12 +108,15 @@ class Moment(NamedTuple):
         settings: of topics.
         now_ms: the moment.
         watches_retention: whether `has_segments_to_delete` is asked for.
+        is_beside_writer: a writer of ours is at work: a round sees a log as it was when its active segment began, and
+            so does a look, or it would find a log due over and over that no round finds anything in.
     """
 
     fs: FileSystem
     settings: TopicSettings
     now_ms: int
     watches_retention: bool = False
+    is_beside_writer: bool = False
 
 
 class WatchedLog:
@@ -187,8 +190,8 @@ class WatchedLog:
         files = self._files
         resolved = at.settings.topic(self.partition.topic, self._topic_id)
         active_size = files.segments[-1].size if files.segments else 0
-        trusts_default = at.settings.trusts_default_policy
-        judged_by = (files, active_size, resolved, lines, trusts_default, at.watches_retention)
+        flags = (at.settings.trusts_default_policy, at.watches_retention, at.is_beside_writer)
+        judged_by = (files, active_size, resolved, lines, flags)
         is_in_time = self._judged_at_ms <= at.now_ms < self._judged_until_ms
         if self._looked is None or not is_in_time or judged_by != self._judged_by:
             self._keep(self._judge(at, lines, resolved))
@@ -305,11 +308,12 @@ class WatchedLog:
 
     def _first_unstable(self, at: Moment, log: Glance, offset: int) -> int | None:
         """Ask for transactions that reach over `offset`, which is a segment's base offset."""
-        by = (offset, self._files.snapshots)
+        by = (offset, self._files.snapshots, at.is_beside_writer)
         if self._open is None or by != self._open_by:
             self._open = OpenTransactions(at.fs, self.directory, offset, self._files.snapshots)
             self._open_by = by
-        first_offset = self._open.first_offset(log.segments, log.high_watermark)
+        most = log.segments[-1].base_offset if at.is_beside_writer else log.high_watermark
+        first_offset = self._open.first_offset(log.segments, min(most, log.high_watermark))
         if self._open.is_behind:
             self._expires(at, at.now_ms + 1)
         return first_offset

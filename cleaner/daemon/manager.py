@@ -178,7 +178,9 @@ class CleanerManager:
             activity = self._activities[assignment.worker]
         activity.enter(phase, done_bytes, total_bytes, self._clock.monotonic_ns())
 
-    def give_back(self, assignment: Assignment, fault: Fault | None, note: str = "") -> None:
+    def give_back(
+        self, assignment: Assignment, fault: Fault | None, note: str = "", *, found_nothing: bool = False
+    ) -> None:
         """
         Take a log back after a round.
 
@@ -186,6 +188,7 @@ class CleanerManager:
             assignment: as it was handed out.
             fault: None after a good round.
             note: of a good round, for whoever asked for it.
+            found_nothing: it was not what it seemed: the next turn, when it is due, will do to look at it again.
         """
         now_ms = self._clock.now_ms()
         log, partition = assignment.log, assignment.log.partition
@@ -207,7 +210,8 @@ class CleanerManager:
                 self._apply(fault, log, now_ms)
                 choices.invalidate()
             self._change.notify_all()
-            self._wake()
+            if not found_nothing:
+                self._wake()
 
     # --- retention ----------------------------------------------------------------------------------------------
 

@@ -96,17 +96,18 @@ class WorkerPool:
     def _work(self, assignment: Assignment) -> None:
         """Clean a log; whatever happens, it is given back."""
         fault: Fault | None = None
-        note = ""
+        note, found_nothing = "", False
         try:
             outcome = self._run_round(assignment)
             fault, note = outcome.fault, outcome.view.detail
+            found_nothing = outcome.view.result == Ending.NOTHING.value
             self._ended(outcome)
         except BaseException as error:
             words = f"its worker died: {type(error).__name__}: {error}"
             fault = fault or Fault(Ending.RETRY, words, RuntimeError(words))
             raise
         finally:
-            self._manager.give_back(assignment, fault, note)
+            self._manager.give_back(assignment, fault, note, found_nothing=found_nothing)
 
     def _replace(self, name: str) -> None:
         with self._lock:

@@ -4,6 +4,8 @@ Recovering log dirs that were not closed in order, where `cleaner.recover` asks 
 It is done in the log dir's scanner thread, with nobody beside. Logs that cannot be recovered are set aside, and the
 others served: but then there must be no clean-shutdown marker, which a broker would take as a word for all of them. So
 the log dir's lock is kept until the process ends, and while it is, we know what state we left the others in.
+
+What may pass by itself (no room, a disk that failed) sets no log aside: all of it is tried again later.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from cleaner.api.options import Surroundings
 from cleaner.api.recover_log_dir import recover_partitions
 from cleaner.api.reports import Refusal
 from cleaner.api.session import Session, as_cleaner_errors, choose_partitions
+from cleaner.daemon.faults import Ending, judge_failure
 from cleaner.daemon.log_dir_watch import DirLook
 from cleaner.daemon.round_task import RoundTools
 from cleaner.daemon.scanners import Scanners, Watched
@@ -101,6 +104,9 @@ class DirRecovery:
                 log_dir.check()
                 session = Session(log_dir, tools.settings_of(log_dir.path), lent, tools.throttle, lock=lock)
                 report = recover_partitions(session, choose_partitions(session, None), allow_truncate=False)
+                for refusal in report.refused:
+                    if judge_failure(refusal.error, log_dir.path).ending is not Ending.QUARANTINED:
+                        raise refusal.error
                 if not report.has_marker:
                     tools.locks.keep(watched.path)
             for refusal in report.refused:

@@ -251,6 +251,22 @@ def test_full_disk_is_tried_again_with_growing_delay(tmp_path: Path, logs: Path)
     assert record_offsets(logs / "a-0") == record_offsets(logs / "b-0")
 
 
+def test_recovery_without_room_is_tried_again_and_sets_nothing_aside(tmp_path: Path, logs: Path) -> None:
+    """A full disk is no fault of the logs: once there is room all are recovered and cleaned."""
+    write_log_dir(logs, keyed_log("a-0"), keyed_log("b-0"))
+    (logs / ".kafka_cleanshutdown").unlink()
+    (logs / "recovery-point-offset-checkpoint").unlink()
+    fs = Trouble(NoSpaceError(logs, 12345), times=2)
+    settings = settings_for(logs, state_dir=tmp_path / "state", log_cleaner_backoff_ms="10", cleaner_recover="true")
+    with daemon(settings, fs) as running:
+        event = running.log.wait(f"{logs}: cannot be recovered now", count=2)
+        assert "12345 bytes more" in str(event["event"])
+        running.log.wait("cleaned", partition="a-0")
+        running.log.wait("cleaned", partition="b-0")
+        assert not running.service.snapshot().quarantine
+    assert (logs / ".kafka_cleanshutdown").exists()
+
+
 def test_failing_disk_is_offline_and_comes_back(tmp_path: Path, logs: Path) -> None:
     """Its log dir alone; the change is told both times."""
     other = tmp_path / "other"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import random
 from pathlib import Path
@@ -17,6 +18,7 @@ from cleaner.policy.cleanable import cleanable
 from cleaner.policy.due import due, earliest_dirty_timestamp_ms
 from cleaner.storage.checkpoint import write_offset_checkpoint
 from cleaner.storage.fs import File, FileSystem
+from cleaner.storage.locks import LockMode, LockRole, LogDirLock
 from cleaner.testing.batch_builder import Producer
 from cleaner.testing.log_builder import START_MS, LogBuilder, write_log_dir
 from tests.unit.daemon.watching import CountingFileSystem, Watch, sources, with_sets
@@ -192,6 +194,25 @@ def test_open_transaction_holds_its_segments_back(tmp_path: Path) -> None:
     facts = watch.log().facts
     assert facts is not None
     assert (facts.cleanable.first_uncleanable_offset, facts.cleanable.bounded_by) == (22, "active segment")
+
+
+def test_marker_in_the_active_segment_counts_for_nothing_beside_a_writer(tmp_path: Path) -> None:
+    """A round sees a log as it was when its active segment began; a look that saw more would send it in vain."""
+    log = plain_log(2)
+    log.append(("t", "v"), producer=Producer(5, 0, 0, True))
+    log.roll()
+    marker = log.end_transaction(5, 0, commit=True)
+    write_log_dir(tmp_path, log, high_watermarks={TP: marker + 1})
+    watch = Watch(tmp_path)
+    ends = []
+    for is_written_to in (False, True, False):
+        with contextlib.ExitStack() as stack:
+            if is_written_to:
+                stack.enter_context(LogDirLock(FileSystem(), tmp_path, LockMode.SHARED, LockRole.WRITER))
+            facts = watch.log().facts
+        assert facts is not None
+        ends.append((facts.cleanable.first_uncleanable_offset, facts.cleanable.bounded_by))
+    assert ends == [(marker, "active segment"), (10, "last stable offset"), (marker, "active segment")]
 
 
 @pytest.mark.parametrize(

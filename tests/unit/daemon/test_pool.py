@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,22 @@ def test_workers_clean_everything_that_is_due(tmp_path: Path) -> None:
     hall.close()
     assert sorted(cleaned) == ["a-0", "b-0", "c-0", "d-0"]
     assert hall.deaths == []
+
+
+def test_round_without_work_asks_for_no_turn(tmp_path: Path) -> None:
+    """A log that looks due and is not would otherwise be looked at and loaded without end."""
+    ended = threading.Event()
+
+    def nothing(assignment: Assignment) -> RoundOutcome:
+        outcome = good(assignment)
+        return replace(outcome, view=replace(outcome.view, result=Ending.NOTHING.value))
+
+    hall = Hall(tmp_path, nothing, ended=lambda _: ended.set())
+    hall.see("a-0")
+    hall.pool.resize(1)
+    assert ended.wait(WAIT_SECONDS)
+    hall.close()
+    assert not hall.given_back.acquire(blocking=False)
 
 
 @pytest.mark.parametrize("where", ["in the round", "after the round"])

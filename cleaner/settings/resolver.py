@@ -101,7 +101,9 @@ class SettingsResolver:
         self._fs = fs
         self._log_dir = log_dir
         self._sets = sources.sets
-        self._listed: tuple[FileState | None, frozenset[str]] | None = None
+        self._listed_as: FileState | None = None
+        self._listed_names: list[str] = []
+        self._listed_topics: frozenset[str] = frozenset()
         self._configs: dict[tuple[tuple[str, str], ...], TopicConfig] = {}
         mistakes = Mistakes()
         given = self._given = GivenSettings(sources, mistakes)
@@ -183,9 +185,13 @@ class SettingsResolver:
         topics = None
         if cleaner_topics is not None:
             listed_as = file_state(self._fs, self._log_dir)
-            if self._listed is None or self._listed[0] != listed_as:
-                self._listed = (listed_as, frozenset(self._list_topics()))
-            topics = self._listed[1]
+            if self._listed_as != listed_as:
+                self._listed_as = listed_as
+                # Every round changes the directory, but seldom the names in it.
+                names = self._fs.list_dir(self._log_dir)
+                if names != self._listed_names:
+                    self._listed_names, self._listed_topics = names, frozenset(self._list_topics())
+            topics = self._listed_topics
         return FilesOfLogDir(cleaner_topics, topics, file_state(self._fs, self._log_dir / META_PROPERTIES))
 
     def topic_file_state(self, topic: str) -> FileState | None:

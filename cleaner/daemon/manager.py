@@ -13,7 +13,7 @@ A log that was given back is not picked again before it was looked at again: wha
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -215,22 +215,20 @@ class CleanerManager:
 
     # --- retention ----------------------------------------------------------------------------------------------
 
-    def take_for_retention(self) -> list[LookedLog]:
-        """Take the logs that retention may work on now (R-433); each is to be given back."""
+    def take_for_retention(self, logs: Collection[LookedLog]) -> list[TopicPartition]:
+        """Take those of some logs that retention may work on now (R-433); each is to be given back."""
         with self._change:
-            expired = {log.partition: log for log in self._choices.logs if log.has_segments_to_delete}
-            free = deletable([retention_facts(log) for log in expired.values()], self._choices.circumstances())
+            free = deletable([retention_facts(log) for log in logs], self._choices.circumstances())
             taken = self._choices.states.pause_if_idle(facts.partition for facts in free)
             self._choices.touch()
-            return [expired[partition] for partition in taken]
+            return taken
 
-    def give_back_from_retention(self, partition: TopicPartition, *, has_changed: bool) -> None:
-        """Take a log back; one that has lost segments is looked at again before it is picked."""
+    def give_back_from_retention(self, partition: TopicPartition) -> None:
+        """Take a log back; it is looked at again before it is picked."""
         with self._change:
             self._choices.states.resume(partition)
-            if has_changed:
-                self._choices.mark_stale(partition)
-                self._wake()
+            self._choices.mark_stale(partition)
+            self._wake()
             self._changed()
 
     # --- what the operator asks ---------------------------------------------------------------------------------

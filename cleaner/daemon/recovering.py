@@ -27,7 +27,6 @@ from cleaner.errors import CleanerError
 from cleaner.model import TopicPartition
 from cleaner.policy.circumstances import DirCondition
 from cleaner.policy.retry import Retry, RetryDelays, after_failure
-from cleaner.storage.log_dir import LogDir
 
 
 class SetAside(Protocol):
@@ -100,7 +99,7 @@ class DirRecovery:
         try:
             with as_cleaner_errors(watched.path), tools.locks.alone(watched.path) as lock:
                 lent = Surroundings(fs=tools.fs, clock=tools.clock, check_done=self._check_done, warn=self._note)
-                log_dir = LogDir(tools.fs, watched.path)
+                log_dir = tools.log_dir_of(watched.path)
                 log_dir.check()
                 session = Session(log_dir, tools.settings_of(log_dir.path), lent, tools.throttle, lock=lock)
                 report = recover_partitions(session, choose_partitions(session, None), allow_truncate=False)

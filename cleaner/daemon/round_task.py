@@ -42,6 +42,7 @@ class RoundTools:
     Attributes:
         fs, clock: the disk and the time.
         locks: of all log dirs.
+        log_dir_of: a log dir by its path; all rounds share it, or they would undo each other's checkpoint lines.
         throttle: the speed limit of all workers.
         settings_of: the settings as they are now for a log dir (its path, links followed).
         warn: told of what is odd.
@@ -50,6 +51,7 @@ class RoundTools:
     fs: FileSystem
     clock: Clock
     locks: DirLocks
+    log_dir_of: Callable[[Path], LogDir]
     throttle: IoThrottle
     settings_of: Callable[[Path], SettingsResolver]
     warn: Callable[[str], None]
@@ -123,7 +125,7 @@ def _clean(
     is_requested: bool,
 ) -> CleanReport:
     """Do the round; the topic's settings go into `told` as soon as they are known."""
-    log_dir = LogDir(tools.fs, log.directory.parent)
+    log_dir = tools.log_dir_of(log.directory.parent)
     found_settings = tools.settings_of(log_dir.path)
     trusts_default = found_settings.cleaner.trust_default_policy
     session = Session(log_dir, found_settings, lent, tools.throttle, trusts_default, lock)

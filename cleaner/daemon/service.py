@@ -4,7 +4,7 @@ The daemon: started once, it looks, cleans and waits until it is stopped.
     scheduler thread     a turn: look at all log dirs, let the manager choose, wait `log.cleaner.backoff.ms`
     worker threads       `log.cleaner.threads` of them, see `pool.py`
     scanner threads      one a log dir, see `scanners.py`
-    retention thread     where `cleaner.retention.enable` is set, see `retention_pass.py`
+    retention thread     idle unless `cleaner.retention.enable` is set, see `retention_loop.py`
 
 Nothing of it is a process's own: signals, logs, HTTP and the control socket are wired to it from outside
 (`cli/run.py`), and a program may run it in process. `ServiceSteering` is how it is steered.
@@ -25,6 +25,8 @@ from cleaner.daemon.log_dir_watch import DirLook, WatchedLogDir
 from cleaner.daemon.manager import Assignment, CleanerManager
 from cleaner.daemon.pool import WorkerPool
 from cleaner.daemon.recovering import DirRecovery
+from cleaner.daemon.retaining import make_retention, retention_details
+from cleaner.daemon.retention_pass import RetentionReport
 from cleaner.daemon.round_events import Logger, journal_details, log_round
 from cleaner.daemon.round_task import RoundOutcome, RoundTools, run_round
 from cleaner.daemon.rules import delays_of, log_dir_rates_of, log_dirs_of, rules_of
@@ -41,6 +43,7 @@ from cleaner.state.journal import Journal
 from cleaner.state.json_text import JsonValue
 from cleaner.state.quarantine import Quarantine
 from cleaner.storage.fs import FileSystem
+from cleaner.storage.log_dir import LogDir
 from cleaner.storage.memory_limits import lowest_memory_limit
 
 # Turns that a finished round asks for take at most this part of the scheduler's time.
@@ -116,12 +119,17 @@ class Service:
         self._watched = [
             WatchedLogDir(self._fs, self._clock, path, config, settings.sources) for path in log_dirs_of(config)
         ]
+        self._log_dirs = {path: LogDir(self._fs, path) for path in log_dirs_of(config)}
         self._scanners = Scanners()
         self._recovery = DirRecovery(self._tools, self.manager.set_aside, self._check_stopping, self._warn)
+        self._retention = make_retention(
+            self._tools(), self.manager, self._config, self._check_stopping, self._retained
+        )
         self._pool = WorkerPool(self.manager, self._run_round, self._round_ended, self._worker_died)
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._scheduler = threading.Thread(target=self._schedule, name="cleaner-scheduler", daemon=True)
+        self._retainer = threading.Thread(target=self._retain, name="cleaner-retention", daemon=True)
         self._showcase = Showcase(self._fs, self._clock, outfit.version, settings, self.quarantine, self.throttle)
         self._started_ns = self._clock.monotonic_ns()
         self._apply_rates(config)
@@ -136,6 +144,7 @@ class Service:
             threads = self._settings.config.threads
         self._pool.resize(threads)
         self._scheduler.start()
+        self._retainer.start()
 
     def stop(self, timeout: float = _JOIN_SECONDS) -> bool:
         """
@@ -148,9 +157,12 @@ class Service:
         self._stopping.set()
         self._wake.set()
         self.manager.stop()
+        self._retention.wake()
         has_ended = self._pool.join(timeout)
-        if self._scheduler.is_alive():
-            self._scheduler.join(timeout)
+        for thread in (self._scheduler, self._retainer):
+            if thread.is_alive():
+                thread.join(timeout)
+                has_ended &= not thread.is_alive()
         self._scanners.close()
         if has_ended:
             self._locks.release_all()
@@ -171,8 +183,7 @@ class Service:
         began_ns, now_ms = self._clock.monotonic_ns(), self._clock.now_ms()
         looks = self._scanners.look(self._watched, now_ms)
         looks = {path: self._without_own_lock(path, look, began_ns) for path, look in looks.items()}
-        with self._lock:
-            config = self._settings.config
+        config = self._config()
         looks = self._recovery.overlay(self._watched, looks, self._scanners, delays_of(config), now_ms)
         self.manager.take_looks(looks, began_ns)
         self._note_conditions()
@@ -215,7 +226,13 @@ class Service:
         )
 
     def _tools(self) -> RoundTools:
-        return RoundTools(self._fs, self._clock, self._locks, self.throttle, self._settings_of, self._warn)
+        return RoundTools(
+            self._fs, self._clock, self._locks, self._log_dirs.__getitem__, self.throttle, self._settings_of, self._warn
+        )
+
+    def _config(self) -> CleanerConfig:
+        with self._lock:
+            return self._settings.config
 
     def _settings_of(self, log_dir: Path) -> SettingsResolver:
         with self._lock:
@@ -227,6 +244,25 @@ class Service:
         log_round(self._log, outcome)
         details = journal_details(outcome)
         self._in_journal(lambda: self.journal.append("round", str(outcome.view.partition), details))
+
+    def _retain(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._retention.run(self._stopping.is_set)
+            except Exception as error:  # noqa: BLE001 - it is begun anew, and not at once
+                self._log.error("retention failed", exc_info=error)
+                self._stopping.wait(self._config().backoff_ms / 1000)
+
+    def _retained(self, report: RetentionReport) -> None:
+        """Tell of what retention did to one log, or could not do."""
+        partition = str(report.partition)
+        if report.error:
+            self._log.warning("retention failed", partition=partition, log_dir=report.log_dir, reason=report.error)
+            return
+        self._showcase.totals.add_retention(report.partition.topic, report.segments, report.bytes)
+        details = retention_details(report)
+        self._log.info("segments expired", partition=partition, **details)
+        self._in_journal(lambda: self.journal.append("retention", partition, details))
 
     def _worker_died(self, worker: str, error: BaseException) -> None:
         self._log.error("a worker died and is replaced", worker=worker, exc_info=error)
@@ -255,6 +291,7 @@ class Service:
         self._pool.resize(config.threads)
         for watched in self._watched:
             watched.reconfigure(config, new.sources)
+        self._retention.wake()
         self._log.info("reloaded", changed=list(taken.changed), needs_restart=list(taken.needs_restart))
         self.wake()
         return ReloadResult(changed=taken.changed, needs_restart=taken.needs_restart)

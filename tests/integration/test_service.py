@@ -320,3 +320,41 @@ def test_settings_that_cannot_work_are_refused_at_the_start(tmp_path: Path, logs
     settings = settings_for(logs, state_dir=tmp_path / "state", log_cleaner_dedupe_buffer_size=str(1 << 50))
     with pytest.raises(ConfigError, match=r"dedupe\.buffer\.size"), daemon(settings):
         pass
+
+
+def test_expired_segments_go_only_where_retention_is_enabled(tmp_path: Path, logs: Path) -> None:
+    """By size here; the active segment stays, the files are gone when the daemon is told of it and their delay is over."""
+    write_log_dir(logs, keyed_log("old-0"))
+    settings = settings_for(
+        logs,
+        state_dir=tmp_path / "state",
+        cleanup_policy="delete",
+        retention_bytes="10",
+        retention_ms="-1",
+        file_delete_delay_ms="0",
+        log_initial_task_delay_ms="0",
+        log_retention_check_interval_ms="20",
+    )
+    before = contents(logs)
+    with daemon(settings) as running:
+        running.service.turn()
+        running.service.turn()
+    assert contents(logs) == before
+    settings["cleaner.retention.enable"] = "true"
+    with daemon(settings) as running:
+        event = running.log.wait("segments expired", partition="old-0")
+        assert (event["segments"], event["log_start_offset"], event["reason"]) == (3, 60, "retention.bytes")
+        totals = running.service.snapshot().topics["old"]
+        assert (totals.retention_segments, totals.retention_bytes) == (3, event["bytes"])
+    assert sorted(path.name for path in (logs / "old-0").glob("*.log")) == [f"{60:020d}.log"]
+    kinds = [entry.kind for entry in JournalReader(FileSystem(), tmp_path / "state").entries()]
+    assert kinds == ["retention"]
+
+
+def test_rounds_of_one_log_dir_lose_no_line_of_its_checkpoint(tmp_path: Path, logs: Path) -> None:
+    """Eight workers end their rounds at once, and each adds a line to the same file."""
+    names = [f"t-{number}" for number in range(40)]
+    write_log_dir(logs, *map(keyed_log, names))
+    with daemon(settings_for(logs, state_dir=tmp_path / "state", log_cleaner_threads="8")) as running:
+        running.log.wait("cleaned", count=len(names))
+    assert offsets(logs, "cleaner") == dict.fromkeys(sorted(names), 60)

@@ -357,15 +357,17 @@ def test_silent_worker_is_stuck(tmp_path: Path) -> None:
 
 def test_retention_takes_what_is_idle_and_gives_it_back(floor: Floor) -> None:
     """Neither a round nor another pass gets the log meanwhile (R-433)."""
-    floor.see(looked("a-0", 60, expired=True), looked("b-0", 90, expired=True))
+    logs = [looked("a-0", 60), looked("b-0", 90), looked("b-1", compacted=False)]
+    floor.see(*logs)
     at_work = floor.must_take()
     assert at_work.log.partition == B
-    assert [log.partition for log in floor.manager.take_for_retention()] == [A]
-    assert floor.manager.take_for_retention() == []
+    assert floor.manager.take_for_retention(logs) == [A, C]
+    assert floor.manager.take_for_retention(logs) == []
     assert floor.grab("w2") is None
-    floor.manager.give_back_from_retention(A, has_changed=True)
+    floor.manager.give_back_from_retention(A)
+    floor.manager.give_back_from_retention(C)
     assert floor.grab("w2") is None
-    floor.see(looked("a-0", 60), looked("b-0", 90))
+    floor.see(*logs)
     assert floor.grab("w2") == A
 
 

@@ -104,6 +104,7 @@ DAEMON_ROWS = (
         "boolean",
         "false",
         "Whether the settings are read again when the file changes, without being asked.",
+        dynamic=False,
     ),
     _daemon(
         "cleaner.http.listen",

@@ -22,11 +22,12 @@ from cleaner.api.session import as_cleaner_errors
 from cleaner.clock import Clock
 from cleaner.config import CleanerConfig
 from cleaner.daemon.log_watch import Lines, LookedLog, Moment, WatchedLog, is_settled
+from cleaner.daemon.rules import delays_of
 from cleaner.daemon.topic_settings import TopicSettings
 from cleaner.errors import CleanerError, LogDirOfflineError
 from cleaner.model import TopicPartition
 from cleaner.policy.circumstances import DirCondition, LogDirFacts
-from cleaner.policy.retry import Retry, RetryDelays, after_failure
+from cleaner.policy.retry import Retry, after_failure
 from cleaner.storage.fs import FileSystem, Space
 from cleaner.storage.locks import LockHolder, LockReport, probe
 from cleaner.storage.log_dir import Listing, LogDir, OffsetKind
@@ -122,8 +123,7 @@ class WatchedLogDir:
 
     def _offline(self, error: Exception, now_ms: int) -> DirLook:
         detail = str(error) if isinstance(error, CleanerError) else f"unexpected {type(error).__name__}: {error}"
-        delays = RetryDelays(self._config.backoff_ms, self._config.retry_max_ms)
-        self._failure = after_failure(self._failure, now_ms, detail, delays)
+        self._failure = after_failure(self._failure, now_ms, detail, delays_of(self._config))
         self._names = None
         self._offset_ids.clear()
         facts = LogDirFacts(DirCondition.OFFLINE, detail, self._failure.not_before_ms)

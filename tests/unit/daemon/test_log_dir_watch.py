@@ -294,3 +294,13 @@ def test_reconfigure_counts_from_the_next_look_on(tmp_path: Path) -> None:
     (tmp_path / "away").rename(tmp_path / "logs")
     watch.dir.reconfigure(CleanerConfig(recover=True), sources(topic="compact"))
     assert watch.look(after_ms=1).facts.condition is DirCondition.ONLINE
+
+
+def test_log_dir_that_is_away_is_told_also_without_a_backoff(tmp_path: Path) -> None:
+    """`log.cleaner.backoff.ms=0` is allowed; the first delay is then a millisecond."""
+    (tmp_path / "logs").mkdir()
+    watch = Watch(tmp_path / "logs", config=CleanerConfig(backoff_ms=0))
+    (tmp_path / "logs").rmdir()
+    facts = watch.look().facts
+    assert facts.condition is DirCondition.OFFLINE
+    assert facts.not_before_ms == watch.now_ms + 1

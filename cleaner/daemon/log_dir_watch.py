@@ -22,12 +22,11 @@ from cleaner.api.session import as_cleaner_errors
 from cleaner.clock import Clock
 from cleaner.config import CleanerConfig
 from cleaner.daemon.log_watch import Lines, LookedLog, Moment, WatchedLog, is_settled
-from cleaner.daemon.rules import delays_of
 from cleaner.daemon.topic_settings import TopicSettings
 from cleaner.errors import CleanerError, LogDirOfflineError
 from cleaner.model import TopicPartition
 from cleaner.policy.circumstances import DirCondition, LogDirFacts
-from cleaner.policy.retry import Retry, after_failure
+from cleaner.policy.retry import Retry, RetryDelays, after_failure
 from cleaner.storage.fs import FileSystem, Space
 from cleaner.storage.locks import LockHolder, LockReport, probe
 from cleaner.storage.log_dir import Listing, LogDir, OffsetKind
@@ -123,7 +122,8 @@ class WatchedLogDir:
 
     def _offline(self, error: Exception, now_ms: int) -> DirLook:
         detail = str(error) if isinstance(error, CleanerError) else f"unexpected {type(error).__name__}: {error}"
-        self._failure = after_failure(self._failure, now_ms, detail, delays_of(self._config))
+        delays = RetryDelays(max(1, self._config.backoff_ms), max(1, self._config.retry_max_ms))
+        self._failure = after_failure(self._failure, now_ms, detail, delays)
         self._names = None
         self._offset_ids.clear()
         facts = LogDirFacts(DirCondition.OFFLINE, detail, self._failure.not_before_ms)

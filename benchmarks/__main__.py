@@ -19,10 +19,11 @@ from benchmarks.linear import linear_tables
 from benchmarks.processes import cold_table, memory_table
 from benchmarks.rounds import measure_all, tables
 from benchmarks.start import start_table
+from benchmarks.status import status_table
 from benchmarks.sweep import sweep_table
 from tests.kafka.rig import VERSIONS, Rig
 
-SECTIONS = ("rounds", "processes", "memory", "start", "linear", "sweep")
+SECTIONS = ("rounds", "processes", "memory", "start", "status", "linear", "sweep")
 
 
 def _tell(text: str) -> None:
@@ -46,6 +47,8 @@ def section(name: str, rig: Rig, scratch: Path, options: argparse.Namespace) -> 
         return memory_table(rig, scratch)
     if name == "start":
         return start_table(runs=2 * options.runs)
+    if name == "status":
+        return status_table(runs=4 * options.runs)
     if name == "linear":
         return linear_tables(scratch, large=options.large)
     return sweep_table(rig, scratch, options.sweep, options.seed, _tell)

@@ -1,7 +1,7 @@
 """
 Logs drawn to scale, as SVG: the clean section, the dirty section, what cannot be cleaned yet, the active segment.
 
-    clean (tail)                      dirty (head)           too young   active
+    clean (tail)                      dirty (head)           held back   active
     [ already cleaned: gaps  ¦       |######################|:::::::::::|======]
                              ¦       cleaner point
                              delete retention point
@@ -40,7 +40,7 @@ def parts_of(sections: Sections) -> list[Part]:
     weights = [
         ("clean", "clean", sections.clean_bytes),
         ("dirty", "dirty", sections.dirty_bytes),
-        ("young", "too young", sections.uncleanable_bytes),
+        ("young", "held back", sections.uncleanable_bytes),
         ("active", "active", sections.active_bytes),
     ]
     present = [row for row in weights if row[2] > 0]

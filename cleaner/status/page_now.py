@@ -117,12 +117,13 @@ def tiles(snapshot: ServiceSnapshot) -> Markup:
     rounds = sum(totals.rounds.get("done", 0) for totals in snapshot.topics.values())
     late = f"up to {duration(snapshot.max_overdue_ms / 1000)}" if snapshot.overdue else "none over its lag"
     last = ago(snapshot.ended_ms, snapshot.now_ms)
+    since = f"by {counted(rounds, 'round')}, last {last}" if rounds else "no round yet"
     rows = [
         ("Logs", count(len(snapshot.logs)), f"in {counted(len(snapshot.log_dirs), 'log dir')}", ""),
-        ("Dirtiest log", percent(snapshot.dirtiest_ratio), _dirtiest_words(snapshot), ""),
+        ("Dirtiest that waits", percent(snapshot.dirtiest_ratio), _dirtiest_words(snapshot), ""),
         ("Waiting for a worker", count(len(snapshot.queue)), _workers_words(snapshot), "due" if snapshot.queue else ""),
         ("Overdue", count(snapshot.overdue), late, "due" if snapshot.overdue else ""),
-        ("Freed", size(max(0, freed)), f"by {counted(rounds, 'round')}, last {last}", "good"),
+        ("Freed", size(max(0, freed)), since, "good" if freed > 0 else ""),
         ("In quarantine", count(len(snapshot.quarantine)), "set aside", "bad" if snapshot.quarantine else ""),
     ]
     cells = [
@@ -133,8 +134,9 @@ def tiles(snapshot: ServiceSnapshot) -> Markup:
 
 
 def _dirtiest_words(snapshot: ServiceSnapshot) -> str:
-    dirtiest = max(snapshot.logs, key=lambda view: view.ratio or 0.0, default=None)
-    return "no log yet" if dirtiest is None else str(dirtiest.partition)
+    idle = (view for view in snapshot.logs if view.ratio and said_of(view).tone is not Tone.WORK)
+    dirtiest = max(idle, key=lambda view: view.ratio or 0.0, default=None)
+    return "nothing dirty waits" if dirtiest is None else str(dirtiest.partition)
 
 
 def _workers_words(snapshot: ServiceSnapshot) -> str:
@@ -159,7 +161,7 @@ def _next(snapshot: ServiceSnapshot) -> Markup:
         return el("p", "No log could be looked at yet.", class_="soft")
     view = min(drawn, key=lambda v: (v.verdict.place or len(drawn) + 1 if v.verdict else 0, -(v.ratio or 0.0)))
     is_next = view.verdict is not None and view.verdict.place == 1
-    words = "Next is " if is_next else "The dirtiest log is "
+    words = "Next is " if is_next else "Nothing is due; the dirtiest log is "
     return el("div", el("p", words, log_link(view.partition, view.log_dir)), anatomy(view), legend(view), class_="work")
 
 
@@ -223,7 +225,7 @@ def legend(view: LogView) -> Markup | None:
     rows = [
         ("clean", "Clean section, the tail", sections.clean_bytes, "cleaned before: the last value of each key"),
         ("dirty", "Dirty section, the head", sections.dirty_bytes, "written since, from the cleaner point on"),
-        ("young", "Not cleanable yet", sections.uncleanable_bytes, f"held back by {bound}"),
+        ("young", "Held back", sections.uncleanable_bytes, f"not cleaned yet because of {bound}"),
         ("active", "Active segment", sections.active_bytes, "still written to, never cleaned"),
     ]
     items = [

@@ -323,7 +323,7 @@ def test_settings_that_cannot_work_are_refused_at_the_start(tmp_path: Path, logs
 
 
 def test_expired_segments_go_only_where_retention_is_enabled(tmp_path: Path, logs: Path) -> None:
-    """By size here; the active segment stays, the files are gone when the daemon is told of it and their delay is over."""
+    """By size here; the active segment stays, and the files are gone when their delay is over."""
     write_log_dir(logs, keyed_log("old-0"))
     settings = settings_for(
         logs,

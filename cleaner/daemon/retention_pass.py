@@ -21,6 +21,7 @@ import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from cleaner.api.session import as_cleaner_errors
@@ -32,10 +33,12 @@ from cleaner.model import TopicPartition
 from cleaner.policy.retention import Expired, find_expired
 from cleaner.storage.expiry import cut_epochs, list_deleted, set_aside
 from cleaner.storage.fs import FileSystem
+from cleaner.storage.generation import raise_generation
 from cleaner.storage.glance import SeenSegment, glance, look_through
 from cleaner.storage.loader import load_log
 from cleaner.storage.locks import probe
 from cleaner.storage.log_dir import LogDir, OffsetKind
+from cleaner.storage.partition_lock import partition_lock
 
 _NANOS_PER_MILLI = 1_000_000
 
@@ -164,7 +167,7 @@ class RetentionPass:
         Returns:
             How many segments were set aside.
         Raises:
-            LogDirLockedError: it is in use, or the lock was lost on the way.
+            LogDirLockedError: it is in use, the lock was lost on the way, or a writer asks for the logs.
             CleaningAborted: asked to stop; a log is left as it was, or is done.
             CleanerError: the checkpoint of log start offsets cannot be read or written.
         """
@@ -219,20 +222,19 @@ class RetentionPass:
         lines = (log_dir.log_start_offsets, log_dir.high_watermarks, log_dir.recovery_points)
         doomed = []
         for log in taken:
-            self._check_done()
+            self._go_on(log_dir, still_held)
             with self._reporting(log):
                 found = self._find(log_dir, log, lines, expiration_ms)
                 if found.segments:
                     doomed.append(found)
         if not doomed:
             return 0
-        still_held()
+        self._go_on(log_dir, still_held)
         log_dir.put_all(OffsetKind.LOG_START, {one.log.partition: one.log_start_offset for one in doomed})
         done: list[_Doomed] = []
         try:
             for one in doomed:
-                self._check_done()
-                still_held()
+                self._go_on(log_dir, still_held)
                 with self._reporting(one.log):
                     self._set_aside(log_dir, one)
                     done.append(one)
@@ -261,7 +263,7 @@ class RetentionPass:
         files = look_through(self._fs, log.directory)
         if files.leavings.unfinished:
             # Nobody is at work on it, so somebody has crashed: what is old and what is new is for the loader to say.
-            load_log(
+            loaded = load_log(
                 self._fs,
                 log.directory,
                 log.partition,
@@ -273,7 +275,10 @@ class RetentionPass:
                 producer_id_expiration_ms=expiration_ms,
                 now_ms=self._clock.now_ms(),
                 allow_truncate=False,
-            ).settle(self._fs)
+                exclusive=partial(self._partition_lock, log_dir, log),
+            )
+            with self._partition_lock(log_dir, log):
+                loaded.settle(self._fs)
             files = look_through(self._fs, log.directory)
         if files.leavings.deleted:
             self._remove_later(log_dir, log)
@@ -290,9 +295,22 @@ class RetentionPass:
 
     def _set_aside(self, log_dir: LogDir, doomed: _Doomed) -> None:
         directory = doomed.log.directory
-        cut_epochs(self._fs, directory, doomed.log_start_offset)
-        set_aside(self._fs, directory, [segment.base_offset for segment in doomed.segments])
+        with self._partition_lock(log_dir, doomed.log):
+            raise_generation(self._fs, log_dir.path, doomed.log.partition)
+            cut_epochs(self._fs, directory, doomed.log_start_offset)
+            set_aside(self._fs, directory, [segment.base_offset for segment in doomed.segments])
         self._remove_later(log_dir, doomed.log)
+
+    def _partition_lock(self, log_dir: LogDir, log: LookedLog) -> AbstractContextManager[None]:
+        """Keep readers from listing and opening while names change; those who have opened before read on."""
+        return partition_lock(self._fs, log_dir.path, log.partition, self._clock, check_done=self._check_done)
+
+    def _go_on(self, log_dir: LogDir, still_held: Callable[[], None]) -> None:
+        """Raise if the pass is to end: it is asked to, the lock was lost, or a writer has come that wants the logs."""
+        self._check_done()
+        still_held()
+        if probe(self._fs, log_dir.path).has_writer:
+            raise LogDirLockedError(f"{log_dir.path}: a writer has come; what is left of retention is its own")
 
     def _remove_later(self, log_dir: LogDir, log: LookedLog) -> None:
         """Have the `.deleted` files of a log removed after its `file.delete.delay.ms`."""

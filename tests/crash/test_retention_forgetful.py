@@ -18,6 +18,7 @@ from cleaner.storage.fs import FileSystem
 from cleaner.storage.loader import load_log
 from cleaner.storage.log import Log
 from cleaner.storage.log_dir import LogDir
+from cleaner.storage.names import LOCK
 from cleaner.testing.batch_builder import Producer
 from cleaner.testing.batch_reader import batch_info, split_batches
 from cleaner.testing.forgetful_fs import ForgetfulFileSystem
@@ -25,7 +26,7 @@ from cleaner.testing.log_builder import LogBuilder, write_log_dir
 from cleaner.testing.manual_clock import START_MS, ManualClock
 
 SEED = 20_28
-STATES_PER_POINT = 24
+STATES_PER_POINT = 12
 FS = FileSystem()
 END = 50
 # By time the first three segments of each go; `inside` has a start of its own, in the second one that stays.
@@ -60,6 +61,7 @@ def _log(partition: TopicPartition) -> LogBuilder:
 def _write(root: Path) -> None:
     inside = TopicPartition("inside", 0)
     write_log_dir(root, *map(_log, TOPICS), log_start_offsets={inside: 5})
+    (root / LOCK).touch()
 
 
 def _run(root: Path, fs: FileSystem, reported: Callable[[], None] = lambda: None) -> RetentionPass:

@@ -19,6 +19,7 @@ from cleaner.daemon.retention_pass import RetentionPass
 from cleaner.model import TopicPartition
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.log_dir import LogDir
+from cleaner.storage.names import LOCK
 from cleaner.testing.log_builder import LogBuilder, write_log_dir
 from cleaner.testing.manual_clock import START_MS, ManualClock
 from tests.reference.batches import read_batches, read_records
@@ -73,6 +74,7 @@ class Bench:
 
     def __init__(self, root: Path, log: LogBuilder, topic: TopicConfig, watermark: int) -> None:
         self.root = write_log_dir(root, log, high_watermarks={TP: watermark})
+        (root / LOCK).touch()
         self.directory = root / str(TP)
         self.topic = topic
         self.watermark = watermark

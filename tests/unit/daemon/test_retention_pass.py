@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Collection, Iterator
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,14 @@ from cleaner.api.options import Sources
 from cleaner.config import CleanerConfig
 from cleaner.daemon.log_watch import LookedLog
 from cleaner.daemon.retention_pass import Lock, RetentionPass, RetentionReport
-from cleaner.errors import CleaningAborted, LogDirLockedError, LogDirOfflineError
+from cleaner.errors import CleaningAborted, LogChangedError, LogDirLockedError, LogDirOfflineError
 from cleaner.model import EpochEntry, TopicPartition
 from cleaner.storage.fs import FileSystem
+from cleaner.storage.generation import Generations
 from cleaner.storage.leader_epochs import read_leader_epochs
 from cleaner.storage.locks import LockMode, LockRole, LogDirLock
 from cleaner.storage.log_dir import LogDir, OffsetKind
+from cleaner.storage.partition_lock import partition_lock
 from cleaner.testing.log_builder import LogBuilder, write_log_dir
 from cleaner.testing.manual_clock import START_MS, ManualClock
 from tests.unit.daemon.watching import Watch, sources, with_sets
@@ -55,6 +58,7 @@ class Bench:
         self.stop_after = 10**9
         self.is_lock_lost = False
         self.locked = 0
+        self.report: Callable[[RetentionReport], None] = self.reports.append
         self.retention = self.new_pass()
 
     def new_pass(self) -> RetentionPass:
@@ -64,7 +68,7 @@ class Bench:
             self.clock,
             take=self._take,
             give_back=self.held.remove,
-            report=self.reports.append,
+            report=lambda report: self.report(report),
             check_done=self._check_done,
         )
 
@@ -285,11 +289,67 @@ def test_no_pass_beside_a_writer_or_without_a_marker(tmp_path: Path) -> None:
     assert not at.watch.look().logs[0].has_segments_to_delete
 
 
+def test_writer_that_comes_meanwhile_gets_the_logs(tmp_path: Path) -> None:
+    """The pass ends before the next log, and what is done is whole."""
+    names = [f"topic-{number}" for number in range(3)]
+    at = bench(tmp_path, by_time(2.5), *map(aged_log, names))
+    with contextlib.ExitStack() as stack:
+
+        def come(report: RetentionReport) -> None:
+            at.reports.append(report)
+            stack.enter_context(LogDirLock(FS, tmp_path, LockMode.SHARED, LockRole.WRITER))
+
+        at.report = come
+        with pytest.raises(LogDirLockedError, match="a writer has come"):
+            at.run()
+        assert [at.bases(name) for name in names] == [[20, 30], [0, 10, 20, 30], [0, 10, 20, 30]]
+    at.report = at.reports.append
+    assert at.run() == 4
+
+
+def test_readers_are_told_and_kept_out_while_names_change(tmp_path: Path) -> None:
+    """Who lists under the partition's lock sees all or nothing of it, and learns by the number to look again."""
+    at = bench(tmp_path, by_time(2.5), fs=(fs := NotesRenames(tmp_path)))
+    with Generations(FS, tmp_path) as generations:
+        before = generations.of(TP)
+        at.run()
+        assert generations.of(TP) == before + 1
+    assert fs.was_locked == [True, True]
+
+
+class NotesRenames(FileSystem):
+    """Notes of each renaming whether readers were kept out."""
+
+    def __init__(self, log_dir: Path) -> None:
+        self.log_dir = log_dir
+        self.was_locked: list[bool] = []
+
+    def rename_all(self, directory: Path, pairs: Sequence[tuple[str, str]]) -> None:
+        """Note, and rename."""
+
+        def try_to_read() -> None:
+            try:
+                with partition_lock(FS, self.log_dir, TP, ManualClock(), shared=True, patience_ms=0):
+                    self.was_locked.append(False)
+            except LogChangedError:
+                self.was_locked.append(True)
+
+        reader = threading.Thread(target=try_to_read)
+        reader.start()
+        reader.join()
+        super().rename_all(directory, pairs)
+
+
 def test_stop_between_logs_leaves_each_whole(tmp_path: Path) -> None:
     """What is done stays done; of the others the start has moved, and the next pass deletes what lies below it."""
     names = [f"topic-{number}" for number in range(4)]
     at = bench(tmp_path, by_time(2.5), *map(aged_log, names))
-    at.stop_after = 4 + 2
+
+    def stop_after_two(report: RetentionReport) -> None:
+        at.reports.append(report)
+        at.stop_after = 0 if len(at.reports) == 2 else at.stop_after
+
+    at.report = stop_after_two
     with pytest.raises(CleaningAborted):
         at.run()
     assert [at.bases(name) for name in names] == [[20, 30]] * 2 + [[0, 10, 20, 30]] * 2

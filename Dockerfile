@@ -13,7 +13,8 @@ FROM debian:bookworm-slim AS base
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install -y --no-install-recommends python3 \
-    && rm -rf /var/lib/apt/lists/*
+    && rm -rf /var/lib/apt/lists/* \
+    && useradd --uid 1000 --user-group --home-dir /nonexistent --shell /usr/sbin/nologin cleaner
 ENV PATH=/opt/cleaner/bin:$PATH \
     NUMBA_CACHE_DIR=/opt/cleaner/kernels \
     CLEANER_STATE_DIR=/var/lib/cleaner/state
@@ -48,7 +49,7 @@ RUN apt-get update \
     && install -d -m 0750 -o 1000 -g 1000 /var/lib/cleaner
 COPY --from=build-spark /opt/cleaner /opt/cleaner
 COPY config/cleaner.properties /etc/cleaner/cleaner.properties
-# Spark under a user without a name, with nothing to write to but /tmp, and not reachable from outside.
+# Spark with nothing to write to but /tmp, under whatever user, and not reachable from outside.
 ENV PYSPARK_PYTHON=/opt/cleaner/bin/python3 \
     SPARK_SUBMIT_OPTS="-Duser.home=/tmp -Djava.io.tmpdir=/tmp" \
     SPARK_LOCAL_DIRS=/tmp \

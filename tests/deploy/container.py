@@ -39,6 +39,7 @@ class Container:
         self._environment = {**image.environment, **environment}
         for place in (*volumes, _SCRATCH):
             (image.root / place.lstrip("/")).mkdir(parents=True, exist_ok=True)
+        (image.root / "etc/hosts").touch()
         words = [*image.words["ENTRYPOINT"], *(image.words["CMD"] if arguments is None else arguments)]
         command = ["unshare", "--mount", "--pid", "--fork", "--net", "--ipc", "--uts", "--kill-child", "/bin/sh", "-c"]
         self.output = output
@@ -65,6 +66,11 @@ for device in null zero full random urandom; do
     : > {root}/dev/$device
     mount --bind /dev/$device {root}/dev/$device
 done
+ln -s /proc/self/fd {root}/dev/fd
+mkdir -m 1777 {root}/dev/shm
+hostname container
+printf '127.0.0.1 localhost\\n127.0.0.2 container\\n' > {root}/dev/hosts
+mount --bind {root}/dev/hosts {root}/etc/hosts
 {mounts}mount -o remount,bind,ro {root}
 ip link set lo up
 exec chroot {root} {self._unprivileged()} {shlex.join(words)}

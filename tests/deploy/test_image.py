@@ -105,8 +105,8 @@ def test_daemon_in_a_read_only_root_gets_healthy_and_stops(slim: Image, log_dir:
     assert sorted(path.name for path in log_dir.rglob("*") if path.suffix in (".cleaned", ".swap", ".deleted")) == []
 
 
-def test_spark_runs_as_a_user_without_a_name(work: Path, debian: Path, tmp_path: Path) -> None:
-    """The other target: a local session counts in a read-only root, with Java and pyspark of the image."""
+def test_spark_runs_in_a_read_only_root(work: Path, debian: Path, tmp_path: Path) -> None:
+    """The other target: a local session counts as the image's user, with the image's Java and pyspark."""
     image = build((ROOT / "Dockerfile").read_text(), "spark", ROOT, work, {"debian:bookworm-slim": debian})
     image.words["ENTRYPOINT"] = [
         "python3",

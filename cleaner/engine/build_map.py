@@ -143,7 +143,11 @@ class MapBuilder:
             # Whether this matters is known when all before it is in the map: it may end before this segment.
             self._is_damaged = True
             return DirtyChunk(self._claiming, self._segments[self._claiming], error=error)
-        return None if claim is None else DirtyChunk(claim.number, claim.segment, claim)
+        if claim is None:
+            return None
+        # Before it is read: beside a writer the disk is to be left alone, not only the processor.
+        self._context.throttle(claim.window.size)
+        return DirtyChunk(claim.number, claim.segment, claim)
 
     def fill(self, task: DirtyChunk, buffer: WindowBuffer) -> None:
         """Read a claimed chunk. Called by all lanes at once."""
@@ -165,7 +169,6 @@ class MapBuilder:
         if not chunk.length:
             return
         self._context.check_done()
-        self._context.throttle(chunk.length)
         rows = chunk.batches
         if not chunk.kinds & (TRANSACTIONAL_FLAG | CONTROL_FLAG):
             task.skipped = np.zeros(len(rows), np.uint8)

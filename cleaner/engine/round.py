@@ -171,7 +171,6 @@ def _make_recopier(
     def before_chunk(read_bytes: int) -> None:
         nonlocal done_bytes
         context.check_done()
-        context.throttle(read_bytes)
         done_bytes += read_bytes
         context.progress("copy", done_bytes, total_bytes)
 
@@ -187,6 +186,7 @@ def _make_recopier(
         producers=ActiveProducers(log.last_records),
         collect_aborted=log.collect_aborted,
         lanes=lanes,
+        before_read=context.throttle,
         before_chunk=before_chunk,
         after_write=context.throttle,
     )

@@ -83,6 +83,7 @@ class GroupRecopier:
         producers: the log's active producers (R-545).
         collect_aborted: aborted transactions of an offset range (R-535); called once a source segment (R-536).
         lanes: memory, as many as `lanes_for` says.
+        before_read: called in order with the bytes of every window before it is read.
         before_chunk: called in order with the bytes of every chunk before it is worked on; may raise to stop.
         after_write: called with the bytes written of every chunk, by any lane.
     """
@@ -95,12 +96,14 @@ class GroupRecopier:
         producers: ActiveProducers,
         collect_aborted: Callable[[int, int], Aborts | Sequence[AbortedTxn]],
         lanes: Sequence[LaneMemory],
+        before_read: Callable[[int], None],
         before_chunk: Callable[[int], None],
         after_write: Callable[[int], None],
     ) -> None:
         self._rules = rules
         self._producers = producers
         self._collect_aborted = collect_aborted
+        self.before_read = before_read
         self._before_chunk = before_chunk
         self._transactions = CleanedTransactions()
         self._window_bytes = lanes[0].buffer.window_bytes
@@ -208,6 +211,7 @@ class _Lane:
         claim = self._recopier.chunks.claim()
         if claim is None:
             return False
+        self._recopier.before_read(claim.window.size)
         self._memory.buffer.shrink()
         self._claim = claim
         return True

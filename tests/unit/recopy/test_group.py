@@ -15,6 +15,7 @@ from cleaner.model import AbortedTxn, LastRecord
 from cleaner.recopy.cleaned_segment import CleanedSegment
 from cleaner.recopy.fates import ActiveProducers
 from cleaner.recopy.group import GroupRecopier, LaneMemory, RecopyRules
+from cleaner.recopy.segment_chunks import Claim, SegmentChunks
 from cleaner.recopy.survivors import BlockFates, Flags, Survivors
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.log import list_segments
@@ -54,6 +55,7 @@ def recopy(
     steps: list[tuple[int, int]] | None = None,
     lanes: int = 1,
     ranges: list[tuple[int, int]] | None = None,
+    before_read: Callable[[int], None] = lambda _: None,
     delete_retention_ms: int = 1000,
 ) -> tuple[bytes, list[AbortedTxn], GroupRecopier]:
     """Recopy all segments of a directory as one group; returns the new log's bytes."""
@@ -71,6 +73,7 @@ def recopy(
         producers=ActiveProducers(producers or {}),
         collect_aborted=collect,
         lanes=[LaneMemory(WindowBuffer(chunk_bytes), Unpacker(1 << 20)) for _ in range(lanes)],
+        before_read=before_read,
         before_chunk=lambda read: steps.append((read, 0)),
         after_write=lambda written: steps.append((0, written)),
     )
@@ -144,6 +147,24 @@ def test_group_that_keeps_all_is_its_sources_end_to_end(tmp_path: Path) -> None:
     directory = log_of(6, 9, 3).write(tmp_path)
     sources = b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
     assert recopy(directory, ByPlace(1))[0] == sources
+
+
+def test_caller_is_told_of_every_window_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A speed limit that is asked for afterwards would let windows of all lanes pass at once."""
+    directory = log_of(20).write(tmp_path)
+    events: list[tuple[str, int]] = []
+    read = SegmentChunks.fill
+
+    def fill(claim: Claim, buffer: WindowBuffer) -> None:
+        events.append(("read", claim.window.size))
+        read(claim, buffer)
+
+    monkeypatch.setattr(SegmentChunks, "fill", staticmethod(fill))
+
+    recopy(directory, ByPlace(1), before_read=lambda size: events.append(("told", size)))
+    told = [size for what, size in events if what == "told"]
+    assert sum(told) == (directory / f"{0:020d}.log").stat().st_size
+    assert events == [event for size in told for event in (("told", size), ("read", size))]
 
 
 def test_caller_is_told_of_every_chunk_before_and_after(tmp_path: Path) -> None:

@@ -26,8 +26,6 @@ from cleaner.policy.verdict import Reason
 from cleaner.policy.windows import Windows
 from cleaner.state.quarantine import Quarantine
 
-_OLDEST_SHOWN_NS = 1_000_000_000
-
 
 @dataclass(frozen=True)
 class Rules:
@@ -85,8 +83,6 @@ class Choices:
         self._stale_since_ns: dict[TopicPartition, int] = {}
         self._workers: dict[str, int] = {}
         self._survey: Survey | None = None
-        self._survey_ns = 0
-        self._is_survey_old = False
         self._is_window_open = True
 
     @property
@@ -133,7 +129,6 @@ class Choices:
         self.states.begin(log.partition, worker)
         self._workers[log.log_dir] = self._workers.get(log.log_dir, 0) + 1
         self.jobs.begin(log.partition)
-        self.touch()
 
     def end(self, log: LookedLog, worker: str) -> None:
         """Note that a worker has given a log back; what was known of it is no longer true."""
@@ -141,7 +136,6 @@ class Choices:
         self._workers[log.log_dir] -= 1
         self.last_round_ms[log.partition] = self._clock.now_ms()
         self.mark_stale(log.partition)
-        self.touch()
 
     def mark_stale(self, partition: TopicPartition) -> None:
         """Have a log looked at before it is picked again."""
@@ -176,26 +170,22 @@ class Choices:
 
     # --- surveys ------------------------------------------------------------------------------------------------
 
-    def survey(self, *, for_display: bool = False) -> Survey:
-        """Return a survey that choices may rest on; `for_display` one that is at most a second old, too."""
-        now_ns = self._clock.monotonic_ns()
-        if for_display and self._is_survey_old and now_ns - self._survey_ns >= _OLDEST_SHOWN_NS:
-            self._survey = None
+    def survey(self) -> Survey:
+        """
+        Return a survey that choices may rest on.
+
+        It is kept while logs are begun and done, for what else waits keeps its place; the next look brings a new one.
+        """
         if self._survey is None:
             circumstances = self.circumstances()
             self._is_window_open = circumstances.opens_at_ms is None
             facts = [self._with_last_round(log.facts) for log in self._logs.values() if log.facts is not None]
             self._survey = survey(facts, circumstances, self._rules.order)
-            self._survey_ns, self._is_survey_old = now_ns, False
         return self._survey
 
     def invalidate(self) -> None:
         """Have the next choice made from a new survey."""
         self._survey = None
-
-    def touch(self) -> None:
-        """Note that what the last survey says is still good for a choice, and no longer for display."""
-        self._is_survey_old = True
 
     def circumstances(self) -> Circumstances:
         """Return all that matters beside the logs themselves."""

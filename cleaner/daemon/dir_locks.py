@@ -14,7 +14,6 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from cleaner.clock import Clock
 from cleaner.errors import LogDirLockedError
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.locks import LockMode, LockRole, LogDirLock, acquire_for_cleaning
@@ -26,20 +25,17 @@ class DirLocks:
 
     Args:
         fs: the door to the file system.
-        clock: dates when a lock was given up.
         holds: keep a lock once it was taken.
     """
 
-    def __init__(self, fs: FileSystem, clock: Clock, *, holds: bool) -> None:
+    def __init__(self, fs: FileSystem, *, holds: bool) -> None:
         self._fs = fs
-        self._clock = clock
         self._holds = holds
         self._lock = threading.Lock()  # guards all below; held while a lock is taken, which waits for nobody
         self._held: dict[Path, LogDirLock] = {}
         self._users: dict[Path, int] = {}
         self._kept: set[Path] = set()
         self._alone: set[Path] = set()
-        self._dropped_ns: dict[Path, int] = {}
 
     @contextlib.contextmanager
     def using(self, log_dir: Path) -> Iterator[LogDirLock]:
@@ -95,11 +91,6 @@ class DirLocks:
         with self._lock:
             return log_dir in self._held
 
-    def was_held_since(self, log_dir: Path, since_ns: int) -> bool:
-        """Tell whether this process has had a log dir's lock at any time since a moment (monotonic)."""
-        with self._lock:
-            return log_dir in self._held or self._dropped_ns.get(log_dir, since_ns - 1) >= since_ns
-
     def release_all(self) -> None:
         """Give back what `hold` has kept; to be called when all users have left."""
         with self._lock:
@@ -141,4 +132,3 @@ class DirLocks:
         lock = self._held.pop(log_dir, None)
         if lock is not None:
             lock.release()
-            self._dropped_ns[log_dir] = self._clock.monotonic_ns()

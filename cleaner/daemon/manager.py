@@ -34,7 +34,7 @@ from cleaner.policy.cleanable import Cleanable
 from cleaner.policy.retry import Retry, after_failure
 from cleaner.policy.selection import Survey, deletable
 from cleaner.policy.states import Event
-from cleaner.policy.verdict import Verdict
+from cleaner.policy.verdict import Reason, Verdict
 from cleaner.state.quarantine import Quarantine, QuarantinedLog
 
 
@@ -219,9 +219,7 @@ class CleanerManager:
         """Take those of some logs that retention may work on now (R-433); each is to be given back."""
         with self._change:
             free = deletable([retention_facts(log) for log in logs], self._choices.circumstances())
-            taken = self._choices.states.pause_if_idle(facts.partition for facts in free)
-            self._choices.touch()
-            return taken
+            return self._choices.states.pause_if_idle(facts.partition for facts in free)
 
     def give_back_from_retention(self, partition: TopicPartition) -> None:
         """Take a log back; it is looked at again before it is picked."""
@@ -324,16 +322,20 @@ class CleanerManager:
     # --- what others may see ------------------------------------------------------------------------------------
 
     def board(self) -> Board:
-        """Return what is known; verdicts are at most a second old."""
+        """Return what is known; verdicts are those of the last turn, or newer."""
         with self._change:
             choices = self._choices
             now_ns = self._clock.monotonic_ns()
-            last = choices.survey(for_display=True)
+            last = choices.survey()
             verdicts = iter(last.verdicts)
+            busy = {(each.partition, each.log_dir): each.worker for each in self._activities.values()}
             for activity in self._activities.values():
                 choices.jobs.advance(activity.partition, activity.progress)
             return Board(
-                logs=[(log, next(verdicts) if log.facts is not None else None) for log in choices.logs],
+                logs=[
+                    (log, _as_of_now(next(verdicts), busy.get((log.partition, log.log_dir))) if log.facts else None)
+                    for log in choices.logs
+                ],
                 looks=dict(choices.looks),
                 log_dirs=choices.dir_facts(),
                 survey=last,
@@ -425,6 +427,13 @@ class CleanerManager:
         """Have the next choice made anew, by whoever waits for one."""
         self._choices.invalidate()
         self._change.notify_all()
+
+
+def _as_of_now(verdict: Verdict, worker: str | None) -> Verdict:
+    """Return a verdict, or that a worker has taken the log since."""
+    if worker is None or verdict.reason in (Reason.IN_PROGRESS, Reason.ABORTED):
+        return verdict
+    return replace(verdict, reason=Reason.IN_PROGRESS, place=None, detail=worker)
 
 
 def retention_facts(log: LookedLog) -> LogFacts:

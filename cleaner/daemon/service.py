@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from cleaner.api.configuration import Loaded, take_over
 from cleaner.clock import Clock
 from cleaner.config import CleanerConfig
 from cleaner.daemon.dir_locks import DirLocks
-from cleaner.daemon.log_dir_watch import DirLook, WatchedLogDir
+from cleaner.daemon.log_dir_watch import WatchedLogDir
 from cleaner.daemon.manager import Assignment, CleanerManager
 from cleaner.daemon.pool import WorkerPool
 from cleaner.daemon.recovering import DirRecovery
@@ -37,7 +37,6 @@ from cleaner.daemon.steering import ReloadResult
 from cleaner.engine.memory_budget import require_memory
 from cleaner.errors import CleanerError, CleaningAborted, ConfigError
 from cleaner.io_throttle import IoThrottle
-from cleaner.policy.circumstances import DirCondition, LogDirFacts
 from cleaner.settings import SettingsResolver
 from cleaner.state.journal import Journal
 from cleaner.state.json_text import JsonValue
@@ -115,7 +114,7 @@ class Service:
             report=self._warn,
         )
         self.throttle = IoThrottle(config.io_max_bytes_per_second, self._clock)
-        self._locks = DirLocks(self._fs, self._clock, holds=config.lock_mode == "hold")
+        self._locks = DirLocks(self._fs, holds=config.lock_mode == "hold")
         self._watched = [
             WatchedLogDir(self._fs, self._clock, path, config, settings.sources) for path in log_dirs_of(config)
         ]
@@ -182,7 +181,6 @@ class Service:
         """Look at every log dir once and hand what was seen to the manager."""
         began_ns, now_ms = self._clock.monotonic_ns(), self._clock.now_ms()
         looks = self._scanners.look(self._watched, now_ms)
-        looks = {path: self._without_own_lock(path, look, began_ns) for path, look in looks.items()}
         config = self._config()
         looks = self._recovery.overlay(self._watched, looks, self._scanners, delays_of(config), now_ms)
         self.manager.take_looks(looks, began_ns)
@@ -191,13 +189,6 @@ class Service:
         ended_ns, ended_ms = self._clock.monotonic_ns(), self._clock.now_ms()
         next_ms = ended_ms + config.backoff_ms
         self._showcase.note_turn(Turn(ended_ms, ended_ns, (ended_ns - began_ns) / 1e9, next_ms))
-
-    def _without_own_lock(self, path: str, look: DirLook, since_ns: int) -> DirLook:
-        """Return a look that does not take a lock of this process for another's: one cannot tell them apart."""
-        is_locked = look.facts.condition is DirCondition.LOCKED
-        if is_locked and self._locks.was_held_since(Path(path), since_ns):
-            return replace(look, facts=LogDirFacts())
-        return look
 
     def _schedule(self) -> None:
         while not self._stopping.is_set():
@@ -341,6 +332,7 @@ class Service:
     def _note_conditions(self) -> None:
         """Log which log dirs have become, or are no longer, fit for work."""
         board = self.manager.board()
+        self._showcase.prepare(board)
         for path in self._showcase.note_conditions(board.log_dirs):
             facts = board.log_dirs[path]
             self._log.warning(f"log dir is {facts.condition.value}", log_dir=path, detail=facts.detail)

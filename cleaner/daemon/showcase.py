@@ -109,6 +109,11 @@ class Showcase:
         with self._lock:
             self._log_dir_rates[str(log_dir)] = bytes_per_second
 
+    def prepare(self, board: Board) -> None:
+        """Make the views of all logs, so that whoever asks next finds them made."""
+        with self._lock:
+            self._log_views.of(board)
+
     def note_settings(self, settings: Loaded, needs_restart: tuple[str, ...]) -> None:
         """Take note of a reload that succeeded."""
         with self._lock:

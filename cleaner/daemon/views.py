@@ -42,16 +42,17 @@ class LogViews:
 
     def __init__(self) -> None:
         self._made: dict[tuple[TopicPartition, str], tuple[LookedLog, Verdict | None, int | None, LogView]] = {}
-        self._survey: Survey | None = None
+        self._made_of: tuple[Survey, frozenset[TopicPartition | None]] | None = None
         self._all: tuple[LogView, ...] = ()
 
     def of(self, board: Board) -> tuple[LogView, ...]:
         """Show every log, in order of partition and log dir."""
-        if self._survey is not board.survey:
+        busy = frozenset(worker.partition for worker in board.workers)
+        if self._made_of is None or self._made_of[0] is not board.survey or self._made_of[1] != busy:
             made = {(log.partition, log.log_dir): self._one(log, verdict, board) for log, verdict in board.logs}
             self._made = dict(sorted(made.items()))
             self._all = tuple(view for _, _, _, view in self._made.values())
-            self._survey = board.survey
+            self._made_of = (board.survey, busy)
         return self._all
 
     def _one(

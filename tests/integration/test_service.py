@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -32,6 +34,21 @@ def logs(tmp_path: Path) -> Path:
 def reasons(running: RunningDaemon) -> dict[str, Reason]:
     """Return why each log is, or is not, next."""
     return {str(view.partition): view.verdict.reason for view in running.service.snapshot().logs if view.verdict}
+
+
+def hold_elsewhere(log_dir: Path) -> subprocess.Popen[str]:
+    """Have another process hold a log dir's lock until its standard input ends."""
+    code = (
+        "import sys; from pathlib import Path; from cleaner.storage.fs import FileSystem; "
+        "from cleaner.storage.locks import LogDirLock; lock = LogDirLock(FileSystem(), Path(sys.argv[1])); "
+        "print('held', flush=True); sys.stdin.read()"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, str(log_dir)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    return holder
 
 
 def test_everything_that_is_due_is_cleaned_and_told(tmp_path: Path, logs: Path) -> None:
@@ -169,13 +186,13 @@ def test_log_dir_of_another_process_is_left_alone_until_it_is_free(tmp_path: Pat
     write_log_dir(logs, keyed_log("a-0"))
     write_log_dir(other, keyed_log("b-0"))
     before = contents(logs)
-    lock = LogDirLock(FileSystem(), logs)
+    holder = hold_elsewhere(logs)
     with daemon(settings_for(logs, other, state_dir=tmp_path / "state")) as running:
         running.log.wait("cleaned", partition="b-0")
         conditions = {view.path: view.condition for view in running.service.snapshot().log_dirs}
         assert conditions == {str(logs): DirCondition.LOCKED, str(other): DirCondition.ONLINE}
         assert contents(logs) == before
-        lock.release()
+        holder.communicate("")
         running.log.wait("cleaned", partition="a-0")
 
 

@@ -13,7 +13,6 @@ from cleaner.daemon.dir_locks import DirLocks
 from cleaner.errors import LogDirLockedError
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.locks import LogDirLock, acquire_for_writing
-from cleaner.testing.manual_clock import ManualClock
 
 FS = FileSystem()
 
@@ -29,7 +28,7 @@ def is_free(log_dir: Path) -> bool:
 
 def test_lock_is_held_until_the_last_worker_leaves(tmp_path: Path) -> None:
     """Two workers in one log dir share it."""
-    locks = DirLocks(FS, ManualClock(), holds=False)
+    locks = DirLocks(FS, holds=False)
     with locks.using(tmp_path) as first:
         with locks.using(tmp_path) as second:
             assert first is second
@@ -40,7 +39,7 @@ def test_lock_is_held_until_the_last_worker_leaves(tmp_path: Path) -> None:
 
 def test_held_lock_stays_between_rounds(tmp_path: Path) -> None:
     """With cleaner.lock=hold, until the end."""
-    locks = DirLocks(FS, ManualClock(), holds=True)
+    locks = DirLocks(FS, holds=True)
     with locks.using(tmp_path):
         pass
     assert not is_free(tmp_path)
@@ -50,7 +49,7 @@ def test_held_lock_stays_between_rounds(tmp_path: Path) -> None:
 
 def test_held_lock_that_was_lost_is_taken_anew(tmp_path: Path) -> None:
     """A broker that stopped meanwhile has deleted the file."""
-    locks = DirLocks(FS, ManualClock(), holds=True)
+    locks = DirLocks(FS, holds=True)
     with locks.using(tmp_path):
         pass
     (tmp_path / ".lock").unlink()
@@ -61,7 +60,7 @@ def test_held_lock_that_was_lost_is_taken_anew(tmp_path: Path) -> None:
 
 def test_lock_that_somebody_has_is_refused_each_time(tmp_path: Path) -> None:
     """And is free for us when they leave."""
-    locks = DirLocks(FS, ManualClock(), holds=False)
+    locks = DirLocks(FS, holds=False)
     with LogDirLock(FS, tmp_path), pytest.raises(LogDirLockedError), locks.using(tmp_path):
         raise AssertionError("two holders")
     with locks.using(tmp_path):
@@ -70,7 +69,7 @@ def test_lock_that_somebody_has_is_refused_each_time(tmp_path: Path) -> None:
 
 def test_recovery_is_alone(tmp_path: Path) -> None:
     """Not beside a worker of this process either; afterwards the lock is given up."""
-    locks = DirLocks(FS, ManualClock(), holds=False)
+    locks = DirLocks(FS, holds=False)
     with (
         locks.using(tmp_path),
         pytest.raises(LogDirLockedError, match="this process is at work"),
@@ -88,7 +87,7 @@ def test_recovery_is_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("holds", [False, True], ids=["round", "hold"])
 def test_writer_gets_the_logs_when_the_last_round_has_ended(tmp_path: Path, holds: bool) -> None:
     """While it asks no worker joins those at work, or there might always be one; a lock that is held is no obstacle."""
-    locks = DirLocks(FS, ManualClock(), holds=holds)
+    locks = DirLocks(FS, holds=holds)
     with locks.using(tmp_path) as lock:
         writing = threading.Thread(target=lambda: writers.append(_writer(tmp_path)), daemon=True)
         writers: list[LogDirLock] = []
@@ -119,7 +118,7 @@ def _writer(log_dir: Path) -> LogDirLock:
 
 def test_lock_that_is_kept_is_never_given_up(tmp_path: Path) -> None:
     """While it is, we know in which state the logs are; a lock that was lost in between is no longer kept."""
-    locks = DirLocks(FS, ManualClock(), holds=False)
+    locks = DirLocks(FS, holds=False)
     with pytest.raises(ValueError, match="not locked"):
         locks.keep(tmp_path)
     with locks.alone(tmp_path):

@@ -17,6 +17,7 @@ from cleaner.model import TopicPartition
 from cleaner.policy.cleanable import LogView, cleanable
 from cleaner.policy.due import due
 from cleaner.storage.glance import glance, look_through
+from cleaner.storage.log_dir import StillLogDir
 
 
 def plan_log_dir(
@@ -46,6 +47,7 @@ def plan_log_dir(
     with as_cleaner_errors(log_dir), open_session(log_dir, sources, surroundings, mode=None) as session:
         named = None if partitions is None else parse_names(partitions)
         entries = []
+        session = replace(session, log_dir=StillLogDir(surroundings.fs, session.log_dir.path))
         for topic_partition, directory in choose_partitions(session, named).items():
             surroundings.check_done()
             view = _View(session, topic_partition, directory, named is not None, high_watermark)

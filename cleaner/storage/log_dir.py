@@ -210,6 +210,24 @@ class LogDir:
         clean_shutdown.remove_marker(self.fs, self.path)
 
 
+class StillLogDir(LogDir):
+    """
+    A log dir with its checkpoints as they were when first asked for: for a look at all of its logs.
+
+    Read once a log, a checkpoint with thousands of lines would take most of the time.
+    """
+
+    def __init__(self, fs: FileSystem, path: Path) -> None:
+        super().__init__(fs, path)
+        self._offsets: dict[OffsetKind, dict[TopicPartition, int]] = {}
+
+    def offsets(self, kind: OffsetKind) -> dict[TopicPartition, int]:
+        """Return what the checkpoint said; not to be changed. Raises as `LogDir.offsets`."""
+        if kind not in self._offsets:
+            self._offsets[kind] = super().offsets(kind)
+        return self._offsets[kind]
+
+
 class Conflict(NamedTuple):
     """
     A partition that two log dirs of one broker claim (D-14); prints as a sentence.

@@ -10,7 +10,7 @@ import pytest
 from cleaner.errors import CorruptCheckpointError, LogDirOfflineError, UncleanableError
 from cleaner.model import TopicPartition
 from cleaner.storage.fs import FileSystem
-from cleaner.storage.log_dir import LogDir, OffsetKind, find_conflicts
+from cleaner.storage.log_dir import LogDir, OffsetKind, StillLogDir, find_conflicts
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 UNIQUE = "0123456789abcdef" * 2
@@ -228,3 +228,17 @@ def test_conflicts_of_log_dirs_in_order_are_none(tmp_path: Path) -> None:
     second = make(tmp_path / "2", f"a-0.{UNIQUE}-future", "b-0", cleaner="b 0 5")
     assert find_conflicts([first, second]) == []
     assert find_conflicts([first, first]) == []
+
+
+def test_still_log_dir_reads_each_checkpoint_once(tmp_path: Path) -> None:
+    """A look at thousands of logs goes by one state of them; a new look by a new one."""
+    fs = FileSystem()
+    partition = TopicPartition("topic", 0)
+    (tmp_path / "topic-0").mkdir()
+    LogDir(fs, tmp_path).put(OffsetKind.CLEANER, partition, 5)
+    still = StillLogDir(fs, tmp_path)
+    assert still.cleaner_offsets == {partition: 5}
+    LogDir(fs, tmp_path).put(OffsetKind.CLEANER, partition, 6)
+    assert still.cleaner_offsets == {partition: 5}
+    assert still.high_watermarks == {}
+    assert StillLogDir(fs, tmp_path).cleaner_offsets == {partition: 6}

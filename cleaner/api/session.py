@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
+from uuid import UUID
 
 from cleaner.api.options import Sources, Surroundings
 from cleaner.api.reports import Refusal
+from cleaner.config import CleanerConfig
 from cleaner.errors import (
     CleanerError,
     CleaningAborted,
@@ -34,6 +36,17 @@ from cleaner.storage.partition_metadata import read_topic_id
 Result = TypeVar("Result")
 
 
+class SettingsLike(Protocol):
+    """Settings of a log dir: a `SettingsResolver`, or something that follows them as they change."""
+
+    @property
+    def cleaner(self) -> CleanerConfig:
+        """Those of the process."""
+
+    def topic(self, topic: str, topic_id: UUID | None) -> ResolvedTopic:
+        """Return a topic's; raises ConfigError for a bad one."""
+
+
 @dataclass(frozen=True)
 class Session:
     """
@@ -49,7 +62,7 @@ class Session:
     """
 
     log_dir: LogDir
-    settings: SettingsResolver
+    settings: SettingsLike
     surroundings: Surroundings
     throttle: IoThrottle
     trusts_default_policy: bool = False

@@ -88,6 +88,11 @@ class WatchedLogDir:
         self._last = DirLook()
         self._failure: Retry | None = None
 
+    @property
+    def settings(self) -> TopicSettings:
+        """The topics' settings as of the last look; may be asked by any thread."""
+        return self._settings
+
     def reconfigure(self, config: CleanerConfig, sources: Sources) -> None:
         """Look with other settings from the next look on; a log dir that is offline is tried at once."""
         with self._guard:

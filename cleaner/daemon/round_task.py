@@ -16,7 +16,7 @@ from cleaner.api.beside_writer import noticing_changes
 from cleaner.api.options import CleanOptions, Surroundings
 from cleaner.api.reports import CleanReport
 from cleaner.api.rounds import Work, run_rounds
-from cleaner.api.session import Session, as_cleaner_errors
+from cleaner.api.session import Session, SettingsLike, as_cleaner_errors
 from cleaner.api.trust import standing
 from cleaner.clock import Clock
 from cleaner.daemon.dir_locks import DirLocks
@@ -28,7 +28,6 @@ from cleaner.errors import CleanerError, NotCleanlyShutDownError, UncleanableErr
 from cleaner.io_throttle import IoThrottle
 from cleaner.policy.cleanable import cleanable
 from cleaner.policy.due import due
-from cleaner.settings import SettingsResolver
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.locks import LogDirLock
 from cleaner.storage.log_dir import LogDir
@@ -44,7 +43,8 @@ class RoundTools:
         locks: of all log dirs.
         log_dir_of: a log dir by its path; all rounds share it, or they would undo each other's checkpoint lines.
         throttle: the speed limit of all workers.
-        settings_of: the settings as they are now for a log dir (its path, links followed).
+        settings_of: the settings of a log dir (its path, links followed), as of the last look: a file that somebody is
+            just writing does not count until it is whole.
         warn: told of what is odd.
     """
 
@@ -53,7 +53,7 @@ class RoundTools:
     locks: DirLocks
     log_dir_of: Callable[[Path], LogDir]
     throttle: IoThrottle
-    settings_of: Callable[[Path], SettingsResolver]
+    settings_of: Callable[[Path], SettingsLike]
     warn: Callable[[str], None]
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cleaner.api.configuration import Loaded, take_over
+from cleaner.api.session import SettingsLike
 from cleaner.clock import Clock
 from cleaner.config import CleanerConfig
 from cleaner.daemon.dir_locks import DirLocks
@@ -37,7 +38,6 @@ from cleaner.daemon.steering import ReloadResult
 from cleaner.engine.memory_budget import require_memory
 from cleaner.errors import CleanerError, CleaningAborted, ConfigError
 from cleaner.io_throttle import IoThrottle
-from cleaner.settings import SettingsResolver
 from cleaner.state.journal import Journal
 from cleaner.state.json_text import JsonValue
 from cleaner.state.quarantine import Quarantine
@@ -225,10 +225,8 @@ class Service:
         with self._lock:
             return self._settings.config
 
-    def _settings_of(self, log_dir: Path) -> SettingsResolver:
-        with self._lock:
-            sources = self._settings.sources
-        return SettingsResolver.of(self._fs, log_dir, sources)
+    def _settings_of(self, log_dir: Path) -> SettingsLike:
+        return next(watched.settings for watched in self._watched if watched.path == log_dir)
 
     def _round_ended(self, outcome: RoundOutcome) -> None:
         self._showcase.note_round(outcome)

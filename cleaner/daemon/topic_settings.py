@@ -12,6 +12,7 @@ from pathlib import Path
 from uuid import UUID
 
 from cleaner.api.options import Sources
+from cleaner.config import CleanerConfig
 from cleaner.errors import ConfigError
 from cleaner.settings import FollowedSettings, ResolvedTopic
 from cleaner.storage.fs import FileSystem
@@ -39,6 +40,18 @@ class TopicSettings:
         """Why the files of all topics as they are now cannot be used; empty when they can."""
         reason = self._followed.errors.get("", "") if self._followed is not None else ""
         return f"{reason}; the settings read before stay in force" if reason else ""
+
+    @property
+    def cleaner(self) -> CleanerConfig:
+        """
+        The settings of the process as they count for this log dir.
+
+        Raises:
+            ConfigError: nothing was read yet.
+        """
+        if self._followed is None:
+            raise ConfigError("settings", self._log_dir, "were not read yet")
+        return self._followed.resolver.cleaner
 
     @property
     def trusts_default_policy(self) -> bool:

@@ -71,6 +71,7 @@ class LookedLog:
         has_unfinished_swap: there are `.swap` or `.cleaned` files: somebody is at work, or has crashed. The next load
             settles them.
         deleted_files: `.deleted` files awaiting their removal.
+        good_until_ms: when time alone will change it (a minimum lag ends, a segment expires); None: never.
     """
 
     partition: TopicPartition
@@ -89,6 +90,7 @@ class LookedLog:
     has_segments_to_delete: bool = False
     has_unfinished_swap: bool = False
     deleted_files: int = 0
+    good_until_ms: int | None = None
 
 
 class Lines(NamedTuple):
@@ -276,6 +278,7 @@ class WatchedLog:
             has_segments_to_delete=has_expired,
             has_unfinished_swap=files.leavings.unfinished > 0,
             deleted_files=files.leavings.deleted,
+            good_until_ms=self._judged_until_ms if self._judged_until_ms < LONG_MAX else None,
         )
 
     def _glance(self, lines: Lines, first_unstable_offset: int | None) -> Glance:

@@ -66,11 +66,12 @@ for device in null zero full random urandom; do
     : > {root}/dev/$device
     mount --bind /dev/$device {root}/dev/$device
 done
-ln -s /proc/self/fd {root}/dev/fd
-mkdir -m 1777 {root}/dev/shm
+cd {root}/dev
+ln -s /proc/self/fd fd
+mkdir -m 1777 shm
 hostname container
-printf '127.0.0.1 localhost\\n127.0.0.2 container\\n' > {root}/dev/hosts
-mount --bind {root}/dev/hosts {root}/etc/hosts
+printf '127.0.0.1 localhost\\n127.0.0.2 container\\n' > hosts
+mount --bind hosts {root}/etc/hosts
 {mounts}mount -o remount,bind,ro {root}
 ip link set lo up
 exec chroot {root} {self._unprivileged()} {shlex.join(words)}

@@ -7,6 +7,7 @@ something that it rests on changes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -103,7 +104,11 @@ class Choices:
     def take_looks(self, looks: Mapping[str, DirLook], begun_ns: int) -> None:
         """Take over what was seen; a log that was worked on since looking began has to be looked at once more."""
         self.looks = dict(looks)
-        self._logs = {(log.partition, log.log_dir): log for look in looks.values() for log in look.logs}
+        logs = [log for look in looks.values() for log in look.logs]
+        homes = Counter(log.partition for log in logs)
+        self._logs = {
+            (log.partition, log.log_dir): log if homes[log.partition] == 1 else _with_two_homes(log) for log in logs
+        }
         self._stale_since_ns = {tp: ns for tp, ns in self._stale_since_ns.items() if ns >= begun_ns}
         self._forget_gone()
         self.invalidate()
@@ -268,3 +273,9 @@ class Choices:
         for memory in (self.retries, self.last_round_ms):
             for partition in [partition for partition in memory if partition not in there]:
                 del memory[partition]
+
+
+def _with_two_homes(log: LookedLog) -> LookedLog:
+    """Return a log that is left alone because another log dir has its partition too (D-14): which is the true one?"""
+    why = f"{log.partition} has a directory in more than one of log.dirs; a broker would not start"
+    return replace(log, facts=None, why=why, error=why, has_segments_to_delete=False)

@@ -329,6 +329,18 @@ def test_stop_sends_workers_home_and_stops_those_at_work(floor: Floor) -> None:
     assert floor.manager.wait_for_work("w2") is None
 
 
+def test_partition_in_two_log_dirs_is_left_alone_in_both(floor: Floor) -> None:
+    """Nobody can tell which is the true one (D-14); a broker does not start on such log dirs."""
+    there = looked("a-0", 90, log_dir="/other", expired=True)
+    floor.manager.take_looks({LOG_DIR: look(looked("a-0", 80), looked("b-0", 70)), "/other": look(there)}, 0)
+    assert [floor.grab("w1"), floor.grab("w2")] == [B, None]
+    words = [log.why for log, _ in floor.manager.board().logs if log.partition == A]
+    assert len(words) == 2
+    assert all("more than one of log.dirs" in why for why in words)
+    with pytest.raises(SteeringError, match="more than one"):
+        floor.manager.request(A, UID)
+
+
 def test_worker_limit_of_a_log_dir_is_kept(tmp_path: Path) -> None:
     """Logs on different disks do not wait for each other, those on one do."""
     floor = Floor(tmp_path, Rules(max_workers=1))

@@ -9,7 +9,8 @@ A log dir: the partitions in it, its four offset checkpoints and its clean-shutd
         .kafka_cleanshutdown                only after a clean stop
         orders-0/  orders-1/ ...            one directory a partition
 
-Partitions and checkpoints are read again whenever they are asked for: the directory is the truth.
+Partitions and checkpoints are read again whenever they are asked for: the directory is the truth. With thousands of
+partitions sorting and parsing would take far longer than reading, so what was made of the same names or bytes is kept.
 
 Source: rules R-102, R-105, R-112 to R-118, R-440, R-442, D-07, D-12, D-14.
 """
@@ -27,7 +28,12 @@ from typing import NamedTuple
 from cleaner.errors import UncleanableError
 from cleaner.model import TopicPartition
 from cleaner.storage import clean_shutdown, names
-from cleaner.storage.checkpoint import read_offset_checkpoint, write_offset_checkpoint
+from cleaner.storage.checkpoint import (
+    CHECKPOINT_LIMIT_BYTES,
+    parse_offset_checkpoint,
+    read_bounded,
+    write_offset_checkpoint,
+)
 from cleaner.storage.fs import FileSystem, disk_errors
 from cleaner.storage.meta_properties import MetaProperties, read_meta_properties
 
@@ -73,6 +79,9 @@ class LogDir:
         self.path = path.resolve()
         # Held while a checkpoint is read, changed and written, so that two rounds do not undo each other's lines.
         self._lock = threading.Lock()
+        # What was made of names and bytes last; each is replaced as a whole.
+        self._parsed: dict[OffsetKind, tuple[bytes, Mapping[TopicPartition, int]]] = {}
+        self._listed: tuple[Sequence[str], Listing] | None = None
 
     def listing(self) -> Listing:
         """
@@ -130,7 +139,12 @@ class LogDir:
         Raises:
             CorruptCheckpointError: the file is damaged. It holds lines of every partition, so none may be cleaned.
         """
-        return read_offset_checkpoint(self.fs, self.path / kind.value)
+        path = self.path / kind.value
+        data = read_bounded(self.fs, path, CHECKPOINT_LIMIT_BYTES) or b""
+        parsed = self._parsed.get(kind)
+        if parsed is None or parsed[0] != data:
+            parsed = self._parsed[kind] = (data, parse_offset_checkpoint(data, path))
+        return dict(parsed[1])
 
     @property
     def cleaner_offsets(self) -> dict[TopicPartition, int]:
@@ -168,7 +182,7 @@ class LogDir:
             LogDirOfflineError, NoSpaceError: the disk.
         """
         with self._lock:
-            found = self.listing()
+            found = self._listing_of_names()
             present = found.current.keys() | found.linked.keys()
             if kind is not OffsetKind.CLEANER:
                 present |= found.future.keys()  # a future copy is never cleaned, but flushed and recovered
@@ -177,8 +191,21 @@ class LogDir:
             after = {tp: offset for tp, offset in wanted.items() if offset is not None and tp in present}
             if after == before:
                 return False
-            write_offset_checkpoint(self.fs, self.path / kind.value, after)
+            self._parsed[kind] = (write_offset_checkpoint(self.fs, self.path / kind.value, after), after)
             return True
+
+    def _listing_of_names(self) -> Listing:
+        """Return the directories sorted, as last time if they are the same names; raises as `listing`."""
+        with disk_errors(self.path):
+            found = self.fs.list_dir(self.path)
+            if self._listed is None or self._listed[0] != found:
+                self._listed = None
+                listing = self.listing()
+                # One that came or went meanwhile would be missing for as long as the names stay the same.
+                if self.fs.list_dir(self.path) != found:
+                    return listing
+                self._listed = (found, listing)
+            return self._listed[1]
 
     def meta_properties(self) -> MetaProperties | None:
         """Read `meta.properties`; None for a bare copy."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
@@ -25,6 +26,18 @@ class CountingWrites(FileSystem):
         """Write."""
         self.writes += 1
         super().write_atomically(path, data)
+
+
+class CountingStats(FileSystem):
+    """Counts how often it is asked about a file."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def stat(self, path: Path) -> os.stat_result:
+        self.count += 1
+        return super().stat(path)
 
 
 def make(path: Path, *directories: str, **checkpoints: str) -> LogDir:
@@ -181,6 +194,35 @@ def test_put_from_many_threads_loses_no_line(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert log_dir.cleaner_offsets == dict.fromkeys(partitions, 5)
+
+
+def test_what_others_write_or_make_counts_at_once(tmp_path: Path) -> None:
+    """What is kept of names and bytes is of the very same names and bytes."""
+    log_dir, other = make(tmp_path, "a-0", "a-1", cleaner="a 0 5"), LogDir(FileSystem(), tmp_path)
+    assert log_dir.put(OffsetKind.CLEANER, A0, 6)
+    other.put(OffsetKind.CLEANER, A0, 7)
+    assert log_dir.cleaner_offsets == {A0: 7}
+    (tmp_path / "b-0").mkdir()
+    other.put(OffsetKind.CLEANER, B0, 1)
+    (tmp_path / "a-1").rmdir()
+    assert log_dir.put(OffsetKind.CLEANER, A1, 9) is False
+    assert log_dir.put(OffsetKind.CLEANER, A0, 8) is True
+    assert log_dir.cleaner_offsets == other.cleaner_offsets == {A0: 8, B0: 1}
+    log_dir.cleaner_offsets[A0] = 99
+    assert log_dir.cleaner_offsets[A0] == 8
+
+
+def test_partitions_are_sorted_anew_only_when_names_have_changed(tmp_path: Path) -> None:
+    """With thousands of them that would take longer than the round whose line is written."""
+    log_dir = make(tmp_path, *(f"a-{number}" for number in range(50)), cleaner="a 0 5")
+    log_dir.put(OffsetKind.CLEANER, A0, 6)
+    log_dir.put(OffsetKind.CLEANER, A0, 7)
+    stats = CountingStats()
+    log_dir.fs = stats
+    for offset in range(8, 12):
+        log_dir.put(OffsetKind.CLEANER, A0, offset)
+    assert stats.count < 50
+    assert log_dir.cleaner_offsets == {A0: 11}
 
 
 @pytest.mark.parametrize("kind", [*OffsetKind, None], ids=lambda kind: kind.value if kind else "meta.properties")

@@ -6,7 +6,7 @@ Every failure ends in exactly one of these (rule R7), and none of them stops ano
     locked        another process has the log dir; tried at the next turn, nobody's fault
     aborted       somebody asked the worker to stop
     offline       the disk, or a file that counts for the whole log dir, is not fit for use; tried again, ever later
-    retry         may pass by itself (no room, an I/O error of one file); tried again, ever later
+    retry         may pass by itself (no room, an I/O error of one file, a bad setting); tried again, ever later
     quarantined   will not pass by itself (damage, a mistake of ours); set aside until somebody releases the log
 
 Source: rules R-450 to R-455.
@@ -21,6 +21,7 @@ from pathlib import Path
 
 from cleaner.errors import (
     CleaningAborted,
+    ConfigError,
     CorruptCheckpointError,
     LogDirLockedError,
     LogDirOfflineError,
@@ -83,7 +84,7 @@ def _ending_of(error: Exception, log_dir: Path) -> Ending:
             return Ending.LOCKED
         case CleaningAborted():
             return Ending.ABORTED
-        case NoSpaceError() | MemoryError():
+        case NoSpaceError() | MemoryError() | ConfigError():
             return Ending.RETRY
         case LogDirOfflineError():
             return Ending.OFFLINE if error.cause.errno in _DISK_ERRNOS else Ending.RETRY

@@ -122,7 +122,7 @@ class WatchedLogDir:
             given, self._next = self._next, None
         if given is not None:
             self._config, sources = given
-            self._settings = TopicSettings(self._fs, self.path, sources)
+            self._settings.take_over(sources)
             self._failure = None
 
     def _offline(self, error: Exception, now_ms: int) -> DirLook:

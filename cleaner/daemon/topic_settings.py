@@ -1,8 +1,9 @@
 """
 The settings of the topics of one log dir, as the daemon's watch asks for them.
 
-They are read when first asked for, and again when one of the files they come from has changed. A mistake in a new
-version of a file does not take a log dir out of service: what was read before stays in force, and the mistake is told.
+They are read when first asked for, and again after a reload or when one of the files they come from has changed. A
+mistake in a new version of a file does not take a log dir out of service, nor does a reload beside one: what was read
+before stays in force, and the mistake is told. Where it is about one topic, only that topic has to wait.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from uuid import UUID
 
 from cleaner.api.options import Sources
 from cleaner.config import CleanerConfig
-from cleaner.errors import ConfigError
+from cleaner.errors import CleanerError, ConfigError
 from cleaner.settings import FollowedSettings, ResolvedTopic
 from cleaner.storage.fs import FileSystem
 
 
 class TopicSettings:
     """
-    What each topic's settings are now.
+    What each topic's settings are now. `take_over` and `refresh` are for one thread, the rest is for any.
 
     Args:
         fs: the file system.
@@ -32,6 +33,8 @@ class TopicSettings:
         self._fs = fs
         self._log_dir = log_dir
         self._sources = sources
+        self._next: Sources | None = None
+        self._next_mistake = ""
         self._names: Sequence[str] = ()
         self._followed: FollowedSettings | None = None
 
@@ -39,6 +42,7 @@ class TopicSettings:
     def mistake(self) -> str:
         """Why the files of all topics as they are now cannot be used; empty when they can."""
         reason = self._followed.errors.get("", "") if self._followed is not None else ""
+        reason = self._next_mistake or reason
         return f"{reason}; the settings read before stay in force" if reason else ""
 
     @property
@@ -64,6 +68,13 @@ class TopicSettings:
         """What the operator should know about the sources themselves."""
         return self._followed.resolver.warnings if self._followed is not None else []
 
+    def take_over(self, sources: Sources) -> None:
+        """Have settings come from elsewhere, as of the next `refresh` that can read them."""
+        if self._followed is None:
+            self._sources = sources
+        else:
+            self._next = sources
+
     def refresh(self, names: Sequence[str], now_ms: int) -> None:
         """
         Read the settings again if they have changed.
@@ -76,8 +87,10 @@ class TopicSettings:
         """
         if self._followed is None:
             self._followed = FollowedSettings(self._fs, self._log_dir, self._sources)
-        else:
+        elif self._next is None:
             self._followed.look(now_ms)
+        else:
+            self._follow(self._followed, self._next)
         if names != self._names:
             self._names = names
             self._followed.keep_only({name.rpartition("-")[0] for name in names})
@@ -92,3 +105,11 @@ class TopicSettings:
         if self._followed is None:
             raise ConfigError("settings", topic, "were not read yet")
         return self._followed.topic(topic, topic_id)
+
+    def _follow(self, followed: FollowedSettings, sources: Sources) -> None:
+        try:
+            followed.follow(sources)
+        except CleanerError as error:
+            self._next_mistake = f"not reloaded here: {error}"
+            return
+        self._sources, self._next, self._next_mistake = sources, None, ""

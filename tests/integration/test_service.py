@@ -123,6 +123,25 @@ def test_log_under_its_ratio_waits_until_it_is_asked_for(tmp_path: Path, logs: P
         running.steering.request(running.partition("z-9"), UID)
 
 
+def test_mistake_in_the_settings_of_a_topic_holds_up_that_topic_until_it_is_mended(tmp_path: Path, logs: Path) -> None:
+    """Also when a reload comes in between; nothing is set aside for it, and the log dir stays in service."""
+    write_log_dir(logs, keyed_log("a-0"), keyed_log("b-0"))
+    topics = logs / "cleaner-topics.properties"
+    settings = settings_for(logs, state_dir=tmp_path / "state", log_cleaner_enable="false")
+    with daemon(settings) as running:
+        topics.write_text("b.min.cleanable.dirty.ratio=seven\n")
+        settings["log.cleaner.enable"] = "true"
+        running.steering.reload(UID)
+        running.service.turn()
+        assert running.service.snapshot().log_dirs[0].condition is DirCondition.ONLINE
+        running.log.wait("cleaned", partition="a-0")
+        with pytest.raises(SteeringError, match=r"ratio=seven: must be a number \(cleaner-topics.properties\)"):
+            running.steering.request(running.partition("b-0"), UID)
+        topics.write_text("b.min.cleanable.dirty.ratio=0.5\n")
+        running.log.wait("cleaned", partition="b-0")
+        assert not running.log.find("quarantined")
+
+
 @pytest.mark.parametrize("scope", ["a-0", "a", None])
 def test_paused_logs_wait_and_go_on_when_resumed(tmp_path: Path, logs: Path, scope: str | None) -> None:
     """A partition, a topic, everything."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from cleaner.config_forms import parse_address, parse_log_dir_rates
 from cleaner.config_read import SettingReader, check_broker_keys
-from cleaner.config_table import BROKER_SETTINGS, UNLIMITED_RATE
+from cleaner.config_table import BROKER_SETTINGS, LONG_MAX, UNLIMITED_RATE
 from cleaner.config_topic import MIB, TopicConfig
 from cleaner.errors import ConfigError
 from cleaner.mistakes import Mistakes
@@ -39,9 +39,9 @@ class CleanerConfig:
     """
     The settings of the process: those of Kafka's cleaner under the names after `log.cleaner.`, and a few of the broker.
 
-    Ours are named after what follows `cleaner.`. `log_dirs` is empty when the configuration names none; `windows` and
-    `windows_time_zone` are as written, see `settings.windows_of`. `warnings` are for the operator and no part of the
-    value.
+    Those of whoever writes logs are named likewise, ours after what follows `cleaner.`. `log_dirs` is empty when the
+    configuration names none; `windows` and `windows_time_zone` are as written, see `settings.windows_of`. `warnings`
+    are for the operator and no part of the value.
     """
 
     enable: bool = True
@@ -55,6 +55,11 @@ class CleanerConfig:
     retention_check_interval_ms: int = 300_000
     initial_task_delay_ms: int = 30_000
     producer_id_expiration_ms: int = 86_400_000
+    flush_scheduler_interval_ms: int = LONG_MAX
+    flush_offset_checkpoint_interval_ms: int = 60_000
+    flush_start_offset_checkpoint_interval_ms: int = 60_000
+    high_watermark_checkpoint_interval_ms: int = 5_000
+    recovery_threads_per_data_dir: int = 2
     log_dirs: tuple[str, ...] = ()
     metadata_log_dir: str | None = None
     map_kafka_cap: bool = False
@@ -163,6 +168,11 @@ class CleanerConfig:
             retention_check_interval_ms=read.integer("log.retention.check.interval.ms"),
             initial_task_delay_ms=read.integer("log.initial.task.delay.ms"),
             producer_id_expiration_ms=read.integer("producer.id.expiration.ms"),
+            flush_scheduler_interval_ms=read.integer("log.flush.scheduler.interval.ms"),
+            flush_offset_checkpoint_interval_ms=read.integer("log.flush.offset.checkpoint.interval.ms"),
+            flush_start_offset_checkpoint_interval_ms=read.integer("log.flush.start.offset.checkpoint.interval.ms"),
+            high_watermark_checkpoint_interval_ms=read.integer("replica.high.watermark.checkpoint.interval.ms"),
+            recovery_threads_per_data_dir=read.integer("num.recovery.threads.per.data.dir"),
             log_dirs=log_dirs,
             metadata_log_dir=read.optional_text("metadata.log.dir"),
             map_kafka_cap=read.flag("cleaner.map.kafka.cap"),

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from cleaner.config_daemon_rows import DAEMON_ROWS
 from cleaner.config_def import Setting
+from cleaner.config_log_rows import LOG_ROWS
 from cleaner.config_process_rows import PROCESS_ROWS
 from cleaner.config_table import TOPIC_SETTINGS, UNUSED_TOPIC_KEYS
 
@@ -90,6 +91,9 @@ def document() -> str:
         f"\nAccepted and without meaning for a cleaner: {unused}.\n",
         "\n## Settings of the process\n\n",
         *_rows(PROCESS_ROWS, with_synonyms=False),
+        "\n## Settings of a process that writes logs\n\nFor `cleaner.LogManager` and the commands built on it; others pass them "
+        "over.\n\n",
+        *_rows(LOG_ROWS, with_synonyms=False),
         "\n## Settings of the daemon\n\nOther commands pass them over.\n\n",
         *_rows(DAEMON_ROWS, with_synonyms=False),
     ]

@@ -190,7 +190,7 @@ def test_unknown_keys_far_from_known_ones_warn() -> None:
 def test_every_key_of_kafka_draws_neither_error_nor_warning() -> None:
     """A real `server.properties`, of 4.x or 3.x, is taken silently."""
     keys = ["zookeeper.connect", "log.message.format.version", "listeners", "listener.name.x.ssl.key.password"]
-    keys += ["log.flush.offset.checkpoint.interval.ms", "super.users", "log.retention.minutes", "confluent.x"]
+    keys += ["controlled.shutdown.enable", "super.users", "log.retention.minutes", "confluent.x"]
     config = CleanerConfig.from_mapping(dict.fromkeys(keys, "x"))
     assert config.warnings == ()
     assert TopicConfig.from_mapping(dict.fromkeys([*UNUSED_TOPIC_KEYS, "message.format.version"], "x")).warnings == ()

@@ -91,8 +91,8 @@ def document() -> str:
         f"\nAccepted and without meaning for a cleaner: {unused}.\n",
         "\n## Settings of the process\n\n",
         *_rows(PROCESS_ROWS, with_synonyms=False),
-        "\n## Settings of a process that writes logs\n\nFor `cleaner.LogManager` and the commands built on it; others pass them "
-        "over.\n\n",
+        "\n## Settings of a process that writes logs\n\nFor `cleaner.LogManager` and the commands built on it; others "
+        "pass them over.\n\n",
         *_rows(LOG_ROWS, with_synonyms=False),
         "\n## Settings of the daemon\n\nOther commands pass them over.\n\n",
         *_rows(DAEMON_ROWS, with_synonyms=False),

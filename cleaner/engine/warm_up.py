@@ -20,10 +20,9 @@ from cleaner.format.compression import SNAPPY, compress
 from cleaner.format.records import Unpacker
 from cleaner.format.side_by_side import verify_checksums
 from cleaner.kernels import PAD_BYTES
-from cleaner.kernels import offset_map as map_kernel
-from cleaner.kernels.crc32c import crc32c
-from cleaner.kernels.retain import seal_batch
-from cleaner.kernels.xxhash32 import xxhash32
+from cleaner.kernels.checksums import crc32c, xxhash32
+from cleaner.kernels.ready import offset_map as map_kernel
+from cleaner.kernels.ready import retain
 from cleaner.model import AbortedTxn, LastRecord
 from cleaner.offset_map import OffsetMap
 from cleaner.recopy.cleaned_segment import SegmentIndexes
@@ -63,7 +62,7 @@ def _batch(offset: int, attributes: int, records: bytes) -> bytes:
     data[27:57] = 255  # timestamps, producer id, epoch and sequence: none
     data[60] = 1
     data[61 : 61 + len(records)] = np.frombuffer(records, np.uint8)
-    seal_batch(data, 0, 61 + len(records))
+    retain.seal_batch(data, 0, 61 + len(records))
     return data[: 61 + len(records)].tobytes()
 
 

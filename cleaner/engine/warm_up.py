@@ -84,7 +84,7 @@ def _log() -> bytes:
 
 
 def warm_up() -> None:
-    """Compile or load every kernel a round uses: some 10 seconds the first time on a machine, then 0.3."""
+    """Compile or load every kernel a round uses: some 20 seconds the first time on a machine, then a tenth of one."""
     log = _log()
     offset_map, unpacker, path = OffsetMap(8, 8), Unpacker(1 << 20), Path("warm-up")
     survivors, writer = MapSurvivors(offset_map, 0), RetainedWriter(0)

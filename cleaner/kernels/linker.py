@@ -12,9 +12,10 @@ relies on is not numba's public interface but how it is built:
 - `PyExc_X` in it is the exception, not C's variable of that name.
 - It looks for an `Environment` in a variable of its own. Kernels use none of what one can hold: an empty one will do.
 
-That is why code is kept under the exact versions of all involved, why only code is kept whose every need is in a list
-(`is_known_symbol`), and why each piece is linked apart from all others. A need that is not met is an error of the
-linker, after which numba does the work as it always has.
+That is why it is done for releases of numba only with which it has been tried (`is_proven`), why code is kept under the
+exact versions of all involved, why only code is kept whose every need is in a list (`is_known_symbol`), and why each
+piece is linked apart from all others. A need that is not met is an error of the linker, after which numba does the work
+as it always has.
 """
 
 from __future__ import annotations
@@ -31,13 +32,19 @@ from typing import Any
 from llvmlite import binding
 
 from cleaner.kernels.machine_code import MachineCode
-from cleaner.kernels.places import numba_directory
+from cleaner.kernels.places import numba_directory, numba_version
 
+_PROVEN_NUMBA = ("0.68.",)  # one more when all tests have passed with it, those of `ready.py` above all
 _DYNFUNC, _HELPERLIB, _RUNTIME = "_dynfunc", "_helperlib", "core.runtime._nrt_python"
 _EXCEPTION_PREFIX = "PyExc_"
 # Functions of CPython and of the C library mean the same to everybody.
 _SYSTEM_FUNCTIONS = re.compile(r"(?:Py[A-Z]\w*_|Py_)[A-Z]\w*|mem(?:cpy|move|set|cmp)")
 _HELPER_PREFIXES = ("NRT_", "numba_")
+
+
+def is_proven() -> bool:
+    """Tell whether the numba that is installed is known to be built as it is said above."""
+    return numba_version().startswith(_PROVEN_NUMBA)
 
 
 def is_known_symbol(name: str) -> bool:

@@ -18,6 +18,7 @@ import contextlib
 import functools
 import hashlib
 import os
+import re
 import stat
 import sys
 import warnings
@@ -30,6 +31,8 @@ import llvmlite
 import numpy as np
 
 from cleaner.kernels.baseline import Target
+
+_VERSION = re.compile(r'"version": "([^"]+)"')
 
 
 class CachePlaces(NamedTuple):
@@ -46,14 +49,18 @@ def numba_directory() -> Path | None:
     return directory if directory is not None and directory.is_dir() else None
 
 
-def _numba_version() -> bytes:
+@functools.cache
+def numba_version() -> str:
+    """Return the version of numba that is installed, without importing it."""
     directory = numba_directory()
     if directory is not None:
         with contextlib.suppress(FileNotFoundError):
-            return (directory / "_version.py").read_bytes()
+            found = _VERSION.search((directory / "_version.py").read_text())
+            if found:
+                return found[1]
     import importlib.metadata  # slow to load
 
-    return importlib.metadata.version("numba").encode()
+    return importlib.metadata.version("numba")
 
 
 def cache_key(target: Target, *, bounds_checked: bool) -> str:
@@ -61,8 +68,7 @@ def cache_key(target: Target, *, bounds_checked: bool) -> str:
     digest = hashlib.sha256()
     for source in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
-    digest.update(_numba_version())
-    versions = (llvmlite.__version__, np.__version__, sys.version, sys.abiflags, str(bounds_checked))
+    versions = (numba_version(), llvmlite.__version__, np.__version__, sys.version, sys.abiflags, str(bounds_checked))
     digest.update(" ".join((*versions, *target)).encode())
     return digest.hexdigest()[:20]
 

@@ -6,9 +6,9 @@ time it takes.
 
 gives what stands in for the module `cleaner.kernels.offset_map`: its constants, and its kernels as callables. A kernel
 is linked when it is first called. Whatever has no machine code that is certain to be the right one (never compiled, a
-damaged file, arguments of other types, a processor below the baseline, numba told to work differently) is done by the
-module itself, for which numba is imported. In a process that has imported numba anyway there is nothing to gain, and
-the name is the module.
+damaged file, arguments of other types, a processor below the baseline, numba told to work differently or of a release
+not tried yet) is done by the module itself, for which numba is imported. In a process that has imported numba anyway
+there is nothing to gain, and the name is the module.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cleaner.kernels.baseline import baseline_target, numba_is_as_always
-from cleaner.kernels.linker import Linker
+from cleaner.kernels.linker import Linker, is_proven
 from cleaner.kernels.machine_code import list_codes, read_code, read_constants
 from cleaner.kernels.parameters import Check, make_check
 from cleaner.kernels.places import places_for
@@ -144,7 +144,7 @@ class _StandIn:
 @functools.cache
 def _store() -> _Store | None:
     """Return the machine code this process may use; None if it has to be numba."""
-    if not numba_is_as_always():
+    if not numba_is_as_always() or not is_proven():
         return None
     try:
         target = baseline_target()

@@ -10,7 +10,7 @@ import pytest
 
 from cleaner.kernels import places as module
 from cleaner.kernels.baseline import Target
-from cleaner.kernels.places import cache_key, find_cache_places, places_for
+from cleaner.kernels.places import cache_key, find_cache_places, numba_version, places_for
 
 TARGET = Target("x86_64-unknown-linux-gnu", "nehalem", "+crc32", "x86")
 VARIABLES = ("NUMBA_CACHE_DIR", "CACHE_DIRECTORY", "XDG_CACHE_HOME", "HOME")
@@ -125,9 +125,8 @@ def test_cache_is_named_after_all_that_code_depends_on(monkeypatch: pytest.Monke
     names = {cache_key(TARGET, bounds_checked=False), cache_key(TARGET, bounds_checked=True)}
     for field in Target._fields:
         names.add(cache_key(TARGET._replace(**{field: "other"}), bounds_checked=False))
-    (tmp_path / "_version.py").write_text("0.0.0")
     for place, name, value in (
-        (module, "numba_directory", lambda: tmp_path),
+        (module, "numba_version", lambda: "0.0.0"),
         (module.llvmlite, "__version__", "0.0.0"),
         (module.np, "__version__", "0.0.0"),
         (module.sys, "version", "3.0.0"),
@@ -141,10 +140,15 @@ def test_cache_is_named_after_all_that_code_depends_on(monkeypatch: pytest.Monke
     assert cache_key(TARGET, bounds_checked=False) in names
 
 
-def test_version_of_numba_that_is_no_directory_is_asked_of_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Slower, and as exact."""
-    monkeypatch.setattr(module, "numba_directory", lambda: None)
-    assert module._numba_version() == numba.__version__.encode()
+@pytest.mark.parametrize("kind", ["as it is", "no directory", "another file"])
+def test_version_of_numba_is_known_without_importing_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str
+) -> None:
+    """From its own file, or from what pip knows of it: slower, and as exact."""
+    (tmp_path / "_version.py").write_text("version = (0, 0, 0)")
+    if kind != "as it is":
+        monkeypatch.setattr(module, "numba_directory", lambda: None if kind == "no directory" else tmp_path)
+    assert numba_version.__wrapped__() == numba.__version__
 
 
 def test_places_are_looked_for_once(places: dict[str, Path]) -> None:

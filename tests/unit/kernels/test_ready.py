@@ -14,6 +14,7 @@ import pytest
 
 from cleaner.kernels.baseline import baseline_target
 from cleaner.kernels.codecs import LZ4, most_packed_bytes
+from cleaner.kernels.linker import is_proven
 
 pytestmark = pytest.mark.skipif(baseline_target() is None, reason="this processor lacks some of the baseline")
 
@@ -190,17 +191,23 @@ def test_processor_below_the_baseline_is_left_to_numba(cache: Path) -> None:
 @pytest.mark.parametrize(
     "broken",
     [
+        "linker.numba_version = lambda: '0.67.1'",
         "linker.numba_directory = lambda: None",
         "linker._RUNTIME = 'core.runtime._gone'",
         "linker._HELPER_PREFIXES = ('NRT_', 'numba_', 'Py')",
         "linker.binding.create_lljit_compiler = None",
-        "linker.JITLibraryBuilder = None; linker.binding.JITLibraryBuilder.link = lambda *_: None",
+        "linker.binding.JITLibraryBuilder.link = lambda *_: None",
     ],
 )
 def test_linker_that_fails_is_replaced_by_numba(cache: Path, broken: str) -> None:
     """numba may be built otherwise in a later release: that costs time and nothing else."""
     done = run(cache, before=f"from cleaner.kernels import linker\n{broken}")
     assert (done.results, done.used_numba, done.said) == (EXPECTED, True, "")
+
+
+def test_installed_numba_is_one_of_the_proven() -> None:
+    """Else nobody would notice that every command has become slow; the release is to be tried and added."""
+    assert is_proven()
 
 
 def test_unknown_name_is_an_error_of_python() -> None:

@@ -7,7 +7,6 @@ misspelt `cleanup.polcy` that is passed over would be a topic that is never clea
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Mapping
 
 from cleaner.config_def import Setting, Value
@@ -161,6 +160,8 @@ def refuse_slip(key: str, known: Collection[str], value: str) -> None:
     for prefix in ("log.cleaner.", "log.", "cleaner."):
         if prefix + plain in known:
             raise ConfigError(key, value, f"unknown setting; did you mean {prefix + plain}?")
+    import difflib  # slow to load, and for mistakes only
+
     alike = difflib.get_close_matches(plain, sorted(known), n=1, cutoff=_ALIKE)
     if alike:
         raise ConfigError(key, value, f"unknown setting; did you mean {alike[0]}?")

@@ -138,6 +138,8 @@ def run() -> NoReturn:
     """Run the command of this process and end it."""
     # Loading the libraries makes objects by the hundred thousand, and none of them is garbage.
     gc.set_threshold(100_000, 20, 50)
+    # numpy's library for matrices starts a thread a core when it is loaded, and no kernel multiplies matrices.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     code = main()
     for stream in (sys.stdout, sys.stderr):
         try:

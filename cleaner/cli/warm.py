@@ -36,8 +36,9 @@ def run(_arguments: argparse.Namespace) -> int:
     """Compile or load every kernel, say where they are and how long it took; returns the exit code."""
     started = time.monotonic()
 
+    # First: where numba has been imported, it is numba that gets every kernel ready, and keeps it.
+    from cleaner.kernels.compile import kernel_statistics  # isort: skip
     from cleaner.engine.warm_up import warm_up
-    from cleaner.kernels.compile import kernel_statistics
 
     warm_up()
     seconds = time.monotonic() - started

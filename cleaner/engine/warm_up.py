@@ -20,10 +20,9 @@ from cleaner.format.compression import SNAPPY, compress
 from cleaner.format.records import Unpacker
 from cleaner.format.side_by_side import verify_checksums
 from cleaner.kernels import PAD_BYTES
-from cleaner.kernels import offset_map as map_kernel
-from cleaner.kernels.crc32c import crc32c
-from cleaner.kernels.retain import seal_batch
-from cleaner.kernels.xxhash32 import xxhash32
+from cleaner.kernels.checksums import crc32c, xxhash32
+from cleaner.kernels.ready import offset_map as map_kernel
+from cleaner.kernels.ready import retain
 from cleaner.model import AbortedTxn, LastRecord
 from cleaner.offset_map import OffsetMap
 from cleaner.recopy.cleaned_segment import SegmentIndexes
@@ -63,7 +62,7 @@ def _batch(offset: int, attributes: int, records: bytes) -> bytes:
     data[27:57] = 255  # timestamps, producer id, epoch and sequence: none
     data[60] = 1
     data[61 : 61 + len(records)] = np.frombuffer(records, np.uint8)
-    seal_batch(data, 0, 61 + len(records))
+    retain.seal_batch(data, 0, 61 + len(records))
     return data[: 61 + len(records)].tobytes()
 
 
@@ -85,7 +84,7 @@ def _log() -> bytes:
 
 
 def warm_up() -> None:
-    """Compile or load every kernel a round uses: some 10 seconds the first time on a machine, then 0.3."""
+    """Compile or load every kernel a round uses: some 20 seconds the first time on a machine, then a tenth of one."""
     log = _log()
     offset_map, unpacker, path = OffsetMap(8, 8), Unpacker(1 << 20), Path("warm-up")
     survivors, writer = MapSurvivors(offset_map, 0), RetainedWriter(0)

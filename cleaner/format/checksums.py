@@ -1,8 +1,9 @@
 """
 CRC-32C of small files, without waiting for the kernels.
 
-Loading the kernels takes a third of a second; a table in Python has checked some MiB by then. So it is the table that
-checks a process's first bytes, and the kernel all others, or all of them where it has been loaded for something else.
+Loading the kernels takes 0.1 s, and several times that where numba has to do it; a table in Python has checked some MiB
+by then. So it is the table that checks a process's first bytes, and the kernel all others, or all of them where it has
+been loaded for something else.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import sys
 
 _POLYNOMIAL = 0x82F63B78  # Castagnoli, bits reversed
-_KERNEL = "cleaner.kernels.crc32c"
+_KERNEL = "cleaner.kernels.checksums"
 # 0.2 s, where loading the kernel takes somewhat longer.
 _MOST_TABLE_BYTES = 2 << 20
 
@@ -44,7 +45,7 @@ def crc32c(data: bytes | memoryview) -> int:
         The checksum, 0 to 2**32 - 1.
     """
     if _KERNEL in sys.modules or len(data) > _TableBytes.left:
-        from cleaner.kernels import crc32c as kernel
+        from cleaner.kernels import checksums as kernel
 
         return kernel.crc32c(data)
     _TableBytes.left -= len(data)

@@ -23,7 +23,7 @@ import cramjam
 
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.codec_errors import DecompressedTooLargeError, DecompressionError
-from cleaner.kernels.xxhash32 import xxhash32
+from cleaner.kernels.checksums import xxhash32
 
 _MAGIC = b"\x04\x22\x4d\x18"
 _SHORTEST_HEADER = 7

@@ -1,36 +1,32 @@
 """
-Where the machine code of kernels is kept between runs, and who is trusted to have put it there.
+numba's cache of compiled kernels, in the directories of `places.py`; what it keeps is kept as bare machine code, too.
 
-numba keys its cache by the function's own source file only, so a kernel whose callee changed would run old code. Here
-the directory's name carries a hash of all kernel sources, of the versions of what compiles them, and of the target;
-bounds-checked code (NUMBA_BOUNDSCHECK=1) has a directory of its own. No path is part of it: a cache made in one place
-serves an installation in another.
-
-The files are pickles: whoever can write them can run code as us. So a directory counts only if it and its files belong
-to the user or to root and nobody else may write there. Code is read from every such directory, in order, and written
-to the first that takes it; numba's own cache wants to write wherever it reads, and lets an error doing so end the
-computation. Without any place kernels are compiled at every start: some seconds later, still right.
+Its entries are all numba needs to go on compiling with a kernel. Running one takes much less: see `linker.py`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import functools
 import os
 import pickle
 import stat
+import sys
 import warnings
-from collections.abc import Callable
-from pathlib import Path
-from typing import NamedTuple
 
-import llvmlite
-import numba
-import numpy as np
+from numba import types
 from numba.core import config
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile, _CacheLocator
+from numba.np.numpy_support import as_dtype
 
 from cleaner.kernels.announce import announce_compiling
+from cleaner.kernels.baseline import numba_is_as_always
+from cleaner.kernels.linker import is_known_symbol
+from cleaner.kernels.machine_code import MachineCode, code_path, read_code, write_code, write_constants
+from cleaner.kernels.object_file import read_symbols
+from cleaner.kernels.parameters import BOOLEAN, INT64, describe_array
+from cleaner.kernels.places import places_for
+from cleaner.kernels.ready import __all__ as CALLED_FROM_ABOVE
 from cleaner.kernels.target import TARGET
 
 BOUNDS_CHECKED = bool(config.BOUNDSCHECK)
@@ -47,83 +43,65 @@ _DAMAGE = (
     RuntimeError,
 )
 
-
-class CachePlaces(NamedTuple):
-    """Directories for compiled kernels."""
-
-    readable: tuple[Path, ...]
-    writable: Path | None
+PLACES = places_for(TARGET, bounds_checked=BOUNDS_CHECKED)
 
 
-def _cache_key() -> str:
-    digest = hashlib.sha256()
-    for source in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
-    versions = (numba.__version__, llvmlite.__version__, np.__version__, str(BOUNDS_CHECKED))
-    digest.update(" ".join((*versions, *TARGET)).encode())
-    return digest.hexdigest()[:20]
-
-
-def _cache_roots() -> list[Path]:
-    roots = [Path(os.environ[name]) for name in ("NUMBA_CACHE_DIR", "CACHE_DIRECTORY") if os.environ.get(name)]
-    if os.environ.get("XDG_CACHE_HOME"):
-        roots.append(Path(os.environ["XDG_CACHE_HOME"]) / "cleaner")
-    if os.environ.get("HOME"):
-        roots.append(Path(os.environ["HOME"]) / ".cache" / "cleaner")
-    return roots
-
-
-def _reason_against(path: Path, has_expected_type: Callable[[int], bool]) -> str | None:
-    """Say why what lies at `path` cannot be trusted; None if it can."""
-    about = path.lstat()
-    if not has_expected_type(about.st_mode):
-        return f"{path} is a link or something else that does not belong there"
-    if about.st_uid not in (os.geteuid(), 0):
-        return f"{path} belongs to user {about.st_uid}"
-    if about.st_mode & 0o022:
-        return f"others may write to {path}"
+def _describe(argument_type):
+    """Return a parameter's description for `parameters.py`; None if there is none."""
+    if argument_type == types.int64:
+        return INT64
+    if argument_type == types.boolean:
+        return BOOLEAN
+    if type(argument_type) is types.Array and argument_type.layout == "C":
+        with contextlib.suppress(NotImplementedError, ValueError):
+            return describe_array(as_dtype(argument_type.dtype), argument_type.ndim, writable=argument_type.mutable)
     return None
 
 
-def _reason_against_directory(directory: Path) -> str | None:
-    """Say why code in a directory cannot be trusted, for its own sake or a file's; None if it can."""
-    reason = _reason_against(directory, stat.S_ISDIR)
-    if reason is None:
-        for path in directory.iterdir():
-            # Another process may have just given a file its final name.
-            with contextlib.suppress(FileNotFoundError):
-                reason = reason or _reason_against(path, stat.S_ISREG)
-    return reason
+def _is_self_contained(lifted, reload_init, environments):
+    """Tell whether machine code runs without anything Python would have to prepare."""
+    return not lifted and not reload_init and not any(environment.consts for environment in environments)
 
 
-def _is_trusted(directory: Path) -> bool:
-    """Make `directory` where that can be done, and tell whether it is there and safe to load code from."""
-    try:
-        # Readable for everybody: what root compiles into an image is for users of lower rank.
-        directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-        reason = _reason_against_directory(directory)
-    except OSError:
-        return False
-    if reason is not None:
-        warnings.warn(f"compiled kernels in {directory} are not used: {reason}", RuntimeWarning, stacklevel=2)
-    return reason is None
+@functools.cache
+def _keep_constants(directory, module):
+    write_constants(directory, module.__name__.rpartition(".")[2], vars(module))
 
 
-def find_cache_places() -> CachePlaces:
-    """
-    Return the directories for compiled kernels, made on first use; none where no place is safe.
+class _MachineCodeKeeper:
+    """Keeps what numba has compiled of one kernel as bare machine code, if rooms above may call it."""
 
-    One that is somebody else's, or open to others, is passed over with a `RuntimeWarning`.
-    """
-    readable = []
-    for root in dict.fromkeys(_cache_roots()):
-        directory = root / f"kernels-{_cache_key()}"
-        if not _is_trusted(directory) or not os.access(directory, os.R_OK | os.X_OK):
-            continue
-        readable.append(directory)
-        if os.access(directory, os.W_OK):
-            return CachePlaces(tuple(readable), directory)
-    return CachePlaces(tuple(readable), None)
+    def __init__(self, kernel):
+        package, _, module = kernel.__module__.rpartition(".")
+        self._kernel = f"{module}.{kernel.__name__}"
+        is_ours = package == __package__ and module in CALLED_FROM_ABOVE
+        self._is_wanted = is_ours and not kernel.__name__.startswith("_")
+
+    def keep(self, directory, data):
+        """Write the files that are not there and sound. `data` is an entry of numba's cache; an unusual one is left."""
+        if not self._is_wanted or not numba_is_as_always():
+            return
+        (_, kind, binary), description, own, signature, object_mode, lifted, _, reload_init, others = data
+        parameters = [_describe(argument) for argument in signature.args]
+        is_usual = kind == "object" and not object_mode and None not in parameters
+        if not is_usual:
+            return
+        # Of all modules: rooms above ask for the constants of those, too, that they may never call.
+        for name in CALLED_FROM_ABOVE:
+            if f"{__package__}.{name}" in sys.modules:
+                _keep_constants(directory, sys.modules[f"{__package__}.{name}"])
+        if read_code(code_path(directory, self._kernel, parameters)) is not None:
+            return
+        environments = {environment.env_name: environment for environment in (own, *others)}
+        symbols = read_symbols(binary[0])
+        entry = description.llvm_cpython_wrapper_name
+        if (
+            _is_self_contained(lifted, reload_init, environments.values())
+            and symbols.defined.issuperset({entry, *environments})
+            and all(map(is_known_symbol, symbols.needed))
+        ):
+            needed = sorted(symbols.needed)
+            write_code(directory, MachineCode(self._kernel, entry, list(environments), needed, parameters, binary[0]))
 
 
 class _KernelLocator(_CacheLocator):
@@ -171,6 +149,7 @@ class KernelCache(FunctionCache):
     def __init__(self, kernel):
         super().__init__(kernel)
         self.saved = 0
+        self._keeper = _MachineCodeKeeper(kernel)
         name = self._impl.filename_base
         self._files = [_KernelCacheFile(str(directory), name, "") for directory in PLACES.readable]
 
@@ -180,7 +159,9 @@ class KernelCache(FunctionCache):
             try:
                 data = file.load(key)
                 if data is not None:
-                    return self._impl.rebuild(target_context, data)
+                    result = self._impl.rebuild(target_context, data)
+                    self._keep_machine_code(data)
+                    return result
             except (OSError, *_DAMAGE):
                 continue  # compiled again, and saved over what is damaged
         announce_compiling(PLACES.writable)
@@ -197,8 +178,12 @@ class KernelCache(FunctionCache):
                 self._files[-1].flush()
                 self._files[-1].save(key, data)
             self.saved += 1
+            self._keep_machine_code(data)
         except OSError as error:
             warnings.warn(f"compiled kernels are not kept in {PLACES.writable}: {error}", RuntimeWarning, stacklevel=2)
 
-
-PLACES = find_cache_places()
+    def _keep_machine_code(self, data):
+        """Make later starts faster; whatever is in the way of that harms nothing."""
+        if PLACES.writable is not None:
+            with contextlib.suppress(OSError, *_DAMAGE):
+                self._keeper.keep(PLACES.writable, data)

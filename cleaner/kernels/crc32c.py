@@ -129,16 +129,3 @@ def crc32c_range(data, start, end):
         state = _SLICING[(state ^ uint64(data[at])) & uint64(255)] ^ (state >> uint64(8))
         at += 1
     return uint32(state ^ uint64(0xFFFFFFFF))
-
-
-def crc32c(data: bytes | bytearray | memoryview | np.ndarray) -> int:
-    """
-    Return the CRC-32C of some bytes.
-
-    Args:
-        data: anything with a byte buffer.
-    Returns:
-        The checksum, 0 to 2**32 - 1.
-    """
-    array = np.frombuffer(data, np.uint8)
-    return int(crc32c_range(array, 0, array.size))

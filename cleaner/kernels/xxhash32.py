@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 from numba import uint32, uint64
 
 from cleaner.kernels.compile import jit
@@ -59,16 +58,3 @@ def xxhash32_range(data, start, end):
     state = uint32((state ^ (state >> uint32(15))) * uint32(_PRIME_2))
     state = uint32((state ^ (state >> uint32(13))) * uint32(_PRIME_3))
     return uint32(state ^ (state >> uint32(16)))
-
-
-def xxhash32(data: bytes | bytearray | memoryview) -> int:
-    """
-    Return the xxHash32 (seed 0) of some bytes.
-
-    Args:
-        data: anything with a byte buffer.
-    Returns:
-        The hash, 0 to 2**32 - 1.
-    """
-    array = np.frombuffer(data, np.uint8)
-    return int(xxhash32_range(array, 0, array.size))

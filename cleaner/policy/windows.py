@@ -14,7 +14,6 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
-from zoneinfo import ZoneInfo
 
 from cleaner.errors import ConfigError
 
@@ -107,6 +106,8 @@ def time_zone(name: str) -> tzinfo:
     """
     if name == "UTC":
         return UTC
+    from zoneinfo import ZoneInfo  # slow to load, and seldom asked for
+
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError) as error:

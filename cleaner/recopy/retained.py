@@ -20,9 +20,9 @@ from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.compression import compress
 from cleaner.format.records import Block
 from cleaner.format.rewrite import canonical_records
-from cleaner.kernels import PAD_BYTES, repack
-from cleaner.kernels import retain as kernel
-from cleaner.kernels.codecs import TABLE_WORDS
+from cleaner.kernels import PAD_BYTES
+from cleaner.kernels.ready import codecs, repack
+from cleaner.kernels.ready import retain as kernel
 from cleaner.recopy.cleaned_segment import WRITTEN_DTYPE
 from cleaner.recopy.survivors import BlockFates, Flags
 
@@ -110,7 +110,7 @@ class RetainedWriter:
         self._written = np.zeros(0, WRITTEN_DTYPE)
         self._state = np.zeros(kernel.STATE_CELLS, np.int64)
         self._rebuilt_state = np.zeros(repack.REBUILT_CELLS, np.int64)
-        self._table = np.zeros(TABLE_WORDS, np.uint16)
+        self._table = np.zeros(codecs.TABLE_WORDS, np.uint16)
 
     def begin(self, batches: int) -> None:
         """Begin a chunk of so many batches; the output of the last one is gone."""

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cleaner.format.records import Block, bad_record
-from cleaner.kernels import offset_map as kernel
+from cleaner.kernels.ready import offset_map as kernel
 from cleaner.offset_map import OffsetMap
 
 Flags = npt.NDArray[np.uint8]

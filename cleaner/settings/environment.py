@@ -11,7 +11,6 @@ unnoticed for years. The exception are the variables that Kubernetes and contain
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 
@@ -58,6 +57,8 @@ def read_known_variables(environment: Mapping[str, str], mistakes: Mistakes) -> 
         if key is not None:
             values[key] = environment[variable]
         elif not _OF_A_SERVICE.match(variable):
+            import difflib  # slow to load, and for mistakes only
+
             nearest = difflib.get_close_matches(variable, sorted(_KEY_OF_VARIABLE), n=1, cutoff=0.0)[0]
             reason = f"no setting has this environment variable; the nearest is {nearest}"
             mistakes.add(ConfigError(variable, environment[variable], reason))

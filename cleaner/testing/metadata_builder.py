@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from uuid import UUID
 
-from cleaner.kernels.crc32c import crc32c
+from cleaner.kernels.checksums import crc32c
 
 TOPIC = 2
 BROKER = 4

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,6 +42,17 @@ def test_partitions_may_stand_behind_options(tmp_path: Path, capsys: pytest.Capt
     """`clean DIR --now 5 topic-0`: argparse alone would not take the name."""
     assert main(["clean", str(tmp_path / "nowhere"), "--now", "5", "topic-0"]) == 2
     assert "no such directory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("asked", "threads"), [(None, "1"), ("3", "3")])
+def test_process_starts_no_threads_for_matrices(asked: str | None, threads: str) -> None:
+    """numpy's library for them would start one a core; who wants them, gets them."""
+    program = "import os\nfrom cleaner.cli import main\n"
+    program += "main.main = lambda: print(os.environ['OPENBLAS_NUM_THREADS']) or 0\nmain.run()"
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    environment |= {} if asked is None else {"OPENBLAS_NUM_THREADS": asked}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{threads}\n"
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -80,9 +80,10 @@ def test_clean_after_warm_compiles_nothing(cache: Path, log_dir: Path) -> None:
 
 def test_clean_that_has_to_compile_says_so_once(cache: Path, log_dir: Path) -> None:
     """On standard error, before it does: how long, how often, and how not to wait."""
-    for kernel in ("retain.retain_batches", "batches.scan_batches"):
-        (index,) = next(cache.iterdir()).glob(f"{kernel}-*.nbi")
-        index.unlink()
+    for kernel in ("batches.count_good_checksums", "batches.scan_batches"):
+        for suffix in ("nbi", "code"):
+            (path,) = next(cache.iterdir()).glob(f"{kernel}-*.{suffix}")
+            path.unlink()
     done = run(cache, "clean", str(log_dir), "topic-0", *COMPACT)
     assert done.returncode == 0
     assert "topic-0" in done.stdout

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cleaner.format import compression, lz4_frame
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.codec_errors import DecompressionError
-from cleaner.kernels.xxhash32 import xxhash32
+from cleaner.kernels.checksums import xxhash32
 
 INDEPENDENT, BLOCK_CHECKSUM, CONTENT_SIZE, CONTENT_CHECKSUM = 0x60, 0x10, 0x08, 0x04
 DATA = b"lz4 frames of many producers " * 40

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cleaner.format.metadata import MetadataImage, read_batch
-from cleaner.kernels.crc32c import crc32c
+from cleaner.kernels.checksums import crc32c
 from cleaner.testing.metadata_builder import (
     ABORT,
     BEGIN,

@@ -15,7 +15,7 @@ from cleaner.format import compression
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.codec_errors import DecompressionError
 from cleaner.kernels import codecs
-from cleaner.kernels.xxhash32 import xxhash32
+from cleaner.kernels.checksums import xxhash32
 from cleaner.testing.batch_builder import Record, data_batch
 from cleaner.testing.codecs import compress, compress_snappy_raw, decompress
 from tests.unit.kernels.arrays import guarded, scan

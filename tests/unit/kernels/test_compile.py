@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import pytest
 
+from cleaner.kernels.baseline import baseline_target
+
 # of bytes(range(256)) * 60, by google-crc32c: long enough for all three lanes
 CRC = 0x8A8645F2
 
@@ -18,7 +20,8 @@ REPORT = """
 import json, sys
 from cleaner.kernels.announce import before_compiling
 before_compiling(lambda kept_in: print("compiling", file=sys.stderr))
-from cleaner.kernels.crc32c import HAS_INSTRUCTION, crc32c
+from cleaner.kernels.crc32c import HAS_INSTRUCTION
+from cleaner.kernels.checksums import crc32c
 from cleaner.kernels.compile import kernel_statistics
 checksum = crc32c(bytes(range(256)) * 60)
 done = kernel_statistics()
@@ -62,10 +65,7 @@ def cache_files(cache: Path, suffix: str) -> list[Path]:
 
 def has_baseline() -> bool:
     """Tell whether this machine runs what the kernels are compiled for by default."""
-    from cleaner.kernels.target import _BASELINES, TARGET, _host_has
-
-    baseline = _BASELINES.get(TARGET.triple.partition("-")[0])
-    return baseline is not None and _host_has(*baseline.needs)
+    return baseline_target() is not None
 
 
 NEEDS_BASELINE = pytest.mark.skipif(not has_baseline(), reason="this processor lacks some of the baseline")

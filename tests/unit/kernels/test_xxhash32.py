@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cleaner.kernels.xxhash32 import xxhash32
+from cleaner.kernels.checksums import xxhash32
 
 _MASK = 0xFFFFFFFF
 _P1, _P2, _P3, _P4, _P5 = 0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1

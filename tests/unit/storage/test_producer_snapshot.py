@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cleaner.errors import CorruptCheckpointError
-from cleaner.kernels.crc32c import crc32c
+from cleaner.kernels.checksums import crc32c
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.producer_snapshot import (
     ProducerEntry,

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numba
 import pytest
 
-from cleaner.kernels import cache as cache_module
-from cleaner.kernels.cache import find_cache_places
+from cleaner.kernels import places as module
+from cleaner.kernels.baseline import Target
+from cleaner.kernels.places import cache_key, find_cache_places, numba_version, places_for
 
+TARGET = Target("x86_64-unknown-linux-gnu", "nehalem", "+crc32", "x86")
 VARIABLES = ("NUMBA_CACHE_DIR", "CACHE_DIRECTORY", "XDG_CACHE_HOME", "HOME")
 
 
@@ -24,13 +27,13 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
     return found
 
 
-def test_cache_is_closed_to_writers_and_named_after_its_sources(places: dict[str, Path]) -> None:
-    """Everybody may read, nobody else may write; a changed kernel looks elsewhere."""
-    directory = find_cache_places().writable
+def test_cache_is_closed_to_writers(places: dict[str, Path]) -> None:
+    """Everybody may read, nobody else may write."""
+    directory = find_cache_places("kernels-1").writable
     assert directory is not None
     assert directory.parent == places["NUMBA_CACHE_DIR"]
     assert directory.stat().st_mode & 0o777 == 0o755
-    assert cache_module._cache_key() in directory.name
+    assert directory.name == "kernels-1"
 
 
 @pytest.mark.parametrize("missing", range(1, 4))
@@ -40,7 +43,7 @@ def test_cache_takes_the_first_place_there_is(
     """numba's own variable, systemd's, XDG's, the home directory."""
     for name in VARIABLES[:missing]:
         monkeypatch.delenv(name)
-    directory = find_cache_places().writable
+    directory = find_cache_places("kernels-1").writable
     assert directory is not None
     assert places[VARIABLES[missing]] in directory.parents
 
@@ -48,37 +51,37 @@ def test_cache_takes_the_first_place_there_is(
 @pytest.mark.parametrize("mode", [0o770, 0o707, 0o777, 0o720, 0o702])
 def test_cache_others_can_write_to_is_not_used(places: dict[str, Path], mode: int) -> None:
     """Whoever can write there can run code as us; the next place is taken."""
-    first = find_cache_places().writable
+    first = find_cache_places("kernels-1").writable
     assert first is not None
     first.chmod(mode)
     with pytest.warns(RuntimeWarning, match=f"others may write to {first}"):
-        second = find_cache_places().writable
+        second = find_cache_places("kernels-1").writable
     assert second is not None
     assert second.parent == places["CACHE_DIRECTORY"]
 
 
 def test_cache_behind_a_link_is_not_used(places: dict[str, Path], tmp_path: Path) -> None:
     """A link may be bent elsewhere later."""
-    first = find_cache_places().writable
+    first = find_cache_places("kernels-1").writable
     assert first is not None
     elsewhere = tmp_path / "elsewhere"
     first.rename(elsewhere)
     first.symlink_to(elsewhere)
     with pytest.warns(RuntimeWarning, match=f"{first} is a link"):
-        second = find_cache_places().writable
+        second = find_cache_places("kernels-1").writable
     assert second is not None
     assert second.parent == places["CACHE_DIRECTORY"]
 
 
 def test_cache_with_a_file_others_can_write_to_is_not_used(places: dict[str, Path]) -> None:
     """The directory is safe, but its code is not."""
-    first = find_cache_places().writable
+    first = find_cache_places("kernels-1").writable
     assert first is not None
     entry = first / "crc32c.crc32c_range-96.py311.1.nbc"
     entry.write_bytes(b"")
     entry.chmod(0o664)
     with pytest.warns(RuntimeWarning, match=f"others may write to {entry}"):
-        second = find_cache_places().writable
+        second = find_cache_places("kernels-1").writable
     assert second is not None
     assert second.parent == places["CACHE_DIRECTORY"]
 
@@ -87,14 +90,14 @@ def test_cache_of_another_user_is_not_used(places: dict[str, Path], monkeypatch:
     """Not even one that only its owner can write to: that is neither us nor root. Without any place there is none."""
     for name in VARIABLES[1:]:
         monkeypatch.delenv(name)
-    first = find_cache_places().writable
+    first = find_cache_places("kernels-1").writable
     assert first is not None
     owner = os.geteuid()
     if owner == 0:
         os.chown(first, owner := 4712, -1)
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
     with pytest.warns(RuntimeWarning, match=f"{first} belongs to user {owner}"):
-        assert find_cache_places() == ((), None)
+        assert find_cache_places("kernels-1") == ((), None)
 
 
 @pytest.mark.root
@@ -102,9 +105,9 @@ def test_cache_of_root_is_used(places: dict[str, Path], monkeypatch: pytest.Monk
     """Baked into an image by root, used by whoever the image runs as."""
     if os.geteuid() != 0:
         pytest.skip("needs root")
-    first = find_cache_places().writable
+    first = find_cache_places("kernels-1").writable
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
-    assert find_cache_places().readable == (first,)
+    assert find_cache_places("kernels-1").readable == (first,)
 
 
 def test_cache_that_cannot_be_made_is_passed_over(places: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,6 +115,45 @@ def test_cache_that_cannot_be_made_is_passed_over(places: dict[str, Path], monke
     in_the_way = places["NUMBA_CACHE_DIR"] / "file"
     in_the_way.write_text("")
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(in_the_way))
-    directory = find_cache_places().writable
+    directory = find_cache_places("kernels-1").writable
     assert directory is not None
     assert directory.parent == places["CACHE_DIRECTORY"]
+
+
+def test_cache_is_named_after_all_that_code_depends_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Machine code is run as it is, on what numba's versions have in common with nobody else's: exact ones."""
+    names = {cache_key(TARGET, bounds_checked=False), cache_key(TARGET, bounds_checked=True)}
+    for field in Target._fields:
+        names.add(cache_key(TARGET._replace(**{field: "other"}), bounds_checked=False))
+    for place, name, value in (
+        (module, "numba_version", lambda: "0.0.0"),
+        (module.llvmlite, "__version__", "0.0.0"),
+        (module.np, "__version__", "0.0.0"),
+        (module.sys, "version", "3.0.0"),
+        (module.sys, "abiflags", "d"),
+        (module, "__file__", str(tmp_path / "places.py")),
+    ):
+        with monkeypatch.context() as changed:
+            changed.setattr(place, name, value)
+            names.add(cache_key(TARGET, bounds_checked=False))
+    assert len(names) == 2 + len(Target._fields) + 6
+    assert cache_key(TARGET, bounds_checked=False) in names
+
+
+@pytest.mark.parametrize("kind", ["as it is", "no directory", "another file"])
+def test_version_of_numba_is_known_without_importing_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str
+) -> None:
+    """From its own file, or from what pip knows of it: slower, and as exact."""
+    (tmp_path / "_version.py").write_text("version = (0, 0, 0)")
+    if kind != "as it is":
+        monkeypatch.setattr(module, "numba_directory", lambda: None if kind == "no directory" else tmp_path)
+    assert numba_version.__wrapped__() == numba.__version__
+
+
+def test_places_are_looked_for_once(places: dict[str, Path]) -> None:
+    """And warned about once."""
+    first = places_for(TARGET, bounds_checked=True)
+    for place in places.values():
+        place.chmod(0o777)
+    assert places_for(TARGET, bounds_checked=True) is first

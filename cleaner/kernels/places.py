@@ -1,0 +1,144 @@
+"""
+Where the machine code of kernels is kept between runs, and who is trusted to have put it there.
+
+numba keys its cache by the function's own source file only, so a kernel whose callee changed would run old code. Here
+the directory's name carries a hash of all kernel sources, of the exact versions of Python, numpy, numba and llvmlite,
+and of the target; bounds-checked code (NUMBA_BOUNDSCHECK=1) has a directory of its own. No path is part of it: a cache
+made in one place serves an installation in another.
+
+The files are programs, or pickles: whoever can write them can run code as us. So a directory counts only if it and its
+files belong to the user or to root and nobody else may write there. Code is read from every such directory, in order,
+and written to the first that takes it; numba's own cache wants to write wherever it reads, and lets an error doing so
+end the computation. Without any place kernels are compiled at every start: some seconds later, still right.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import re
+import stat
+import sys
+import warnings
+from collections.abc import Callable
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import NamedTuple
+
+import llvmlite
+import numpy as np
+
+from cleaner.kernels.baseline import Target
+
+_VERSION = re.compile(r'"version": "([^"]+)"')
+
+
+class CachePlaces(NamedTuple):
+    """Directories for compiled kernels."""
+
+    readable: tuple[Path, ...]
+    writable: Path | None
+
+
+def numba_directory() -> Path | None:
+    """Return where numba is installed, without importing it; None if that is no directory."""
+    spec = PathFinder.find_spec("numba")
+    directory = Path(spec.origin).parent if spec is not None and spec.origin else None
+    return directory if directory is not None and directory.is_dir() else None
+
+
+@functools.cache
+def numba_version() -> str:
+    """Return the version of numba that is installed, without importing it."""
+    directory = numba_directory()
+    if directory is not None:
+        with contextlib.suppress(FileNotFoundError):
+            found = _VERSION.search((directory / "_version.py").read_text())
+            if found:
+                return found[1]
+    import importlib.metadata  # slow to load
+
+    return importlib.metadata.version("numba")
+
+
+def cache_key(target: Target, *, bounds_checked: bool) -> str:
+    """Return a name for everything machine code depends on."""
+    digest = hashlib.sha256()
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
+    versions = (numba_version(), llvmlite.__version__, np.__version__, sys.version, sys.abiflags, str(bounds_checked))
+    digest.update(" ".join((*versions, *target)).encode())
+    return digest.hexdigest()[:20]
+
+
+def _cache_roots() -> list[Path]:
+    roots = [Path(os.environ[name]) for name in ("NUMBA_CACHE_DIR", "CACHE_DIRECTORY") if os.environ.get(name)]
+    if os.environ.get("XDG_CACHE_HOME"):
+        roots.append(Path(os.environ["XDG_CACHE_HOME"]) / "cleaner")
+    if os.environ.get("HOME"):
+        roots.append(Path(os.environ["HOME"]) / ".cache" / "cleaner")
+    return roots
+
+
+def _reason_against(path: Path, has_expected_type: Callable[[int], bool]) -> str | None:
+    """Say why what lies at `path` cannot be trusted; None if it can."""
+    about = path.lstat()
+    if not has_expected_type(about.st_mode):
+        return f"{path} is a link or something else that does not belong there"
+    if about.st_uid not in (os.geteuid(), 0):
+        return f"{path} belongs to user {about.st_uid}"
+    if about.st_mode & 0o022:
+        return f"others may write to {path}"
+    return None
+
+
+def _reason_against_directory(directory: Path) -> str | None:
+    """Say why code in a directory cannot be trusted, for its own sake or a file's; None if it can."""
+    reason = _reason_against(directory, stat.S_ISDIR)
+    if reason is None:
+        for path in directory.iterdir():
+            # Another process may have just given a file its final name.
+            with contextlib.suppress(FileNotFoundError):
+                reason = reason or _reason_against(path, stat.S_ISREG)
+    return reason
+
+
+def _is_trusted(directory: Path) -> bool:
+    """Make `directory` where that can be done, and tell whether it is there and safe to load code from."""
+    try:
+        # Readable for everybody: what root compiles into an image is for users of lower rank.
+        directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        reason = _reason_against_directory(directory)
+    except OSError:
+        return False
+    if reason is not None:
+        warnings.warn(f"compiled kernels in {directory} are not used: {reason}", RuntimeWarning, stacklevel=2)
+    return reason is None
+
+
+def find_cache_places(name: str) -> CachePlaces:
+    """
+    Return the directories for compiled kernels, made on first use; none where no place is safe.
+
+    One that is somebody else's, or open to others, is passed over with a `RuntimeWarning`.
+
+    Args:
+        name: what they are called, in all places.
+    """
+    readable = []
+    for root in dict.fromkeys(_cache_roots()):
+        directory = root / name
+        if not _is_trusted(directory) or not os.access(directory, os.R_OK | os.X_OK):
+            continue
+        readable.append(directory)
+        if os.access(directory, os.W_OK):
+            return CachePlaces(tuple(readable), directory)
+    return CachePlaces(tuple(readable), None)
+
+
+@functools.cache
+def places_for(target: Target, *, bounds_checked: bool) -> CachePlaces:
+    """Return the directories of this process for one target; looked for, and warned about, once."""
+    return find_cache_places(f"kernels-{cache_key(target, bounds_checked=bounds_checked)}")

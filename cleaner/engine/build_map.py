@@ -23,7 +23,7 @@ from cleaner.kernels import offset_map as kernel
 from cleaner.offset_map import OffsetMap
 from cleaner.policy.cleanable import Cleanable
 from cleaner.recopy.group import LaneMemory
-from cleaner.recopy.pipeline import OrderedPipeline, worth_having
+from cleaner.recopy.pipeline import OrderedPipeline
 from cleaner.recopy.segment_chunks import Claim, SegmentChunks
 from cleaner.recopy.transactions import CleanedTransactions
 from cleaner.storage.log import Log
@@ -105,8 +105,7 @@ class MapBuilder:
         is_long = sum(segment.size for segment in self._segments) > _MOST_LEFT_IN_CACHE_BYTES
         self._chunks = SegmentChunks(self._wanted(), self._window_bytes, drops_behind=is_long)
         try:
-            lanes = worth_having(self._lanes, [segment.size for segment in self._segments], self._window_bytes)
-            OrderedPipeline(lanes, "cleaner-map").run()
+            OrderedPipeline(self._lanes, "cleaner-map").run()
         finally:
             self._chunks.close()
         if self._full_in is None:
@@ -286,12 +285,14 @@ class _Lane:
     def arrange(self) -> None:
         self._builder.arrange(self._task, self._memory.buffer)
 
-    def work(self) -> None:
+    def work(self) -> int:
         task, builder = self._task, self._builder
+        calls_before = self._memory.unpacker.library_calls
         if task.arranged is not None and task.error is None:
             task.chunk = SegmentChunks.verify(task.arranged)
             task.skipped = task.skipped[: len(task.batches)]
         self._digested.digest(task, self._memory.unpacker, builder.first_dirty_offset, builder.offset_map.keys)
+        return self._memory.unpacker.library_calls - calls_before
 
     def commit(self) -> None:
         self._builder.put(self._task, self._digested)

@@ -22,15 +22,13 @@ from __future__ import annotations
 
 import functools
 import struct
-import zlib
 from collections.abc import Callable
-from typing import Final, cast
+from typing import Final
 
 import cramjam
 import numpy as np
-from isal import isal_zlib
 
-from cleaner.format import lz4_frame, zstd_frame
+from cleaner.format import gzip_stream, lz4_frame, zstd_frame
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.codec_errors import DecompressedTooLargeError, DecompressionError
 from cleaner.kernels import codecs as kernel
@@ -42,16 +40,6 @@ SNAPPY: Final = 2
 LZ4: Final = 3
 ZSTD: Final = 4
 CODEC_NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
-
-_IsalError = cast("type[Exception]", isal_zlib.IsalError)  # its stubs call the class an instance
-_GZIP_WINDOW_BITS = 31  # 15 bits of window, +16: gzip header and trailer
-_GZIP_LEVEL = 6  # what zlib's "default" (-1) means
-_GZIP_MEMBER = b"\x1f\x8b\x08"
-_GZIP_LOOKS_AHEAD_BYTES = 19  # the JDK takes fewer than these for no member, whatever they are
-_GZIP_BITE_BYTES = 8 * 1024
-_GZIP_STEP_BYTES = 1 << 20
-_GZIP_OS_POSITION = 9
-_GZIP_OS_UNKNOWN = 0xFF  # what the JDK writes since 16 (R-250)
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_MAGIC_WORD = 0x82534E41  # its first four bytes, where a chunk length could stand
@@ -146,42 +134,7 @@ def _write_none(source: memoryview, out: GrowingBuffer, at: int) -> int:
 
 
 def _read_gzip(magic: int, source: memoryview, out: GrowingBuffer, at: int, limit_bytes: int) -> int:
-    """Unpack the members of a gzip stream one after the other (isal takes half the time of zlib)."""
-    done, position = _read_gzip_member(source, len(source), out, at, 0, limit_bytes)
-    while len(source) - position >= _GZIP_LOOKS_AHEAD_BYTES and source[position : position + 3] == _GZIP_MEMBER:
-        # Small bites: isal copies what lies behind a member, and there may be a member in every 20 bytes.
-        done, used = _read_gzip_member(source[position:], _GZIP_BITE_BYTES, out, at, done, limit_bytes)
-        position += used
-    return done
-
-
-def _read_gzip_member(
-    source: memoryview, bite_bytes: int, out: GrowingBuffer, at: int, done: int, limit_bytes: int
-) -> tuple[int, int]:
-    """Unpack the member at the head of `source` behind the `done` bytes at `at`; returns bytes done, and bytes used."""
-    member = isal_zlib.decompressobj(wbits=_GZIP_WINDOW_BITS)
-    fed = 0
-    while not member.eof:
-        waiting: memoryview | bytes = member.unconsumed_tail
-        if not waiting:
-            waiting = source[fed : fed + bite_bytes]
-            fed += len(waiting)
-        try:
-            piece = member.decompress(waiting, min(_GZIP_STEP_BYTES, limit_bytes - done + 1))
-        except _IsalError as error:
-            raise DecompressionError(f"gzip: {error}") from error
-        if done + len(piece) > limit_bytes:
-            raise DecompressedTooLargeError(limit_bytes)
-        if not (piece or waiting or member.eof):
-            raise DecompressionError("gzip: the stream is cut short")
-        done += _put(piece, out, at + done, at + limit_bytes)
-    return done, fed - len(member.unused_data)
-
-
-def _write_gzip(source: memoryview, out: GrowingBuffer, at: int) -> int:
-    length = _put(zlib.compress(source, _GZIP_LEVEL, _GZIP_WINDOW_BITS), out, at)
-    out.view[at + _GZIP_OS_POSITION] = _GZIP_OS_UNKNOWN
-    return length
+    return gzip_stream.decompress(source, out, at, limit_bytes)
 
 
 def _read_snappy(magic: int, source: memoryview, out: GrowingBuffer, at: int, limit_bytes: int) -> int:
@@ -261,7 +214,7 @@ _READERS: Final[dict[int, _Reader]] = {
 }
 _WRITERS: Final[dict[int, _Writer]] = {
     NONE: _write_none,
-    GZIP: _write_gzip,
+    GZIP: gzip_stream.compress,
     SNAPPY: functools.partial(_write_with_kernel, SNAPPY),
     LZ4: functools.partial(_write_with_kernel, LZ4),
     ZSTD: zstd_frame.compress,

@@ -8,9 +8,6 @@ batches at a time, so that memory stays bounded however well a chunk was compres
 
 from __future__ import annotations
 
-import contextlib
-import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,8 +25,6 @@ from cleaner.kernels import records as record_kernel
 from cleaner.kernels.batches import SMALLEST_RECORD_BYTES
 
 _USUAL_BYTES = 1 << 20  # unpacked at a time, unless one batch is larger
-_QUICK_NS = 50_000  # processor time of a batch; handing over the GIL takes as long
-_one_at_a_time = threading.Lock()
 
 _REASONS = {
     record_kernel.RECORD_BAD_LENGTH: "its length does not fit the batch",
@@ -81,11 +76,14 @@ class Unpacker:
 
     Args:
         limit_bytes: most bytes one batch may unpack to; a batch above it is damage or an attack.
+
+    Attributes:
+        library_calls: batches so far that no kernel has unpacked.
     """
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
-        self._is_quick = True
+        self.library_calls = 0
         self._buffer = GrowingBuffer()
         self._scratch = GrowingBuffer()
 
@@ -115,7 +113,7 @@ class Unpacker:
             self._buffer.ensure(2 * _USUAL_BYTES)
         first = 0
         while True:
-            end = self._unpack_block(path, chunk, ways, first)
+            end = self._unpack_from(path, chunk, ways, first)
             yield Block(chunk.data, self._buffer.array, batches[first:end], first)
             if end == len(batches):
                 break
@@ -123,25 +121,8 @@ class Unpacker:
         self._buffer.shrink(2 * _USUAL_BYTES)
         self._scratch.shrink(_USUAL_BYTES)
 
-    def _unpack_block(self, path: Path, chunk: Chunk, ways: npt.NDArray[np.uint8], first: int) -> int:
-        """
-        Unpack batches from `first` on; returns where the block ends.
-
-        Batches that take a library no time are unpacked by one thread at a time: a library lets go of the GIL for each,
-        and threads that take it from each other as often are slower together than one of them alone.
-        """
-        of_caller = int(np.count_nonzero(ways[first:] == kernel.BY_CALLER))
-        if not of_caller:
-            return self._unpack_from(path, chunk, ways, first)
-        began_ns = time.thread_time_ns()
-        with _one_at_a_time if self._is_quick else contextlib.nullcontext():
-            end = self._unpack_from(path, chunk, ways, first)
-        unpacked = of_caller - int(np.count_nonzero(ways[end:] == kernel.BY_CALLER))
-        if unpacked:
-            self._is_quick = time.thread_time_ns() - began_ns < unpacked * _QUICK_NS
-        return end
-
     def _unpack_from(self, path: Path, chunk: Chunk, ways: npt.NDArray[np.uint8], index: int) -> int:
+        """Unpack batches from `index` on; returns where the block ends."""
         used = 0
         while True:
             index, used = self._unpack_with_kernel(chunk, ways, index, used)
@@ -149,6 +130,7 @@ class Unpacker:
                 return index
             while True:
                 used += self._unpack(path, chunk.data, chunk.batches[index], used)
+                self.library_calls += 1
                 index += 1
                 # The kernel would only hand it back.
                 if index == len(ways) or used >= _USUAL_BYTES or ways[index] != kernel.BY_CALLER:

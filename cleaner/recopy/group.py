@@ -22,7 +22,7 @@ from cleaner.kernels.scan_status import KIND_PRODUCER
 from cleaner.model import AbortedTxn
 from cleaner.recopy.cleaned_segment import CleanedSegment
 from cleaner.recopy.fates import ActiveProducers, decide_fates
-from cleaner.recopy.pipeline import OrderedPipeline, worth_having
+from cleaner.recopy.pipeline import OrderedPipeline
 from cleaner.recopy.retained import CopyCounts, Output, RetainedWriter
 from cleaner.recopy.segment_chunks import ArrangedChunk, Claim, SegmentChunks
 from cleaner.recopy.survivors import BlockFates, Flags, Survivors
@@ -139,8 +139,7 @@ class GroupRecopier:
         for lane in self._lanes:
             lane.target = target
         try:
-            lanes = worth_having(self._lanes, [segment.size for segment in group], self._window_bytes)
-            OrderedPipeline(lanes, "cleaner-copy").run()
+            OrderedPipeline(self._lanes, "cleaner-copy").run()
         finally:
             self.chunks.close()
         self._enter(len(group) - 1)
@@ -222,7 +221,8 @@ class _Lane:
     def arrange(self) -> None:
         self._task = self._recopier.arrange(self._claim, self._memory.buffer)
 
-    def work(self) -> None:
+    def work(self) -> int:
+        calls_before = self._memory.unpacker.library_calls + self.writer.library_calls
         self._chunk = SegmentChunks.verify(self._task.arranged)
         self._error = self._chunk.failure
         self.writer.begin(len(self._chunk.batches))
@@ -231,6 +231,7 @@ class _Lane:
         except (CorruptLogError, UncleanableError) as error:
             self._error = error
         self._output = self.writer.end()
+        return self._memory.unpacker.library_calls + self.writer.library_calls - calls_before
 
     def _recopy(self, path: Path, chunk: Chunk, fates: BlockFates) -> None:
         for block in self._memory.unpacker.blocks(path, chunk, unwanted=fates.unread[: len(chunk.batches)] != 0):

@@ -11,6 +11,11 @@ lanes than threads: a chunk whose turn has not come is parked and its thread goe
 thread that waits takes as long as many a chunk. With one lane there is no thread at all and the steps simply follow
 each other.
 
+Threads that take the GIL from each other all the time are slower together than one of them alone: a thread that lets go
+of it for a moment has it back before another one wakes up. It happens where chunks are tiny (thousands of segments of
+some KB), or where a library unpacks each of many small batches. So the processor time of every chunk is held against
+how often the GIL was let go for it, and while it is not worth that, all threads but the caller's stand aside.
+
 When a step fails, chunks before the failed one are still committed and none behind it is; `run` raises the error of the
 earliest chunk, the same one that a single lane would have met.
 """
@@ -18,14 +23,17 @@ earliest chunk, the same one that a single lane would have met.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 LANES_PER_THREAD = 2
-_MANY_SEGMENTS = 50
-_TINY_PART_OF_WINDOW = 8
+# Processor time between two moments at which the GIL is let go, from which on it can be shared: about what it takes a
+# thread to wake up.
+_WORTH_SHARING_NS = 40_000
+_RELEASES_A_CHUNK = 3  # beside those a lane tells of; there are some more, but they are as long as the chunk
 
 
 def lanes_for(threads: int) -> int:
@@ -36,16 +44,6 @@ def lanes_for(threads: int) -> int:
 def threads_of(lanes: Sequence[object]) -> int:
     """Return how many threads, the caller's included, so many lanes keep busy."""
     return max(1, len(lanes) // LANES_PER_THREAD)
-
-
-def worth_having(lanes: Sequence[LaneT], sizes: Sequence[int], window_bytes: int) -> Sequence[LaneT]:
-    """
-    Return the lanes that gain anything on segments of some sizes: a single one if there are many and they are tiny.
-
-    Passing a chunk on and taking the GIL from each other then takes two threads longer than the work itself takes one.
-    """
-    is_tiny = len(sizes) >= _MANY_SEGMENTS and sum(sizes) < len(sizes) * window_bytes // _TINY_PART_OF_WINDOW
-    return lanes[:1] if is_tiny else lanes
 
 
 class Lane(Protocol):
@@ -60,8 +58,8 @@ class Lane(Protocol):
     def arrange(self) -> None:
         """See how the chunk follows the one before. Called in the order of `take`, never for two lanes at once."""
 
-    def work(self) -> None:
-        """Work on the chunk taken."""
+    def work(self) -> int:
+        """Work on the chunk taken. Returns how many batches a library was called for, each time without the GIL."""
 
     def commit(self) -> None:
         """Commit the result. Called in the order of `take`, never for two lanes at once."""
@@ -80,16 +78,22 @@ class _Turn(Generic[LaneT]):
     """A step that happens in order: the chunk whose turn it is, and lanes with later ones that are ready for it."""
 
     number: int = 0
-    parked: dict[int, LaneT] = field(default_factory=dict)
+    parked: dict[int, _Job[LaneT]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Job(Generic[LaneT]):
-    """A chunk to go on with: from its filling on, or from the step in order it was parked before."""
+    """
+    A chunk to go on with: from its filling on, or from the step in order it was parked before.
+
+    Attributes:
+        filling_ns: processor time it took to fill.
+    """
 
     lane: LaneT
     number: int
     turn: _Turn[LaneT] | None = None
+    filling_ns: int = 0
 
 
 class OrderedPipeline(Generic[LaneT]):
@@ -105,8 +109,10 @@ class OrderedPipeline(Generic[LaneT]):
     def __init__(self, lanes: Sequence[LaneT], name: str, threads: int | None = None) -> None:
         self._threads = threads or threads_of(lanes)
         self._name = name
-        self._change = threading.Condition()
-        # All guarded by _change. A lane is free, parked, ready (its turn has come), or in some thread's hands.
+        lock = threading.RLock()
+        self._change = threading.Condition(lock)
+        self._sharing = threading.Condition(lock)
+        # All guarded by the lock. A lane is free, parked, ready (its turn has come), or in some thread's hands.
         self._free = deque(lanes)
         self._ready: deque[_Job[LaneT]] = deque()
         self._arranging: _Turn[LaneT] = _Turn()
@@ -114,6 +120,7 @@ class OrderedPipeline(Generic[LaneT]):
         self._taken = 0
         self._is_taking = self._is_exhausted = False
         self._waiting = 0
+        self._is_worth_sharing = True
         self._failed_at: int | None = None
         self._error: BaseException | None = None
 
@@ -122,7 +129,7 @@ class OrderedPipeline(Generic[LaneT]):
         threads: list[threading.Thread] = []
         try:
             for number in range(1, self._threads):
-                thread = threading.Thread(target=self._drive, name=f"{self._name}-{number}")
+                thread = threading.Thread(target=self._help, name=f"{self._name}-{number}")
                 thread.start()
                 threads.append(thread)
             self._drive()
@@ -141,21 +148,26 @@ class OrderedPipeline(Generic[LaneT]):
             except BaseException as error:  # noqa: BLE001 - raised once all have ended
                 self._fail(_BEFORE_ALL_CHUNKS, error)
 
-    def _drive(self) -> None:
+    def _help(self) -> None:
+        self._drive(is_helper=True)
+
+    def _drive(self, is_helper: bool = False) -> None:
         number = _BEFORE_ALL_CHUNKS
         try:
-            while (job := self._next_job()) is not None:
+            while (job := self._next_job(is_helper)) is not None:
                 number = job.number
                 self._advance(job)
                 number = _BEFORE_ALL_CHUNKS
         except BaseException as error:  # noqa: BLE001 - handed to `run`, which raises the earliest
             self._fail(number, error)
             if number != _BEFORE_ALL_CHUNKS:
-                self._drive()  # chunks before the failed one may be parked
+                self._drive(is_helper)  # chunks before the failed one may be parked
 
-    def _next_job(self) -> _Job[LaneT] | None:
+    def _next_job(self, is_helper: bool) -> _Job[LaneT] | None:
         """Return something to do, waiting for it if need be; None once all is done."""
         with self._change:
+            while is_helper and not self._is_worth_sharing and not self._is_exhausted:
+                self._sharing.wait()
             while self._failed_at != _BEFORE_ALL_CHUNKS:
                 while self._ready:
                     job = self._ready.popleft()
@@ -173,13 +185,13 @@ class OrderedPipeline(Generic[LaneT]):
                 self._waiting -= 1
             else:
                 return None
-        return self._take(lane, number)
+        return self._take(lane, number, is_helper)
 
     def _is_all_in_hands(self) -> bool:
         """Tell whether no chunk waits for its turn: what is left is in other threads' hands, which see to it."""
         return not self._is_taking and not self._arranging.parked and not self._committing.parked
 
-    def _take(self, lane: LaneT, number: int) -> _Job[LaneT] | None:
+    def _take(self, lane: LaneT, number: int, is_helper: bool) -> _Job[LaneT] | None:
         is_there = False
         try:
             is_there = lane.take()
@@ -192,21 +204,26 @@ class OrderedPipeline(Generic[LaneT]):
             else:
                 self._is_exhausted = True
                 self._free.append(lane)
+                self._sharing.notify_all()
             self._wake()
-        return _Job(lane, number) if is_there else self._next_job()
+        return _Job(lane, number) if is_there else self._next_job(is_helper)
 
     def _advance(self, job: _Job[LaneT]) -> None:
         """Take a chunk as far as it gets: to its end, or to a step whose turn has not come."""
-        lane, number = job.lane, job.number
-        if job.turn is None:
+        lane, turn = job.lane, job.turn
+        if turn is None:
+            began_ns = time.thread_time_ns()
             lane.fill()
-            if not self._is_turn(self._arranging, lane, number):
+            job.filling_ns = time.thread_time_ns() - began_ns
+            if not self._is_turn(self._arranging, job):
                 return
-        if job.turn is not self._committing:
+        if turn is not self._committing:
             lane.arrange()
             self._pass_on(self._arranging)
-            lane.work()
-            if not self._is_turn(self._committing, lane, number):
+            began_ns = time.thread_time_ns()
+            calls = lane.work()
+            self._weigh(job.filling_ns + time.thread_time_ns() - began_ns, _RELEASES_A_CHUNK + calls)
+            if not self._is_turn(self._committing, job):
                 return
         lane.commit()
         self._pass_on(self._committing)
@@ -215,23 +232,33 @@ class OrderedPipeline(Generic[LaneT]):
             self._free.append(lane)
             self._wake()
 
-    def _is_turn(self, turn: _Turn[LaneT], lane: LaneT, number: int) -> bool:
+    def _weigh(self, processor_ns: int, releases: int) -> None:
+        """Decide by the chunk worked on last whether other threads may take part."""
+        is_worth_sharing = processor_ns >= releases * _WORTH_SHARING_NS
+        if is_worth_sharing is not self._is_worth_sharing and self._threads > 1:
+            with self._change:
+                self._is_worth_sharing = is_worth_sharing
+                if is_worth_sharing:
+                    self._sharing.notify_all()
+
+    def _is_turn(self, turn: _Turn[LaneT], job: _Job[LaneT]) -> bool:
         """Tell whether a chunk's turn for a step has come; if not it is parked, or forgotten behind a failure."""
         with self._change:
-            if self._is_behind_failure(number):
+            if self._is_behind_failure(job.number):
                 return False
-            if turn.number == number:
+            if turn.number == job.number:
                 return True
-            turn.parked[number] = lane
+            job.turn = turn
+            turn.parked[job.number] = job
             return False
 
     def _pass_on(self, turn: _Turn[LaneT]) -> None:
         """Let the next chunk have its turn."""
         with self._change:
             turn.number += 1
-            lane = turn.parked.pop(turn.number, None)
-            if lane is not None:
-                self._ready.append(_Job(lane, turn.number, turn))
+            job = turn.parked.pop(turn.number, None)
+            if job is not None:
+                self._ready.append(job)
                 self._wake()
 
     def _wake(self) -> None:
@@ -247,5 +274,6 @@ class OrderedPipeline(Generic[LaneT]):
                 self._failed_at, self._error = number, error
             self._is_exhausted = True
             for turn in (self._arranging, self._committing):
-                turn.parked = {n: lane for n, lane in turn.parked.items() if not self._is_behind_failure(n)}
+                turn.parked = {n: job for n, job in turn.parked.items() if not self._is_behind_failure(n)}
             self._change.notify_all()
+            self._sharing.notify_all()

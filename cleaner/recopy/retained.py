@@ -98,10 +98,12 @@ class RetainedWriter:
 
     Attributes:
         counts: of all chunks so far.
+        library_calls: batches so far that a library has packed.
     """
 
     def __init__(self, new_horizon_ms: int) -> None:
         self.counts = CopyCounts()
+        self.library_calls = 0
         self._new_horizon_ms = new_horizon_ms
         self._out = GrowingBuffer(_USUAL_OUT_BYTES)
         self._rebuilt = GrowingBuffer()
@@ -200,6 +202,7 @@ class RetainedWriter:
         self._out.ensure(body_at, keep=body_at - HEADER_BYTES)
         records = self._rebuilt.view[HEADER_BYTES : int(self._rebuilt_state[repack.REBUILT_END])]
         self._rebuilt_state[repack.REBUILT_PACKED_BYTES] = compress(codec, records, self._out, body_at)
+        self.library_calls += 1
 
     def _count(self, written_bytes: int) -> None:
         counts, state = self.counts, self._state

@@ -59,8 +59,9 @@ class _Lane:
     def arrange(self) -> None:
         self._chunk = self._readback.reader.arrange(self._window, self._buffer)
 
-    def work(self) -> None:
+    def work(self) -> int:
         self._chunk = verify_checksums(self._readback.segment.path, self._chunk)
+        return 0
 
     def commit(self) -> None:
         self._readback.add(self._chunk)

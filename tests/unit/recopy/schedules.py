@@ -30,7 +30,6 @@ class Schedule:
         self._patience = self._rng.choice([0.0, 0.9])
         self._batons: dict[threading.Thread, threading.Semaphore] = {threading.current_thread(): threading.Semaphore(0)}
         self._runnable = [threading.current_thread()]
-        self.waiting: set[threading.Thread] = set()
         self.was_interrupted = False
         self._main = threading.current_thread()
         self._interrupt_at = interrupt_at
@@ -92,8 +91,11 @@ class Schedule:
         """Make a thread."""
         return ScheduledThread(self, target, name)
 
-    def Condition(self) -> ScheduledCondition:
-        """Make a condition with its lock."""
+    def RLock(self) -> None:
+        """Make a lock, that is nothing: see `ScheduledCondition`."""
+
+    def Condition(self, lock: None) -> ScheduledCondition:
+        """Make a condition of a lock."""
         return ScheduledCondition(self)
 
 
@@ -137,6 +139,7 @@ class ScheduledCondition:
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
+        self._waiting: set[threading.Thread] = set()
 
     def __enter__(self) -> None:
         self._schedule.pause()
@@ -146,11 +149,11 @@ class ScheduledCondition:
 
     def wait(self) -> None:
         """Stand still until notified."""
-        self._schedule.waiting.add(threading.current_thread())
+        self._waiting.add(threading.current_thread())
         self._schedule.stand_still()
 
     def notify_all(self) -> None:
         """Let all that wait go on."""
-        for thread in sorted(self._schedule.waiting, key=lambda thread: thread.name):
+        for thread in sorted(self._waiting, key=lambda thread: thread.name):
             self._schedule.resume(thread)
-        self._schedule.waiting.clear()
+        self._waiting.clear()

@@ -10,13 +10,35 @@ import pytest
 
 from cleaner.errors import CleaningAborted
 from cleaner.recopy import pipeline
-from cleaner.recopy.pipeline import LANES_PER_THREAD, OrderedPipeline, lanes_for, threads_of, worth_having
+from cleaner.recopy.pipeline import LANES_PER_THREAD, OrderedPipeline, lanes_for, threads_of
 from tests.unit.recopy.schedules import Deadlock, Schedule
 
 NAME = "test-lane"
 STEPS = ("take", "fill", "arrange", "work", "commit", "finish")
 LANES = (1, 2, 3, 4, 7)
 SECONDS = 30  # a test that waits as long has failed
+
+
+class Clock:
+    """Stands for the module `time`: every look at a thread's processor time is 1 us later than the one before."""
+
+    def __init__(self) -> None:
+        self._now_ns = 0
+
+    def thread_time_ns(self) -> int:
+        """Return the time."""
+        self._now_ns += 1000
+        return self._now_ns
+
+
+CROWDED = 100  # library calls that are too many for a chunk of 2 us
+
+
+@pytest.fixture(autouse=True)
+def processor_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give every chunk 2 us of processor time or more, and let a release of the GIL be worth 0.1 us."""
+    monkeypatch.setattr(pipeline, "time", Clock())
+    monkeypatch.setattr(pipeline, "_WORTH_SHARING_NS", 100)
 
 
 class Broken(Exception):
@@ -54,6 +76,7 @@ class Book:
         self.threads: set[str] = set()
         self.next_chunk = 0
         self.takes_after_end = 0
+        self.library_calls: Callable[[int], int] = lambda chunk: 0
 
     def step(self, step: str, chunk: int) -> None:
         """Note a step from its begin to its end, or raise."""
@@ -97,9 +120,10 @@ class PagedLane:
         """Arrange it."""
         self._book.step("arrange", self._chunk)
 
-    def work(self) -> None:
-        """Work on it."""
+    def work(self) -> int:
+        """Work on it, with the libraries' help as the book says."""
         self._book.step("work", self._chunk)
+        return self._book.library_calls(self._chunk)
 
     def commit(self) -> None:
         """Commit it."""
@@ -416,6 +440,8 @@ class ScheduledBook(Book):
         self._lanes = lanes
         self._threads = threads
         self._at: dict[threading.Thread, tuple[str, int]] = {}
+        self.crowded: set[int] = set()
+        self.library_calls = lambda chunk: CROWDED if chunk in self.crowded else 0
 
     def step(self, step: str, chunk: int) -> None:
         """Note who is at which step."""
@@ -427,7 +453,7 @@ class ScheduledBook(Book):
 
     def _look(self, step: str, chunk: int) -> None:
         is_clear = set(self._schedule.runnable) == set(self._at)  # nobody is on the way from one step to the next
-        is_going_well = not self._broken and not self._schedule.was_interrupted
+        is_going_well = not self._broken and not self.crowded and not self._schedule.was_interrupted
         if is_clear and is_going_well and len(self._at) < self._threads:
             assert not self._ready(), "a thread waits, or has ended"
         self._schedule.pause()
@@ -450,8 +476,11 @@ class ScheduledBook(Book):
         return ready
 
 
+@pytest.mark.parametrize("is_crowded", [False, True])
 @pytest.mark.parametrize("broken", [0, 1, 3])
-def test_any_schedule_ends_as_a_single_lane_does(broken: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_schedule_ends_as_a_single_lane_does(
+    broken: int, is_crowded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No deadlock, no chunk lost or out of order, no thread that waits while there is something to do."""
     for seed in range(500):
         rng, schedule = random.Random(seed), Schedule(seed)
@@ -460,6 +489,8 @@ def test_any_schedule_ends_as_a_single_lane_does(broken: int, monkeypatch: pytes
         steps = {(rng.choice(STEPS), rng.randrange(chunks)) for _ in range(broken if chunks else 0)}
         monkeypatch.setattr(pipeline, "threading", schedule)
         book = ScheduledBook(chunks, sorted(steps), schedule, lanes, threads)
+        if is_crowded:
+            book.crowded = {chunk for chunk in range(chunks) if rng.random() < 0.6}
         error = None
         try:
             run(book, lanes, threads)
@@ -516,11 +547,33 @@ def test_lanes_tell_how_many_threads_they_keep_busy(threads: int) -> None:
     assert threads_of(range(lanes_for(threads))) == threads
 
 
-@pytest.mark.parametrize(
-    ("sizes", "is_worth_it"),
-    [([100] * 49, True), ([100] * 50, False), ([125] * 50, True), ([0] * 49 + [6250], True), ([], True)],
-)
-def test_many_tiny_segments_are_worth_one_lane_only(sizes: list[int], is_worth_it: bool) -> None:
-    """From 50 segments on, if the usual one is less than an eighth of a window."""
-    lanes = [PagedLane(Book(0)) for _ in range(4)]
-    assert worth_having(lanes, sizes, window_bytes=1000) == (lanes if is_worth_it else lanes[:1])
+@pytest.mark.parametrize("threads", [2, 4])
+def test_threads_stand_aside_while_they_would_only_take_the_gil_from_each_other(threads: int) -> None:
+    """Each has at most the chunk that shows it; all others are the caller's."""
+    workers: list[str] = []
+    book = Book(40, before=lambda step, _: workers.append(threading.current_thread().name) if step == "work" else None)
+    book.library_calls = lambda chunk: CROWDED
+    run(book, lanes_for(threads), threads)
+    assert book.done["commit"] == list(range(40))
+    helpers = [name for name in workers if name != threading.current_thread().name]
+    assert len(helpers) == len(set(helpers)) <= threads - 1
+
+
+def test_threads_that_stood_aside_come_back_when_chunks_are_worth_it() -> None:
+    """A codec may change in the middle of a log."""
+    book = Book(40, before=Meeting(("work", 30), ("work", 31)))
+    book.library_calls = lambda chunk: CROWDED if chunk < 20 else 0
+    run(book, 4, threads=2)
+    assert book.done["commit"] == list(range(40))
+
+
+def test_thread_that_stands_aside_ends_with_the_others() -> None:
+    """At the end, or at a failure."""
+    for broken in ([], [("commit", 30)], [("take", 30)], [("work", 39)]):
+        book = Book(40, broken)
+        book.library_calls = lambda chunk: CROWDED
+        if broken:
+            with pytest.raises(Broken):
+                run(book, 4, threads=2)
+        else:
+            run(book, 4, threads=2)

@@ -110,10 +110,11 @@ class CollectingLane:
         assert self._claim is not None
         self._arranged = self._chunks.arrange(self._claim, self._buffer)
 
-    def work(self) -> None:
+    def work(self) -> int:
         """Verify their checksums."""
         assert self._arranged is not None
         self._chunk = self._chunks.verify(self._arranged)
+        return 0
 
     def commit(self) -> None:
         """Check the index and keep a copy."""

@@ -8,6 +8,7 @@ Meanwhile the system may have it back whenever it is short (MADV_FREE).
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import threading
 
@@ -51,7 +52,8 @@ class TableMemory:
         self._used += -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
         words: npt.NDArray[np.uint64] = np.frombuffer(self._memory, np.uint64, size // 8, start)
         dirty = max(0, min(self._clean_from, start + size) - start)
-        words[: -(-dirty // 8)] = 0
+        # Twice as fast as numpy: it does not read the memory before.
+        ctypes.memset(words.ctypes.data, 0, min(-(-dirty // 8) * 8, words.nbytes))
         self._clean_from = max(self._clean_from, self._used)
         return words
 

@@ -247,5 +247,5 @@ def _clean_group(
             keep_deleted=True,
         )
         log.replace(group, target.base_offset)
-    # Removing files is waiting for the disk: the thread that would coordinate others works as well.
-    remove_deleted(context.fs, log.directory, old_bases, threads=1 if len(lanes) == 1 else threads_of(lanes) + 1)
+    # Removing files is waiting for the disk: as many threads as may work beside the one that coordinates them.
+    remove_deleted(context.fs, log.directory, old_bases, threads=threads_of(lanes) + 1)

@@ -23,6 +23,7 @@ from cleaner.format.legacy import convert_legacy
 from cleaner.kernels import codecs as kernel
 from cleaner.kernels import records as record_kernel
 from cleaner.kernels.batches import SMALLEST_RECORD_BYTES
+from cleaner.kernels.scan_status import KIND_LEGACY
 
 _USUAL_BYTES = 1 << 20  # unpacked at a time, unless one batch is larger
 
@@ -99,6 +100,9 @@ class Unpacker:
             CorruptBatchError: a batch that cannot be unpacked, or would exceed the limit.
         """
         batches = chunk.batches
+        if not chunk.kinds & (COMPRESSION_MASK | KIND_LEGACY):
+            yield Block(chunk.data, self._buffer.array, batches, 0)
+            return
         codecs = batches["attributes"] & COMPRESSION_MASK
         packed = (codecs != NONE) & (batches["count"] > 0)
         if unwanted is not None:

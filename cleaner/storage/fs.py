@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from cleaner.errors import LogDirOfflineError, NoSpaceError
-from cleaner.storage.many_files import SYNCFS_FROM, share_out, sync_at_once
+from cleaner.storage.many_files import SYNCFS_FROM, large_ones, share_out, sync_at_once
 
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -300,7 +300,8 @@ class FileSystem:
         """
         Remove files of a directory, in any order; those that are already gone are fine.
 
-        Each removal waits for the disk, so that many of them are shared out over threads, which end before it returns.
+        Each removal waits for the disk, that of a large file until all its blocks are free. So many files, or large
+        ones, are shared out over threads, which end before it returns.
         """
 
         def remove(share: Sequence[str]) -> None:
@@ -314,6 +315,8 @@ class FileSystem:
                     with disk_errors(directory / name):
                         raise error
 
+        large = large_ones(directory, names) if threads > 1 else []
+        share_out(remove, large, threads, fewest=1)
         share_out(remove, names, threads)
 
     def fsync_all(self, directory: Path, names: Sequence[str]) -> None:

@@ -19,6 +19,7 @@ SYNCFS_FROM = 100
 """Files from which on a sync of the whole file system is cheaper than an fsync of each (some 0.1 ms)."""
 
 _FEWEST_A_THREAD = 32
+_LARGE_BYTES = 8 << 20
 _FIRST_LINUX_TELLING_ERRORS = (5, 8)
 # `statfs` numbers of the file systems whose syncfs is known to wait for data and journal: ext2 to ext4, XFS. Others
 # (FUSE, network and layered ones) may return before anything is on disk.
@@ -97,13 +98,31 @@ def _regular_files(descriptor: int, names: Sequence[str]) -> list[str] | None:
     return present
 
 
-def share_out(work: Callable[[Sequence[str]], None], names: Sequence[str], threads: int) -> None:
+def large_ones(directory: Path, names: Sequence[str]) -> list[str]:
     """
-    Let threads, the caller's among them, work on shares of some names; few names are worth no thread.
+    Return those of some files of a directory that are worth a thread each, the largest first.
+
+    None if there are many files: those that are worth a thread together may be large or not.
+    """
+    if len(names) >= 2 * _FEWEST_A_THREAD:
+        return []
+    sizes = {}
+    for name in names:
+        with contextlib.suppress(OSError):
+            sizes[name] = (directory / name).lstat().st_size
+    large = [name for name in names if sizes.get(name, 0) >= _LARGE_BYTES]
+    return sorted(large, key=lambda name: -sizes[name])
+
+
+def share_out(
+    work: Callable[[Sequence[str]], None], names: Sequence[str], threads: int, fewest: int = _FEWEST_A_THREAD
+) -> None:
+    """
+    Let threads, the caller's among them, work on shares of some names, each of at least `fewest`.
 
     Raises what one of them raised, once all have ended.
     """
-    shares = max(1, min(threads, len(names) // _FEWEST_A_THREAD))
+    shares = max(1, min(threads, len(names) // fewest))
     failures: list[BaseException] = []
 
     def run(first: int) -> None:

@@ -6,15 +6,16 @@ import ctypes
 import errno
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from cleaner.errors import LogDirOfflineError, NoSpaceError
+from cleaner.storage import fs as fs_module
 from cleaner.storage import many_files
 from cleaner.storage.fs import File, FileSystem
-from cleaner.storage.many_files import SYNCFS_FROM, share_out, sync_at_once
+from cleaner.storage.many_files import SYNCFS_FROM, large_ones, share_out, sync_at_once
 from cleaner.testing.watched_fs import Operation, WatchedFileSystem
 
 EXT4, FUSE = 0xEF53, 0x65735546
@@ -169,6 +170,30 @@ def test_files_removed_on_any_number_of_threads_are_gone(directory: Path, fs: Fi
     """All that are named go, missing ones are no failure, others stay."""
     fs.remove_all(directory, [*NAMES[1:], "missing"], threads)
     assert fs.list_files(directory) == NAMES[:1]
+
+
+def test_large_files_are_removed_side_by_side(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk frees a large file's blocks before its removal returns; sparse ones stand for them here."""
+    large = NAMES[3:6]
+    for number, name in enumerate(large):
+        os.truncate(directory / name, (8 << 20) + number)
+    shares: list[list[str]] = []
+
+    def note(work: Callable[[Sequence[str]], None], names: Sequence[str], threads: int, fewest: int = 32) -> None:
+        shares.append(list(names))
+        share_out(work, names, threads, fewest)
+
+    monkeypatch.setattr(fs_module, "share_out", note)
+    FileSystem().remove_all(directory, NAMES[:10], threads=2)
+    assert shares == [large[::-1], NAMES[:10]]
+    assert FileSystem().list_files(directory) == NAMES[10:]
+
+
+def test_large_files_among_many_are_not_looked_for(directory: Path) -> None:
+    """Many files keep all threads busy, large or not; and one that is missing is not large."""
+    os.truncate(directory / NAMES[0], 8 << 20)
+    assert large_ones(directory, [*NAMES[:40], "missing"]) == NAMES[:1]
+    assert large_ones(directory, NAMES[:64]) == []
 
 
 @pytest.mark.parametrize("threads", [1, 3])

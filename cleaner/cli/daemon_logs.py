@@ -2,36 +2,52 @@
 The daemon's logs: structlog to standard error, a line an event, for a person (console) or a program (JSON).
 
 Names and errors come from directories and files that others write; whatever is in them, an event stays one line and
-sends nothing to a terminal but text.
+sends nothing to a terminal but text. Nobody who logs waits for whoever reads (`background_stream.py`).
 """
 
 from __future__ import annotations
 
-import sys
+import json
 import traceback
 from collections.abc import Mapping, MutableMapping
-from typing import TextIO
+from typing import TextIO, cast
 
 import structlog
 
+from cleaner.cli.background_stream import BackgroundStream
+
+_STANDARD_ERROR = 2
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
-def configure_logs(form: str, level: str, stream: TextIO | None = None) -> structlog.typing.FilteringBoundLogger:
+def open_logs(form: str) -> BackgroundStream:
+    """Return standard error, as the daemon logs to it; `form` as below."""
+
+    def lost(count: int) -> str:
+        event = "events lost, nobody read them"
+        return (
+            f"{json.dumps({'count': count, 'event': event, 'level': 'warning'})}\n"
+            if form == "json"
+            else (f"[warning  ] {event} count={count}\n")
+        )
+
+    return BackgroundStream(_STANDARD_ERROR, lost)
+
+
+def configure_logs(form: str, level: str, stream: TextIO | BackgroundStream) -> structlog.typing.FilteringBoundLogger:
     """
     Set up the logs of this process and return the logger.
 
     Args:
         form: `cleaner.log.format`: `console` or `json`.
         level: `cleaner.log.level`.
-        stream: where to; None: standard error.
+        stream: where to.
     """
-    target = sys.stderr if stream is None else stream
     renderer: structlog.typing.Processor
     if form == "json":
         renderer = structlog.processors.JSONRenderer(ensure_ascii=True)
     else:
-        renderer = structlog.dev.ConsoleRenderer(colors=target.isatty(), sort_keys=False)
+        renderer = structlog.dev.ConsoleRenderer(colors=stream.isatty(), sort_keys=False)
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -41,7 +57,7 @@ def configure_logs(form: str, level: str, stream: TextIO | None = None) -> struc
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
-        logger_factory=structlog.WriteLoggerFactory(target),
+        logger_factory=structlog.WriteLoggerFactory(cast(TextIO, stream)),
         cache_logger_on_first_use=True,
     )
     logger: structlog.typing.FilteringBoundLogger = structlog.get_logger()

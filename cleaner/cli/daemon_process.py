@@ -99,7 +99,10 @@ class DaemonProcess:
             if "stop" in wishes or "stop-now" in wishes:
                 return
             if "dump" in wishes:
-                dump(service.snapshot, sys.stderr)
+                # Not here: the reader of standard error may have stopped, or a lock may never come free.
+                threading.Thread(
+                    target=dump, args=(service.snapshot, sys.stderr), name="cleaner-dump", daemon=True
+                ).start()
             if "reload" in wishes or (config_watch is not None and config_watch.has_changed()):
                 notifier.reloading()
                 result = service.reload()

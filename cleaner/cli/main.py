@@ -67,6 +67,9 @@ Start with `cleaner plan LOG_DIR`: it changes nothing and says what there is to 
 cleaner clean --help."""
 
 
+_STANDARD_ERROR = 2
+
+
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
     parser = argparse.ArgumentParser(
@@ -134,14 +137,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
+def _occupy_standard_descriptors() -> None:
+    """Put nothing where standard input, output or error were closed: a log would get the number, and messages in it."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STANDARD_ERROR:
+        continue
+    os.close(descriptor)
+
+
 def run() -> NoReturn:
     """Run the command of this process and end it."""
     # Loading the libraries makes objects by the hundred thousand, and none of them is garbage.
     gc.set_threshold(100_000, 20, 50)
     # numpy's library for matrices starts a thread a core when it is loaded, and no kernel multiplies matrices.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    _occupy_standard_descriptors()
     code = main()
     for stream in (sys.stdout, sys.stderr):
+        if stream is None:  # it was closed when we were started
+            continue
         try:
             stream.flush()
         except (OSError, ValueError):  # whoever read it has gone, or it was closed for that reason

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from cleaner.api.configuration import Loaded
 
+# A reader that is merely slow gets the last lines; one that has stopped does not keep the process.
+_DRAIN_SECONDS = 1.0
+
 SUMMARY = "clean log dirs for as long as it runs (not those of a live broker)"
 
 DESCRIPTION = """\
@@ -57,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run until stopped; returns the exit code."""
     from cleaner.cli.compiling import announce_compiling
-    from cleaner.cli.daemon_logs import configure_logs
+    from cleaner.cli.daemon_logs import configure_logs, open_logs
     from cleaner.cli.daemon_process import DaemonProcess
     from cleaner.cli.identity import take_identity
     from cleaner.daemon.rules import log_dirs_of
@@ -65,14 +68,18 @@ def run(arguments: argparse.Namespace) -> int:
 
     read_settings = _reader(arguments)
     loaded = read_settings()
-    log = configure_logs(loaded.config.log_format, loaded.config.log_level)
-    for warning in loaded.warnings:
-        log.warning(warning)
-    announce_compiling(log.info)
-    for log_dir in log_dirs_of(loaded.config)[:1]:
-        take_identity(log_dir, stay_root=arguments.as_root)
-    warm_up()
-    return DaemonProcess(loaded, read_settings, log).run()
+    stream = open_logs(loaded.config.log_format)
+    try:
+        log = configure_logs(loaded.config.log_format, loaded.config.log_level, stream)
+        for warning in loaded.warnings:
+            log.warning(warning)
+        announce_compiling(log.info)
+        for log_dir in log_dirs_of(loaded.config)[:1]:
+            take_identity(log_dir, stay_root=arguments.as_root)
+        warm_up()
+        return DaemonProcess(loaded, read_settings, log).run()
+    finally:
+        stream.drain(_DRAIN_SECONDS)
 
 
 def _reader(arguments: argparse.Namespace) -> Callable[[], Loaded]:

@@ -12,7 +12,7 @@ What each byte of a log dir's `.lock` stands for, fixed for ever. The file itsel
     6-15    nobody, but for who wants to be alone
     16 ...  one byte a partition: who swaps, settles, rolls or cuts its segments (exclusive), or lists them (shared)
 
-A JVM locks them all. `docs/coexistence.md` tells who locks what, and when.
+A JVM locks them all; who wants to be alone, 0 to 15 but for 5. `docs/coexistence.md` tells who locks what, and when.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class Scene:
 
     def __init__(self, root: Path) -> None:
         self.log_dir, self.journal = root / "log-dir", root / "journal"
-        self.log_dir.mkdir()
+        self.log_dir.mkdir(parents=True)
 
     def writer(self, fs: FileSystem | None = None, clock: Clock | None = None) -> ModelWriter:
         """Begin to write."""

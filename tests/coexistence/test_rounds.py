@@ -46,7 +46,7 @@ def scene() -> Iterator[Scene]:
 @pytest.fixture
 def writer(scene: Scene) -> Iterator[ModelWriter]:
     """A writer with a log that has something to clean; at the end the log is what the journal says."""
-    found = scene.writer()
+    found = scene.writer(clock=SystemClock())
     write_some(found.logs[0])
     yield found
     found.stop()
@@ -163,9 +163,10 @@ def test_open_transaction_ends_the_range_beside_a_writer(scene: Scene, writer: M
     [
         lambda log: log.cut(log.batch_offsets(4)[1]),
         lambda log: log.cut(log.batch_offsets(5)[0]),
+        lambda log: log.cut(log.batch_offsets(2)[1]),
         lambda log: log.delete_oldest(),
     ],
-    ids=["cut-in-the-range", "cut-at-a-base", "delete-oldest"],
+    ids=["cut-in-the-range", "cut-at-a-base", "cut-the-last-closed", "delete-oldest"],
 )
 def test_log_changed_under_a_round_is_begun_anew(
     scene: Scene, writer: ModelWriter, deed: Callable[[ModelLog], object]
@@ -175,6 +176,32 @@ def test_log_changed_under_a_round_is_begun_anew(
     assert isinstance(report, CleanReport)
     assert report.end_offset <= writer.logs[0].active.base_offset
     assert list(writer.logs[0].directory.glob("*.cleaned")) == []
+
+
+def test_value_is_kept_when_the_newer_one_was_cut_meanwhile(scene: Scene) -> None:
+    """A round that has seen a newer value, which the writer then takes back, does not remove the older one."""
+    writer = scene.writer()
+    log = writer.logs[0]
+    for number in range(4):
+        # Long enough for each segment to be a group of its own.
+        log.append(("a", f"a{number}"), ("b", f"b{number}"), (f"once {number}", "!" * 500))
+        log.append(("a", "again"))
+        log.flush()
+        log.roll()
+    phases: list[str] = []
+
+    def cut(phase: str, _done: int, _total: int) -> None:
+        if phase.endswith(" copy") and not phases:
+            phases.append(phase)
+            log.cut(log.batch_offsets(3)[0])
+
+    sources = Sources.of_call(PARTITION.topic, SETTINGS, None, None)
+    (outcome,) = clean_log_dir(scene.log_dir, [str(PARTITION)], sources, CleanOptions(), Surroundings(progress=cut))
+    assert isinstance(outcome, CleanReport)
+    assert phases
+    last = {record.key: record.value for record in read_log(log.directory).values()}
+    assert (last[b"a"], last[b"b"]) == (b"again", b"b1")
+    writer.abandon()
 
 
 def test_log_that_always_changes_is_given_up_for_now(scene: Scene, writer: ModelWriter) -> None:
@@ -278,6 +305,17 @@ def test_deleted_files_of_the_writer_wait_for_their_delay(scene: Scene, writer: 
     assert waiting <= {path.name for path in log.directory.iterdir()}
 
 
+def test_deleted_files_a_dead_cleaner_left_are_removed(scene: Scene, writer: ModelWriter) -> None:
+    """They would else take room until the writer is opened anew."""
+    left = writer.logs[0].directory / "00000000000000000000.index.deleted"
+    left.write_bytes(b"left over")
+    os.utime(left, ns=(1, 1))
+    while SystemClock().now_ms() <= left.stat().st_ctime_ns // 1_000_000:
+        os.sched_yield()  # for the clock to have moved on by a millisecond
+    assert isinstance(attempt(scene), CleanReport)
+    assert not left.exists()
+
+
 class Reader:
     """A reader that keeps files open and looks again when the generation says so."""
 
@@ -332,22 +370,25 @@ def test_no_reader_lists_segments_in_the_middle_of_a_swap(scene: Scene, writer: 
     def follow() -> None:
         while not stop.is_set():
             with partition_lock(FileSystem(), writer.log_dir.path, PARTITION, SystemClock(), shared=True):
-                found = read_log(log.directory)
+                found, least = read_log(log.directory), log.active.base_offset - 1
             keys = {record.key for record in found.values()}
-            if not keys >= {b"a", b"b", b"d"} or max(found) < log.active.base_offset - 1:
+            if not keys >= {b"a", b"b", b"d"} or max(found) < least - 1:  # a marker comes last
                 failures.append(f"only {keys} up to {max(found)}")
-            looks.append(max(found))
+            looks.append(least)
             os.sched_yield()
 
     threads = [threading.Thread(target=follow) for _ in range(2)]
     for thread in threads:
         thread.start()
-    for _ in range(5):
-        attempt(scene)
-        write_some(log, 1)
-    stop.set()
-    for thread in threads:
-        thread.join()
+    try:
+        for _ in range(5):
+            outcome = attempt(scene)
+            assert isinstance(outcome, CleanReport), outcome
+            write_some(log, 1)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
     assert failures == []
     assert len(looks) > 10
 

@@ -100,7 +100,7 @@ class Truth:
         Nothing is there that was not written; from the checkpoint on everything is; of each key the last value is; in
         the clean section no key comes twice; no temporary file is left.
         """
-        left = [path.name for path in directory.iterdir() if path.name.endswith((*TEMPORARY_SUFFIXES, ".tmp"))]
+        left = [path.name for path in directory.iterdir() if path.name.endswith(TEMPORARY_SUFFIXES)]
         assert not left, f"{directory.name}: temporary files are left: {left}"
         found = read_log(directory)
         for offset, record in found.items():

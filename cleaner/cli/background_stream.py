@@ -1,0 +1,91 @@
+"""
+Text written by a thread of its own: whoever logs never waits for whoever reads the logs.
+
+A pipe that nobody empties, a terminal that was stopped: a daemon that writes to them itself stands still with all its
+workers, and does not even stop when it is told to. Here what finds no room is left out, counted, and told of later.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from collections import deque
+from collections.abc import Callable
+
+# Hundreds of events: more than a reader that is merely slow ever leaves.
+MOST_BYTES = 1 << 20
+
+
+class BackgroundStream:
+    """
+    A stream for lines of text. Thread-safe; no call of it waits for the reader but `drain`.
+
+    Args:
+        descriptor: where to; it stays open.
+        lost: makes the line that says how many were left out.
+        most_bytes: that may wait to be written.
+    """
+
+    def __init__(self, descriptor: int, lost: Callable[[int], str], most_bytes: int = MOST_BYTES) -> None:
+        self._descriptor = descriptor
+        self._lost = lost
+        self._most_bytes = most_bytes
+        self._change = threading.Condition()
+        # All guarded by _change.
+        self._lines: deque[bytes] = deque()
+        self._waiting_bytes = 0
+        self._left_out = 0
+        self._thread: threading.Thread | None = None
+
+    def write(self, text: str) -> int:
+        """Have text written, or left out if too much is waiting already; returns its length."""
+        data = text.encode("utf-8", "backslashreplace")
+        with self._change:
+            if self._waiting_bytes + len(data) > self._most_bytes:
+                self._left_out += 1
+                return len(text)
+            self._put(data)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="cleaner-logs", daemon=True)
+                self._thread.start()
+            self._change.notify_all()
+        return len(text)
+
+    def flush(self) -> None:
+        """Do nothing: lines are written as soon as they can be."""
+
+    def isatty(self) -> bool:
+        """Tell whether a person is likely to read it."""
+        return os.isatty(self._descriptor)
+
+    def drain(self, timeout: float) -> bool:
+        """Wait until all is written, at most so many seconds; False: something is not."""
+        with self._change:
+            return self._change.wait_for(lambda: not self._waiting_bytes, timeout)
+
+    def _put(self, data: bytes) -> None:
+        self._lines.append(data)
+        self._waiting_bytes += len(data)
+
+    def _run(self) -> None:
+        while True:
+            with self._change:
+                self._change.wait_for(lambda: self._lines)
+                line = self._lines.popleft()
+            self._write(line)
+            with self._change:
+                self._waiting_bytes -= len(line)
+                if self._left_out:
+                    self._put(self._lost(self._left_out).encode())
+                    self._left_out = 0
+                self._change.notify_all()
+
+    def _write(self, data: bytes) -> None:
+        while data:
+            try:
+                data = data[os.write(self._descriptor, data) :]
+            except BlockingIOError:
+                select.select([], [self._descriptor], [])
+            except OSError:
+                return  # whoever read it has gone; cleaning goes on

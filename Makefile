@@ -4,6 +4,7 @@
 # make bench   everything that is claimed of the speed, beside Kafka's cleaner and cp: about ten minutes
 # make bench-guard    a minute of it, failing below half of what must be: part of what CI runs
 # make crash   crash tests in their long form
+# make day     a day in the life of the daemon, in minutes, with real processes; SEED=1 for the same choices again
 # make random-logs N=2000 SEED=1    random logs, cleaned by Kafka and by us, compared
 # make image   the Dockerfile's steps in a bootstrapped Debian, and the cleaner in what they leave: about five minutes
 # make lock    requirements.lock anew from pyproject.toml
@@ -19,7 +20,7 @@ SEED ?= $(shell date +%s)
 # Tools that tools/prepare fetches.
 export PATH := $(CURDIR)/.cache/bin:$(PATH)
 
-.PHONY: demo test check bench bench-guard crash random-logs image lock python tools
+.PHONY: demo test check bench bench-guard crash day random-logs image lock python tools
 
 python:
 	@tools/prepare python
@@ -51,6 +52,9 @@ bench-guard: tools
 
 crash: tools
 	$(PYTEST) tests/crash $(ARGS)
+
+day: tools
+	DAY_SEED=$(SEED) $(BIN)/python -m pytest -s tests/day $(ARGS)
 
 random-logs: tools
 	$(BIN)/python -m tests.kafka.random_logs --count $(N) --seed $(SEED)

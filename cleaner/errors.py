@@ -15,6 +15,12 @@ Every error the cleaner raises on purpose, and the exit code a command ends with
     |- CleaningAborted                1   asked to stop; what is swapped stays, temporary files are gone
     |  |- LogChangedError                 a writer changed the log meanwhile: the round is to be tried again
     |  |- WriterWaitingError              a writer wants to load the logs: the lock is to be given back
+    |- TopicError                     1   what cannot be done with a topic
+    |  |- InvalidTopicError               a name or a number of partitions that Kafka refuses
+    |  |- TopicExistsError                it is there already
+    |  |- UnknownTopicError               it is not there, or has no such partition
+    |  |- TopicSettingsError              settings that cannot be told from those of another topic
+    |- UnsupportedPlatformError       1   logs are written on Linux only; reading works elsewhere too
     |- UsageError                     2   a command or call that cannot be understood
     |- NoDaemonError                 69   no daemon listens at the control socket, or it does not answer
     |- LogDirLockedError             75   another process (a live broker) holds the log dir
@@ -134,6 +140,41 @@ class LogChangedError(CleaningAborted):
 
 class WriterWaitingError(CleaningAborted):
     """A writer waits for the logs, which it must have alone while it loads them: all rounds in the log dir end."""
+
+
+class TopicError(CleanerError):
+    """
+    What cannot be done with a topic; nothing has changed.
+
+    Args:
+        topic: its name, as given.
+        reason: what is wrong, without the name.
+    """
+
+    def __init__(self, topic: str, reason: str) -> None:
+        self.topic = topic
+        self.reason = reason
+        super().__init__(f"topic {topic!r}: {reason}")
+
+
+class InvalidTopicError(TopicError):
+    """A name, or a number of partitions, that Kafka refuses."""
+
+
+class TopicExistsError(TopicError):
+    """The topic is there already."""
+
+
+class UnknownTopicError(TopicError):
+    """There is no such topic, or it has no such partition."""
+
+
+class TopicSettingsError(TopicError):
+    """Settings that, written down, could not be told from those of another topic."""
+
+
+class UnsupportedPlatformError(CleanerError):
+    """Writing logs takes locks and calls that only Linux has."""
 
 
 class UsageError(CleanerError):

@@ -47,6 +47,33 @@ def parse_properties(text: bytes, source: str) -> dict[str, str]:
     return values
 
 
+def split_properties(text: bytes) -> Iterator[tuple[bytes, str | None]]:
+    """
+    Take a properties file apart without losing a byte: yields each setting's lines and its key; comments, blank lines
+    and what is no setting go with None.
+
+    Raises:
+        ConfigError: as `parse_properties`.
+    """
+    raw = b""
+    for line in text.splitlines(keepends=True):
+        is_continued = bool(raw)
+        raw += line
+        stripped = line.rstrip(b"\r\n")
+        is_comment = not is_continued and (not stripped.strip() or stripped.lstrip()[:1] in (b"#", b"!"))
+        backslashes = len(stripped) - len(stripped.rstrip(b"\\"))
+        if backslashes % 2 and not is_comment:
+            continue
+        yield raw, _only_key(raw)
+        raw = b""
+    if raw:
+        yield raw, _only_key(raw)
+
+
+def _only_key(raw: bytes) -> str | None:
+    return next(iter(parse_properties(raw, "properties")), None)
+
+
 def format_properties(values: Mapping[str, str], comments: Sequence[str] = ()) -> bytes:
     """
     Write a properties file that Java (and `parse_properties`) reads back as the same keys and values.

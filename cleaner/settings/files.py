@@ -111,9 +111,16 @@ def read_cleaner_topics(
     path = log_dir / CLEANER_TOPICS
     if not fs.exists(path):
         return {}
+    return parse_cleaner_topics(parse_properties(fs.read_bytes(path, _LIMIT_BYTES), str(path)), topics, warnings)
+
+
+def parse_cleaner_topics(
+    values: Mapping[str, str], topics: Collection[str], warnings: list[str]
+) -> dict[str, dict[str, str]]:
+    """Sort the lines of a `cleaner-topics.properties` by topic; arguments and errors are those of its reader."""
     settings: dict[str, dict[str, str]] = {}
     mistakes = Mistakes()
-    for line_key, value in parse_properties(fs.read_bytes(path, _LIMIT_BYTES), str(path)).items():
+    for line_key, value in values.items():
         with mistakes.collected():
             split = _split_topic(line_key, value, topics, warnings)
             if split is not None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import enum
 import stat
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -170,9 +170,16 @@ class LogDir:
         """Set one partition's line, or drop it (None); True when the file changed. See `put_all`."""
         return self.put_all(kind, {topic_partition: offset})
 
-    def put_all(self, kind: OffsetKind, changes: Mapping[TopicPartition, int | None]) -> bool:
+    def put_all(
+        self,
+        kind: OffsetKind,
+        changes: Mapping[TopicPartition, int | None] | Callable[[], Mapping[TopicPartition, int | None]],
+    ) -> bool:
         """
         Set or drop (None) partitions' lines and write the checkpoint durably; True when the file changed.
+
+        Changes that depend on something that changes itself are given as a call: it is made while no other thread can
+        write the checkpoint, so that nothing older comes after something newer.
 
         Lines of partitions that have no directory here go too (D-12): a broker whose two log dirs name one partition
         loses all its cleaner threads (R-442). Nothing is written when nothing changes.
@@ -187,7 +194,7 @@ class LogDir:
             if kind is not OffsetKind.CLEANER:
                 present |= found.future.keys()  # a future copy is never cleaned, but flushed and recovered
             before = self.offsets(kind)
-            wanted = {**before, **changes}
+            wanted = {**before, **(changes() if callable(changes) else changes)}
             after = {tp: offset for tp, offset in wanted.items() if offset is not None and tp in present}
             if after == before:
                 return False

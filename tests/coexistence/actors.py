@@ -60,7 +60,7 @@ class MemoryFileSystem(FileSystem):
         """Believe it."""
 
 
-class _Told:
+class Told:
     """Whether a child was told to stop."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class _Told:
 
 def write(log_dir: Path, journal: Path, seed: int) -> None:
     """Write until told to stop, then close in order."""
-    rng, told = random.Random(seed), _Told()
+    rng, told = random.Random(seed), Told()
     writer = ModelWriter(MemoryFileSystem(), log_dir, journal, SystemClock(), PARTITIONS)
     while not told.stop:
         take_step(rng, rng.choice(writer.logs))
@@ -124,7 +124,7 @@ def cut(rng: random.Random, log: ModelLog, segments: int) -> None:
 
 def clean(log_dir: Path, seed: int) -> None:
     """Clean until told to stop; some recover what nobody writes to."""
-    rng, told, clock = random.Random(seed), _Told(), SystemClock()
+    rng, told, clock = random.Random(seed), Told(), SystemClock()
     surroundings = Surroundings(fs=MemoryFileSystem(), check_done=told.check)
     options = CleanOptions(recover=rng.random() < 0.3)
     while not told.stop:

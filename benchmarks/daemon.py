@@ -1,0 +1,156 @@
+"""
+What the daemon's workers gain from a second core, and how exactly its speed limit is kept:
+
+    .venv/bin/python -m benchmarks.daemon [--logs 8] [--megabytes 200] [--runs 3] [--scratch DIR]
+
+**Workers**: `cleaner run` on copies of one log, pipeline threads off, with one worker and with two. The time is from
+the first round's begin to the last one's end, by the daemon's journal.
+
+**Speed limit**: `cleaner run` with two workers and `log.cleaner.io.max.bytes.per.second`, watched for ten seconds in
+which it has work. *counted* is the daemon's own sum in `/metrics`, *moved* what its system calls read and wrote by
+`/proc/PID/io`: that has windows that are read before they are counted, indexes, and the reading back of what was
+written, which no limit holds up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.generate import Shape, generate
+from benchmarks.tables import HELD_TO, Bounds, table
+from cleaner.model import TopicPartition
+from cleaner.state.journal_reader import JournalReader
+from cleaner.storage.checkpoint import read_offset_checkpoint, write_offset_checkpoint
+from cleaner.storage.fs import FileSystem
+from cleaner.storage.names import HIGH_WATERMARK_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from tests.cleaner_run import cleaner_run, total, wait_until
+
+FS = FileSystem()
+TWO_WORKERS = Bounds(1.8)
+RATES = (5, 50)
+OFF = Bounds(2, at_most=True)
+WATCH_SECONDS = 10.0
+SETTINGS = {
+    "cleanup.policy": "compact",
+    "cleaner.trust.default.policy": "true",
+    "cleaner.pipeline.threads": "1",
+    "log.cleaner.dedupe.buffer.size": str(64 << 20),
+    "log.cleaner.backoff.ms": "1000",
+}
+
+
+def write_logs(path: Path, logs: int, size_bytes: int) -> None:
+    """Write a log, and the same one again under other names."""
+    first = TopicPartition("generated", 0)
+    generate(path, first, Shape(size_bytes, keys=size_bytes // 5000))
+    partitions = [TopicPartition("generated", number) for number in range(logs)]
+    for partition in partitions[1:]:
+        shutil.copytree(path / str(first), path / str(partition))
+    for name in (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT):
+        end = read_offset_checkpoint(FS, path / name)[first]
+        write_offset_checkpoint(FS, path / name, dict.fromkeys(partitions, end))
+
+
+def clean_all(original: Path, workers: int, scratch: Path) -> float:
+    """Clean a copy of a log dir; returns seconds."""
+    with tempfile.TemporaryDirectory(dir=scratch) as directory:
+        root = Path(directory)
+        shutil.copytree(original, root / "logs")
+        os.sync()
+        settings = SETTINGS | {"log.dirs": str(root / "logs"), "log.cleaner.threads": str(workers)}
+        with cleaner_run(root, settings) as run:
+            run.start()
+            wait_until(lambda: len(run.events("cleaned")) == len(list(original.glob("*-*/"))), "all is clean", 600)
+            run.stop()
+            ended = [
+                (each.time_ms / 1000, float(str(each.details["seconds"])))
+                for each in JournalReader(FS, run.state_dir).entries()
+                if each.kind == "round" and each.details["result"] == "done"
+            ]
+    return max(end for end, _ in ended) - min(end - seconds for end, seconds in ended)
+
+
+def worker_table(original: Path, runs: int, scratch: Path) -> str:
+    """Measure one worker and two in turns."""
+    size_mb = sum(file.stat().st_size for file in original.rglob("*.log")) / 1e6
+    seconds = {workers: [clean_all(original, workers, scratch)] for workers in (1, 2)}
+    for _ in range(runs - 1):
+        for workers, each in seconds.items():
+            each.append(clean_all(original, workers, scratch))
+    one, two = (statistics.median(each) for each in seconds.values())
+    logs = len(list(original.glob("*-*/")))
+    row = [f"{logs} logs, {size_mb:.0f} MB", f"{one:.2f} s", f"{two:.2f} s", *TWO_WORKERS.cells(one / two, "")]
+    return table("Two workers, pipeline threads off", ["", "one", "two", "times as fast", *HELD_TO], [row])
+
+
+def _moved_bytes(pid: int) -> int:
+    rows = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
+    return int(rows["rchar"]) + int(rows["wchar"])
+
+
+def watch_rate(original: Path, megabytes: int, scratch: Path) -> list[str]:
+    """Run a daemon at a speed limit; returns a row of the table."""
+    with tempfile.TemporaryDirectory(dir=scratch) as directory:
+        root = Path(directory)
+        shutil.copytree(original, root / "logs")
+        settings = SETTINGS | {
+            "log.dirs": str(root / "logs"),
+            "log.cleaner.threads": "2",
+            "log.cleaner.io.max.bytes.per.second": str(megabytes * 1_000_000),
+        }
+        with cleaner_run(root, settings) as run:
+            run.start()
+            wait_until(lambda: total(run.metrics(), "cleaner_throttle_bytes_total") > 0, "a round has begun")
+            figures = []
+            for _ in range(2):
+                scraped = run.metrics()
+                figures.append(
+                    (time.monotonic(), total(scraped, "cleaner_throttle_bytes_total"), _moved_bytes(run.pid))
+                )
+                if len(figures) == 1:
+                    threading.Event().wait(WATCH_SECONDS)
+            assert total(scraped, "cleaner_workers_busy") == 2, "the logs are too small: they were clean too soon"
+            run.stop()
+    (began, counted_before, moved_before), (ended, counted, moved) = figures
+    counted_mb = (counted - counted_before) / 1e6 / (ended - began)
+    moved_mb = (moved - moved_before) / 1e6 / (ended - began)
+    off = abs(counted_mb / megabytes - 1) * 100
+    return [f"{megabytes} MB/s", f"{moved_mb:.2f} MB/s", f"{counted_mb:.3f} MB/s", *OFF.cells(off, " %")]
+
+
+def rate_table(original: Path, scratch: Path) -> str:
+    """Measure each rate."""
+    rows = [watch_rate(original, megabytes, scratch) for megabytes in RATES]
+    columns = ["limit", "moved", "counted", "off by", *HELD_TO]
+    return table(f"Speed limit, {WATCH_SECONDS:.0f} s, two workers", columns, rows)
+
+
+def tables(logs: int, megabytes: int, runs: int, scratch: Path) -> Sequence[str]:
+    """Measure all of it."""
+    original = scratch / "original"
+    write_logs(original, logs, megabytes * 1_000_000)
+    return [worker_table(original, runs, scratch), rate_table(original, scratch)]
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description="Times the daemon's workers and its speed limit.")
+    parser.add_argument("--logs", type=int, default=8)
+    parser.add_argument("--megabytes", type=int, default=200, help="of each log")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--scratch", type=Path, default=None)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="cleaner-daemon-", dir=options.scratch) as scratch:
+        print("\n".join(tables(options.logs, options.megabytes, options.runs, Path(scratch))))
+
+
+if __name__ == "__main__":
+    main()

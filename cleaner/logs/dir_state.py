@@ -1,0 +1,157 @@
+"""
+A log dir as a writer holds it: made if need be, locked, its marker taken away, its checkpoints kept up, left in order.
+
+    open     `meta.properties` is written if the directory is new; the lock is taken, and rounds of a cleaner end; the
+             clean-shutdown marker is remembered and removed, durably, before anything else changes
+    at work  every log is loaded: a cleaner may come (`admit_cleaner`); offsets are noted now and then
+    close    offsets are noted; the marker is written if every log was closed in order; the lock is given back
+
+Three checkpoints are the writer's. Without replicas the high watermark is what is on disk, and so is the recovery
+point: both lines are the flushed offset. Invariant: a line never says more than is on disk. Where a log is cut the
+writer first lowers its flushed offset, then the lines, then it cuts; and lines are worked out while nobody else can
+write them, so that no line of before the cut comes after it.
+
+Source: rules R-101, R-106, R-110 to R-118; `docs/coexistence.md`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from cleaner.clock import Clock
+from cleaner.errors import LogDirOfflineError, UsageError
+from cleaner.model import TopicPartition
+from cleaner.storage.fs import FileSystem
+from cleaner.storage.generation import Generations
+from cleaner.storage.kafka_uuid import format_uuid
+from cleaner.storage.locks import LogDirLock, acquire_for_writing
+from cleaner.storage.log_dir import LogDir, OffsetKind
+from cleaner.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from cleaner.storage.names import META_PROPERTIES
+
+PATIENCE_MS = 30_000
+"""A round of a cleaner ends at its next buffer; it may have a swap to finish."""
+
+_DIRECTORY_MODE = 0o755
+
+Offsets = Callable[[], Mapping[TopicPartition, int | None]]
+"""Returns lines of a checkpoint; asked while nobody else changes the file."""
+
+
+def new_uuid() -> uuid.UUID:
+    """Return a random id whose text does not begin with a dash, which commands would take for an option, as Kafka's."""
+    while True:
+        chosen = uuid.uuid4()
+        if not format_uuid(chosen).startswith("-"):
+            return chosen
+
+
+def make_log_dir(fs: FileSystem, path: Path, identity: MetaProperties) -> MetaProperties:
+    """
+    Make a log dir as `kafka-storage format` does, with an id of its own; one that has an identity keeps it.
+
+    Args:
+        fs: the door to the file system.
+        path: the directory; it may be there, its parent has to be.
+        identity: cluster and node, version 1.
+    Returns:
+        What stands in its `meta.properties`.
+    Raises:
+        UsageError: the parent is not there, or `path` is no directory.
+        CorruptCheckpointError: its `meta.properties` is damaged.
+        LogDirOfflineError, NoSpaceError: the disk.
+    """
+    try:
+        fs.make_dir(path, _DIRECTORY_MODE)
+        fs.fsync_dir(path.parent)
+    except FileExistsError:
+        if not path.is_dir():
+            raise UsageError(f"{path}: not a directory") from None
+    except LogDirOfflineError as error:
+        if isinstance(error.cause, FileNotFoundError):
+            raise UsageError(f"{path}: its parent directory does not exist") from error
+        raise
+    found = read_meta_properties(fs, path / META_PROPERTIES)
+    if found is None:
+        found = replace(identity, version=1, directory_id=new_uuid())
+        write_meta_properties(fs, path / META_PROPERTIES, found)
+    return found
+
+
+class DirState:
+    """
+    A log dir that is written to; the lock is held from creation until `close` or `abandon`.
+
+    Args:
+        fs: the door to the file system.
+        path: the directory.
+        clock: to wait by.
+        patience_ms: how long a cleaner may take to end its rounds.
+    Attributes:
+        log_dir: its files.
+        was_closed: the clean-shutdown marker was there: nothing has to be recovered.
+        generations: how readers learn of swaps.
+    Raises:
+        LogDirLockedError: a broker or another writer has it, or a cleaner does not give way.
+        CorruptCheckpointError, UncleanableError: the directory as a whole is not sound; nothing was changed.
+        LogDirOfflineError, NoSpaceError: the disk.
+    """
+
+    def __init__(self, fs: FileSystem, path: Path, clock: Clock, *, patience_ms: int = PATIENCE_MS) -> None:
+        self.log_dir = LogDir(fs, path)
+        self._fs = fs
+        self._lock: LogDirLock = acquire_for_writing(fs, self.log_dir.path, clock, patience_ms=patience_ms)
+        try:
+            self.log_dir.check()
+            self.generations = Generations(fs, self.log_dir.path)
+            self.was_closed = self.log_dir.has_clean_shutdown_marker()
+            self.log_dir.remove_marker()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    @property
+    def path(self) -> Path:
+        """The directory, links followed."""
+        return self.log_dir.path
+
+    def admit_cleaner(self) -> None:
+        """Let rounds begin beside this writer: every log is loaded, recovered and settled."""
+        self._lock.logs.admit_cleaner()
+
+    def still_held(self) -> None:
+        """Raise LogDirLockedError when the lock was lost."""
+        self._lock.still_held()
+
+    def note(self, kind: OffsetKind, offsets: Offsets) -> None:
+        """
+        Write lines of a checkpoint, of this writer's logs, durably.
+
+        Raises:
+            LogDirLockedError: the lock was lost: the files are somebody else's.
+            CorruptCheckpointError, LogDirOfflineError, NoSpaceError: see `LogDir.put_all`.
+        """
+        self.still_held()
+        self.log_dir.put_all(kind, offsets)
+
+    def close(self, *, in_order: bool) -> None:
+        """
+        Leave the log dir.
+
+        Args:
+            in_order: every log in it was loaded, and closed without an error: the next start may trust all of it.
+        """
+        try:
+            if in_order:
+                self.still_held()
+                self.log_dir.write_marker()
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of everything and leave the log dir as it is, as a killed process would."""
+        self.generations.close()
+        self._lock.release()

@@ -21,7 +21,7 @@ from cleaner.daemon.notify import Notifier, Watchdog
 from cleaner.daemon.rules import log_dirs_of
 from cleaner.daemon.service import Outfit, Service
 from cleaner.daemon.service_steering import ServiceSteering
-from cleaner.daemon.signals import Signals
+from cleaner.daemon.signals import Signals, Wish
 from cleaner.settings.config_watch import ConfigWatch
 from cleaner.state.state_dir import StateDir
 from cleaner.status.start import status_server
@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 # How often the status line is renewed and a changed `--config` file is looked for.
 _TICK_SECONDS = 2.0
 _STOP_POLL_SECONDS = 0.1
+_START_POLL_SECONDS = 0.1
+# Asked for again all the time while the first look goes on.
+_EXTENSION_SECONDS = 30.0
+_STOPS: frozenset[Wish] = frozenset(("stop", "stop-now"))
 # A worker stops at its next buffer; only a disk that hangs takes longer.
 _STOP_SECONDS = 60.0
 
@@ -83,21 +87,49 @@ class DaemonProcess:
                 stack.enter_context(http)
                 self._log.info("http", listen=str(http.address))
             self._log.info("starting", version=__version__, log_dirs=[str(path) for path in log_dirs_of(config)])
-            service.start()
-            notifier.ready(_status_line(service))
-            self._log.info("running", partitions=len(service.snapshot().logs), threads=config.threads)
-            self._watch(service, signals, notifier)
-            return self._stop(service, signals, notifier)
+            wishes = self._start(service, signals, notifier)
+            if not wishes:
+                notifier.ready(_status_line(service))
+                self._log.info("running", partitions=len(service.snapshot().logs), threads=config.threads)
+                wishes = self._watch(service, signals, notifier)
+            return self._stop(service, signals, notifier, is_at_once="stop-now" in wishes)
 
-    def _watch(self, service: Service, signals: Signals, notifier: Notifier) -> None:
+    def _start(self, service: Service, signals: Signals, notifier: Notifier) -> set[Wish]:
+        """
+        Start the service in a thread of its own: the first look at thousands of logs takes a while, and this thread
+        listens to signals. Returns those that ask to stop, empty when it has started.
+        """
+        errors: list[BaseException] = []
+
+        def start() -> None:
+            try:
+                service.start()
+            except BaseException as error:  # noqa: BLE001 - raised by the thread that waits
+                errors.append(error)
+
+        starter = threading.Thread(target=start, name="cleaner-start", daemon=True)
+        starter.start()
+        while starter.is_alive():
+            notifier.extend_timeout(_EXTENSION_SECONDS)
+            starter.join(_START_POLL_SECONDS)
+            wishes = signals.wait(0)
+            if wishes & _STOPS:
+                return wishes
+            if "dump" in wishes:
+                dump(service.snapshot, sys.stderr)
+        if errors:
+            raise errors[0]
+        return set()
+
+    def _watch(self, service: Service, signals: Signals, notifier: Notifier) -> set[Wish]:
         """Do what signals ask for, and say that all is well while it is, until a stop is asked for."""
         watchdog = Watchdog(notifier, lambda: service.is_progressing)
         config_watch = self._config_watch()
         interval = min(_TICK_SECONDS, watchdog.interval_seconds or _TICK_SECONDS)
         while True:
             wishes = signals.wait(interval)
-            if "stop" in wishes or "stop-now" in wishes:
-                return
+            if wishes & _STOPS:
+                return wishes
             if "dump" in wishes:
                 # Not here: the reader of standard error may have stopped, or a lock may never come free.
                 threading.Thread(
@@ -116,13 +148,13 @@ class DaemonProcess:
             return None
         return ConfigWatch(self._fs, loaded.file, loaded.fingerprint, self._clock)
 
-    def _stop(self, service: Service, signals: Signals, notifier: Notifier) -> int:
+    def _stop(self, service: Service, signals: Signals, notifier: Notifier, *, is_at_once: bool) -> int:
         notifier.stopping("stopping at the next buffer")
         self._log.info("stopping")
         stopper = threading.Thread(target=service.stop, args=(_STOP_SECONDS,), name="cleaner-stop", daemon=True)
         stopper.start()
         while stopper.is_alive():
-            if "stop-now" in signals.wait(_STOP_POLL_SECONDS):
+            if is_at_once or "stop-now" in signals.wait(_STOP_POLL_SECONDS):
                 self._log.warning("stopped at once")
                 return signals.exit_code_at_once
         if not service.is_stopped:

@@ -139,6 +139,8 @@ class Service:
         """Look at everything once, then let the scheduler and the workers begin."""
         self.turn()
         with self._lock:
+            if self._stopping.is_set():
+                return
             self._state = "running"
             threads = self._settings.config.threads
         self._pool.resize(threads)

@@ -94,9 +94,8 @@ def settings_for(*log_dirs: Path, state_dir: Path, **others: str) -> dict[str, s
     }
 
 
-@contextlib.contextmanager
-def daemon(settings: dict[str, str], fs: FileSystem | None = None) -> Iterator[RunningDaemon]:
-    """Run a service for the length of a `with` block; it has stopped in order at its end."""
+def made(settings: dict[str, str], fs: FileSystem | None = None) -> RunningDaemon:
+    """Make a service that has not started."""
     log = EventLog()
     config_file = Path(settings["cleaner.state.dir"]) / "test.properties"
 
@@ -106,12 +105,19 @@ def daemon(settings: dict[str, str], fs: FileSystem | None = None) -> Iterator[R
 
     outfit = Outfit(fs or FileSystem(), SystemClock(), log, read, Path(settings["cleaner.state.dir"]), "0-test")
     service = Service(outfit, read())
-    service.start()
+    return RunningDaemon(service, ServiceSteering(service), log, settings)
+
+
+@contextlib.contextmanager
+def daemon(settings: dict[str, str], fs: FileSystem | None = None) -> Iterator[RunningDaemon]:
+    """Run a service for the length of a `with` block; it has stopped in order at its end."""
+    running = made(settings, fs)
+    running.service.start()
     try:
-        yield RunningDaemon(service, ServiceSteering(service), log, settings)
+        yield running
     finally:
-        assert service.stop(WAIT_SECONDS)
-        service.manager.validate()
+        assert running.service.stop(WAIT_SECONDS)
+        running.service.manager.validate()
 
 
 def scoped(topic: str, key: str, value: str) -> SetOption:

@@ -18,7 +18,7 @@ from cleaner.state.journal_reader import JournalReader
 from cleaner.storage.fs import File, FileSystem
 from cleaner.storage.locks import LogDirLock
 from cleaner.testing.log_builder import write_log_dir
-from tests.integration.daemons import UID, RunningDaemon, daemon, settings_for
+from tests.integration.daemons import UID, RunningDaemon, daemon, made, settings_for
 from tests.integration.log_dirs import contents, flip_bit, keyed_log, offsets, record_offsets
 
 LEFTOVERS = (".cleaned", ".swap", ".deleted")
@@ -394,3 +394,15 @@ def test_rounds_of_one_log_dir_lose_no_line_of_its_checkpoint(tmp_path: Path, lo
     with daemon(settings_for(logs, state_dir=tmp_path / "state", log_cleaner_threads="8")) as running:
         running.log.wait("cleaned", count=len(names))
     assert offsets(logs, "cleaner") == dict.fromkeys(sorted(names), 60)
+
+
+def test_service_that_is_stopped_while_it_starts_begins_nothing(tmp_path: Path, logs: Path) -> None:
+    """The first look at thousands of logs may take longer than somebody's patience."""
+    write_log_dir(logs, keyed_log("a-0"))
+    before = contents(logs)
+    running = made(settings_for(logs, state_dir=tmp_path / "state"))
+    assert running.service.stop(1.0)
+    running.service.start()
+    assert running.service.snapshot().state == "stopping"
+    assert not running.service.snapshot().workers
+    assert contents(logs) == before

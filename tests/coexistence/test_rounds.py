@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -201,6 +201,32 @@ def test_value_is_kept_when_the_newer_one_was_cut_meanwhile(scene: Scene) -> Non
     assert phases
     last = {record.key: record.value for record in read_log(log.directory).values()}
     assert (last[b"a"], last[b"b"]) == (b"again", b"b1")
+    writer.abandon()
+
+
+def test_checkpoint_is_not_written_over_a_cut(scene: Scene) -> None:
+    """A log that is cut between the last swap and the checkpoint keeps the line the writer has lowered."""
+    writer = scene.writer(clock=SystemClock())
+    log = writer.logs[0]
+    for number in range(3):
+        log.append(("a", f"a{number}"), ("b", f"b{number}"))
+        log.flush()
+        log.roll()
+
+    class CutsOnRemoval(FileSystem):
+        """The one group is swapped, and its old files are about to go."""
+
+        def remove_all(self, directory: Path, names: Sequence[str], threads: int = 1) -> None:
+            super().remove_all(directory, names, threads)
+            if log.end == 6 and any(name.endswith(".log.deleted") for name in names):
+                log.cut(0)
+
+    sources = Sources.of_call(PARTITION.topic, SETTINGS, None, None)
+    lent = Surroundings(fs=CutsOnRemoval())
+    (outcome,) = clean_log_dir(scene.log_dir, [str(PARTITION)], sources, CleanOptions(), lent)
+    assert isinstance(outcome, CleanReport)
+    assert (log.end, outcome.rounds) == (0, 0)
+    assert LogDir(FileSystem(), scene.log_dir).cleaner_offsets.get(PARTITION, 0) == 0
     writer.abandon()
 
 

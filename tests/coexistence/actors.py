@@ -69,7 +69,12 @@ class Told:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 
     def _note(self, *_: object) -> None:
-        self.stop = True
+        self._is_told = True
+
+    @property
+    def stop(self) -> bool:
+        """It was, or ought to have been."""
+        return self._is_told or os.getppid() != self._parent
 
     def check(self) -> None:
         if self.stop:

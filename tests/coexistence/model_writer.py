@@ -203,6 +203,7 @@ class ModelLog:
         """Force everything to disk; it counts as replicated then."""
         self.file.fsync()
         self.writer.log_dir.put(OffsetKind.RECOVERY_POINT, self.partition, self.end)
+        self.writer.note(self.partition, "flush", end=self.end)
         self.writer.log_dir.put(OffsetKind.HIGH_WATERMARK, self.partition, self.end)
 
     # ---- what the cleaner relies on --------------------------------------------------------------------------------
@@ -243,8 +244,7 @@ class ModelLog:
         taken for clean or for replicated that is not there.
         """
         fs = self.writer.fs
-        replicated = to_offset < self._line(OffsetKind.HIGH_WATERMARK)
-        self.writer.note(self.partition, "cut", to=to_offset, replicated=replicated)
+        self.writer.note(self.partition, "cut", to=to_offset)
         with self._locked():
             settle_swap(fs, self.directory)
             segments = list_segments(fs, self.directory)
@@ -313,6 +313,7 @@ class ModelLog:
                 )
             fs.fsync_dir(self.directory)
         self.writer.log_dir.put(OffsetKind.RECOVERY_POINT, self.partition, self.end)
+        self.writer.note(self.partition, "flush", end=self.end)
         self.writer.log_dir.put(OffsetKind.HIGH_WATERMARK, self.partition, self.end)
 
     def _path(self, base_offset: int, suffix: str) -> Path:

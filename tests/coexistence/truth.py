@@ -6,7 +6,8 @@ says more than the log. At its next opening it notes where the log really ends, 
 
     {"op": "append", "base": 7, "records": [["k1", "v9"], ["k2", null]], "producer": -1}
     {"op": "marker", "base": 9, "producer": 3, "commit": false}
-    {"op": "cut", "to": 7, "replicated": true}       about to cut the log; `replicated`: below the high watermark
+    {"op": "flush", "end": 9}                        about to say that all below is replicated
+    {"op": "cut", "to": 7}                           about to cut the log
     {"op": "start", "to": 5}                         about to delete all segments below
     {"op": "open", "end": 7}                         the log ends here
 """
@@ -41,14 +42,16 @@ class Truth:
         markers: offset -> producer and whether it committed.
         start: below it nothing has to be there.
         doubtful: keys that lost a replicated record to a cut, which may have been all there was: cleaning had removed
-            what it superseded. Until they are written again they may be missing.
+            what it superseded. They may be missing, unless there is a record of theirs from this offset on: such a
+            one was written after the cut.
     """
 
     entries: dict[int, Entry] = field(default_factory=dict)
     markers: dict[int, tuple[int, bool]] = field(default_factory=dict)
     start: int = 0
-    doubtful: set[str] = field(default_factory=set)
-    _has_cut_replicated: bool = False
+    doubtful: dict[str, int] = field(default_factory=dict)
+    # What may have been cleaned by: a cut that was begun and not ended lowers the line, and leaves the records.
+    _replicated: int = 0
 
     @staticmethod
     def of(journal: Path) -> dict[str, Truth]:
@@ -65,11 +68,10 @@ class Truth:
             case "append":
                 for offset, (key, value) in enumerate(note["records"], start=note["base"]):
                     self.entries[offset] = Entry(key, value, note["producer"])
-                    self.doubtful.discard(key)
             case "marker":
                 self.markers[note["base"]] = (note["producer"], note["commit"])
-            case "cut":
-                self._has_cut_replicated |= note["replicated"]
+            case "flush":
+                self._replicated = max(self._replicated, note["end"])
             case "start":
                 self.start = max(self.start, note["to"])
             case "open":
@@ -77,9 +79,9 @@ class Truth:
 
     def _end_at(self, end: int) -> None:
         gone = [offset for offset in self.entries if offset >= end]
-        if self._has_cut_replicated:
-            self.doubtful.update(self.entries[offset].key for offset in gone)
-        self._has_cut_replicated = False
+        self.doubtful |= {self.entries[offset].key: end for offset in gone if offset < self._replicated}
+        self.doubtful = {key: min(offset, end) for key, offset in self.doubtful.items()}
+        self._replicated = min(self._replicated, end)
         for offset in gone:
             del self.entries[offset]
         self.markers = {offset: marker for offset, marker in self.markers.items() if offset < end}
@@ -120,7 +122,7 @@ class Truth:
             if offset >= self.start and self.is_committed(offset)
         }
         for key, offset in last.items():
-            if offset in found or key in self.doubtful:
+            if offset in found or offset < self.doubtful.get(key, 0):
                 continue
             is_deleted = self.entries[offset].value is None and key not in shown
             assert is_deleted, f"{name}: {key} was last written at {offset}; the log has it at {shown.get(key)}"

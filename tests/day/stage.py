@@ -330,7 +330,9 @@ class Day:
             active = max(offset_of(path.name) for path in directory.glob(f"*{LOG}"))
             self._judge_log(truths, topic_partition, active, checkpoints.get(topic_partition, 0))
         assert sum(len(truth.entries) for truth in truths.values()) > 0
-        left = [path for path in self.live.rglob("*") if path.name.endswith((*TEMPORARY_SUFFIXES, ".tmp"))]
+        found = [path for path in self.live.rglob("*") if path.name.endswith((*TEMPORARY_SUFFIXES, ".tmp"))]
+        # A recovery killed in the damaged log: nobody loads that again before it is released.
+        left = [path for path in found if path.parent.name != DAMAGED]
         assert not left, left
 
     def _judge_log(

@@ -53,6 +53,7 @@ def write(log_dir: Path, journal: Path, seed: int, partitions: int, steps_a_seco
     for log in writer.logs:
         log.abort_transactions()
         log.roll()
+        log.remove_deleted()
     writer.stop()
 
 

@@ -21,6 +21,16 @@ Every error the cleaner raises on purpose, and the exit code a command ends with
     |  |- UnknownTopicError               it is not there, or has no such partition
     |  |- TopicSettingsError              settings that cannot be told from those of another topic
     |- UnsupportedPlatformError       1   logs are written on Linux only; reading works elsewhere too
+    |- LogWriteError                  1   an append or read that a log refuses; it stays as it was
+    |  |- OffsetOutOfRangeError           an offset below the log start or beyond the log end
+    |  |- RecordTooLargeError             a batch above `max.message.bytes`, or above a segment
+    |  |- KeylessRecordError              a record without a key for a compacted topic
+    |  |- OutOfOrderSequenceError         a producer's sequence numbers leave a gap
+    |  |- ProducerFencedError             a newer instance of the producer, or the log itself, has raised its epoch
+    |  |- InvalidTxnStateError            begin, append, commit or abort where the transaction does not allow it
+    |- LogClosedError                 1   nothing more is accepted
+    |  |- FailedFsyncError                after a failed fsync, until the log is opened again (rule R3)
+    |  |- ForkedError                     the log was opened by another process, this one's parent
     |- UsageError                     2   a command or call that cannot be understood
     |- NoDaemonError                 69   no daemon listens at the control socket, or it does not answer
     |- LogDirLockedError             75   another process (a live broker) holds the log dir
@@ -175,6 +185,91 @@ class TopicSettingsError(TopicError):
 
 class UnsupportedPlatformError(CleanerError):
     """Writing logs takes locks and calls that only Linux has."""
+
+
+class LogWriteError(CleanerError):
+    """
+    A call that a log refuses, having changed nothing; the log can be used on.
+
+    Args:
+        where: the partition's directory, or its name.
+        reason: what is wrong, without the place.
+    """
+
+    def __init__(self, where: Path | str, reason: str) -> None:
+        self.where = str(where)
+        self.reason = reason
+        super().__init__(f"{self.where}: {reason}")
+
+
+class OffsetOutOfRangeError(LogWriteError):
+    """
+    An offset that the log does not have.
+
+    Args:
+        offset: the offset asked for.
+        start_offset, end_offset: what there is, the end exclusive.
+    """
+
+    def __init__(self, where: Path | str, offset: int, start_offset: int, end_offset: int) -> None:
+        self.offset = offset
+        self.start_offset = start_offset
+        self.end_offset = end_offset
+        super().__init__(where, f"offset {offset} is not within {start_offset} and {end_offset}")
+
+
+class RecordTooLargeError(LogWriteError):
+    """A batch larger than `max.message.bytes`, or than a whole segment; nothing was written."""
+
+
+class KeylessRecordError(LogWriteError):
+    """A record without a key for a compacted topic, where nothing could ever replace it; nothing was written."""
+
+
+class OutOfOrderSequenceError(LogWriteError):
+    """A producer's sequence numbers do not follow the last ones known, and are no duplicate of them."""
+
+
+class ProducerFencedError(LogWriteError):
+    """The producer's epoch is over: a newer instance took its id, or its transaction was aborted for it."""
+
+
+class InvalidTxnStateError(LogWriteError):
+    """A step that the state of the producer's transaction does not allow."""
+
+
+class LogClosedError(CleanerError):
+    """
+    The log is closed: nothing is accepted any more.
+
+    Args:
+        where: the partition's directory, or its name.
+        reason: why, if not because it was asked to.
+    """
+
+    def __init__(self, where: Path | str, reason: str = "the log is closed") -> None:
+        self.where = str(where)
+        super().__init__(f"{self.where}: {reason}")
+
+
+class FailedFsyncError(LogClosedError):
+    """
+    An fsync failed, so that nobody knows what is on disk; nothing is accepted until the log is opened again (R3).
+
+    Args:
+        cause: what the failing call raised.
+    """
+
+    def __init__(self, where: Path | str, cause: Exception) -> None:
+        self.cause = cause
+        super().__init__(where, f"closed after an fsync that failed ({cause}); open the log again")
+
+
+class ForkedError(LogClosedError):
+    """The log belongs to this process's parent; a child that used it would write over the parent's records."""
+
+    def __init__(self, where: Path | str, pid: int) -> None:
+        super().__init__(where, f"opened by process {pid}, of which this one is a fork; open it anew here")
 
 
 class UsageError(CleanerError):

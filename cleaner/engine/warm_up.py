@@ -16,7 +16,8 @@ import numpy as np
 
 from cleaner.format.batch import ReadBuffer, SegmentReader
 from cleaner.format.buffers import GrowingBuffer
-from cleaner.format.compression import SNAPPY, compress
+from cleaner.format.compression import LZ4, NONE, SNAPPY, compress
+from cleaner.format.encode import encode_batches, join_columns
 from cleaner.format.records import Unpacker
 from cleaner.format.side_by_side import verify_checksums
 from cleaner.kernels import PAD_BYTES
@@ -83,8 +84,19 @@ def _log() -> bytes:
     return log + _wrapper(3, gzip.compress((3).to_bytes(8, "big") + len(inner).to_bytes(4, "big") + inner))
 
 
+def _encode() -> None:
+    """Build batches as an append does, whose kernels take other arrays than a round's."""
+    columns = join_columns([b"value", None], [b"k", None], 0, [[("h", b"x")], []])
+    for codec in (NONE, LZ4):
+        encode_batches(columns, GrowingBuffer(), codec=codec, batch_bytes=1024, scratch=GrowingBuffer())
+
+
 def warm_up() -> None:
-    """Compile or load every kernel a round uses: some 20 seconds the first time on a machine, then a tenth of one."""
+    """
+    Compile or load every kernel a round or an append uses: some 20 seconds the first time on a machine, then a tenth of
+    one.
+    """
+    _encode()
     log = _log()
     offset_map, unpacker, path = OffsetMap(8, 8), Unpacker(1 << 20), Path("warm-up")
     survivors, writer = MapSurvivors(offset_map, 0), RetainedWriter(0)

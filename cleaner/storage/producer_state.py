@@ -157,6 +157,10 @@ class ProducerState:
             for producer_id, last_offset, epoch in self.last_records().tolist()
         }
 
+    def entries(self) -> list[ProducerEntry]:
+        """Return each active producer as a snapshot has it, in the order in which they became known."""
+        return [producer.to_entry() for producer in self._all().values()]
+
     def is_empty(self) -> bool:
         """Tell whether nothing is known: no producer, no transaction awaiting the high watermark."""
         return not self._known and not len(self._loaded) and not self._unreplicated
@@ -279,8 +283,7 @@ class ProducerState:
     def take_snapshot(self) -> None:
         """Put a snapshot at `map_end_offset`, unless the last one lies there."""
         if self.map_end_offset > self._last_snapshot_offset:
-            entries = [producer.to_entry() for producer in self._all().values()]
-            self.snapshots.write(self.map_end_offset, entries)
+            self.snapshots.write(self.map_end_offset, self.entries())
             self._last_snapshot_offset = self.map_end_offset
 
     def take_empty_snapshots(self, offsets: Iterable[int]) -> None:

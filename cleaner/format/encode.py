@@ -1,0 +1,319 @@
+"""
+Records to batches of magic 2, as Kafka's producer would build them from the same records.
+
+The caller gives columns; they are joined and measured in bulk, so that a record costs no Python of its own, and a
+kernel writes the records. A batch is full when the next record would take it, unpacked, beyond `batch_bytes`; a record
+larger than that gets a batch of its own. Base offset and leader epoch, which only the log knows, stand outside of a
+batch's checksum: `place` fills them in afterwards, so that all else can be done before the log is locked.
+
+Source: rules R-210, R-211, R-220 to R-224, R-230, R-231, R-250 to R-254; `MemoryRecordsBuilder.java`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cleaner.format.buffers import GrowingBuffer
+from cleaner.format.chunks import (
+    CONTROL_FLAG,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    TIMESTAMP_TYPE_FLAG,
+    TRANSACTIONAL_FLAG,
+)
+from cleaner.format.compression import NONE, compress
+from cleaner.format.control import ControlType
+from cleaner.kernels.checksums import crc32c
+from cleaner.kernels.ready import crc32c as checksum_kernel
+from cleaner.kernels.ready import encode as kernel
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_BASE_OFFSET = struct.Struct(">q")
+_LEADER_EPOCH = struct.Struct(">i")
+_LEADER_EPOCH_AT = 12
+_CRC = struct.Struct(">I")
+_CRC_AT, _CRC_FROM = 17, 21
+_MAGIC = 2
+_MAX_SEQUENCE = 2**31 - 1
+_MARKER_KEY = struct.Struct(">hh")
+_MARKER_VALUE = struct.Struct(">hi")
+_NO_BYTES = np.frombuffer(b"", np.uint8)
+
+Field = bytes | bytearray | memoryview
+
+
+class BatchProducer(NamedTuple):
+    """The producer fields of a batch; the default is no producer (R-211)."""
+
+    producer_id: int = -1
+    epoch: int = -1
+    base_sequence: int = -1
+    is_transactional: bool = False
+
+
+NO_PRODUCER = BatchProducer()
+
+
+class NewBatch(NamedTuple):
+    """
+    A batch that was built: where it lies in its buffer, and what a log wants to know of it.
+
+    `first_record` counts from the first record of the call, so base offset and sequence follow from it.
+    """
+
+    start: int
+    size: int
+    first_record: int
+    record_count: int
+    max_timestamp: int
+
+
+@dataclass(frozen=True)
+class Columns:
+    """
+    Records, joined and measured.
+
+    Attributes:
+        keys, values, headers: uint8, shape (bytes,), one record's bytes behind the other's.
+        key_lengths, value_lengths: int64, shape (records,), -1 for null.
+        header_lengths: int64, shape (records,), of the encoded headers with their count; -1 for a record without.
+        timestamps: int64, shape (records,), milliseconds.
+    """
+
+    keys: npt.NDArray[np.uint8]
+    key_lengths: npt.NDArray[np.int64]
+    values: npt.NDArray[np.uint8]
+    value_lengths: npt.NDArray[np.int64]
+    headers: npt.NDArray[np.uint8]
+    header_lengths: npt.NDArray[np.int64]
+    timestamps: npt.NDArray[np.int64]
+
+    @property
+    def has_null_keys(self) -> bool:
+        """Tell whether a record has no key."""
+        return bool((self.key_lengths < 0).any())
+
+    def __len__(self) -> int:
+        return len(self.timestamps)
+
+
+def join_columns(
+    values: Sequence[Field | None],
+    keys: Sequence[Field | None] | None,
+    timestamps: int | Sequence[int] | npt.NDArray[np.int64],
+    headers: Sequence[Sequence[tuple[str, Field | None]]] | None = None,
+) -> Columns:
+    """
+    Join and measure columns.
+
+    Args:
+        values, keys, headers: one a record; None in the place of a column: no record has one.
+        timestamps: one a record, or one for all; not negative.
+    Raises:
+        ValueError, TypeError: columns of different lengths, a negative timestamp, or what is not bytes.
+    """
+    count = len(values)
+    value_bytes, value_lengths = _join(values)
+    key_bytes, key_lengths = (_NO_BYTES, np.full(count, -1, np.int64)) if keys is None else _join(keys)
+    header_bytes, header_lengths = (
+        (_NO_BYTES, np.full(count, kernel.NO_HEADERS, np.int64)) if headers is None else _join_headers(headers)
+    )
+    times = np.full(count, timestamps, np.int64) if isinstance(timestamps, int) else np.array(timestamps, np.int64)
+    if not len(key_lengths) == len(header_lengths) == len(times) == count or times.ndim != 1:
+        lengths = f"{count} values, {len(key_lengths)} keys, {times.size} timestamps, {len(header_lengths)} headers"
+        raise ValueError(f"columns of different lengths: {lengths}")
+    if count and int(times.min()) < 0:
+        raise ValueError(f"a timestamp of {int(times.min())}: it counts milliseconds since 1970")
+    return Columns(key_bytes, key_lengths, value_bytes, value_lengths, header_bytes, header_lengths, times)
+
+
+def _join(fields: Sequence[Field | None]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    try:
+        joined = b"".join(fields)  # type: ignore[arg-type]  # a null is found by its refusal, faster than by looking
+        lengths = np.fromiter(map(len, fields), np.int64, len(fields))  # type: ignore[arg-type]
+    except TypeError:
+        joined = b"".join([field for field in fields if field is not None])
+        lengths = np.array([-1 if field is None else len(field) for field in fields], np.int64)
+    if int(np.maximum(lengths, 0).sum()) != len(joined):
+        raise ValueError("a key or value that is not made of single bytes, or that changed while it was read")
+    return np.frombuffer(joined, np.uint8), lengths
+
+
+def _join_headers(
+    headers: Sequence[Sequence[tuple[str, Field | None]]],
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    encoded = [encode_headers(each) if each else b"" for each in headers]
+    lengths = [len(each) or kernel.NO_HEADERS for each in encoded]
+    return np.frombuffer(b"".join(encoded), np.uint8), np.array(lengths, np.int64)
+
+
+def encode_headers(headers: Iterable[tuple[str, Field | None]]) -> bytes:
+    """
+    Return a record's headers with their count in front (R-220).
+
+    Raises:
+        TypeError, ValueError: a name that is no text or has no UTF-8 form, or a value that is not bytes.
+    """
+    pairs = list(headers)
+    out = bytearray(_varint(len(pairs)))
+    for name, value in pairs:
+        if not isinstance(name, str):
+            raise TypeError(f"a header's name is text, not {type(name).__name__}")
+        key = name.encode()
+        out += _varint(len(key)) + key
+        out += _varint(-1) if value is None else _varint(len(value)) + value
+    return bytes(out)
+
+
+def encode_batches(
+    columns: Columns,
+    out: GrowingBuffer,
+    *,
+    codec: int = NONE,
+    batch_bytes: int,
+    append_time_ms: int | None = None,
+    producer: BatchProducer = NO_PRODUCER,
+    scratch: GrowingBuffer | None = None,
+) -> list[NewBatch]:
+    """
+    Build batches of all records at the head of `out`, one behind the other.
+
+    Args:
+        columns: the records.
+        out: takes the batches; what it held is lost.
+        codec: what the records of a batch are packed with.
+        batch_bytes: what a batch with more than one record may take unpacked, its header included.
+        append_time_ms: makes them batches of this log append time (R-222).
+        producer: of the first batch; the sequence goes on with the others.
+        scratch: takes records before they are packed; needed with a codec.
+    """
+    batches: list[NewBatch] = []
+    state = np.zeros(kernel.STATE_CELLS, np.int64)
+    most_body = max(batch_bytes - HEADER_BYTES, 0)
+    largest = max(most_body, _largest_record(columns))
+    at = record = 0
+    while record < len(columns):
+        body = out if codec == NONE else _needed(scratch)
+        body_at = at + HEADER_BYTES if codec == NONE else 0
+        body.ensure(body_at + largest, keep=at if codec == NONE else 0)
+        end = int(
+            kernel.encode_records(
+                columns.keys,
+                columns.key_lengths,
+                columns.values,
+                columns.value_lengths,
+                columns.headers,
+                columns.header_lengths,
+                columns.timestamps,
+                state,
+                body.array,
+                body_at,
+                most_body,
+            )
+        )
+        if codec != NONE:
+            end = at + HEADER_BYTES + compress(codec, body.view[:end], out, at + HEADER_BYTES)
+        following = int(state[kernel.NEXT_RECORD])
+        times = (int(columns.timestamps[record]), int(state[kernel.MAX_TIMESTAMP]))
+        batch = NewBatch(
+            at, end - at, record, following - record, times[1] if append_time_ms is None else append_time_ms
+        )
+        _write_header(out, batch, times[0], codec, append_time_ms is not None, producer)
+        batches.append(batch)
+        at, record = end, following
+    return batches
+
+
+def _needed(scratch: GrowingBuffer | None) -> GrowingBuffer:
+    if scratch is None:
+        raise ValueError("a codec needs a second buffer")
+    return scratch
+
+
+def _largest_record(columns: Columns) -> int:
+    if not len(columns):
+        return 0
+    sizes = np.maximum(columns.key_lengths, 0) + np.maximum(columns.value_lengths, 0) + columns.header_lengths
+    return int(sizes.max()) + kernel.MOST_OVERHEAD_BYTES
+
+
+def _write_header(
+    out: GrowingBuffer, batch: NewBatch, base_timestamp: int, codec: int, is_append_time: bool, producer: BatchProducer
+) -> None:
+    """Write a header without offset and leader epoch, and the checksum, all else being in place."""
+    attributes = codec
+    if is_append_time:
+        attributes |= TIMESTAMP_TYPE_FLAG
+    if producer.is_transactional:
+        attributes |= TRANSACTIONAL_FLAG
+    sequence = producer.base_sequence
+    if sequence >= 0:
+        sequence = (sequence + batch.first_record) % (_MAX_SEQUENCE + 1)
+    _HEADER.pack_into(
+        out.view,
+        batch.start,
+        batch.first_record,
+        batch.size - LOG_OVERHEAD_BYTES,
+        -1,
+        _MAGIC,
+        0,
+        attributes,
+        batch.record_count - 1,
+        base_timestamp,
+        batch.max_timestamp,
+        producer.producer_id,
+        producer.epoch,
+        sequence,
+        batch.record_count,
+    )
+    crc = checksum_kernel.crc32c_range(out.array, batch.start + _CRC_FROM, batch.start + batch.size)
+    _CRC.pack_into(out.view, batch.start + _CRC_AT, int(crc))
+
+
+def place(data: memoryview, batches: Iterable[NewBatch], base_offset: int, leader_epoch: int) -> None:
+    """Give batches their offsets and their leader epoch, which no checksum covers."""
+    for batch in batches:
+        _BASE_OFFSET.pack_into(data, batch.start, base_offset + batch.first_record)
+        _LEADER_EPOCH.pack_into(data, batch.start + _LEADER_EPOCH_AT, leader_epoch)
+
+
+def marker_batch(
+    producer_id: int,
+    epoch: int,
+    *,
+    commit: bool,
+    timestamp_ms: int,
+    coordinator_epoch: int = 0,
+    is_append_time: bool = False,
+) -> bytearray:
+    """Return the marker that ends a transaction (R-230, R-231), still to be placed."""
+    key = _MARKER_KEY.pack(0, ControlType.COMMIT if commit else ControlType.ABORT)
+    value = _MARKER_VALUE.pack(0, coordinator_epoch)
+    fields = b"".join((bytes(3), _varint(len(key)), key, _varint(len(value)), value, _varint(0)))
+    body = _varint(len(fields)) + fields
+    attributes = TRANSACTIONAL_FLAG | CONTROL_FLAG | (TIMESTAMP_TYPE_FLAG if is_append_time else 0)
+    size = HEADER_BYTES + len(body)
+    batch = bytearray(size)
+    _HEADER.pack_into(
+        *(batch, 0, 0, size - LOG_OVERHEAD_BYTES, -1, _MAGIC, 0, attributes, 0, timestamp_ms, timestamp_ms),
+        *(producer_id, epoch, -1, 1),
+    )
+    batch[HEADER_BYTES:] = body
+    _CRC.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[_CRC_FROM:]))
+    return batch
+
+
+def _varint(value: int) -> bytes:
+    word = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while word >= 0x80:
+        out.append(word & 0x7F | 0x80)
+        word >>= 7
+    out.append(word)
+    return bytes(out)

@@ -1,0 +1,121 @@
+"""Writing the records of a new batch of magic 2 (R-220, R-221) from columns of keys, values and headers."""
+
+from __future__ import annotations
+
+from numba import int64, uint64
+
+from cleaner.kernels.compile import inlined_jit, jit
+from cleaner.kernels.memory import copy_bytes
+
+# Cells of the state array: where the next record lies in each column, and what the last call has written.
+(
+    NEXT_RECORD,
+    NEXT_KEY,
+    NEXT_VALUE,
+    NEXT_HEADERS,
+    MAX_TIMESTAMP,
+) = range(5)
+STATE_CELLS = 5
+
+MOST_OVERHEAD_BYTES = 36
+"""What a record takes beside key, value and headers at most: five varints of 5 bytes, one of 10, and the attributes."""
+
+NO_HEADERS = -1
+
+
+@inlined_jit
+def _varint_size(value):
+    word = uint64((value << 1) ^ (value >> 63))
+    size = 1
+    while word >= uint64(128):
+        word >>= uint64(7)
+        size += 1
+    return size
+
+
+@inlined_jit
+def _write_varint(data, at, value):
+    word = uint64((value << 1) ^ (value >> 63))
+    while word >= uint64(128):
+        data[at] = (word & uint64(127)) | uint64(128)
+        word >>= uint64(7)
+        at += 1
+    data[at] = word
+    return at + 1
+
+
+@jit
+def _write_field(out, at, source, source_at, length):
+    at = _write_varint(out, at, length)
+    if length > 0:
+        copy_bytes(out, at, source, source_at, length)
+        at += length
+    return at
+
+
+@jit
+def encode_records(
+    keys, key_lengths, values, value_lengths, headers, header_lengths, timestamps, state, out, at, most_bytes
+):
+    """
+    Write records one behind the other, from the next one on, until `most_bytes` are full or none is left.
+
+    The first is written however large it is. Offset deltas count from 0; timestamp deltas from the first one's.
+
+    Args:
+        keys, values: uint8 arrays, all keys (values) one behind the other.
+        key_lengths, value_lengths: int64 a record, -1 for null; their sum is the array's size.
+        headers: uint8 array, each record's headers as they stand in it, the count included.
+        header_lengths: int64 a record, or NO_HEADERS for one without any, of which `headers` holds nothing.
+        timestamps: int64 a record, not negative.
+        state: int64 cells, see above; MAX_TIMESTAMP is set, the others are moved on.
+        out: uint8 array with room from `at` on for `most_bytes`, or for the largest record with MOST_OVERHEAD_BYTES.
+    Returns:
+        The position behind the last record.
+    """
+    first = state[NEXT_RECORD]
+    key_at, value_at, headers_at = state[NEXT_KEY], state[NEXT_VALUE], state[NEXT_HEADERS]
+    start = int64(at)
+    end = start
+    max_timestamp = int64(-1)
+    base_timestamp = int64(0)
+    if first < timestamps.size:
+        base_timestamp = timestamps[first]
+    record = first
+    while record < timestamps.size:
+        key_length, value_length = key_lengths[record], value_lengths[record]
+        headers_length = header_lengths[record]
+        timestamp_delta = timestamps[record] - base_timestamp
+        size = (
+            1
+            + _varint_size(timestamp_delta)
+            + _varint_size(record - first)
+            + _varint_size(key_length)
+            + max(key_length, int64(0))
+            + _varint_size(value_length)
+            + max(value_length, int64(0))
+            + abs(headers_length)  # none is one byte: a count of 0
+        )
+        if record > first and end - start + _varint_size(size) + size > most_bytes:
+            break
+        end = _write_varint(out, end, size)
+        out[end] = 0
+        end = _write_varint(out, end + 1, timestamp_delta)
+        end = _write_varint(out, end, record - first)
+        end = _write_field(out, end, keys, key_at, key_length)
+        end = _write_field(out, end, values, value_at, value_length)
+        if headers_length == NO_HEADERS:
+            out[end] = 0
+            end += 1
+        else:
+            copy_bytes(out, end, headers, headers_at, headers_length)
+            end += headers_length
+            headers_at += headers_length
+        key_at += max(key_length, int64(0))
+        value_at += max(value_length, int64(0))
+        max_timestamp = max(max_timestamp, timestamps[record])
+        record += 1
+    state[NEXT_RECORD] = record
+    state[NEXT_KEY], state[NEXT_VALUE], state[NEXT_HEADERS] = key_at, value_at, headers_at
+    state[MAX_TIMESTAMP] = max_timestamp
+    return end

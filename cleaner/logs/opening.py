@@ -1,0 +1,236 @@
+"""
+Loading a partition's log for its writer, and cutting it: both end with a log whose end, producers and epochs are known
+from its files, and everything that was done on disk.
+
+Both hold the partition's lock, so that no cleaner swaps and no reader lists meanwhile. While logs are opened for the
+first time no round is at work anyway (`storage/logs_access.py`).
+
+Source: rules R-123, R-126, R-630 to R-652; `LogLoader.java`, `UnifiedLog.java` (truncateTo).
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cleaner.clock import Clock
+from cleaner.config import TopicConfig
+from cleaner.model import EpochEntry, TopicPartition
+from cleaner.storage import names
+from cleaner.storage.fs import FileSystem
+from cleaner.storage.generation import raise_generation
+from cleaner.storage.leader_epochs import read_leader_epochs
+from cleaner.storage.leftovers import settle_swap
+from cleaner.storage.loader import load_log
+from cleaner.storage.log import Log, list_segments
+from cleaner.storage.log_dir import LogDir, OffsetKind
+from cleaner.storage.partition_lock import checkpoint_lock, partition_lock
+from cleaner.storage.producer_snapshot import ProducerEntry
+from cleaner.storage.segment import Segment
+
+_NO_EPOCH = -1
+
+
+@dataclass(frozen=True)
+class OpenedLog:
+    """
+    A log that is ready to be appended to; all of it is on disk.
+
+    Attributes:
+        producers: as of the log end, in the order in which they became known.
+        epochs: the leader epochs that begin below the log end.
+        epoch: the one to append with; one of its own begins at the log end where it is none of `epochs`.
+        active_segment: the last one.
+        truncated_bytes: what recovery has cut off.
+    """
+
+    topic_partition: TopicPartition
+    directory: Path
+    log_start_offset: int
+    log_end_offset: int
+    producers: Sequence[ProducerEntry]
+    epochs: Sequence[EpochEntry]
+    epoch: int
+    active_segment: Segment
+    truncated_bytes: int
+
+
+def open_log(
+    log_dir: LogDir,
+    topic_partition: TopicPartition,
+    topic: TopicConfig,
+    clock: Clock,
+    *,
+    was_closed: bool,
+    producer_id_expiration_ms: int,
+) -> OpenedLog:
+    """
+    Load a partition's log and settle it, after recovering it unless it `was_closed`; makes the directory if need be.
+
+    Raises:
+        CorruptLogError: damage that recovery does not mend.
+        LogChangedError: somebody else held the partition's lock all the time.
+        LogDirOfflineError, NoSpaceError: the disk.
+    """
+    fs, directory = log_dir.fs, log_dir.path / str(topic_partition)
+    with partition_lock(fs, log_dir.path, topic_partition, clock):
+        _make_directory(fs, directory)
+        return _load(
+            log_dir,
+            topic_partition,
+            topic,
+            clock,
+            recovery_point=log_dir.recovery_points.get(topic_partition, 0),
+            was_closed=was_closed,
+            producer_id_expiration_ms=producer_id_expiration_ms,
+        )
+
+
+def _make_directory(fs: FileSystem, directory: Path) -> None:
+    if not fs.exists(directory):
+        fs.make_dir(directory, stat.S_IMODE(fs.stat(directory.parent).st_mode))
+        fs.fsync_dir(directory.parent)
+
+
+def _load(
+    log_dir: LogDir,
+    topic_partition: TopicPartition,
+    topic: TopicConfig,
+    clock: Clock,
+    *,
+    recovery_point: int,
+    was_closed: bool,
+    producer_id_expiration_ms: int,
+) -> OpenedLog:
+    """Load and settle; the caller has the partition's lock."""
+    fs, directory = log_dir.fs, log_dir.path / str(topic_partition)
+    # Loading drops an epoch that no batch was written with yet (R-123); its number is used up all the same.
+    latest = _latest(read_leader_epochs(fs, directory / names.LEADER_EPOCHS))
+    log = load_log(
+        fs,
+        directory,
+        topic_partition,
+        topic=topic,
+        log_start_offset=log_dir.log_start_offsets.get(topic_partition, 0),
+        recovery_point=recovery_point,
+        high_watermark=log_dir.high_watermarks.get(topic_partition),
+        clean_shutdown=was_closed,
+        producer_id_expiration_ms=producer_id_expiration_ms,
+        now_ms=clock.now_ms(),
+    )
+    log.settle(fs)
+    epochs = log.changes.epochs
+    latest = max(latest, _latest(epochs))
+    if latest == _NO_EPOCH:
+        latest = _last_batch_epoch(log)
+    return OpenedLog(
+        topic_partition,
+        directory,
+        log.log_start_offset,
+        log.log_end_offset,
+        log.producers.entries(),
+        tuple(epochs),
+        max(latest, 0) if was_closed else latest + 1,
+        Segment.open(fs, directory, log.active_segment.base_offset),
+        log.truncated_bytes,
+    )
+
+
+def _latest(epochs: Sequence[EpochEntry]) -> int:
+    return epochs[-1].epoch if epochs else _NO_EPOCH
+
+
+def _last_batch_epoch(log: Log) -> int:
+    """Return the leader epoch of the last batch, where the file that should tell it is missing."""
+    for segment in reversed(log.segments):
+        epoch = None
+        for chunk in segment.chunks(start=segment.position_at(log.log_end_offset)):
+            epoch = int(chunk.batches["leader_epoch"][-1])
+        if epoch is not None:
+            return epoch
+    return _NO_EPOCH
+
+
+def cut_log(
+    log_dir: LogDir,
+    topic_partition: TopicPartition,
+    topic: TopicConfig,
+    clock: Clock,
+    offset: int,
+    *,
+    producer_id_expiration_ms: int,
+) -> OpenedLog:
+    """
+    Cut a log so that it ends at an offset, or where the batch begins that holds it, and load it again.
+
+    Nobody has the log's files open for writing. The steps, each durable before the next:
+
+        1  the checkpoints' lines: high watermark, recovery point, first dirty offset     no line names what is cut
+        2  the segments above, the last one first                                         a shorter log, whole
+        3  the segment that holds the offset is cut                                       the cut log, indexes too long
+        4  snapshots above its base offset go; indexes, producers and epochs are made anew
+
+    A crash on the way leaves a log that the next recovery takes as it is: longer than wanted, or cut.
+
+    Raises:
+        CorruptLogError, LogChangedError, LogDirOfflineError, NoSpaceError: as `open_log`; the log may be half cut.
+    """
+    fs, directory = log_dir.fs, log_dir.path / str(topic_partition)
+    with partition_lock(fs, log_dir.path, topic_partition, clock):
+        settle_swap(fs, directory)
+        segments = list_segments(fs, directory)
+        target = next((each for each in reversed(segments) if each.base_offset <= offset), segments[0])
+        raise_generation(fs, log_dir.path, topic_partition)
+        _lower(log_dir, OffsetKind.HIGH_WATERMARK, topic_partition, offset)
+        _lower(log_dir, OffsetKind.RECOVERY_POINT, topic_partition, target.base_offset)
+        with checkpoint_lock(fs, log_dir.path, clock):
+            _lower(log_dir, OffsetKind.CLEANER, topic_partition, target.base_offset)
+        for segment in reversed(segments[segments.index(target) + 1 :]):
+            _delete(fs, segment)
+        _cut_segment(fs, target, offset)
+        _remove_snapshots_above(fs, directory, target.base_offset)
+        return _load(
+            log_dir,
+            topic_partition,
+            topic,
+            clock,
+            recovery_point=target.base_offset,
+            was_closed=False,
+            producer_id_expiration_ms=producer_id_expiration_ms,
+        )
+
+
+def _lower(log_dir: LogDir, kind: OffsetKind, topic_partition: TopicPartition, offset: int) -> None:
+    if log_dir.offsets(kind).get(topic_partition, 0) > offset:
+        log_dir.put(kind, topic_partition, offset)
+
+
+def _delete(fs: FileSystem, segment: Segment) -> None:
+    """Delete a segment and the snapshot at its base offset; its `.log` is gone for good before the rest."""
+    fs.rename(segment.log_path, segment.log_path.with_name(segment.log_path.name + names.DELETED))
+    fs.fsync_dir(segment.directory)
+    files = [
+        names.segment_file_name(segment.base_offset, suffix) for suffix in (*names.SEGMENT_SUFFIXES, names.SNAPSHOT)
+    ]
+    fs.remove_all(segment.directory, [*files, segment.log_path.name + names.DELETED])
+
+
+def _cut_segment(fs: FileSystem, segment: Segment, offset: int) -> None:
+    end = 0
+    for chunk in segment.chunks():
+        rows = chunk.batches[chunk.batches["last_offset"] < offset]
+        if len(rows):
+            end = int(rows["position"][-1] + rows["size"][-1])
+        if len(rows) < len(chunk.batches):
+            break
+    with fs.open(segment.log_path, write=True) as file:
+        file.truncate(end)
+        file.fsync()
+
+
+def _remove_snapshots_above(fs: FileSystem, directory: Path, offset: int) -> None:
+    found = [name for name in fs.list_files(directory) if name.endswith(names.SNAPSHOT)]
+    fs.remove_all(directory, [name for name in found if names.offset_of(name) > offset])
+    fs.fsync_dir(directory)

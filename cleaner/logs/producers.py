@@ -1,0 +1,291 @@
+"""
+What a writer knows of the producers of its partition: which epoch counts, which sequence comes next, which appends are
+repeats, which transactions are open.
+
+It judges before anything is written and remembers afterwards, by Kafka's rules. One difference: Kafka remembers the
+last five *batches* of a producer to know a repeat by, this the last five *appends*, since an append may be cut into
+several batches here. Of a log that was loaded only the last batch is known, as in Kafka.
+
+Source: rules R-125, R-211, R-407, R-653; `ProducerAppendInfo.java`, `ProducerStateEntry.java`,
+`ProducerStateManager.java`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from copy import copy
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from cleaner.errors import InvalidTxnStateError, OutOfOrderSequenceError, ProducerFencedError
+from cleaner.logs.record import ProducerStamp
+from cleaner.model import AbortedTxn
+from cleaner.storage.producer_snapshot import ProducerEntry
+
+_REMEMBERED = 5  # Kafka's ProducerStateEntry.NUM_BATCHES_TO_RETAIN
+_SEQUENCES = 2**31
+_NONE = -1
+
+
+class KnownAppend(NamedTuple):
+    """An append that may be repeated; all four are inclusive."""
+
+    first_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+
+
+@dataclass
+class KnownProducer:
+    """
+    One producer; -1 stands for none.
+
+    Attributes:
+        appends: the last ones of this epoch, oldest first.
+        last_batch_delta: last minus first offset of its last batch, for snapshots.
+    """
+
+    producer_id: int
+    epoch: int = _NONE
+    appends: deque[KnownAppend] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+    last_batch_delta: int = 0
+    timestamp_ms: int = _NONE
+    coordinator_epoch: int = _NONE
+    txn_first_offset: int = _NONE
+
+    def clone(self) -> KnownProducer:
+        """Return a copy that does not follow this one."""
+        other = copy(self)
+        other.appends = deque(self.appends, maxlen=_REMEMBERED)
+        return other
+
+    def set_epoch(self, epoch: int) -> None:
+        """Move to an epoch; another one than before forgets the appends."""
+        if epoch != self.epoch:
+            self.appends.clear()
+            self.last_batch_delta = 0
+            self.epoch = epoch
+
+    def to_entry(self) -> ProducerEntry:
+        """Return the entry of a snapshot."""
+        last = self.appends[-1] if self.appends else KnownAppend(_NONE, _NONE, _NONE, _NONE)
+        return ProducerEntry(
+            self.producer_id,
+            self.epoch,
+            last.last_sequence,
+            last.last_offset,
+            self.last_batch_delta,
+            self.timestamp_ms,
+            self.coordinator_epoch,
+            self.txn_first_offset,
+        )
+
+
+class Producers:
+    """
+    The producers of one partition; the caller has the log's lock.
+
+    Args:
+        where: the partition, for errors.
+        entries: those known as of the log end, in the order in which they became known.
+    """
+
+    def __init__(self, where: str, entries: Iterable[ProducerEntry] = ()) -> None:
+        self._where = where
+        self._known: dict[int, KnownProducer] = {}
+        # First offset -> producer id of the open transactions; -> marker's offset of those decided above what is
+        # flushed.
+        self._open: dict[int, int] = {}
+        self._unflushed: dict[int, int] = {}
+        self._most_known = 0
+        for entry in entries:
+            self._take(entry)
+
+    def _take(self, entry: ProducerEntry) -> None:
+        producer = KnownProducer(
+            entry.producer_id,
+            entry.producer_epoch,
+            last_batch_delta=entry.offset_delta,
+            timestamp_ms=entry.timestamp_ms,
+            coordinator_epoch=entry.coordinator_epoch,
+            txn_first_offset=entry.current_txn_first_offset,
+        )
+        if entry.last_offset >= 0:
+            first = (entry.last_sequence - entry.offset_delta) % _SEQUENCES if entry.last_sequence >= 0 else _NONE
+            base_offset = entry.last_offset - entry.offset_delta
+            producer.appends.append(KnownAppend(first, entry.last_sequence, base_offset, entry.last_offset))
+        self._known[entry.producer_id] = producer
+        if producer.txn_first_offset >= 0:
+            self._open[producer.txn_first_offset] = producer.producer_id
+        self._most_known = max(self._most_known, len(self._known))
+
+    # ---- what is known ---------------------------------------------------------------------------------------------
+
+    def entries(self) -> list[ProducerEntry]:
+        """Return the entries of a snapshot."""
+        return [producer.to_entry() for producer in self._known.values()]
+
+    @property
+    def most_known(self) -> int:
+        """How many producers were known at one time: it decides the order of a snapshot's entries."""
+        return self._most_known
+
+    def epoch_of(self, producer_id: int) -> int:
+        """Return a producer's epoch, -1 when it is not known."""
+        producer = self._known.get(producer_id)
+        return _NONE if producer is None else producer.epoch
+
+    def open_transactions(self) -> dict[int, int]:
+        """Return the first offset of each open transaction by producer id."""
+        return {producer_id: first for first, producer_id in self._open.items()}
+
+    def first_unstable_offset(self) -> int | None:
+        """Return the lowest first offset of a transaction that is open, or whose end is not flushed (R-407)."""
+        return min((*self._open, *self._unflushed), default=None)
+
+    # ---- data ------------------------------------------------------------------------------------------------------
+
+    def find_repeat(self, stamp: ProducerStamp, record_count: int) -> KnownAppend | None:
+        """Return the append that this one repeats."""
+        producer = self._known.get(stamp.producer_id)
+        if producer is None or producer.epoch != stamp.epoch:
+            return None
+        last_sequence = (stamp.base_sequence + record_count - 1) % _SEQUENCES
+        wanted = (stamp.base_sequence, last_sequence)
+        return next((known for known in producer.appends if known[:2] == wanted), None)
+
+    def check(self, stamp: ProducerStamp) -> None:
+        """
+        Make sure that a producer may append now.
+
+        Raises:
+            ProducerFencedError: its epoch is older than the one known.
+            OutOfOrderSequenceError: its sequence does not follow the last one.
+            InvalidTxnStateError: outside of a transaction although it has one open.
+        """
+        producer = self._known.get(stamp.producer_id)
+        if producer is None:
+            return
+        if stamp.epoch < producer.epoch:
+            raise ProducerFencedError(
+                self._where,
+                f"producer {stamp.producer_id} with epoch {stamp.epoch}, which is over: {producer.epoch} has begun",
+            )
+        self._check_sequence(producer, stamp)
+        if producer.txn_first_offset >= 0 and not stamp.is_transactional:
+            raise InvalidTxnStateError(
+                self._where,
+                f"producer {stamp.producer_id} appends outside of its transaction, which began at offset "
+                f"{producer.txn_first_offset}",
+            )
+
+    def _check_sequence(self, producer: KnownProducer, stamp: ProducerStamp) -> None:
+        if producer.epoch == _NONE:
+            return  # nothing is known to compare with
+        last = _NONE
+        if stamp.epoch == producer.epoch and producer.appends:
+            last = producer.appends[-1].last_sequence
+        expected = (last + 1) % _SEQUENCES
+        if stamp.base_sequence != expected:
+            raise OutOfOrderSequenceError(
+                self._where,
+                f"producer {stamp.producer_id} with epoch {stamp.epoch} sends sequence {stamp.base_sequence} where "
+                f"{expected} is expected",
+            )
+
+    def remember(
+        self, stamp: ProducerStamp, base_offset: int, last_offset: int, timestamp_ms: int, *, goes_on: bool
+    ) -> None:
+        """
+        Take in a batch that was written.
+
+        Args:
+            stamp: with the sequence of the batch.
+            goes_on: it belongs to the same append as the one before.
+        """
+        producer = self._known.get(stamp.producer_id)
+        if producer is None:
+            producer = self._known[stamp.producer_id] = KnownProducer(stamp.producer_id)
+            self._most_known = max(self._most_known, len(self._known))
+        producer.set_epoch(stamp.epoch)
+        last_sequence = (stamp.base_sequence + last_offset - base_offset) % _SEQUENCES
+        append = KnownAppend(stamp.base_sequence, last_sequence, base_offset, last_offset)
+        if goes_on and producer.appends:
+            earlier = producer.appends.pop()
+            append = append._replace(first_sequence=earlier.first_sequence, base_offset=earlier.base_offset)
+        producer.appends.append(append)
+        producer.last_batch_delta = last_offset - base_offset
+        producer.timestamp_ms = timestamp_ms
+        if stamp.is_transactional and producer.txn_first_offset < 0:
+            producer.txn_first_offset = base_offset
+            self._open[base_offset] = stamp.producer_id
+
+    # ---- the end of a transaction ----------------------------------------------------------------------------------
+
+    def check_marker(self, producer_id: int, epoch: int) -> None:
+        """
+        Make sure that a marker may be written.
+
+        Raises:
+            ProducerFencedError: the epoch is older than the one known.
+        """
+        known = self.epoch_of(producer_id)
+        if epoch < known:
+            raise ProducerFencedError(self._where, f"producer {producer_id} with epoch {epoch}, which is over: {known}")
+
+    def remember_marker(
+        self, producer_id: int, epoch: int, offset: int, timestamp_ms: int, *, commit: bool
+    ) -> AbortedTxn | None:
+        """Take in a marker that was written; returns the transaction index entry it makes, if it makes one (R-653)."""
+        producer = self._known.get(producer_id)
+        if producer is None:
+            producer = self._known[producer_id] = KnownProducer(producer_id)
+        first = producer.txn_first_offset
+        producer.set_epoch(epoch)
+        producer.coordinator_epoch = max(producer.coordinator_epoch, 0)
+        producer.timestamp_ms = timestamp_ms
+        producer.txn_first_offset = _NONE
+        if first < 0:
+            return None
+        self._open.pop(first, None)
+        self._unflushed[first] = offset
+        if commit:
+            return None
+        return AbortedTxn(producer_id, first, offset, min(self._open, default=offset + 1))
+
+    # ---- time ------------------------------------------------------------------------------------------------------
+
+    def on_flushed(self, offset: int) -> None:
+        """Forget decided transactions whose marker is below what is flushed."""
+        if self._unflushed:
+            self._unflushed = {first: marker for first, marker in self._unflushed.items() if marker >= offset}
+
+    def expire(self, now_ms: int, expiration_ms: int) -> None:
+        """Forget producers idle for so long that have no transaction open."""
+        over = [
+            producer.producer_id
+            for producer in self._known.values()
+            if producer.txn_first_offset < 0 and now_ms - producer.timestamp_ms >= expiration_ms
+        ]
+        for producer_id in over:
+            del self._known[producer_id]
+
+    def save(self, producer_id: int) -> KnownProducer | None:
+        """Return a copy of what is known of a producer, for `restore`."""
+        producer = self._known.get(producer_id)
+        return None if producer is None else producer.clone()
+
+    def restore(self, producer_id: int, saved: KnownProducer | None) -> None:
+        """Go back to what was known of a producer when it was saved."""
+        present = self._known.get(producer_id)
+        if present is not None and present.txn_first_offset >= 0:
+            self._open.pop(present.txn_first_offset, None)
+        if saved is None:
+            self._known.pop(producer_id, None)
+            return
+        self._known[producer_id] = saved
+        if saved.txn_first_offset >= 0:
+            self._unflushed.pop(saved.txn_first_offset, None)
+            self._open[saved.txn_first_offset] = producer_id

@@ -61,10 +61,11 @@ class MemoryFileSystem(FileSystem):
 
 
 class Told:
-    """Whether a child was told to stop."""
+    """Whether a child was told to stop; one whose parent has gone has nobody left to tell it."""
 
     def __init__(self) -> None:
-        self.stop = False
+        self._is_told = False
+        self._parent = os.getppid()
         signal.signal(signal.SIGTERM, self._note)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 

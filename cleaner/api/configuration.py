@@ -83,6 +83,7 @@ def load_settings(
     metadata_dir: Path | None = None,
     log_dirs: Sequence[Path] = (),
     trust_default_policy: bool = False,
+    values: Mapping[str, str] | None = None,
     fs: FileSystem | None = None,
 ) -> Loaded:
     """
@@ -95,6 +96,7 @@ def load_settings(
         topics_dir, metadata_dir: the options of these names.
         log_dirs: those the command names; None of them: those of `log.dirs`.
         trust_default_policy: the option of this name.
+        values: settings of a library call, which count as if they stood in the file.
         fs: the file system.
     Raises:
         ConfigError: all mistakes in one; files of single topics are left to those who ask for the topic.
@@ -102,6 +104,7 @@ def load_settings(
     fs = fs or FileSystem()
     mistakes = Mistakes()
     data, config = _read_file(fs, config_file, mistakes)
+    config = {**config, **(values or {})}
     variables = read_known_variables(environment, mistakes)
     sources = Sources(config, tuple(sets), topics_dir, metadata_dir, trust_default_policy, variables)
     given = GivenSettings(sources, mistakes)

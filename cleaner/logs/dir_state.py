@@ -17,7 +17,7 @@ Source: rules R-101, R-106, R-110 to R-118; `docs/coexistence.md`.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,12 +30,13 @@ from cleaner.storage.kafka_uuid import format_uuid
 from cleaner.storage.locks import LogDirLock, acquire_for_writing
 from cleaner.storage.log_dir import LogDir, OffsetKind
 from cleaner.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
-from cleaner.storage.names import META_PROPERTIES
+from cleaner.storage.names import META_PROPERTIES, DirKind
 
 PATIENCE_MS = 30_000
 """A round of a cleaner ends at its next buffer; it may have a swap to finish."""
 
 _DIRECTORY_MODE = 0o755
+_FIRST_NODE = 1  # as in the `server.properties` that Kafka comes with
 
 Offsets = Callable[[], Mapping[TopicPartition, int | None]]
 """Returns lines of a checkpoint; asked while nobody else changes the file."""
@@ -81,6 +82,27 @@ def make_log_dir(fs: FileSystem, path: Path, identity: MetaProperties) -> MetaPr
     return found
 
 
+def identify(fs: FileSystem, paths: Iterable[Path], cluster_id: str | None, node_id: int | None) -> MetaProperties:
+    """
+    Return cluster and node of new log dirs: those of the ones that are there already, or else as given, or else new.
+
+    Raises:
+        UsageError: they belong to different clusters or nodes, or to another one than given.
+        CorruptCheckpointError: a damaged `meta.properties`.
+    """
+    found = [(path, read_meta_properties(fs, path / META_PROPERTIES)) for path in paths]
+    known = [(path, each) for path, each in found if each is not None and each.cluster_id is not None]
+    for path, each in known:
+        first_path, first = known[0]
+        if (each.cluster_id, each.node_id) != (first.cluster_id, first.node_id):
+            raise UsageError(f"{path} and {first_path} belong to different clusters or nodes")
+        if cluster_id is not None and each.cluster_id != cluster_id:
+            raise UsageError(f"{path} belongs to cluster {each.cluster_id}, not to {cluster_id}")
+    if known:
+        return replace(known[0][1], version=1)
+    return MetaProperties(1, cluster_id or format_uuid(new_uuid()), _FIRST_NODE if node_id is None else node_id)
+
+
 class DirState:
     """
     A log dir that is written to; the lock is held from creation until `close` or `abandon`.
@@ -118,6 +140,18 @@ class DirState:
         """The directory, links followed."""
         return self.log_dir.path
 
+    @property
+    def may_be_marked(self) -> bool:
+        """
+        Tell whether a marker would speak the truth, once all logs that are served here are closed.
+
+        A broker would trust what is not served here as well: copies from another log dir, what a broker has set aside,
+        links. After an unclean stop nobody has recovered those.
+        """
+        found = self.log_dir.listing()
+        strays = [name for name in found.set_aside if not name.endswith(DirKind.DELETE.value)]
+        return self.was_closed or not (found.future or found.linked or strays)
+
     def admit_cleaner(self) -> None:
         """Let rounds begin beside this writer: every log is loaded, recovered and settled."""
         self._lock.logs.admit_cleaner()
@@ -150,6 +184,10 @@ class DirState:
                 self.log_dir.write_marker()
         finally:
             self.abandon()
+
+    def restore(self) -> None:
+        """Leave the log dir as it was found, marker included: nothing has been changed in it."""
+        self.close(in_order=self.was_closed)
 
     def abandon(self) -> None:
         """Let go of everything and leave the log dir as it is, as a killed process would."""

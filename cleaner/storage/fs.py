@@ -361,6 +361,11 @@ class FileSystem:
                 raise error
         self.set_mode(path, mode)
 
+    def remove_dir(self, path: Path) -> None:
+        """Remove an empty directory; one that is already gone is fine."""
+        with disk_errors(path), contextlib.suppress(FileNotFoundError):
+            os.rmdir(path)
+
     def set_mode(self, path: Path, mode: int) -> None:
         """Set who may read, write and execute; of a link, what it leads to is changed."""
         with disk_errors(path):

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from cleaner.config import TopicConfig
 from cleaner.errors import CleanerError
+from cleaner.logs.retention import ActiveOne
 from cleaner.model import AbortedTxn
 from cleaner.storage import names
 from cleaner.storage.fs import FileSystem
@@ -120,6 +121,11 @@ class ActiveSegment:
     def largest_timestamp(self) -> int:
         """The largest timestamp of a batch, -1 without one."""
         return self._tail.max_timestamp
+
+    def as_kept(self, listed: Segment) -> ActiveOne:
+        """Return it as retention sees it; `listed` is the same one as it was found on disk."""
+        timestamp_ms = self._tail.max_timestamp
+        return ActiveOne(self.base_offset, self._tail.size, timestamp_ms if timestamp_ms >= 0 else listed.mtime_ms)
 
     # ---- rolling ---------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from cleaner.clock import Clock
 from cleaner.config import TopicConfig
+from cleaner.errors import TruncationRefusedError
 from cleaner.model import EpochEntry, TopicPartition
 from cleaner.storage import names
 from cleaner.storage.fs import FileSystem
@@ -42,6 +43,7 @@ class OpenedLog:
         producers: as of the log end, in the order in which they became known.
         epochs: the leader epochs that begin below the log end.
         epoch: the one to append with; one of its own begins at the log end where it is none of `epochs`.
+        first_base_offset: of the first segment.
         active_segment: the last one.
         truncated_bytes: what recovery has cut off.
     """
@@ -53,6 +55,7 @@ class OpenedLog:
     producers: Sequence[ProducerEntry]
     epochs: Sequence[EpochEntry]
     epoch: int
+    first_base_offset: int
     active_segment: Segment
     truncated_bytes: int
 
@@ -65,11 +68,15 @@ def open_log(
     *,
     was_closed: bool,
     producer_id_expiration_ms: int,
+    allow_truncate: bool = True,
 ) -> OpenedLog:
     """
     Load a partition's log and settle it, after recovering it unless it `was_closed`; makes the directory if need be.
 
+    Args:
+        allow_truncate: let recovery cut even what a checkpoint says is on disk. Above that it always may.
     Raises:
+        TruncationRefusedError: it would have to; nothing was changed.
         CorruptLogError: damage that recovery does not mend.
         LogChangedError: somebody else held the partition's lock all the time.
         LogDirOfflineError, NoSpaceError: the disk.
@@ -77,14 +84,19 @@ def open_log(
     fs, directory = log_dir.fs, log_dir.path / str(topic_partition)
     with partition_lock(fs, log_dir.path, topic_partition, clock):
         _make_directory(fs, directory)
+        recovery_point = log_dir.recovery_points.get(topic_partition, 0)
+        known_offset = max(recovery_point, log_dir.high_watermarks.get(topic_partition, 0))
+        if not was_closed:
+            _forget_what_is_not_on_disk(fs, directory)
         return _load(
             log_dir,
             topic_partition,
             topic,
             clock,
-            recovery_point=log_dir.recovery_points.get(topic_partition, 0),
+            recovery_point=recovery_point,
             was_closed=was_closed,
             producer_id_expiration_ms=producer_id_expiration_ms,
+            least_end_offset=0 if allow_truncate or was_closed else known_offset,
         )
 
 
@@ -92,6 +104,18 @@ def _make_directory(fs: FileSystem, directory: Path) -> None:
     if not fs.exists(directory):
         fs.make_dir(directory, stat.S_IMODE(fs.stat(directory.parent).st_mode))
         fs.fsync_dir(directory.parent)
+
+
+def _forget_what_is_not_on_disk(fs: FileSystem, directory: Path) -> None:
+    """
+    Have what is going to be recovered read from the disk.
+
+    Where an fsync has failed, memory may still hold what never reached the disk, as if it had; to read it, find it
+    sound and fsync it once more would succeed, and be a lie (R3). What merely waits to be written stays in memory.
+    """
+    for segment in list_segments(fs, directory):
+        with segment.open_log() as file:
+            file.drop_cache(0, 0)
 
 
 def _load(
@@ -103,8 +127,9 @@ def _load(
     recovery_point: int,
     was_closed: bool,
     producer_id_expiration_ms: int,
+    least_end_offset: int = 0,
 ) -> OpenedLog:
-    """Load and settle; the caller has the partition's lock."""
+    """Load and settle, unless the log would end below some offset; the caller has the partition's lock."""
     fs, directory = log_dir.fs, log_dir.path / str(topic_partition)
     # Loading drops an epoch that no batch was written with yet (R-123); its number is used up all the same.
     latest = _latest(read_leader_epochs(fs, directory / names.LEADER_EPOCHS))
@@ -120,6 +145,11 @@ def _load(
         producer_id_expiration_ms=producer_id_expiration_ms,
         now_ms=clock.now_ms(),
     )
+    if log.log_end_offset < least_end_offset:
+        raise TruncationRefusedError(
+            f"{directory}: what was on disk up to offset {least_end_offset} is damaged or missing from offset "
+            f"{log.log_end_offset} on; recovery would cut {log.truncated_bytes} bytes. Only allow_truncate does that"
+        )
     log.settle(fs)
     epochs = log.changes.epochs
     latest = max(latest, _latest(epochs))
@@ -133,6 +163,7 @@ def _load(
         log.producers.entries(),
         tuple(epochs),
         max(latest, 0) if was_closed else latest + 1,
+        log.segments[0].base_offset,
         Segment.open(fs, directory, log.active_segment.base_offset),
         log.truncated_bytes,
     )

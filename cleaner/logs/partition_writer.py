@@ -56,11 +56,16 @@ from cleaner.logs.epochs import EpochEnd, LeaderEpochs
 from cleaner.logs.opening import OpenedLog, cut_log, open_log
 from cleaner.logs.producers import KnownProducer, Producers
 from cleaner.logs.record import ProducerStamp, Record, RecordColumns
+from cleaner.logs.retention import Expired, KeptLog
 from cleaner.model import TopicPartition
+from cleaner.policy.retention import RetentionSegment
 from cleaner.storage import names
+from cleaner.storage.expiry import list_deleted, set_aside
 from cleaner.storage.fs import FileSystem
+from cleaner.storage.generation import raise_generation
 from cleaner.storage.leftovers import settle_swap
-from cleaner.storage.log_dir import LogDir
+from cleaner.storage.log import list_segments
+from cleaner.storage.log_dir import LogDir, OffsetKind
 from cleaner.storage.partition_lock import partition_lock
 from cleaner.storage.producer_snapshot import write_snapshot
 from cleaner.storage.segment import Segment
@@ -140,6 +145,7 @@ class PartitionWriter:
         # All below is guarded by _lock.
         self._topic = topic
         self._error: LogClosedError | None = None
+        self._is_in_order = False
         self._take(opened)
 
     @staticmethod
@@ -150,6 +156,7 @@ class PartitionWriter:
         clock: Clock,
         *,
         was_closed: bool,
+        allow_truncate: bool = True,
         options: WriterOptions | None = None,
     ) -> PartitionWriter:
         """
@@ -160,7 +167,9 @@ class PartitionWriter:
         Args:
             log_dir: the caller has its lock as a writer (`locks.acquire_for_writing`).
             was_closed: its clean-shutdown marker was there; it is removed by now.
+            allow_truncate: let recovery cut even what a checkpoint says is on disk.
         Raises:
+            TruncationRefusedError: recovery would have to; nothing was changed.
             CorruptLogError: damage that recovery does not mend.
             LogChangedError: somebody else held the partition's lock all the time.
             LogDirOfflineError, NoSpaceError: the disk.
@@ -173,6 +182,7 @@ class PartitionWriter:
             clock,
             was_closed=was_closed,
             producer_id_expiration_ms=chosen.producer_id_expiration_ms,
+            allow_truncate=allow_truncate,
         )
         writer = PartitionWriter(log_dir, opened, topic, clock, chosen)
         try:
@@ -184,6 +194,7 @@ class PartitionWriter:
 
     def _take(self, opened: OpenedLog) -> None:
         self._log_start_offset = opened.log_start_offset
+        self._first_base_offset = opened.first_base_offset
         self._log_end_offset = self._flushed_offset = opened.log_end_offset
         self._producers = Producers(str(self.topic_partition), opened.producers)
         self._epochs = LeaderEpochs(self._fs, self.directory, opened.epochs)
@@ -216,6 +227,12 @@ class PartitionWriter:
     def log_start_offset(self) -> int:
         """First offset a reader may ask for."""
         return self._log_start_offset
+
+    @property
+    def log_start_checkpoint(self) -> int | None:
+        """The line of `log-start-offset-checkpoint`; None where the first segment says as much (R-118)."""
+        start = self._log_start_offset
+        return start if start > self._first_base_offset else None
 
     @property
     def log_end_offset(self) -> int:
@@ -572,6 +589,8 @@ class PartitionWriter:
         self._tell()
 
     def _cut(self, offset: int) -> None:
+        # Before the lines of the checkpoints: another thread may write what is flushed into them at any time.
+        self._flushed_offset = min(self._flushed_offset, offset)
         self._active.retire()
         try:
             opened = cut_log(
@@ -586,6 +605,57 @@ class PartitionWriter:
         except CleanerError as error:
             self._close_for_good(LogClosedError(self.directory, f"cutting it failed: {error}"))
             raise
+
+    # ---- deleting --------------------------------------------------------------------------------------------------
+
+    def expire(self, choose: Callable[[KeptLog], int]) -> Expired:
+        """
+        Set the oldest segments aside, in the steps of `storage/expiry.py`; an empty one takes the place of all (R-913).
+
+        Args:
+            choose: how many; asked again before anything changes, and then with the active segment rolled if that was
+                among them.
+        Raises:
+            LogChangedError: somebody else held the partition's lock all the time.
+            LogClosedError, LogDirOfflineError, NoSpaceError: see there. What has gone is gone.
+        """
+        with self._lock:
+            self.require_open()
+            with self._locked():
+                kept = self._as_kept()
+            count = choose(kept)
+            if count and count == len(kept.segments):
+                self.roll()
+            gone = Expired() if not count else self._set_aside(choose)
+        if gone.segments:
+            self._tell()
+        return gone
+
+    def _as_kept(self) -> KeptLog:
+        """Return the log as retention sees it: the active segment is on disk once it has been rolled."""
+        listed = list_segments(self._fs, self.directory)
+        segments: list[RetentionSegment] = [*listed[:-1], self._active.as_kept(listed[-1])]
+        return KeptLog(segments, self._log_start_offset, self._log_end_offset, self._log_end_offset)
+
+    def _set_aside(self, choose: Callable[[KeptLog], int]) -> Expired:
+        with self._locked():
+            settle_swap(self._fs, self.directory)
+            kept = self._as_kept()
+            count = min(choose(kept), len(kept.segments) - 1)
+            if not count:
+                return Expired()
+            going, first = kept.segments[:count], kept.segments[count].base_offset
+            # In memory first: whoever asks for what goes is told so, and the checkpoint never says less again.
+            self._log_start_offset = max(self._log_start_offset, first)
+            self._log_dir.put(OffsetKind.LOG_START, self.topic_partition, self._log_start_offset)
+            raise_generation(self._fs, self._log_dir.path, self.topic_partition)
+            self._epochs.cut_start(self._log_start_offset)
+            set_aside(self._fs, self.directory, [segment.base_offset for segment in going])
+            self._first_base_offset = first
+            files = tuple(list_deleted(self._fs, self.directory))
+        # The first segment says where the log begins; a line stays only for a start inside of it (R-118).
+        self._log_dir.put(OffsetKind.LOG_START, self.topic_partition, self.log_start_checkpoint)
+        return Expired(count, sum(segment.size for segment in going), files)
 
     # ---- the end ---------------------------------------------------------------------------------------------------
 
@@ -611,10 +681,21 @@ class PartitionWriter:
                         self._write_snapshot(self._log_end_offset)
                     self._fs.fsync_dir(self.directory)
                 self._note_flushed(self._log_end_offset)
+                self._is_in_order = True
             finally:
                 if self._error is None:
                     self._close_for_good(LogClosedError(self.directory))
         self._tell()
+
+    def require_in_order(self) -> None:
+        """
+        Make sure that `close` has left the log as a clean stop does.
+
+        Raises:
+            FailedFsyncError, LogClosedError: it has not; say why.
+        """
+        if not self._is_in_order:
+            raise self._error or LogClosedError(self.directory, "the log is not closed")
 
     def abandon(self) -> None:
         """Let go of the files and leave the log as it is, as a killed process would."""

@@ -20,6 +20,7 @@ Every error the cleaner raises on purpose, and the exit code a command ends with
     |  |- TopicExistsError                it is there already
     |  |- UnknownTopicError               it is not there, or has no such partition
     |  |- TopicSettingsError              settings that cannot be told from those of another topic
+    |- InputError                     1   a line of input that is no record; says which
     |- UnsupportedPlatformError       1   logs are written on Linux only; reading works elsewhere too
     |- LogWriteError                  1   an append or read that a log refuses; it stays as it was
     |  |- OffsetOutOfRangeError           an offset below the log start or beyond the log end
@@ -181,6 +182,21 @@ class UnknownTopicError(TopicError):
 
 class TopicSettingsError(TopicError):
     """Settings that, written down, could not be told from those of another topic."""
+
+
+class InputError(CleanerError):
+    """
+    A line of input that is no record.
+
+    Args:
+        line_number: from 1 up.
+        reason: what is wrong with it.
+    """
+
+    def __init__(self, line_number: int, reason: str) -> None:
+        self.line_number = line_number
+        self.reason = reason
+        super().__init__(f"line {line_number}: {reason}")
 
 
 class UnsupportedPlatformError(CleanerError):

@@ -147,6 +147,14 @@ def parse_offset(text: str) -> int:
     return int(text)
 
 
+def parse_count(text: str) -> int:
+    """Read a number above 0."""
+    count = parse_offset(text)
+    if count < 1:
+        raise argparse.ArgumentTypeError("at least one")
+    return count
+
+
 def parse_bytes(text: str) -> int:
     """Read a number of bytes, with K, M, G or T behind it for powers of 1024."""
     digits = text[:-1] if text[-1:].lower() in "kmgt" and text[-1:] else text
@@ -165,3 +173,14 @@ def parse_seconds(text: str) -> float:
     if not 0 < seconds < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
     return seconds
+
+
+def parse_rate(text: str) -> float:
+    """Read how many a second."""
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = -1.0
+    if not 0 < rate < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number a second above 0")
+    return rate

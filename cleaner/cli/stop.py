@@ -31,6 +31,11 @@ class StopFlag:
         """Ask the work to stop."""
         self._signal_name = signal_name
 
+    @property
+    def is_set(self) -> bool:
+        """Whether a stop was asked for."""
+        return self._signal_name is not None
+
     def check_done(self) -> None:
         """Raise CleaningAborted if a stop was asked for."""
         if self._signal_name is not None:

@@ -1,0 +1,114 @@
+"""
+What the commands share with Kafka's console tools: properties, and flags that have no meaning without a network.
+
+A command that was copied from a tutorial or a script of Kafka's works here with `--log-dir` added: flags that say how
+to reach brokers, replicate or buffer are taken, left alone, and named in one note.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cleaner.cli.output import print_error
+from cleaner.errors import UsageError
+
+_DEST = "ignored_flags"
+
+
+class _Ignore(argparse.Action):
+    """Takes a flag, and its value if it has one, and remembers that it was there."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        """Remember the flag's name."""
+        found = getattr(namespace, _DEST, ())
+        setattr(namespace, _DEST, (*found, option_string) if option_string not in found else found)
+
+
+def add_log_dir(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add `--log-dir`, and the flag for who has root's powers."""
+    parser.add_argument("--log-dir", metavar="DIR", type=Path, required=True, help=what)
+    parser.add_argument(
+        "--as-root", action="store_true", help="started as root, stay root instead of becoming the log dir's owner"
+    )
+
+
+def add_ignored(parser: argparse.ArgumentParser, with_value: Iterable[str], alone: Iterable[str] = ()) -> None:
+    """Add flags that are taken and left alone."""
+    parser.set_defaults(**{_DEST: ()})
+    group = parser.add_argument_group("flags of a networked Kafka: accepted, and ignored with a note")
+    for flag in with_value:
+        group.add_argument(flag, action=_Ignore, dest=_DEST, metavar="...", help=argparse.SUPPRESS)
+    for flag in alone:
+        group.add_argument(flag, action=_Ignore, dest=_DEST, nargs=0, help=argparse.SUPPRESS)
+    group.description = ", ".join((*with_value, *alone))
+
+
+def note_ignored(arguments: argparse.Namespace) -> None:
+    """Name the flags that were left alone, if there were any."""
+    flags = getattr(arguments, _DEST, ())
+    if flags:
+        print_error(f"there is no network here, so this says nothing: {', '.join(flags)}")
+
+
+def add_properties(parser: argparse.ArgumentParser, flags: Sequence[str], names: Collection[str], metavar: str) -> None:
+    """Add the flags that give properties, all into `properties`."""
+    text = f"how lines are read or written; may be repeated: {', '.join(names)}"
+    parser.add_argument(*flags, dest="properties", metavar=metavar, action="append", default=[], help=text)
+
+
+def properties_of(given: Sequence[str], known: Mapping[str, str | None]) -> dict[str, str]:
+    """
+    Read `name=value` texts; a later one wins. One that nobody knows is told of: it may be a mistake.
+
+    Raises:
+        UsageError: one without `=`.
+    """
+    found = {}
+    for text in given:
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            raise UsageError(f"property {text!r}: it takes name=value")
+        found[name] = value
+    if unknown := [name for name in found if name not in known]:
+        print_error(f"nothing here goes by {', '.join(unknown)}; the properties there are: {', '.join(known)}")
+    return found
+
+
+def assignments_of(given: Sequence[str], flag: str) -> dict[str, str]:
+    """
+    Read settings: `key=value`, several with commas between them as `kafka-configs` takes them, lists in brackets.
+
+    Raises:
+        UsageError: a part that is no assignment, a bracket that is not closed.
+    """
+    found: dict[str, str] = {}
+    for text in given:
+        for part in _split(text, flag):
+            key, separator, value = part.partition("=")
+            if not separator or not key.strip():
+                raise UsageError(f"{flag} {text!r}: it takes key=value")
+            found[key.strip()] = value.removeprefix("[").removesuffix("]") if value.startswith("[") else value
+    return found
+
+
+def _split(text: str, flag: str) -> list[str]:
+    """Split at commas that stand before another `key=`, or outside of brackets."""
+    parts: list[str] = []
+    depth = begin = 0
+    for at, letter in enumerate(text):
+        depth += (letter == "[") - (letter == "]")
+        if letter == "," and depth == 0 and "=" in text[at:].split(",")[1]:
+            parts.append(text[begin:at])
+            begin = at + 1
+    if depth:
+        raise UsageError(f"{flag} {text!r}: a bracket without its other half")
+    return [*parts, text[begin:]]

@@ -1,0 +1,109 @@
+"""
+Records as lines of JSON, the same for `cleaner produce` and `cleaner consume`: what one prints the other reads.
+
+    {"topic": "prices", "partition": 0, "offset": 5, "timestamp": 1700000000000, "key": "p5", "value": "14"}
+
+`key` and `value` are a text, null, or where the bytes are no UTF-8 `{"base64": "..."}`. `headers` are a list of
+`[name, value]`, as names may repeat. In what is read `topic` and `offset` do not count, and only `value` is needed.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from typing import NamedTuple
+
+from cleaner.errors import InputError
+from cleaner.logs.record import Record
+
+_FIELDS = frozenset(("topic", "partition", "offset", "timestamp", "key", "value", "headers"))
+
+
+class Addressed(NamedTuple):
+    """A record, and the partition it is to go to if that was said."""
+
+    record: Record
+    partition: int | None
+
+
+def to_json(topic: str, partition: int, record: Record) -> str:
+    """Return a record as one line, without its end."""
+    row: dict[str, object] = {
+        "topic": topic,
+        "partition": partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp_ms,
+        "key": _plain(record.key),
+        "value": _plain(record.value),
+    }
+    if record.headers:
+        row["headers"] = [[name, _plain(value)] for name, value in record.headers]
+    return json.dumps(row)
+
+
+def from_json(line: bytes, line_number: int) -> Addressed:
+    """
+    Read one line.
+
+    Raises:
+        InputError: not an object, a field that is not known or of the wrong kind, no `value`.
+    """
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise InputError(line_number, f"not JSON: {error}") from None
+    except RecursionError:
+        raise InputError(line_number, "not a record: too deep") from None
+    if not isinstance(row, dict) or "value" not in row:
+        raise InputError(line_number, 'a record is an object with "value" in it, which may be null')
+    if unknown := sorted(row.keys() - _FIELDS):
+        raise InputError(line_number, f"unknown field {unknown[0]!r}; there are {', '.join(sorted(_FIELDS))}")
+    record = Record(
+        _bytes(row.get("key"), "key", line_number),
+        _bytes(row["value"], "value", line_number),
+        _headers(row.get("headers", []), line_number),
+        _number(row.get("timestamp"), "timestamp", line_number),
+    )
+    return Addressed(record, _number(row.get("partition"), "partition", line_number))
+
+
+def _plain(data: bytes | None) -> object:
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode("ascii")}
+
+
+def _bytes(value: object, name: str, line_number: int) -> bytes | None:
+    try:
+        if value is None:
+            return None
+        if isinstance(value, str):
+            return value.encode()
+        if isinstance(value, dict) and list(value) == ["base64"] and isinstance(value["base64"], str):
+            return base64.b64decode(value["base64"], validate=True)
+    except (UnicodeEncodeError, binascii.Error) as error:
+        raise InputError(line_number, f"{name}: {error}") from None
+    raise InputError(line_number, f'{name}: a text, null or {{"base64": "..."}}')
+
+
+def _number(value: object, name: str, line_number: int) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
+        raise InputError(line_number, f"{name}: a number from 0 up")
+    return value
+
+
+def _headers(value: object, line_number: int) -> tuple[tuple[str, bytes | None], ...]:
+    if not isinstance(value, list):
+        raise InputError(line_number, "headers: a list of [name, value]")
+    found = []
+    for pair in value:
+        if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], str):
+            raise InputError(line_number, "headers: a list of [name, value]")
+        found.append((pair[0], _bytes(pair[1], f"header {pair[0]!r}", line_number)))
+    return tuple(found)

@@ -1,0 +1,178 @@
+"""
+How `cleaner produce` gets records into a topic's logs: which partition, which transaction, how soon on disk.
+
+Records that came together are appended together, one append a partition, and each append is all or nothing. A
+transaction covers one partition, as it does in the library; so one that is asked for here is one a partition, begun
+with the first record that goes there, and all of them end together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+from cleaner.cli.output import print_error
+from cleaner.cli.record_json import Addressed
+from cleaner.errors import CleanerError, InputError
+from cleaner.logs.partitioner import Partitioner
+from cleaner.logs.record import Record
+
+
+class Transaction(Protocol):
+    """A transactional producer of one log."""
+
+    def begin(self) -> object:
+        """Begin a transaction."""
+
+    def append(self, records: Sequence[Record], /) -> object:
+        """Append within the transaction."""
+
+    def commit(self) -> object:
+        """End it; its records count."""
+
+    def abort(self) -> object:
+        """End it; its records never were."""
+
+
+class WritableLog(Protocol):
+    """The log of one partition."""
+
+    def append(self, records: Sequence[Record], /) -> object:
+        """Append records, all or none."""
+
+    def flush(self) -> object:
+        """Wait until all that was appended is on disk."""
+
+
+class Sender:
+    """
+    Sends records to the logs of one topic.
+
+    Attributes:
+        sent: how many records were appended.
+
+    Args:
+        logs: by partition.
+        producer_of: returns a partition's producer, where records go in transactions.
+        partitioner: chooses where nobody has said.
+        transaction_records: how many records make a transaction; None: all of them.
+        is_durable: wait for the disk after each append.
+    """
+
+    def __init__(
+        self,
+        logs: Mapping[int, WritableLog],
+        partitioner: Partitioner,
+        *,
+        producer_of: Callable[[int], Transaction] | None = None,
+        transaction_records: int | None = None,
+        is_durable: bool = False,
+    ) -> None:
+        self._logs = logs
+        self._partitioner = partitioner
+        self._producer_of = producer_of
+        self._transaction_records = transaction_records
+        self._is_durable = is_durable
+        self._producers: dict[int, Transaction] = {}
+        self._begun: set[int] = set()
+        self._in_transaction = 0
+        self.sent = 0
+
+    def send(self, records: Sequence[Addressed], first_line: int) -> None:
+        """
+        Append records that came together.
+
+        Args:
+            first_line: where the first one stood in the input.
+        Raises:
+            CleanerError: what the log says to it, with the lines concerned; those of other partitions may be there.
+        """
+        for some, line in self._shares(records, first_line):
+            self._append(some, line)
+            if self._in_transaction == self._transaction_records:
+                self.end(commit=True)
+
+    def _shares(self, records: Sequence[Addressed], first_line: int) -> Iterator[tuple[Sequence[Addressed], int]]:
+        """Cut records where a transaction ends."""
+        begin = 0
+        while begin < len(records):
+            room = (
+                len(records) if self._transaction_records is None else self._transaction_records - self._in_transaction
+            )
+            yield records[begin : begin + room], first_line + begin
+            begin += room
+
+    def _append(self, records: Sequence[Addressed], first_line: int) -> None:
+        by_partition: dict[int, list[Record]] = {}
+        for place, (record, asked) in enumerate(records):
+            partition = self._partitioner.partition_for(record) if asked is None else asked
+            if partition not in self._logs:
+                raise InputError(first_line + place, f"there is no partition {partition}")
+            by_partition.setdefault(partition, []).append(record)
+        last_line = first_line + len(records) - 1
+        lines = f"line {first_line}" if len(records) == 1 else f"lines {first_line} to {last_line}"
+        for partition, some in by_partition.items():
+            try:
+                self._append_to(partition, some)
+            except CleanerError as error:
+                # Whoever typed or piped it looks for lines, not for offsets.
+                what = f"{lines}: {error}; nothing of them was written to partition {partition}"
+                raise CleanerError(what) from error
+        self.sent += len(records)
+        self._in_transaction += len(records)
+
+    def _append_to(self, partition: int, records: Sequence[Record]) -> None:
+        if self._producer_of is None:
+            self._logs[partition].append(records)
+        else:
+            if partition not in self._producers:
+                self._producers[partition] = self._producer_of(partition)
+            producer = self._producers[partition]
+            if partition not in self._begun:
+                producer.begin()
+                self._begun.add(partition)
+            producer.append(records)
+        if self._is_durable:
+            self._logs[partition].flush()
+
+    def end(self, *, commit: bool) -> None:
+        """End the transactions that are open, if there are any."""
+        for partition in sorted(self._begun):
+            if commit:
+                self._producers[partition].commit()
+            else:
+                self._producers[partition].abort()
+            self._begun.discard(partition)
+        self._in_transaction = 0
+
+
+def feed(
+    batches: Iterable[Sequence[bytes]],
+    sender: Sender,
+    parse: Callable[[bytes, int], Addressed],
+    *,
+    goes_on: bool = False,
+) -> None:
+    """
+    Send lines of input, those that came together at once.
+
+    Args:
+        parse: makes a record of a line and its number.
+        goes_on: tell of an error and go on, as somebody is there who types; otherwise what was good before a line that
+            is not is sent, and the error raised.
+    """
+    first_line = 1
+    for lines in batches:
+        records: list[Addressed] = []
+        try:
+            try:
+                for number, line in enumerate(lines, first_line):
+                    records.append(parse(line, number))
+            finally:
+                if records:
+                    sender.send(records, first_line)
+        except CleanerError as error:
+            if not goes_on:
+                raise
+            print_error(str(error))
+        first_line += len(lines)

@@ -31,6 +31,8 @@ class Watch:
     def __init__(self, fs: FileSystem, directory: Path) -> None:
         self._fs = fs
         self._directory = directory
+        # Before the listing: what happens in between is then taken for a change, which costs another attempt.
+        self._mtime_ns = self._directory_mtime_ns()
         self._segments = list_segments(fs, directory)
         self._log: Log | None = None
 
@@ -42,13 +44,15 @@ class Watch:
         """Tell whether all segments are still there, unchanged."""
         if self._log is not None:
             return _are_unchanged(self._log.segments[:-1])
-        # The active segment of that time may have been closed, loaded, and cut since: another look settles it.
+        # The active segment of that time may have been closed, loaded, and cut since: the same segments are there then,
+        # but files have come and gone.
         try:
-            now = list_segments(self._fs, self._directory)
+            return self._directory_mtime_ns() == self._mtime_ns and _are_unchanged(self._segments[:-1])
         except FileNotFoundError:
             return False
-        is_rolled = [s.base_offset for s in now] != [s.base_offset for s in self._segments]
-        return not is_rolled and _are_unchanged(self._segments[:-1])
+
+    def _directory_mtime_ns(self) -> int:
+        return self._fs.stat(self._directory).st_mtime_ns
 
 
 def _are_unchanged(segments: Sequence[Segment]) -> bool:

@@ -116,7 +116,7 @@ class DaemonProcess:
             if wishes & _STOPS:
                 return wishes
             if "dump" in wishes:
-                dump(service.snapshot, sys.stderr)
+                _dump_aside(service)
         if errors:
             raise errors[0]
         return set()
@@ -131,10 +131,7 @@ class DaemonProcess:
             if wishes & _STOPS:
                 return wishes
             if "dump" in wishes:
-                # Not here: the reader of standard error may have stopped, or a lock may never come free.
-                threading.Thread(
-                    target=dump, args=(service.snapshot, sys.stderr), name="cleaner-dump", daemon=True
-                ).start()
+                _dump_aside(service)
             if "reload" in wishes or (config_watch is not None and config_watch.has_changed()):
                 notifier.reloading()
                 result = service.reload()
@@ -168,6 +165,11 @@ class DaemonProcess:
 
     def _mistake(self, error: Exception) -> None:
         self._log.error("a mistake in the cleaner itself", exc_info=error)
+
+
+def _dump_aside(service: Service) -> None:
+    """Dump in a thread: the reader of standard error may have stopped, or a lock may never come free."""
+    threading.Thread(target=dump, args=(service.snapshot, sys.stderr), name="cleaner-dump", daemon=True).start()
 
 
 def _status_line(service: Service) -> str:

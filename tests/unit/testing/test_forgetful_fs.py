@@ -12,7 +12,22 @@ from cleaner.testing.forgetful_fs import FORGOTTEN_MTIME_NS, DiskState, Forgetfu
 from cleaner.testing.watched_fs import WatchedFile, WatchedFileSystem
 
 # What needs no watching, as it changes nothing or goes through a method that is watched.
-READS = {"exists", "find", "free_bytes", "list_dir", "list_files", "read_bytes", "stat", "write_atomically"}
+READS = {
+    "exists",
+    "find",
+    "free_bytes",
+    "list_dir",
+    "list_dirs",
+    "list_files",
+    "look_through",
+    "read_bytes",
+    "space",
+    "stat",
+    "stat_followed",
+    "write_atomically",
+}
+# Of the state directory, its socket and whole topics: no crash of a log's own steps comes by these.
+BESIDE_LOGS = {"make_dir", "remove_dir", "set_mode"}
 FILE_READS = {
     "begin_writeback",
     "close",
@@ -49,7 +64,7 @@ def test_every_method_that_changes_something_is_watched() -> None:
     def public(kind: type) -> set[str]:
         return {name for name, _ in inspect.getmembers(kind, inspect.isfunction) if not name.startswith("_")}
 
-    assert public(FileSystem) - READS == set(vars(WatchedFileSystem)) & public(FileSystem)
+    assert public(FileSystem) - READS - BESIDE_LOGS == set(vars(WatchedFileSystem)) & public(FileSystem)
     assert public(File) - FILE_READS == set(vars(WatchedFile)) & public(File)
 
 

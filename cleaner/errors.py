@@ -24,6 +24,7 @@ Every error the cleaner raises on purpose, and the exit code a command ends with
     |- UnsupportedPlatformError       1   logs are written on Linux only; reading works elsewhere too
     |- LogWriteError                  1   an append or read that a log refuses; it stays as it was
     |  |- OffsetOutOfRangeError           an offset below the log start or beyond the log end
+    |  |  |- LogTruncatedError               the log was cut below what a reader has read
     |  |- RecordTooLargeError             a batch above `max.message.bytes`, or above a segment
     |  |- KeylessRecordError              a record without a key for a compacted topic
     |  |- OutOfOrderSequenceError         a producer's sequence numbers leave a gap
@@ -232,6 +233,19 @@ class OffsetOutOfRangeError(LogWriteError):
         self.start_offset = start_offset
         self.end_offset = end_offset
         super().__init__(where, f"offset {offset} is not within {start_offset} and {end_offset}")
+
+
+class LogTruncatedError(OffsetOutOfRangeError):
+    """
+    The log was cut below what its reader has read; what the reader saw at and above the cut is no longer so.
+
+    Args:
+        offset: where the reader had got to.
+    """
+
+    def __init__(self, where: Path | str, offset: int) -> None:
+        self.offset = offset
+        LogWriteError.__init__(self, where, f"cut below offset {offset}, up to which it was read")
 
 
 class RecordTooLargeError(LogWriteError):

@@ -18,6 +18,7 @@ from cleaner.format.batch import ReadBuffer, SegmentReader
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.compression import LZ4, NONE, SNAPPY, compress
 from cleaner.format.encode import encode_batches, join_columns
+from cleaner.format.layout import cut_out, lay_out
 from cleaner.format.records import Unpacker
 from cleaner.format.side_by_side import verify_checksums
 from cleaner.kernels import PAD_BYTES
@@ -93,8 +94,8 @@ def _encode() -> None:
 
 def warm_up() -> None:
     """
-    Compile or load every kernel a round or an append uses: some 20 seconds the first time on a machine, then a tenth of
-    one.
+    Compile or load every kernel a round, an append or a reader uses: some 20 seconds the first time on a machine, then
+    a tenth of one.
     """
     _encode()
     log = _log()
@@ -123,6 +124,8 @@ def warm_up() -> None:
         verdicts = np.zeros(4, np.uint8)
         writer.begin(len(chunk.batches))
         for block in unpacker.blocks(path, chunk):
+            layout = lay_out(path, block, no_flags, 0, 4)
+            cut_out(layout.data, layout.key_starts, layout.key_sizes)
             map_kernel.digest_records(
                 block.data, block.unpacked, block.batches, no_flags, 0, offset_map.keys, digests, state
             )

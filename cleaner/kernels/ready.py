@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from cleaner.kernels import (
         batches,
         codecs,
+        columns,
         crc32c,
         encode,
         fates,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 __all__ = [
     "batches",
     "codecs",
+    "columns",
     "crc32c",
     "encode",
     "fates",

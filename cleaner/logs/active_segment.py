@@ -117,11 +117,6 @@ class ActiveSegment:
         """Bytes of the `.log`, staged ones included."""
         return self._tail.size
 
-    @property
-    def largest_timestamp(self) -> int:
-        """The largest timestamp of a batch, -1 without one."""
-        return self._tail.max_timestamp
-
     def as_kept(self, listed: Segment) -> ActiveOne:
         """Return it as retention sees it; `listed` is the same one as it was found on disk."""
         timestamp_ms = self._tail.max_timestamp
@@ -303,6 +298,13 @@ def create_segment(fs: FileSystem, directory: Path, base_offset: int) -> Segment
             file.fsync()
     fs.fsync_dir(directory)
     return Segment.open(fs, directory, base_offset)
+
+
+def discard_segment(fs: FileSystem, directory: Path, base_offset: int) -> None:
+    """Remove what `create_segment` has made before it failed, durably, the `.log` before all else."""
+    fs.remove(directory / names.segment_file_name(base_offset, names.LOG))
+    fs.fsync_dir(directory)
+    fs.remove_all(directory, [names.segment_file_name(base_offset, suffix) for suffix in names.SEGMENT_SUFFIXES])
 
 
 def _size_of(fs: FileSystem, path: Path) -> int:

@@ -100,6 +100,7 @@ class Producers:
         self._open: dict[int, int] = {}
         self._unflushed: dict[int, int] = {}
         self._most_known = 0
+        self._fences: dict[int, int] = {}
         for entry in entries:
             self._take(entry)
 
@@ -165,14 +166,10 @@ class Producers:
             OutOfOrderSequenceError: its sequence does not follow the last one.
             InvalidTxnStateError: outside of a transaction although it has one open.
         """
+        self._check_epoch(stamp.producer_id, stamp.epoch)
         producer = self._known.get(stamp.producer_id)
         if producer is None:
             return
-        if stamp.epoch < producer.epoch:
-            raise ProducerFencedError(
-                self._where,
-                f"producer {stamp.producer_id} with epoch {stamp.epoch}, which is over: {producer.epoch} has begun",
-            )
         self._check_sequence(producer, stamp)
         if producer.txn_first_offset >= 0 and not stamp.is_transactional:
             raise InvalidTxnStateError(
@@ -231,9 +228,18 @@ class Producers:
         Raises:
             ProducerFencedError: the epoch is older than the one known.
         """
-        known = self.epoch_of(producer_id)
-        if epoch < known:
-            raise ProducerFencedError(self._where, f"producer {producer_id} with epoch {epoch}, which is over: {known}")
+        self._check_epoch(producer_id, epoch)
+
+    def fence(self, producer_id: int, epoch: int) -> None:
+        """Take nothing more from a producer with an epoch below this one, for as long as the log is open."""
+        self._fences[producer_id] = max(epoch, self._fences.get(producer_id, _NONE))
+
+    def _check_epoch(self, producer_id: int, epoch: int) -> None:
+        latest = max(self.epoch_of(producer_id), self._fences.get(producer_id, _NONE))
+        if epoch < latest:
+            raise ProducerFencedError(
+                self._where, f"producer {producer_id} with epoch {epoch}, which is over: {latest} has begun"
+            )
 
     def remember_marker(
         self, producer_id: int, epoch: int, offset: int, timestamp_ms: int, *, commit: bool

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -80,19 +80,45 @@ class ProducerStamp(NamedTuple):
     is_transactional: bool = False
 
 
-@dataclass(frozen=True)
 class Appended:
     """
     What became of an append.
 
     Attributes:
-        base_offset, last_offset: of the first and last record, both inclusive; of an append that is recognised as a
-            duplicate, those of the first time.
+        base_offset, last_offset: of the first and last record, both inclusive; of an append that repeats an earlier one
+            those of the first time.
         log_append_time_ms: the records' timestamp where the topic has `message.timestamp.type=LogAppendTime`.
-        durable: done once all up to `last_offset` is on disk; fails with FailedFsyncError or LogClosedError.
+        is_repeat: it was there before, by the same producer.
     """
 
-    base_offset: int
-    last_offset: int
-    log_append_time_ms: int | None
-    durable: Future[None]
+    __slots__ = ("_durable", "_make_durable", "base_offset", "is_repeat", "last_offset", "log_append_time_ms")
+
+    def __init__(
+        self,
+        base_offset: int,
+        last_offset: int,
+        log_append_time_ms: int | None,
+        make_durable: Callable[[int], Future[None]],
+        *,
+        is_repeat: bool = False,
+    ) -> None:
+        self.base_offset = base_offset
+        self.last_offset = last_offset
+        self.log_append_time_ms = log_append_time_ms
+        self.is_repeat = is_repeat
+        self._make_durable = make_durable
+        self._durable: Future[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"Appended({self.base_offset}, {self.last_offset})"
+
+    @property
+    def durable(self) -> Future[None]:
+        """
+        A future that is done once all up to `last_offset` is on disk; to ask for it is to ask for that.
+
+        It fails with FailedFsyncError or LogClosedError.
+        """
+        if self._durable is None:
+            self._durable = self._make_durable(self.last_offset)
+        return self._durable

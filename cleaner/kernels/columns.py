@@ -1,0 +1,141 @@
+"""Records of many batches laid out as columns: where each one's key, value and headers lie, its offset and its time."""
+
+from __future__ import annotations
+
+from numba import int64, uint64
+
+from cleaner.kernels.compile import inlined_jit, jit
+from cleaner.kernels.memory import copy_bytes
+from cleaner.kernels.records import (
+    RECORD_BAD_OFFSET,
+    RECORD_GOOD,
+    RECORD_LEFT_OVER,
+    RECORD_MISSING,
+    read_record,
+    read_varint,
+)
+
+# Rows of the array that `fill_columns` fills, one column a record.
+(
+    OFFSET,
+    TIMESTAMP,
+    KEY_START,
+    KEY_SIZE,
+    VALUE_START,
+    VALUE_SIZE,
+    HEADERS_START,
+) = range(7)
+COLUMNS = 7
+
+# Cells of its state array.
+STATE_ROWS, STATE_BATCH, STATE_STATUS, STATE_RECORD_POSITION = range(4)
+STATE_CELLS = 4
+
+_LOG_APPEND_TIME = 0x08
+
+
+@jit
+def fill_columns(data, unpacked, unpacked_shift, batches, skipped, first_offset, end_offset, columns, state):
+    """
+    List the records of some batches that lie within [first_offset, end_offset), and check each record on the way.
+
+    Args:
+        data, unpacked: uint8 arrays that hold the batches' records (`row.unpacked` tells which).
+        unpacked_shift: added to positions in `unpacked`, as the caller will put it behind `data`.
+        batches: rows of BATCH_DTYPE.
+        skipped: uint8 a batch; 1 for those whose records nobody is to see, which are not looked at.
+        columns: int64, shape (COLUMNS, n), room for all records of the batches that are not skipped. Sizes are -1 for
+            null; headers begin with their number, a varint.
+        state: STATE_ROWS is how many records there are; the others tell of a bad record.
+    Returns:
+        RECORD_GOOD, or the RECORD_ status of a bad record.
+    """
+    rows = int64(0)
+    status = RECORD_GOOD
+    at = int64(0)
+    for b in range(batches.size):
+        row = batches[b]
+        if skipped[b]:
+            continue
+        body = unpacked if row.unpacked else data
+        shift = unpacked_shift if row.unpacked else int64(0)
+        at, end = row.body_start, row.body_end
+        base_offset, last_delta = row.base_offset, row.last_offset - row.base_offset
+        previous_delta = int64(-1)
+        for _ in range(row.count):
+            if at >= end:
+                status = RECORD_MISSING
+                break
+            status, after, timestamp_delta, delta, _, key_start, key_size, value_size, _ = read_record(body, at, end)
+            # Not "base + delta > last": signed sums are compiled as if they never wrapped.
+            if status == RECORD_GOOD and (delta <= previous_delta or delta > last_delta):
+                status = RECORD_BAD_OFFSET
+            if status != RECORD_GOOD:
+                break
+            previous_delta = delta
+            offset = base_offset + delta
+            if first_offset <= offset < end_offset:
+                # It was read before and is known to be sound.
+                _, value_start, _ = read_varint(body, key_start + max(key_size, int64(0)), end, 5)
+                if row.attributes & _LOG_APPEND_TIME:
+                    timestamp = row.max_timestamp
+                else:
+                    timestamp = int64(uint64(row.base_timestamp) + uint64(timestamp_delta))
+                columns[OFFSET, rows] = offset
+                columns[TIMESTAMP, rows] = timestamp
+                columns[KEY_START, rows] = key_start + shift
+                columns[KEY_SIZE, rows] = key_size
+                columns[VALUE_START, rows] = value_start + shift
+                columns[VALUE_SIZE, rows] = value_size
+                columns[HEADERS_START, rows] = value_start + max(value_size, int64(0)) + shift
+                rows += 1
+            at = after
+        if status == RECORD_GOOD and at != end and row.count > 0:
+            status = RECORD_LEFT_OVER
+        if status != RECORD_GOOD:
+            state[STATE_BATCH] = b
+            state[STATE_RECORD_POSITION] = at - row.body_start
+            break
+    state[STATE_ROWS] = rows
+    state[STATE_STATUS] = status
+    return status
+
+
+# Python's `marshal` format, unchanged since Python 2: a list is `[`, its length and its items; bytes are `s`, their
+# length and the bytes; None is `N`. Lengths are 4 bytes, little endian.
+MARSHAL_HEAD_BYTES = 5
+_LIST, _BYTES, _NONE = 0x5B, 0x73, 0x4E
+
+
+@inlined_jit
+def _put_length(target, at, length):
+    for i in range(4):
+        target[at + i] = (length >> (8 * i)) & 0xFF
+
+
+@jit
+def marshal_fields(data, starts, sizes, target):
+    """
+    Write parts of an array as a marshalled list of bytes, which Python reads faster than it cuts.
+
+    Args:
+        data: uint8 array.
+        starts, sizes: int64 arrays; a size of -1 is None. Each part lies within `data`.
+        target: uint8 array, room for MARSHAL_HEAD_BYTES, and as much for each part beside its bytes.
+    Returns:
+        Bytes written.
+    """
+    target[0] = _LIST
+    _put_length(target, 1, starts.size)
+    at = int64(MARSHAL_HEAD_BYTES)
+    for i in range(starts.size):
+        size = sizes[i]
+        if size < 0:
+            target[at] = _NONE
+            at += 1
+            continue
+        target[at] = _BYTES
+        _put_length(target, at + 1, size)
+        copy_bytes(target, at + MARSHAL_HEAD_BYTES, data, starts[i], size)
+        at += MARSHAL_HEAD_BYTES + size
+    return at

@@ -1,0 +1,252 @@
+"""
+Following the end of a log: a wait that new records and `close()` end.
+
+A writer in this process tells of each change, and nobody looks in vain. Beside another process the directory is looked
+at from time to time: soon after something came, seldom when nothing comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from types import TracebackType
+
+from cleaner.errors import LogTruncatedError, OffsetOutOfRangeError
+from cleaner.logs.columns import Columns
+from cleaner.logs.partition_files import PartitionFiles
+from cleaner.logs.record import Record
+from cleaner.logs.stream import Isolation, RecordStream, Until, reach
+from cleaner.logs.view import ReadView, Signal
+
+_FIRST_PAUSE_SECONDS = 0.002
+_LONGEST_PAUSE_SECONDS = 0.1
+
+
+class Follower:
+    """
+    Records from an offset on, for ever: iterate over it with `for` or `async for`, or ask it by `poll`.
+
+    One thread or task at a time reads; anybody may close it. Iterating ends when it or the log is closed, and when
+    nothing came for as long as its timeout.
+
+    Attributes:
+        next_offset: first offset not read yet: where to follow from another time.
+    """
+
+    def __init__(
+        self,
+        files: PartitionFiles,
+        view: ReadView,
+        offset: int,
+        isolation: Isolation,
+        until: Until,
+        timeout_seconds: float | None = None,
+    ) -> None:
+        self._files = files
+        self._view = view
+        self._isolation = isolation
+        self._until = until
+        self._timeout_seconds = timeout_seconds
+        self._stream = RecordStream(files, view, offset, isolation)
+        self._chunk: Iterator[Columns] = iter(())
+        self._records: deque[Record] = deque()
+        self._next_offset = offset
+        self._guard = threading.Lock()
+        self._signal = Signal()
+        self._log_signal = view.signal
+        self._stop_listening: Callable[[], None] = lambda: None
+        if self._log_signal is not None:
+            self._stop_listening = self._log_signal.listen(self._signal.notify)
+        self._pause_seconds = _FIRST_PAUSE_SECONDS
+
+    def __enter__(self) -> Follower:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def next_offset(self) -> int:
+        """First offset not read yet."""
+        return self._next_offset
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it, or the log, was closed."""
+        return self._signal.is_closed or (self._log_signal is not None and self._log_signal.is_closed)
+
+    def close(self) -> None:
+        """End it: whoever waits wakes up, and iterating ends. A second call does nothing."""
+        self._stop_listening()
+        self._signal.close()
+
+    # ---- waiting in a thread ---------------------------------------------------------------------------------------
+
+    def poll(self, timeout_seconds: float | None = 0.0, max_records: int | None = None) -> list[Record]:
+        """
+        Return some records that were not read yet, having waited for the first; none when there are none in time.
+
+        Args:
+            timeout_seconds: how long to wait; 0 not at all, None until there are some or it is closed.
+            max_records: how many at most.
+        Raises:
+            OffsetOutOfRangeError: retention was faster than this reader.
+            LogTruncatedError: the log was cut below what was read.
+            CorruptLogError: damage.
+        """
+        if not self._wait(timeout_seconds):
+            return []
+        found: list[Record] = []
+        while self._records and (max_records is None or len(found) < max_records):
+            found.append(self._take())
+        return found
+
+    def poll_columns(self, timeout_seconds: float | None = 0.0) -> Columns | None:
+        """Return some records as columns, or None; otherwise as `poll`. Not to be mixed with reading records."""
+        until = self._deadline(timeout_seconds)
+        while not self.is_closed:
+            seen = self._signal.version
+            columns = self._next_columns()
+            if columns is not None:
+                self._next_offset = columns.next_offset
+                return columns
+            if not self._pause(seen, until):
+                break
+        return None
+
+    def __iter__(self) -> Iterator[Record]:
+        return self
+
+    def __next__(self) -> Record:
+        if not self._wait(self._timeout_seconds):
+            raise StopIteration
+        return self._take()
+
+    def _take(self) -> Record:
+        record = self._records.popleft()
+        if record.offset is not None:
+            self._next_offset = record.offset + 1
+        return record
+
+    def _wait(self, timeout_seconds: float | None) -> bool:
+        """Wait until there are records to take; False when there are none in time, or it is closed."""
+        until: float | None = None
+        is_first = True
+        while not self.is_closed:
+            if self._records:
+                return True
+            if is_first:  # a record that is there already costs no look at the clock
+                until, is_first = self._deadline(timeout_seconds), False
+            seen = self._signal.version
+            if not self._fill() and not self._pause(seen, until):
+                return False
+        self._end()
+        return False
+
+    def _pause(self, seen: int, until: float | None) -> bool:
+        left = None if until is None else until - self._now_seconds()
+        if left is not None and left <= 0:
+            return False
+        self._signal.wait(seen, self._patience(left))
+        return True
+
+    def _patience(self, left_seconds: float | None) -> float | None:
+        """Return how long to wait for a signal before looking for oneself."""
+        if self._log_signal is not None:
+            return left_seconds
+        pause = self._pause_seconds
+        self._pause_seconds = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+        return pause if left_seconds is None else min(pause, left_seconds)
+
+    # ---- waiting in an event loop ----------------------------------------------------------------------------------
+
+    def __aiter__(self) -> AsyncIterator[Record]:
+        return self
+
+    async def __anext__(self) -> Record:
+        until = None
+        began = False
+        while not self.is_closed:
+            if self._records:
+                return self._take()
+            if not began:
+                until, began = self._deadline(self._timeout_seconds), True
+            seen = self._signal.version
+            # In a thread: the disk may be slow, and unpacking takes its time.
+            if not await asyncio.to_thread(self._fill) and not await self._pause_async(seen, until):
+                break
+        if self.is_closed:
+            self._end()
+        raise StopAsyncIteration
+
+    async def _pause_async(self, seen: int, until: float | None) -> bool:
+        left = None if until is None else until - self._now_seconds()
+        if left is not None and left <= 0:
+            return False
+        loop, woken = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            # A loop that was closed meanwhile has nobody waiting.
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(woken.set)
+
+        stop_listening = self._signal.listen(wake)
+        try:
+            if self._signal.version == seen and not self.is_closed:
+                async with asyncio.timeout(self._patience(left)):
+                    await woken.wait()
+        except TimeoutError:
+            return True  # whoever called looks once more, and then whether its own time is over
+        finally:
+            stop_listening()
+        return True
+
+    # ---- reading ---------------------------------------------------------------------------------------------------
+
+    def _fill(self) -> bool:
+        # A task that is cancelled leaves its thread behind: what that reads is not lost, and not read twice.
+        with self._guard:
+            columns = self._next_columns()
+            if columns is None:
+                return False
+            self._records.extend(columns)
+            return True
+
+    def _next_columns(self) -> Columns | None:
+        """Return what comes next; None at the end, for now."""
+        for columns in self._chunk:
+            self._pause_seconds = _FIRST_PAUSE_SECONDS
+            return columns
+        stream, view = self._stream, self._view
+        while stream.next_offset < (end_offset := reach(view, self._isolation, self._until)):
+            before = stream.next_offset
+            if before < view.log_start_offset:
+                raise OffsetOutOfRangeError(self._files.directory, before, view.log_start_offset, view.log_end_offset)
+            self._chunk = stream.next_columns(end_offset)
+            for columns in self._chunk:
+                self._pause_seconds = _FIRST_PAUSE_SECONDS
+                return columns
+            if stream.next_offset == before:
+                break
+        self._require_uncut()
+        if not self._records:
+            self._next_offset = max(self._next_offset, stream.next_offset)
+        return None
+
+    def _require_uncut(self) -> None:
+        if self._stream.next_offset > self._view.log_end_offset:
+            raise LogTruncatedError(self._files.directory, self._stream.next_offset)
+
+    def _end(self) -> None:
+        with self._guard:
+            self._stream.close()
+
+    def _deadline(self, timeout_seconds: float | None) -> float | None:
+        return None if timeout_seconds is None else self._now_seconds() + timeout_seconds
+
+    def _now_seconds(self) -> float:
+        return self._files.clock.monotonic_ns() / 1e9

@@ -1,0 +1,229 @@
+"""`Log`: one partition as a library's user sees it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Protocol
+
+from cleaner.clock import Clock
+from cleaner.errors import CleanerError, UsageError
+from cleaner.logs.epochs import EpochEnd
+from cleaner.logs.log_producer import DEFAULT_TRANSACTION_TIMEOUT_MS, LogProducer
+from cleaner.logs.partition_writer import PartitionWriter
+from cleaner.logs.record import Appended, ProducerStamp, Record, RecordColumns
+from cleaner.logs.transactions import Identity, TransactionalIds, new_producer_id
+from cleaner.model import TopicPartition
+
+
+class Flusher(Protocol):
+    """What forces a log to disk; see `flusher.py`."""
+
+    def appended(self) -> None:
+        """Note that something was appended."""
+
+    def durable(self, last_offset: int) -> Future[None]:
+        """Return a future that is done once all up to an offset, inclusive, is on disk."""
+
+    def flush(self) -> int:
+        """Wait until all that is appended now is on disk; returns the flushed offset."""
+
+    def close(self, end: CleanerError | None = None) -> None:
+        """Let nobody wait any longer."""
+
+
+class Log:
+    """
+    One partition, open for writing; made by `LogManager.log`. Safe to share between threads, not with a forked child.
+
+        appended = log.append([Record(b"p5", b"14")])
+        appended.durable.result()
+
+    Args:
+        writer: does the writing.
+        flusher: forces it to disk.
+        clock: tells when a transaction has taken too long.
+    """
+
+    def __init__(self, writer: PartitionWriter, flusher: Flusher, clock: Clock) -> None:
+        self._writer = writer
+        self._flusher = flusher
+        self._clock = clock
+        self._ids = TransactionalIds(writer.log_dir.fs, writer.directory)
+        self._guard = threading.Lock()
+        # Guarded by _guard: the instance that has each transactional id now.
+        self._producers: dict[str, LogProducer] = {}
+
+    def __repr__(self) -> str:
+        return f"Log({self.directory}, [{self.log_start_offset}, {self.log_end_offset}))"
+
+    # ---- what it is like -------------------------------------------------------------------------------------------
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Whose log it is."""
+        return self._writer.topic_partition
+
+    @property
+    def directory(self) -> Path:
+        """The partition's directory."""
+        return self._writer.directory
+
+    @property
+    def log_start_offset(self) -> int:
+        """First offset that can be read."""
+        return self._writer.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset the next record will get."""
+        return self._writer.log_end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """All below is on disk: no crash takes it back."""
+        return self._writer.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Readers of committed records go up to here."""
+        return self._writer.last_stable_offset
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch new batches get; each opening after an unclean stop begins one, and so does a cut."""
+        return self._writer.leader_epoch
+
+    def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
+        """Return where a leader epoch ended, as Kafka answers OffsetsForLeaderEpoch."""
+        return self._writer.end_offset_for_epoch(epoch)
+
+    @property
+    def is_closed(self) -> bool:
+        """Tell whether it was closed, or had to be."""
+        return self._writer.is_closed
+
+    # ---- writing ---------------------------------------------------------------------------------------------------
+
+    def append(self, records: Sequence[Record] | RecordColumns, *, producer: ProducerStamp | None = None) -> Appended:
+        """
+        Append records; all of them, or none and an error.
+
+        They can be read at once, by who reads up to the log's end, and survive a crash once `durable` is done.
+
+        Args:
+            records: at least one. `RecordColumns` are faster where there are many.
+            producer: numbers of an idempotent producer that keeps them itself; see `producer` for one that does.
+        Raises:
+            CleanerError: as `PartitionWriter.append`.
+        """
+        result = self._writer.append(records, producer=producer)
+        return self.appended_at(*result[:3], is_repeat=result.is_repeat)
+
+    def appended_at(
+        self, base_offset: int, last_offset: int, append_time_ms: int | None, *, is_repeat: bool = False
+    ) -> Appended:
+        """Note that something was appended; for producers of this log."""
+        if not is_repeat:
+            self._flusher.appended()
+        return Appended(base_offset, last_offset, append_time_ms, self._flusher.durable, is_repeat=is_repeat)
+
+    def flush(self) -> int:
+        """
+        Wait until all that is appended now is on disk; returns the offset up to which, exclusive, it is.
+
+        Raises:
+            FailedFsyncError, LogClosedError: it is not, and will not be.
+        """
+        self._writer.require_open()
+        return self._flusher.flush()
+
+    def roll(self) -> None:
+        """Begin a new segment, so that all before may be cleaned; raises as `append`."""
+        self._writer.roll()
+
+    def truncate_to(self, offset: int) -> None:
+        """Cut the log so that it ends at an offset, or where the batch begins that holds it; see `PartitionWriter`."""
+        self._writer.truncate_to(offset)
+
+    # ---- producers -------------------------------------------------------------------------------------------------
+
+    def producer(
+        self,
+        transactional_id: str | None = None,
+        *,
+        transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS,
+    ) -> LogProducer:
+        """
+        Make a producer, whose appends are numbered so that a repeat is known.
+
+        Args:
+            transactional_id: lets it have transactions; whoever had this id before is fenced off, what it left open is
+                aborted.
+            transaction_timeout_ms: a transaction that takes longer is aborted, and its producer fenced off.
+        Raises:
+            UsageError: an empty id, or a timeout that is not above 0.
+            CorruptCheckpointError: what is kept of transactional ids is damaged.
+            LogClosedError, NoSpaceError, LogDirOfflineError: as `append`.
+        """
+        self._writer.require_open()
+        if transactional_id is None:
+            return LogProducer(self, self._writer, self._clock, Identity(new_producer_id(), 0))
+        if not transactional_id or transaction_timeout_ms <= 0:
+            raise UsageError(f"transactional id {transactional_id!r} with a timeout of {transaction_timeout_ms} ms")
+        with self._guard:
+            identity = self._ids.begin(transactional_id, self._writer.producer_epoch, self._clock.now_ms())
+            before = self._producers.get(transactional_id)
+            if before is not None and before.identity.producer_id != identity.producer_id:
+                self._writer.fence(before.identity.producer_id, before.identity.epoch + 1)
+            self._writer.fence(*identity)
+            made = LogProducer(
+                self,
+                self._writer,
+                self._clock,
+                identity,
+                ids=self._ids,
+                transactional_id=transactional_id,
+                transaction_timeout_ms=transaction_timeout_ms,
+            )
+            self._producers[transactional_id] = made
+            return made
+
+    def end_late_transactions(self) -> int:
+        """
+        Abort the transactions that take longer than their timeout; returns how many. To be called now and then.
+
+        Raises:
+            CleanerError: one could not be aborted; it is tried again the next time.
+        """
+        with self._guard:
+            producers = list(self._producers.values())
+        now_ms = self._clock.now_ms()
+        return sum(producer.end_if_late(now_ms) for producer in producers)
+
+    # ---- the end ---------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """
+        Leave the log as a clean stop does; transactions that are open are aborted when it is opened again.
+
+        Raises:
+            CleanerError: as `PartitionWriter.close`; it is closed anyway.
+        """
+        try:
+            self._writer.close()
+        finally:
+            self._flusher.close()
+
+    def abandon(self) -> None:
+        """Let go of the files and leave the log as it is, as a killed process would."""
+        self._writer.abandon()
+        self._flusher.close()
+
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,197 @@
+"""A producer of one log: what it appends is numbered, so that a repeat is known, and may be put into transactions."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from typing import Protocol
+
+from cleaner.clock import Clock
+from cleaner.errors import CleanerError, InvalidTxnStateError, ProducerFencedError
+from cleaner.logs.partition_writer import PartitionWriter
+from cleaner.logs.record import Appended, ProducerStamp, Record, RecordColumns
+from cleaner.logs.transactions import Identity, TransactionalIds
+
+DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
+"""Kafka's default of `transaction.timeout.ms`."""
+
+_SEQUENCES = 2**31
+
+
+class AppendedLog(Protocol):
+    """What a producer asks of the log it appends to."""
+
+    def appended_at(
+        self, base_offset: int, last_offset: int, append_time_ms: int | None, *, is_repeat: bool = False
+    ) -> Appended:
+        """Note that something was appended; returns what an append answers."""
+
+
+class LogProducer:
+    """
+    A producer; made by `Log.producer`. Threads may share it, and take turns.
+
+        with producer.transaction():
+            producer.append([Record(b"k", b"v")])
+
+    Without a transactional id it has no transactions. With one, all it appends belongs to one.
+
+    Attributes:
+        identity: what it is known by in the log.
+        transactional_id: None without.
+    """
+
+    def __init__(
+        self,
+        log: AppendedLog,
+        writer: PartitionWriter,
+        clock: Clock,
+        identity: Identity,
+        *,
+        ids: TransactionalIds | None = None,
+        transactional_id: str | None = None,
+        transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS,
+    ) -> None:
+        self.identity = identity
+        self.transactional_id = transactional_id
+        self._log = log
+        self._writer = writer
+        self._clock = clock
+        self._ids = ids
+        self._timeout_ms = transaction_timeout_ms
+        self._lock = threading.RLock()
+        # Guarded by _lock.
+        self._next_sequence = 0
+        self._began_ms: int | None = None
+        self._has_appended = False
+
+    def __repr__(self) -> str:
+        name = "" if self.transactional_id is None else f"{self.transactional_id!r}, "
+        return f"LogProducer({name}id {self.identity.producer_id}, epoch {self.identity.epoch})"
+
+    @property
+    def next_sequence(self) -> int:
+        """The number that the next record gets."""
+        return self._next_sequence
+
+    @property
+    def is_in_transaction(self) -> bool:
+        """Tell whether a transaction has begun and not ended."""
+        return self._began_ms is not None
+
+    def append(self, records: Sequence[Record] | RecordColumns, *, sequence: int | None = None) -> Appended:
+        """
+        Append records; all of them, or none and an error.
+
+        Args:
+            sequence: of the first record; None: the next one. Who does not know whether an append was carried out
+                repeats it with its number: what is there already is not written again, and answered as before. The last
+                five appends are known.
+        Raises:
+            InvalidTxnStateError: outside of a transaction, with a transactional id.
+            ProducerFencedError: a newer instance has the id, or the transaction took too long and was aborted.
+            OutOfOrderSequenceError: a number that leaves a gap, or that is too old to know whether it is a repeat.
+            CleanerError: what `PartitionWriter.append` raises.
+        """
+        with self._lock:
+            is_transactional = self.transactional_id is not None
+            if is_transactional:
+                self._require_transaction("append")
+            first = self._next_sequence if sequence is None else sequence
+            stamp = ProducerStamp(*self.identity, first, is_transactional)
+            result = self._writer.append(records, producer=stamp)
+            if not result.is_repeat:
+                self._next_sequence = (first + len(records)) % _SEQUENCES
+                self._has_appended = True
+            return self._log.appended_at(*result[:3], is_repeat=result.is_repeat)
+
+    # ---- transactions ----------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """
+        Begin a transaction.
+
+        Raises:
+            InvalidTxnStateError: without a transactional id, or one has begun already.
+            LogClosedError: the log is closed.
+        """
+        with self._lock:
+            self._writer.require_open()
+            if self.transactional_id is None:
+                raise InvalidTxnStateError(self._where, "this producer has no transactional id, so no transactions")
+            if self._began_ms is not None:
+                raise InvalidTxnStateError(self._where, f"{self.transactional_id!r} has a transaction open already")
+            self._began_ms, self._has_appended = self._clock.now_ms(), False
+
+    def commit(self) -> Future[None]:
+        """
+        Make what the transaction has appended visible to readers of committed records.
+
+        Returns:
+            A future that is done once all of it is on disk, and so visible; a crash before that may abort it.
+        Raises:
+            InvalidTxnStateError: there is no transaction.
+            ProducerFencedError: it was aborted: a newer instance has the id, or it took too long.
+            CleanerError: what `PartitionWriter.end_transaction` raises; it may be tried again.
+        """
+        return self._end(commit=True)
+
+    def abort(self) -> Future[None]:
+        """Have nobody who reads committed records see what the transaction has appended. As `commit`."""
+        return self._end(commit=False)
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[LogProducer]:
+        """Begin a transaction for a `with` block; it is committed at the end, and aborted by an exception."""
+        self.begin()
+        try:
+            yield self
+        except BaseException:
+            # The error of the block is the one to tell; whoever has fenced this producer has aborted already.
+            with contextlib.suppress(CleanerError):
+                self.abort()
+            raise
+        self.commit()
+
+    def _end(self, *, commit: bool) -> Future[None]:
+        with self._lock:
+            self._require_transaction("commit" if commit else "abort")
+            if not self._has_appended:
+                # Nothing of it is in the log, so no marker has to be.
+                self._began_ms = None
+                done: Future[None] = Future()
+                done.set_result(None)
+                return done
+            try:
+                offset = self._writer.end_transaction(*self.identity, commit=commit)
+            except ProducerFencedError:
+                self._began_ms = None
+                raise
+            self._began_ms = None
+            return self._log.appended_at(offset, offset, None).durable
+
+    def _require_transaction(self, what: str) -> None:
+        self._writer.require_open()
+        if self._began_ms is None:
+            raise InvalidTxnStateError(self._where, f"{what} by {self.transactional_id!r} outside of a transaction")
+
+    def end_if_late(self, now_ms: int) -> bool:
+        """
+        Abort the transaction if it took longer than its timeout, and fence this producer; True if it did.
+
+        Raises:
+            CleanerError: it could not be aborted; it is tried again the next time.
+        """
+        with self._lock:
+            began_ms, ids, name = self._began_ms, self._ids, self.transactional_id
+            if began_ms is None or ids is None or name is None or now_ms - began_ms <= self._timeout_ms:
+                return False
+            raised = ids.raise_epoch(name, self.identity, self._writer.producer_epoch, now_ms)
+            self._writer.fence(*raised)
+            return True
+
+    @property
+    def _where(self) -> str:
+        return str(self._writer.topic_partition)

@@ -1,0 +1,218 @@
+"""
+A partition's directory as its readers see it, while others swap, roll, cut and delete in it.
+
+Whoever changes names there holds the partition's lock, and a reader lists under it, shared, so that it never sees half
+a swap. Where there is no lock to be had (an archive, another system than Linux, a broker that keeps everybody out) a
+listing counts only when the directory stood still around it and no swap was to be seen.
+
+A listing is good until the partition's generation number or the directory's time changes; asking costs two system
+calls. The number is raised before a swap's first rename, so what was found under an unchanged number is of one piece.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from cleaner.clock import Clock
+from cleaner.errors import CleanerError, LogChangedError, LogDirLockedError, LogDirOfflineError
+from cleaner.logs.open_segment import OpenSegment
+from cleaner.logs.places import FoundFiles, Place, find_files
+from cleaner.model import TopicPartition
+from cleaner.storage.fs import File, FileSystem
+from cleaner.storage.lock_bytes import PRESENCE_BYTE, slot_of
+from cleaner.storage.names import GENERATIONS, LOCK
+
+_NUMBER_BYTES = 8
+# File systems keep times by the kernel's ticks, 10 ms at most; a change within the same one would not show.
+_TICK_NS = 20_000_000
+_PAUSE_SECONDS = 0.002
+_PATIENCE_NS = 1_000_000_000  # a swap takes a dozen fsyncs; what lasts longer nobody is at work on
+
+_Result = TypeVar("_Result")
+
+
+class _NoLock(CleanerError):
+    """The lock belongs to somebody who does not give it back, like a broker."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """
+    What was found, and when.
+
+    Attributes:
+        places: the segments, ascending.
+        snapshots: offsets of producer snapshots, ascending.
+    """
+
+    places: tuple[Place, ...]
+    snapshots: tuple[int, ...]
+    generation: int
+    mtime_ns: int
+    is_settled: bool
+
+    def holder_of(self, offset: int) -> int:
+        """Return the number of the place that holds an offset, 0 for one below all; -1 when there are none."""
+        found = bisect_right(self.places, offset, key=lambda place: place.base_offset) - 1
+        return max(found, 0) if self.places else -1
+
+    def after(self, base_offset: int) -> Place | None:
+        """Return the first place above a base offset; None when there is none."""
+        found = bisect_right(self.places, base_offset, key=lambda place: place.base_offset)
+        return self.places[found] if found < len(self.places) else None
+
+
+class PartitionFiles:
+    """
+    The files of a partition. Safe to share between threads.
+
+    Args:
+        fs: the door to the file system.
+        log_dir: the log dir, links followed.
+        topic_partition: whose.
+        clock: to wait by.
+    """
+
+    def __init__(self, fs: FileSystem, log_dir: Path, topic_partition: TopicPartition, clock: Clock) -> None:
+        self.fs = fs
+        self.log_dir = log_dir
+        self.topic_partition = topic_partition
+        self.directory = log_dir / str(topic_partition)
+        self.clock = clock
+        self._guard = threading.Lock()
+        # Guarded by _guard.
+        self._listing: Listing | None = None
+        self._generations: File | None = None
+
+    def close(self) -> None:
+        """Let go of what is open; a second call does nothing."""
+        with self._guard:
+            if self._generations is not None:
+                self._generations.close()
+                self._generations = None
+            self._listing = None
+
+    def listing(self) -> Listing:
+        """
+        Return the segments as they are now.
+
+        Raises:
+            LogDirOfflineError: the directory is gone, or the disk refuses.
+        """
+        with self._guard:
+            if self._listing is None or not self._is_current(self._listing):
+                self._listing, _ = self._look_quietly(lambda _: None)
+            return self._listing
+
+    def is_current(self, listing: Listing) -> bool:
+        """Tell whether nothing has changed since."""
+        with self._guard:
+            return self._is_current(listing)
+
+    def is_unchanged(self, listing: Listing) -> bool:
+        """Tell the same of a listing that is too young for its directory's time to tell: by looking again."""
+        with self._guard:
+            if self._is_current(listing):
+                return True
+            now, _ = self._look_quietly(lambda _: None)
+            self._listing = now
+            return (now.places, now.generation, now.mtime_ns) == (listing.places, listing.generation, listing.mtime_ns)
+
+    def open(self, place: Place) -> OpenSegment:
+        """Open a segment. Raises FileNotFoundError: it has gone, or was renamed."""
+        return OpenSegment(self.fs, place)
+
+    def open_all(self, opened: Callable[[Listing], _Result]) -> tuple[Listing, _Result]:
+        """
+        List, and open what is wanted while no name changes.
+
+        Args:
+            opened: called with the listing, maybe more than once; FileNotFoundError makes it be called again.
+        """
+        with self._guard:
+            return self._look_quietly(opened)
+
+    def _is_current(self, listing: Listing) -> bool:
+        if not listing.is_settled:
+            return False
+        return (self._generation(), self._mtime_ns()) == (listing.generation, listing.mtime_ns)
+
+    def _generation(self) -> int:
+        if self._generations is None:
+            try:
+                self._generations = self.fs.open(self.log_dir / GENERATIONS)
+            except FileNotFoundError:
+                return 0
+        slot = slot_of(self.topic_partition)
+        return int.from_bytes(self._generations.read(_NUMBER_BYTES, slot * _NUMBER_BYTES), "little")
+
+    def _mtime_ns(self) -> int:
+        try:
+            return self.fs.stat(self.directory).st_mtime_ns
+        except FileNotFoundError as error:
+            raise LogDirOfflineError(self.directory, error) from error
+
+    # ---- looking ---------------------------------------------------------------------------------------------------
+
+    def _look_quietly(self, opened: Callable[[Listing], _Result]) -> tuple[Listing, _Result]:
+        """Look under the lock, or else while nothing moves."""
+        # The lock needs Linux's kind of locks.
+        try:
+            from cleaner.storage.partition_lock import partition_lock
+        except ImportError:
+            return self._look_unlocked(opened)
+        try:
+            with partition_lock(
+                self.fs,
+                self.log_dir,
+                self.topic_partition,
+                self.clock,
+                shared=True,
+                check_done=self._require_hope,
+            ):
+                listing, _ = self._look()
+                return listing, opened(listing)
+        except (_NoLock, LogChangedError, LogDirLockedError, LogDirOfflineError, FileNotFoundError):
+            return self._look_unlocked(opened)
+
+    def _require_hope(self) -> None:
+        """Do not wait for a lock that covers the whole file: that is held for days."""
+        from cleaner.storage.byte_ranges import READ, holder_of
+
+        with self.fs.open(self.log_dir / LOCK) as file:
+            if holder_of(file, READ, PRESENCE_BYTE, 1) is not None:
+                raise _NoLock(f"{file.path}: locked as a whole")
+
+    def _look_unlocked(self, opened: Callable[[Listing], _Result]) -> tuple[Listing, _Result]:
+        """
+        Look without a lock.
+
+        Between a swap's first rename and its last a `.swap` is there; a swap that nobody goes on with is one that
+        somebody died in.
+        """
+        until_ns = self.clock.monotonic_ns() + _PATIENCE_NS
+        while True:
+            is_patient = self.clock.monotonic_ns() < until_ns
+            try:
+                listing, has_swap = self._look()
+                if not (has_swap and is_patient):
+                    result = opened(listing)
+                    again, _ = self._look()
+                    if again.places == listing.places and again.mtime_ns == listing.mtime_ns:
+                        return listing, result
+            except FileNotFoundError as error:
+                if not is_patient:
+                    raise LogDirOfflineError(self.directory, error) from error
+            self.clock.sleep(_PAUSE_SECONDS)
+
+    def _look(self) -> tuple[Listing, bool]:
+        # Before the names: what changes while they are listed is then seen as a change.
+        generation, mtime_ns = self._generation(), self._mtime_ns()
+        is_settled = self.clock.now_ms() * 1_000_000 - mtime_ns > _TICK_NS
+        found: FoundFiles = find_files(self.fs, self.directory)
+        return Listing(found.places, found.snapshots, generation, mtime_ns, is_settled), found.has_swap

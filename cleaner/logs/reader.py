@@ -1,0 +1,251 @@
+"""
+Reading one partition: from an offset or a time on, all records or the committed ones, as objects or as columns.
+
+A reader needs the partition's directory and somebody who says how far the log reaches, nothing else: no writer, and no
+lock for longer than it takes to list the directory. It goes on while segments are appended to, rolled, cut, deleted
+and swapped for cleaned ones; see `cursor.py` for how.
+
+    whoever reads from the log start on sees    the last value of every key, and every record of the dirty section
+    an offset that was cleaned away             the next record at or above it comes
+    control batches                             are never shown
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+
+from cleaner.clock import Clock, SystemClock
+from cleaner.errors import OffsetOutOfRangeError, UnknownTopicError, UsageError
+from cleaner.logs.columns import Columns
+from cleaner.logs.cursor import LARGEST_CHUNK_BYTES
+from cleaner.logs.directory_view import DirectoryView
+from cleaner.logs.epochs import EpochEnd, LeaderEpochs
+from cleaner.logs.follow import Follower
+from cleaner.logs.latest import Latest, take_latest
+from cleaner.logs.partition_files import PartitionFiles
+from cleaner.logs.record import Record
+from cleaner.logs.search import find_by_time
+from cleaner.logs.stream import Isolation, RecordStream, Until, reach
+from cleaner.logs.view import ReadView
+from cleaner.model import TopicPartition
+from cleaner.storage.fs import FileSystem
+from cleaner.storage.leader_epochs import read_leader_epochs
+from cleaner.storage.names import LEADER_EPOCHS
+
+_ISOLATIONS = ("read_uncommitted", "read_committed")
+_UNTILS = ("high_watermark", "end")
+
+
+class LogReader:
+    """
+    A reader of one partition. Safe to share between threads; each iterator belongs to the thread that uses it.
+
+    Args:
+        fs: the door to the file system.
+        log_dir: the log dir.
+        topic_partition: whose log.
+        view: how far it reaches; None: find out from the directory.
+        clock: to wait by.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        log_dir: Path,
+        topic_partition: TopicPartition,
+        view: ReadView | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._files = PartitionFiles(fs, log_dir.resolve(), topic_partition, self._clock)
+        self._own_view = DirectoryView(self._files) if view is None else None
+        self._view: ReadView = view or DirectoryView(self._files)
+        if self._own_view is not None:
+            self._view = self._own_view
+
+    def __enter__(self) -> LogReader:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"LogReader({self._files.directory})"
+
+    def close(self) -> None:
+        """Close what is open; iterators close what they have open when they end."""
+        if self._own_view is not None:
+            self._own_view.close()
+        self._files.close()
+
+    @property
+    def log_start_offset(self) -> int:
+        """First offset that may be asked for."""
+        return self._view.log_start_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """First offset that could still be lost in a crash."""
+        return self._view.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """First offset of a transaction that is not decided yet, at most the high watermark."""
+        return self._view.last_stable_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset the next record will get."""
+        return self._view.log_end_offset
+
+    def read(
+        self,
+        offset: int,
+        *,
+        max_records: int | None = None,
+        max_bytes: int | None = None,
+        isolation: Isolation = "read_uncommitted",
+        until: Until = "high_watermark",
+    ) -> Iterator[Record]:
+        """
+        Read records from an offset on, up to where the log reaches now.
+
+        Args:
+            offset: where to begin; between log start and log end, both included.
+            max_records: how many at most.
+            max_bytes: end behind the chunk that makes it so many bytes of the log; there is at least one.
+            isolation: `read_committed` leaves out what was aborted, and ends at the last stable offset.
+            until: where to end: `high_watermark`, or `end` with what could still be lost in a crash.
+        Raises:
+            OffsetOutOfRangeError: the log does not have the offset; or retention was faster than the reader.
+            LogTruncatedError: the log was cut below what was read.
+            CorruptLogError: damage.
+        """
+        chunk_bytes = LARGEST_CHUNK_BYTES if max_bytes is None else max_bytes
+        columns = self.columns(offset, max_bytes=max_bytes, chunk_bytes=chunk_bytes, isolation=isolation, until=until)
+        records = (record for some in columns for record in some)
+        return records if max_records is None else islice(records, max_records)
+
+    def columns(
+        self,
+        offset: int,
+        *,
+        max_bytes: int | None = None,
+        chunk_bytes: int = LARGEST_CHUNK_BYTES,
+        isolation: Isolation = "read_uncommitted",
+        until: Until = "high_watermark",
+    ) -> Iterator[Columns]:
+        """
+        Read records as columns; arguments and errors are those of `read`.
+
+        Args:
+            chunk_bytes: about how many bytes of the log make up one `Columns`.
+        """
+        self._check(offset, isolation, until)
+        stream = RecordStream(self._files, self._view, offset, isolation, max(1, min(chunk_bytes, LARGEST_CHUNK_BYTES)))
+        return self._columns(stream, reach(self._view, isolation, until), max_bytes)
+
+    def _columns(self, stream: RecordStream, end_offset: int, max_bytes: int | None) -> Iterator[Columns]:
+        try:
+            while stream.next_offset < end_offset and (max_bytes is None or stream.bytes_read < max_bytes):
+                before = stream.next_offset
+                if before < self._view.log_start_offset:
+                    raise self._out_of_range(before)
+                yield from stream.next_columns(end_offset)
+                if stream.next_offset == before:
+                    return
+        finally:
+            stream.close()
+
+    def follow(
+        self,
+        offset: int,
+        *,
+        isolation: Isolation = "read_uncommitted",
+        until: Until = "high_watermark",
+        timeout_seconds: float | None = None,
+    ) -> Follower:
+        """
+        Read records from an offset on and wait for more: `for` or `async for`, until `close()`.
+
+        Args:
+            timeout_seconds: end when nothing came for so long; None waits for ever.
+            others: as for `read`, as are errors.
+        """
+        self._check(offset, isolation, until)
+        return Follower(self._files, self._view, offset, isolation, until, timeout_seconds)
+
+    def latest(self, *, isolation: Isolation = "read_committed") -> Latest:
+        """
+        Return the last value of every key, as of one moment, and the offset to follow from.
+
+        Args:
+            isolation: as for `read`; values that may be taken back are seldom what state is made of.
+        """
+        _require("isolation", isolation, _ISOLATIONS)
+        return take_latest(self._files, self._view, isolation)
+
+    def offset_for_time(self, timestamp_ms: int, *, isolation: Isolation = "read_uncommitted") -> int | None:
+        """
+        Return the offset of the first record with this timestamp or a later one; None when there is none.
+
+        Kafka's `offsetsForTimes`: timestamps need not ascend, and a record behind may be older. None, too, when that
+        record lies at or above the high watermark (`read_committed`: the last stable offset).
+        """
+        _require("isolation", isolation, _ISOLATIONS)
+        end_offset = reach(self._view, isolation, "high_watermark")
+        return find_by_time(self._files, self._view.log_start_offset, end_offset, timestamp_ms)
+
+    def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
+        """Return where a leader epoch ended, as Kafka answers OffsetsForLeaderEpoch."""
+        files = self._files
+        epochs = LeaderEpochs(files.fs, files.directory, read_leader_epochs(files.fs, files.directory / LEADER_EPOCHS))
+        return epochs.end_offset_for(epoch, self._view.log_end_offset)
+
+    def _check(self, offset: int, isolation: Isolation, until: Until) -> None:
+        _require("isolation", isolation, _ISOLATIONS)
+        _require("until", until, _UNTILS)
+        if not self._view.log_start_offset <= offset <= self._view.log_end_offset:
+            raise self._out_of_range(offset)
+
+    def _out_of_range(self, offset: int) -> OffsetOutOfRangeError:
+        view = self._view
+        return OffsetOutOfRangeError(self._files.directory, offset, view.log_start_offset, view.log_end_offset)
+
+
+def open_reader(
+    log_dir: Path | str,
+    topic: str,
+    partition: int = 0,
+    *,
+    fs: FileSystem | None = None,
+    clock: Clock | None = None,
+) -> LogReader:
+    """
+    Open a partition for reading: beside a writer or a daemon in other processes, or in an archive, on any system.
+
+    Nothing is locked for longer than a listing and nothing is written. How far the log reaches is found out from its
+    directory; of a high watermark a writer elsewhere leaves word every `replica.high.watermark.checkpoint.interval.ms`
+    only, `until="end"` sees more.
+
+    Args:
+        log_dir: the log dir, one entry of `log.dirs`.
+    Raises:
+        UnknownTopicError: there is no such partition.
+    """
+    topic_partition = TopicPartition(topic, partition)
+    fs = fs or FileSystem()
+    directory = Path(log_dir).resolve() / str(topic_partition)
+    if not fs.exists(directory):
+        raise UnknownTopicError(str(topic_partition), f"no such partition in {log_dir}")
+    return LogReader(fs, Path(log_dir), topic_partition, clock=clock)
+
+
+def _require(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise UsageError(f"{name} is {value!r}, not one of {', '.join(allowed)}")

@@ -1,0 +1,98 @@
+"""What a reader has to know of a log beside its files: how far it may read, and when to look again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from cleaner.storage.indexes import Aborts
+
+
+class ReadView(Protocol):
+    """
+    How far a log reaches: told by its writer in this process, or found out from its directory (`DirectoryView`).
+
+    Each may be asked at any time, by any thread, and is as of now.
+    """
+
+    @property
+    def log_start_offset(self) -> int:
+        """First offset a reader may ask for."""
+
+    @property
+    def high_watermark(self) -> int:
+        """First offset that may still be lost in a crash."""
+
+    @property
+    def last_stable_offset(self) -> int:
+        """First offset of a transaction not decided yet, at most the high watermark."""
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset the next record will get; all below it can be read from the files."""
+
+    @property
+    def signal(self) -> Signal | None:
+        """What tells of changes; None: look again from time to time."""
+
+    def unlisted_aborts(self) -> Aborts | None:
+        """Return aborted transactions below the last stable offset that no transaction index may name yet."""
+
+
+class Signal:
+    """
+    Tells those who wait that a log has changed: a writer notifies, readers wait. Safe to share between threads.
+
+    Waiting is for a number to change: read `version`, look at the log, and if there is nothing wait for another version
+    than that. So what happens between the look and the wait is not missed.
+    """
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        # Guarded by _condition.
+        self._version = 0
+        self._is_closed = False
+        self._listeners: dict[object, Callable[[], None]] = {}
+
+    @property
+    def version(self) -> int:
+        """How many changes there were."""
+        return self._version
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether there will be no more."""
+        return self._is_closed
+
+    def notify(self) -> None:
+        """Wake all who wait. Listeners are called in this thread."""
+        with self._condition:
+            self._version += 1
+            self._condition.notify_all()
+            listeners = list(self._listeners.values()) if self._listeners else ()
+        for listener in listeners:
+            listener()
+
+    def close(self) -> None:
+        """Wake all who wait, for the last time."""
+        with self._condition:
+            self._is_closed = True
+        self.notify()
+
+    def wait(self, seen: int, timeout_seconds: float | None) -> None:
+        """Wait until there is another version than `seen`, it is closed, or the time is over."""
+        with self._condition:
+            self._condition.wait_for(lambda: self._version != seen or self._is_closed, timeout_seconds)
+
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Have something quick called at each change, by whoever makes it; returns what ends that."""
+        token = object()
+        with self._condition:
+            self._listeners[token] = listener
+
+        def end() -> None:
+            with self._condition:
+                self._listeners.pop(token, None)
+
+        return end

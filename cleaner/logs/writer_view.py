@@ -1,0 +1,84 @@
+"""How far a log reaches that a writer in this process has open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from cleaner.logs.view import Signal
+from cleaner.storage.indexes import Aborts
+
+
+class WatchedWriter(Protocol):
+    """What is asked of a `PartitionWriter`."""
+
+    on_append: list[Callable[[], None]]
+
+    @property
+    def log_start_offset(self) -> int:
+        """First offset a reader may ask for."""
+
+    @property
+    def high_watermark(self) -> int:
+        """All below is on disk."""
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The first transaction not decided, at most the high watermark."""
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset the next record will get."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Tell whether nothing more will be appended."""
+
+
+class WriterView:
+    """
+    A `ReadView` of an open writer.
+
+    Args:
+        writer: it tells of each change.
+    """
+
+    def __init__(self, writer: WatchedWriter) -> None:
+        self._writer = writer
+        self._signal = Signal()
+        writer.on_append.append(self._pass_on)
+
+    def _pass_on(self) -> None:
+        if self._writer.is_closed:
+            self._signal.close()
+        else:
+            self._signal.notify()
+
+    @property
+    def signal(self) -> Signal:
+        """What tells of changes."""
+        return self._signal
+
+    @property
+    def log_start_offset(self) -> int:
+        """First offset a reader may ask for."""
+        return self._writer.log_start_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """First offset that may still be lost in a crash."""
+        return self._writer.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """First offset of a transaction not decided yet, at most the high watermark."""
+        return self._writer.last_stable_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset the next record will get."""
+        return self._writer.log_end_offset
+
+    def unlisted_aborts(self) -> Aborts | None:
+        """Return none: the writer has them in its transaction index before they count as decided."""
+        return None

@@ -1,0 +1,95 @@
+"""What a broker wrote, and what its cleaner made of it, read by us as Kafka's consumer reads it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cleaner.format.control import ControlType, read_control_type
+from cleaner.logs.reader import LogReader, open_reader
+from cleaner.logs.record import Record
+from cleaner.model import TopicPartition
+from cleaner.storage.fs import FileSystem
+from cleaner.storage.indexes import read_txn_index
+from tests.golden.scenario import Step, steps
+from tests.reference.batches import Batch, Rec, read_batches, read_records
+
+pytestmark = pytest.mark.kernels
+
+SOUND = [step for step in steps() if step.kind in ("byte-identical", "logically-identical")]
+
+
+def as_record(rec: Rec) -> Record:
+    """Return a record of the reference as ours."""
+    headers = tuple((name.decode(), value) for name, value in rec.headers)
+    return Record(rec.key, rec.value, headers, rec.timestamp, rec.offset)
+
+
+def batches_of(directory: Path) -> list[Batch]:
+    """Return a log's batches in order."""
+    return [batch for log in sorted(directory.glob("*.log")) for batch in read_batches(log.read_bytes())]
+
+
+def as_consumer(directory: Path, *, committed: bool) -> Iterator[Record]:
+    """
+    Read a log as Kafka's consumer does: aborts by the offset they begin at, until their marker comes.
+
+    Source: `CompletedFetch.java`, `nextFetchedRecord` and `isBatchAborted`.
+    """
+    aborts = []
+    for index in sorted(directory.glob("*.txnindex")):
+        aborts += read_txn_index(FileSystem(), index)[:, :3].tolist()
+    aborts.sort(key=lambda abort: abort[1])
+    aborted: set[int] = set()
+    for batch in batches_of(directory):
+        while aborts and aborts[0][1] <= batch.last_offset:
+            aborted.add(aborts.pop(0)[0])
+        if batch.control:
+            if batch.count and read_control_type(memoryview(batch.raw[61:])) is ControlType.ABORT:
+                aborted.discard(batch.producer_id)
+        elif not (committed and batch.transactional and batch.producer_id in aborted):
+            yield from map(as_record, read_records(batch))
+
+
+def stages(step: Step, unpacked: Callable[[str], Path]) -> list[Path]:
+    """Return the log dirs before and after a round."""
+    return [unpacked(step.scenario) / name for name in (step.input, step.output)]
+
+
+@pytest.mark.parametrize("step", SOUND, ids=str)
+def test_log_of_a_broker_is_read_as_its_consumer_reads_it(step: Step, unpacked: Callable[[str], Path]) -> None:
+    """Same records, offsets, timestamps and headers, in the same order, aborted ones and markers left out."""
+    name = TopicPartition.parse(step.partition)
+    for log_dir in stages(step, unpacked):
+        directory = log_dir / step.partition
+        everything = list(as_consumer(directory, committed=False))
+        committed = list(as_consumer(directory, committed=True))
+        with open_reader(log_dir, *name) as reader:
+            start, stable = reader.log_start_offset, reader.last_stable_offset
+            assert list(reader.read(start, until="end")) == [r for r in everything if (r.offset or 0) >= start]
+            shown = [r for r in committed if start <= (r.offset or 0) < stable]
+            assert list(reader.read(start, isolation="read_committed")) == shown
+            check_places(reader, [r for r in everything if (r.offset or 0) >= start])
+            check_latest(reader, shown)
+
+
+def check_places(reader: LogReader, records: list[Record]) -> None:
+    """Begin at some offsets, those between records too, and at some times."""
+    offsets = [record.offset or 0 for record in records]
+    for offset in range(reader.log_start_offset, reader.log_end_offset + 1, max(1, len(records) // 7)):
+        found = list(reader.read(offset, until="end", max_records=3))
+        at = bisect_right(offsets, offset - 1)
+        assert found == records[at : at + 3]
+
+
+def check_latest(reader: LogReader, records: list[Record]) -> None:
+    """The last value of every key, either way."""
+    last = {record.key: record for record in records if record.key is not None}
+    kept = [record for record in last.values() if record.value is not None]
+    with reader.latest() as latest:
+        assert latest.to_dict() == {record.key: record.value for record in kept}
+        assert list(latest) == sorted(kept, key=lambda record: record.offset or 0)
+        assert latest.next_offset == reader.last_stable_offset

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import faulthandler
 import json
+import os
 from collections import Counter
 from collections.abc import Callable
 from typing import TextIO
@@ -22,13 +23,24 @@ def dump(snapshot: Callable[[], ServiceSnapshot], stream: TextIO) -> None:
     Write the stacks of all threads, then the summary.
 
     In that order: a thread that holds a lock for ever may keep `snapshot` from returning, and then the stacks are what
-    was wanted. `stream` has to have a descriptor.
+    was wanted.
     """
-    stream.write("stacks of all threads, asked for by SIGUSR1:\n")
+    stream.write(f"stacks of all threads, asked for by SIGUSR1:\n{_stacks()}")
     stream.flush()
-    faulthandler.dump_traceback(stream, all_threads=True)
     stream.write(json.dumps(summary(snapshot())) + "\n")
     stream.flush()
+
+
+def _stacks() -> str:
+    """
+    Return the stacks.
+
+    They are written to memory first: faulthandler holds the GIL while it writes, even to a pipe that nobody reads.
+    """
+    with os.fdopen(os.memfd_create("cleaner-stacks"), "w+b") as memory:
+        faulthandler.dump_traceback(memory, all_threads=True)
+        memory.seek(0)
+        return memory.read().decode(errors="replace")
 
 
 def summary(snapshot: ServiceSnapshot) -> dict[str, object]:

@@ -31,6 +31,7 @@ from cleaner.logs.places import Place
 
 SMALLEST_CHUNK_BYTES = 64 << 10
 LARGEST_CHUNK_BYTES = 1 << 20
+_FEWEST_BYTES = 128  # a header, so that a batch's size is seen
 _MOST_TRIES = 1000
 _IDENTITY_BYTES = 61  # a batch's header holds its checksum, offset and producer: the batch
 
@@ -76,8 +77,8 @@ class Cursor:
         self.segment: OpenSegment | None = None
         self.listing: Listing | None = None
         self._files = files
-        self._most_bytes = chunk_bytes
-        self._chunk_bytes = min(SMALLEST_CHUNK_BYTES, chunk_bytes)
+        self._most_bytes = max(chunk_bytes, _FEWEST_BYTES)
+        self._chunk_bytes = min(SMALLEST_CHUNK_BYTES, self._most_bytes)
         self._buffer = ReadBuffer(self._chunk_bytes)
         self._path = files.directory
         self._position = 0

@@ -13,8 +13,9 @@ Three things may be met at the end of what was read:
                                    else the offset is looked up again, and if it is still there it is damage
     nothing                        the end, for now
 
-A writer that cuts its log does so in the file that is open here. The batch read last is looked at again before what
-stands behind it is taken for its continuation.
+A writer that cuts its log does so in the file that is open here, or deletes it. The batch read last is looked at again
+before what stands behind it is taken for its continuation; and before another file is, whether its leader epoch has
+ended below it since: a cut begins one.
 """
 
 from __future__ import annotations
@@ -58,6 +59,9 @@ class SegmentFiles(Protocol):
     def open(self, place: Place) -> OpenSegment:
         """Open a segment. Raises FileNotFoundError: it has gone, or was renamed."""
 
+    def end_of_epoch(self, epoch: int) -> int | None:
+        """Return where the leader epoch behind this one begins; None for the latest."""
+
 
 class Cursor:
     """
@@ -82,9 +86,11 @@ class Cursor:
         self._buffer = ReadBuffer(self._chunk_bytes)
         self._path = files.directory
         self._position = 0
-        self._order_from = 0
+        self._order_from = self._read_up_to = 0
         self._last_batch: tuple[int, bytes] | None = None
         self._failures = 0
+        # Of the batch read last; -1 before the first, and for magic 0 and 1.
+        self._epoch = -1
 
     @property
     def path(self) -> Path:
@@ -163,6 +169,10 @@ class Cursor:
         self.segment = segment = self._files.open(place)
         self.listing = listing
         self._path = segment.file.path
+        end = self._files.end_of_epoch(self._epoch) if self._epoch >= 0 else None
+        if end is not None and end < self._read_up_to:
+            self.close()
+            raise LogTruncatedError(self._files.directory, self._read_up_to)
         self._position = 0 if self._failures > 1 else segment.position_at(self.next_offset)
         self._order_from = segment.base_offset
 
@@ -198,6 +208,7 @@ class Cursor:
             self._position = int(last["position"] + last["size"])
             self._order_from = int(last["last_offset"]) + 1
             self._last_batch = identity_of(chunk, wanted - 1)
+            self._epoch, self._read_up_to = int(last["leader_epoch"]), self._order_from
             if self._order_from > self.next_offset:
                 self.next_offset = self._order_from
                 return Chunk(chunk.data, self._position - chunk.position, chunk.position, rows[:wanted], chunk.kinds)

@@ -68,6 +68,9 @@ class HeldFiles:
         """Return a segment of its own that shares the file."""
         return self._segments[place.base_offset].again()
 
+    def end_of_epoch(self, _: int) -> None:
+        """Whatever was cut since is still open here."""
+
     @property
     def size(self) -> int:
         """Bytes of all of them."""

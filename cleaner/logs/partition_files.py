@@ -24,8 +24,9 @@ from cleaner.logs.open_segment import OpenSegment
 from cleaner.logs.places import FoundFiles, Place, find_files
 from cleaner.model import TopicPartition
 from cleaner.storage.fs import File, FileSystem
+from cleaner.storage.leader_epochs import read_leader_epochs
 from cleaner.storage.lock_bytes import PRESENCE_BYTE, slot_of
-from cleaner.storage.names import GENERATIONS, LOCK
+from cleaner.storage.names import GENERATIONS, LEADER_EPOCHS, LOCK
 
 _NUMBER_BYTES = 8
 # File systems keep times by the kernel's ticks, 10 ms at most; a change within the same one would not show.
@@ -126,6 +127,11 @@ class PartitionFiles:
     def open(self, place: Place) -> OpenSegment:
         """Open a segment. Raises FileNotFoundError: it has gone, or was renamed."""
         return OpenSegment(self.fs, place)
+
+    def end_of_epoch(self, epoch: int) -> int | None:
+        """Return where the leader epoch behind this one begins; None for the latest."""
+        entries = read_leader_epochs(self.fs, self.directory / LEADER_EPOCHS)
+        return next((entry.start_offset for entry in entries if entry.epoch > epoch), None)
 
     def open_all(self, opened: Callable[[Listing], _Result]) -> tuple[Listing, _Result]:
         """

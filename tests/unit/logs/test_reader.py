@@ -89,12 +89,12 @@ def test_archive_without_checkpoints_is_read_to_its_end(tmp_path: Path) -> None:
     directory = filled().write(tmp_path)
     for path in [*directory.glob("*index"), *directory.glob("*.snapshot")]:
         path.unlink()
-    before = sorted(os.listdir(tmp_path) + os.listdir(directory))
+    before = sorted(tmp_path.rglob("*"))
     with open_reader(tmp_path, "prices") as reader:
         assert offsets(reader.read(7)) == list(range(7, 24))
         assert reader.offset_for_time(START_MS + 3) == 4
         assert reader.last_stable_offset == 24
-    assert sorted(os.listdir(tmp_path) + os.listdir(directory)) == before
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_torn_end_is_the_end(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_columns_know_what_records_know(tmp_path: Path) -> None:
     )
     log.append(("c", "3"), append_time_ms=77)
     with reader_of(tmp_path, log) as reader:
-        first, second = [some for some in reader.columns(0, chunk_bytes=1)]
+        first, second = list(reader.columns(0, chunk_bytes=1))
         assert first.keys() == [b"a", None, b""] and first.values() == [b"1", b"2", None]
         assert first.key_is_null.tolist() == [False, True, False]
         assert first.value_is_null.tolist() == [False, False, True]

@@ -51,7 +51,7 @@ class Writing:
         self.generations = Generations(FS, path)
         self.log_dir = LogDir(FS, path)
         (path / str(TOPIC)).mkdir(exist_ok=True)
-        self.writer = PartitionWriter.open(self.log_dir, TOPIC, TopicConfig(compact=True), CLOCK, was_closed=False)
+        self.writer = PartitionWriter.open(self.log_dir, TOPIC, TopicConfig(), CLOCK, was_closed=False)
         self.lock.logs.admit_cleaner()
         self.model: dict[int, tuple[bytes, bytes | None]] = {}
         self.reader = LogReader(FS, path, TOPIC, WriterView(self.writer), CLOCK)
@@ -208,7 +208,7 @@ def test_cut_log_is_told_to_who_has_read_beyond(tmp_path: Path) -> None:
         log.flush()
         ahead = [reader.follow(0) for reader in (log.reader, beside)]
         behind = [reader.follow(0) for reader in (log.reader, beside)]
-        assert all(len(follower.poll()) == 8 for follower in ahead)
+        assert all(len(follower.poll() + follower.poll()) == 8 for follower in ahead)
         log.writer.truncate_to(2)
         for number in range(12):
             log.append((b"n", b"%d" % number))
@@ -218,6 +218,25 @@ def test_cut_log_is_told_to_who_has_read_beyond(tmp_path: Path) -> None:
                 follower.poll()
         for follower in behind:
             assert [record.key for record in follower.poll()] == [b"k"] * 2 + [b"n"] * 12
+
+
+def test_cut_of_whole_segments_is_told_to_who_has_them_open(tmp_path: Path) -> None:
+    """A file that was deleted has not changed: the leader epoch that a cut begins tells."""
+    with writing(tmp_path) as log, open_reader(tmp_path, *TOPIC) as beside:
+        for number in range(8):
+            log.append((b"k", b"%d" % number))
+            if number % 2:
+                log.writer.roll()
+        log.flush()
+        reads = [reader.columns(0, chunk_bytes=1) for reader in (log.reader, beside)]
+        assert [[len(next(read)) for _ in range(6)] for read in reads] == [[1] * 6] * 2
+        log.writer.truncate_to(2)
+        for number in range(12):
+            log.append((b"n", b"%d" % number))
+        log.flush()
+        for read in reads:
+            with pytest.raises(LogTruncatedError, match="cut below offset 6"):
+                list(read)
 
 
 def test_follower_waits_for_records_and_ends_with_the_log(tmp_path: Path) -> None:

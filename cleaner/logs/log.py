@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Protocol
 
 from cleaner.clock import Clock
 from cleaner.errors import CleanerError, UsageError
+from cleaner.logs.columns import Columns
 from cleaner.logs.epochs import EpochEnd
+from cleaner.logs.follow import Follower
+from cleaner.logs.latest import Latest
 from cleaner.logs.log_producer import DEFAULT_TRANSACTION_TIMEOUT_MS, LogProducer
 from cleaner.logs.partition_writer import PartitionWriter
+from cleaner.logs.reader import LogReader
 from cleaner.logs.record import Appended, ProducerStamp, Record, RecordColumns
+from cleaner.logs.stream import Isolation, Until
 from cleaner.logs.transactions import Identity, TransactionalIds, new_producer_id
+from cleaner.logs.writer_view import WriterView
 from cleaner.model import TopicPartition
 
 
@@ -52,6 +58,8 @@ class Log:
         self._flusher = flusher
         self._clock = clock
         self._ids = TransactionalIds(writer.log_dir.fs, writer.directory)
+        log_dir = writer.log_dir
+        self._reader = LogReader(log_dir.fs, log_dir.path, writer.topic_partition, WriterView(writer), clock)
         self._guard = threading.Lock()
         # Guarded by _guard: the instance that has each transactional id now.
         self._producers: dict[str, LogProducer] = {}
@@ -148,6 +156,61 @@ class Log:
         """Cut the log so that it ends at an offset, or where the batch begins that holds it; see `PartitionWriter`."""
         self._writer.truncate_to(offset)
 
+    # ---- reading ---------------------------------------------------------------------------------------------------
+
+    @property
+    def reader(self) -> LogReader:
+        """
+        Return what reads this log: all of the methods below, as often as one likes, in any thread.
+
+        Raises:
+            LogClosedError, ForkedError: see there.
+        """
+        self._writer.require_open()
+        return self._reader
+
+    def read(
+        self,
+        offset: int,
+        *,
+        max_records: int | None = None,
+        max_bytes: int | None = None,
+        isolation: Isolation = "read_uncommitted",
+        until: Until = "high_watermark",
+    ) -> Iterator[Record]:
+        """Read records from an offset on, up to where the log reaches now; see `LogReader.read`."""
+        return self.reader.read(offset, max_records=max_records, max_bytes=max_bytes, isolation=isolation, until=until)
+
+    def columns(
+        self,
+        offset: int,
+        *,
+        max_bytes: int | None = None,
+        isolation: Isolation = "read_uncommitted",
+        until: Until = "high_watermark",
+    ) -> Iterator[Columns]:
+        """Read records as numpy arrays; see `LogReader.columns`."""
+        return self.reader.columns(offset, max_bytes=max_bytes, isolation=isolation, until=until)
+
+    def follow(
+        self,
+        offset: int,
+        *,
+        isolation: Isolation = "read_uncommitted",
+        until: Until = "high_watermark",
+        timeout_seconds: float | None = None,
+    ) -> Follower:
+        """Read records from an offset on and wait for more, until it or the log is closed; see `LogReader.follow`."""
+        return self.reader.follow(offset, isolation=isolation, until=until, timeout_seconds=timeout_seconds)
+
+    def latest(self, *, isolation: Isolation = "read_committed") -> Latest:
+        """Return the last value of every key, and the offset to follow from; see `LogReader.latest`."""
+        return self.reader.latest(isolation=isolation)
+
+    def offset_for_time(self, timestamp_ms: int, *, isolation: Isolation = "read_uncommitted") -> int | None:
+        """Return the offset of the first record that is not older; None when there is none."""
+        return self.reader.offset_for_time(timestamp_ms, isolation=isolation)
+
     # ---- producers -------------------------------------------------------------------------------------------------
 
     def producer(
@@ -216,11 +279,13 @@ class Log:
             self._writer.close()
         finally:
             self._flusher.close()
+            self._reader.close()
 
     def abandon(self) -> None:
         """Let go of the files and leave the log as it is, as a killed process would."""
         self._writer.abandon()
         self._flusher.close()
+        self._reader.close()
 
     def __enter__(self) -> Log:
         return self

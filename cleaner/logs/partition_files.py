@@ -89,10 +89,12 @@ class PartitionFiles:
         # Guarded by _guard.
         self._listing: Listing | None = None
         self._generations: File | None = None
+        self._is_closed = False
 
     def close(self) -> None:
-        """Let go of what is open; a second call does nothing."""
+        """Let go of what is open; a second call does nothing. Iterators that are under way go on."""
         with self._guard:
+            self._is_closed = True
             if self._generations is not None:
                 self._generations.close()
                 self._generations = None
@@ -149,13 +151,19 @@ class PartitionFiles:
         return (self._generation(), self._mtime_ns()) == (listing.generation, listing.mtime_ns)
 
     def _generation(self) -> int:
-        if self._generations is None:
+        file = self._generations
+        if file is None:
             try:
-                self._generations = self.fs.open(self.log_dir / GENERATIONS)
+                file = self.fs.open(self.log_dir / GENERATIONS)
             except FileNotFoundError:
                 return 0
-        slot = slot_of(self.topic_partition)
-        return int.from_bytes(self._generations.read(_NUMBER_BYTES, slot * _NUMBER_BYTES), "little")
+        try:
+            return int.from_bytes(file.read(_NUMBER_BYTES, slot_of(self.topic_partition) * _NUMBER_BYTES), "little")
+        finally:
+            if self._is_closed:
+                file.close()
+            else:
+                self._generations = file
 
     def _mtime_ns(self) -> int:
         try:

@@ -74,6 +74,7 @@ def test_log_of_a_broker_is_read_as_its_consumer_reads_it(step: Step, unpacked: 
             assert list(reader.read(start, isolation="read_committed")) == shown
             check_places(reader, [r for r in everything if (r.offset or 0) >= start])
             check_latest(reader, shown)
+            check_times(reader, directory, start)
 
 
 def check_places(reader: LogReader, records: list[Record]) -> None:
@@ -83,6 +84,19 @@ def check_places(reader: LogReader, records: list[Record]) -> None:
         found = list(reader.read(offset, until="end", max_records=3))
         at = bisect_right(offsets, offset - 1)
         assert found == records[at : at + 3]
+
+
+def check_times(reader: LogReader, directory: Path, start: int) -> None:
+    """The first record that is not older, markers too, by walking through all of them."""
+    times = sorted({rec.timestamp for batch in batches_of(directory) for rec in read_records(batch)})
+    for wanted in times[:: max(1, len(times) // 5)]:
+        found = (
+            rec.offset
+            for batch in batches_of(directory)
+            for rec in read_records(batch)
+            if rec.timestamp >= wanted and start <= rec.offset < reader.high_watermark
+        )
+        assert reader.offset_for_time(wanted) == next(found, None)
 
 
 def check_latest(reader: LogReader, records: list[Record]) -> None:

@@ -151,13 +151,13 @@ def test_readers_beside_a_writer_and_a_cleaner_miss_nothing(tmp_path: Path) -> N
             while not done.is_set():
                 with reader.latest() as latest:
                     found, again = latest.to_dict(), {record.key: record.value for record in latest}
-                model = {offset: pair for offset, pair in list(log.model.items()) if offset < latest.next_offset}
+                model = {offset: pair for offset, pair in log.model.copy().items() if offset < latest.next_offset}
                 assert found == again == dict(pair for _, pair in sorted(model.items()))
 
         def read_all(reader: LogReader) -> None:
             while not done.is_set():
                 shown = list(reader.read(0, until="end"))
-                check(shown, dict(log.model), 1 + (shown[-1].offset or 0) if shown else 0)
+                check(shown, log.model.copy(), 1 + (shown[-1].offset or 0) if shown else 0)
 
         with open_reader(tmp_path, *TOPIC) as beside:
             works = [write, clean]

@@ -1,0 +1,90 @@
+"""Laying records out as columns, held against the reference; damage is told by its kind and place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cleaner.errors import CorruptBatchError
+from cleaner.format.batch import ReadBuffer, SegmentReader
+from cleaner.format.layout import cut_out, lay_out
+from cleaner.format.records import Unpacker
+from cleaner.testing.batch_builder import Record, data_batch, varint
+from tests.reference.batches import read_batches, read_records
+
+pytestmark = pytest.mark.kernels
+PATH = Path("0.log")
+fields = st.none() | st.binary(max_size=300)
+records = st.builds(
+    Record,
+    fields,
+    fields,
+    offset=st.none(),
+    timestamp_ms=st.integers(-1, 2**62),
+    attributes=st.just(0),
+    headers=st.lists(st.tuples(st.binary(max_size=4), fields), max_size=2).map(tuple),
+)
+batches = st.lists(
+    st.tuples(st.lists(records, min_size=1, max_size=5), st.sampled_from(["none", "gzip", "lz4"]), st.booleans()),
+    min_size=1,
+    max_size=4,
+)
+
+
+class _Memory:
+    path = PATH
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def read_into(self, buffer: memoryview, position: int) -> int:
+        part = self._data[position : position + len(buffer)]
+        buffer[: len(part)] = part
+        return len(part)
+
+
+def layouts(log: bytes, first: int = 0, end: int = 2**63 - 1) -> list[tuple[object, ...]]:
+    """Return offset, time, key and value of each record within [first, end)."""
+    found: list[tuple[object, ...]] = []
+    for chunk in SegmentReader(_Memory(log), size=len(log), buffer=ReadBuffer(4096), check_order_from=0):
+        for block in Unpacker(1 << 20).blocks(PATH, chunk):
+            layout = lay_out(PATH, block, np.zeros(len(block.batches), np.uint8), first, end)
+            keys = cut_out(layout.data, layout.key_starts, layout.key_sizes)
+            values = cut_out(layout.data, layout.value_starts, layout.value_sizes)
+            found += zip(layout.offsets.tolist(), layout.timestamps_ms.tolist(), keys, values, strict=True)
+    return found
+
+
+@given(batches, st.integers(0, 20), st.integers(0, 20))
+def test_layout_agrees_with_the_reference(chosen: list[tuple[list[Record], str, bool]], first: int, end: int) -> None:
+    """Offsets, times, nulls and bytes, whatever is packed beside what is not, within any range."""
+    log, offset = b"", 0
+    for some, codec, appended in chosen:
+        log += data_batch(some, offset, codec=codec, append_time_ms=12 if appended else None)
+        offset += len(some) + 2
+    expected = [tuple(rec[:4]) for batch in read_batches(log) for rec in read_records(batch)]
+    assert layouts(log) == expected
+    assert layouts(log, first, end) == [record for record in expected if first <= record[0] < end]
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (varint(20) + bytes(9), "its length does not fit the batch"),
+        (varint(6) + b"\0\0\0" + varint(50) + bytes(2), "its key does not fit the record"),
+        (varint(6) + b"\0\0\0" + varint(-1) + varint(50) + b"\0", "its value does not fit the record"),
+        (varint(6) + b"\0\0\0\1\1" + varint(9), "its headers do not fit the record"),
+        (varint(6) + b"\0\0" + varint(3) + b"\1\1\0", "its offset does not ascend or lies beyond its batch"),
+        (varint(6) + b"\0\0\0\1\1\0" + b"\0", "bytes are left behind the batch's last record"),
+    ],
+)
+def test_damaged_record_is_named(body: bytes, reason: str) -> None:
+    """With its batch's position; the checksum is right, as whoever made it computed it."""
+    good = data_batch([Record(b"k", b"v")], 0)
+    log = good + data_batch([Record(b"k", b"v")], 1, payload=body)
+    with pytest.raises(CorruptBatchError, match=rf"at byte {len(good)}: in the record 0? ?.*{reason}"):
+        layouts(log)

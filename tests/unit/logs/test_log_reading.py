@@ -1,0 +1,73 @@
+"""The reading half of a log that is open for writing."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cleaner.clock import SystemClock
+from cleaner.config import TopicConfig
+from cleaner.errors import CleanerError, LogClosedError
+from cleaner.logs.log import Log
+from cleaner.logs.partition_writer import PartitionWriter
+from cleaner.logs.record import Record
+from cleaner.model import TopicPartition
+from cleaner.storage.fs import FileSystem
+from cleaner.storage.locks import acquire_for_writing
+from cleaner.storage.log_dir import LogDir
+
+pytestmark = pytest.mark.kernels
+PARTITION = TopicPartition("prices", 0)
+
+
+class FlushAtOnce:
+    """Forces to disk when told."""
+
+    def __init__(self, writer: PartitionWriter) -> None:
+        self._writer = writer
+
+    def appended(self) -> None:
+        """Nothing is due."""
+
+    def durable(self, _: int) -> Future[None]:
+        """Nobody asks."""
+        return Future()
+
+    def flush(self) -> int:
+        """Flush."""
+        return self._writer.flush_to_disk()
+
+    def close(self, end: CleanerError | None = None) -> None:
+        """Nobody waits."""
+
+
+def test_log_is_read_followed_and_restored(tmp_path: Path) -> None:
+    """All by the writer's own word: what is flushed, what is committed, and when it is closed."""
+    fs, clock = FileSystem(), SystemClock()
+    (tmp_path / str(PARTITION)).mkdir()
+    lock = acquire_for_writing(fs, tmp_path, clock, patience_ms=0)
+    writer = PartitionWriter.open(LogDir(fs, tmp_path), PARTITION, TopicConfig(), clock, was_closed=False)
+    log = Log(writer, FlushAtOnce(writer), clock)
+    log.append([Record(b"a", b"1", timestamp_ms=10), Record(b"b", b"2", timestamp_ms=20)])
+    assert list(log.read(0)) == []
+    assert [record.value for record in log.read(0, until="end")] == [b"1", b"2"]
+    log.flush()
+    log.append([Record(b"a", None, timestamp_ms=30)])
+    follower = log.follow(0)
+    assert [record.offset for record in follower.poll()] == [0, 1]
+    with log.latest() as latest:
+        assert (latest.to_dict(), latest.next_offset) == ({b"a": b"1", b"b": b"2"}, 2)
+    log.flush()
+    assert [record.value for record in follower.poll()] == [None]
+    with log.latest() as latest:
+        assert (latest.to_dict(), latest.next_offset) == ({b"b": b"2"}, 3)
+    assert np.concatenate([columns.timestamps_ms for columns in log.columns(0)]).tolist() == [10, 20, 30]
+    assert [log.offset_for_time(ms) for ms in (0, 11, 30, 31)] == [0, 1, 2, None]
+    log.close()
+    assert list(follower) == []
+    with pytest.raises(LogClosedError):
+        log.read(0)
+    lock.release()

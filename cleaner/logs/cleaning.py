@@ -45,6 +45,7 @@ class InProcessCleaner:
         self, fs: FileSystem, clock: Clock, log_dirs: Sequence[Path], settings: Mapping[str, str], log: Logger
     ) -> None:
         self._stack = contextlib.ExitStack()
+        self._is_stopped = self._has_ended = False
         try:
             state_dir = self._state_dir(fs, log_dirs, settings)
             values = {**settings, **_OWN, STATE_DIR_KEY: str(state_dir), "log.dirs": ",".join(map(str, log_dirs))}
@@ -75,8 +76,13 @@ class InProcessCleaner:
         return self._service.snapshot()
 
     def stop(self, timeout: float = 30.0) -> bool:
-        """Stop at the next buffer; False: some round did not in time, and goes on in its thread."""
-        try:
-            return self._service.stop(timeout)
-        finally:
-            self._stack.close()
+        """
+        Stop at the next buffer; False: some round did not in time, and goes on in its thread. A second call does nothing.
+        """
+        if not self._is_stopped:
+            self._is_stopped = True
+            try:
+                self._has_ended = self._service.stop(timeout)
+            finally:
+                self._stack.close()
+        return self._has_ended

@@ -95,19 +95,25 @@ class Truth:
         marker = min(later, default=None)
         return marker is not None and self.markers[marker][1]
 
-    def judge(self, directory: Path, checkpoint: int) -> None:
+    def judge(self, directory: Path, checkpoint: int, *, head_from: int | None = None) -> None:
         """
         Compare with a log that was closed in order.
 
         Nothing is there that was not written; from the checkpoint on everything is; of each key the last value is; in
         the clean section no key comes twice; no temporary file is left.
+
+        Args:
+            directory: the partition's.
+            checkpoint: where its dirty section begins.
+            head_from: from where on everything has to be there, where a round was cut short before its checkpoint.
         """
         left = [path.name for path in directory.iterdir() if path.name.endswith(TEMPORARY_SUFFIXES)]
         assert not left, f"{directory.name}: temporary files are left: {left}"
         found = read_log(directory)
         for offset, record in found.items():
             assert offset < self.start or _as_entry(record) == self.entries[offset][:2], f"{directory.name}: {record}"
-        head = {offset for offset in self.entries if offset >= max(checkpoint, self.start)}
+        begin = max(checkpoint if head_from is None else head_from, self.start)
+        head = {offset for offset in self.entries if offset >= begin}
         assert head <= found.keys(), f"{directory.name}: {sorted(head - found.keys())} of the head are missing"
         clean = [record.key for offset, record in found.items() if offset < checkpoint]
         assert len(clean) == len(set(clean)), f"{directory.name}: a key twice below {checkpoint}: {sorted(clean)}"

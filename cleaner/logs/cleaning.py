@@ -76,9 +76,7 @@ class InProcessCleaner:
         return self._service.snapshot()
 
     def stop(self, timeout: float = 30.0) -> bool:
-        """
-        Stop at the next buffer; False: some round did not in time, and goes on in its thread. A second call does nothing.
-        """
+        """Stop at the next buffer; False: some round did not in time and goes on. A second call does nothing."""
         if not self._is_stopped:
             self._is_stopped = True
             try:

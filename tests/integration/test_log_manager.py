@@ -1,0 +1,390 @@
+"""`LogManager` on real files: opened, written to, closed in order or not, opened again."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from cleaner.clock import Clock
+from cleaner.errors import (
+    ForkedError,
+    LogClosedError,
+    LogDirLockedError,
+    TruncationRefusedError,
+    UnknownTopicError,
+    UnsupportedPlatformError,
+    UsageError,
+)
+from cleaner.logs.manager import LogManager
+from cleaner.logs.record import Record
+from cleaner.model import TopicPartition
+from cleaner.storage.clean_shutdown import has_marker
+from cleaner.storage.fs import FileSystem
+from cleaner.storage.log import list_segments
+from cleaner.storage.log_dir import LogDir
+from cleaner.storage.names import CLEAN_SHUTDOWN, CLEANER_CHECKPOINT
+from cleaner.testing.manual_clock import ManualClock
+
+WAIT_SECONDS = 20.0
+QUICK = {
+    "log.cleaner.dedupe.buffer.size": str(4 << 20),
+    "log.cleaner.backoff.ms": "100",
+    "cleaner.pipeline.threads": "1",
+}
+PRICES = TopicPartition("prices", 0)
+
+
+def _manager(
+    root: Path, settings: Mapping[str, str] | None = None, *, cleaner: bool = False, clock: Clock | None = None
+) -> LogManager:
+    return LogManager(root, {**QUICK, **(settings or {})}, create=True, cleaner=cleaner, clock=clock)
+
+
+def _put(manager: LogManager, count: int, topic: str = "prices", keys: int = 10) -> None:
+    log = manager.log(topic)
+    for number in range(count):
+        log.append([Record(f"k{number % keys}".encode(), f"value {number}".encode())])
+
+
+def _active_base(root: Path) -> int:
+    return list_segments(FileSystem(), root / "prices-0")[-1].base_offset
+
+
+def _wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.01)
+
+
+def test_closed_in_order_is_opened_without_recovery(tmp_path: Path) -> None:
+    """R-106, R-112: the marker is there while nobody has it open, and the checkpoints say where the logs end."""
+    with _manager(tmp_path) as manager:
+        manager.create_topic("prices", 2)
+        _put(manager, 20)
+        assert not has_marker(FileSystem(), tmp_path)
+    assert has_marker(FileSystem(), tmp_path)
+    log_dir = LogDir(FileSystem(), tmp_path)
+    assert log_dir.high_watermarks == {PRICES: 20, TopicPartition("prices", 1): 0}
+    assert log_dir.recovery_points[PRICES] == 20
+    with _manager(tmp_path) as manager:
+        assert manager.log("prices").log_end_offset == 20
+        assert manager.log("prices").leader_epoch == 0
+
+
+def test_killed_process_loses_nothing_that_was_durable(tmp_path: Path) -> None:
+    """R-640: what the process wrote is in the page cache, and more is there than it was told of; an epoch begins."""
+    script = f"""
+from cleaner.logs.manager import LogManager
+from cleaner.logs.record import Record
+manager = LogManager({str(tmp_path)!r}, {{"flush.messages": "1"}}, create=True, cleaner=False)
+manager.create_topic("prices")
+log = manager.log("prices")
+while True:
+    print(log.append([Record(b"k", b"v" * 100)]).base_offset, flush=True)
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        seen = [int(child.stdout.readline()) for _ in range(200)]
+        child.send_signal(signal.SIGKILL)
+    assert not has_marker(FileSystem(), tmp_path)
+    with _manager(tmp_path) as manager:
+        log = manager.log("prices")
+        assert log.log_end_offset > seen[-1]
+        assert log.leader_epoch == 1
+    assert has_marker(FileSystem(), tmp_path)
+
+
+def test_log_dir_is_for_one_writer_at_a_time(tmp_path: Path) -> None:
+    """In this process as in another."""
+    with _manager(tmp_path), pytest.raises(LogDirLockedError, match="writer"):
+        _manager(tmp_path)
+    _manager(tmp_path).close()
+
+
+def test_directory_that_is_not_there_is_made_only_when_asked_for(tmp_path: Path) -> None:
+    """A typing mistake makes no log dir."""
+    with pytest.raises(UsageError, match="no such directory"):
+        LogManager(tmp_path / "data", cleaner=False)
+    assert not (tmp_path / "data").exists()
+    LogManager(tmp_path / "data", create=True, cleaner=False).close()
+
+
+def test_writing_off_linux_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes locks that only Linux has; nothing is touched."""
+    monkeypatch.setattr(sys, "platform", "darwin")
+    with pytest.raises(UnsupportedPlatformError, match="darwin"):
+        LogManager(tmp_path / "data", create=True)
+    assert not (tmp_path / "data").exists()
+
+
+def test_several_log_dirs_share_the_partitions(tmp_path: Path) -> None:
+    """Each is locked, marked and noted by itself."""
+    roots = [tmp_path / "1", tmp_path / "2"]
+    with LogManager(roots, QUICK, create=True, cleaner=False) as manager:
+        manager.create_topic("prices", 4)
+        for number in range(4):
+            manager.log("prices", number).append([Record(b"k", b"v")])
+    for root in roots:
+        assert has_marker(FileSystem(), root)
+        assert list(LogDir(FileSystem(), root).high_watermarks.values()) == [1, 1]
+    with LogManager(roots, QUICK, cleaner=False) as manager:
+        assert [log.log_end_offset for log in manager.logs().values()] == [1, 1, 1, 1]
+
+
+def test_log_that_cannot_be_loaded_keeps_no_other_from_being_served(tmp_path: Path) -> None:
+    """R-112: whoever asks for it gets the error; the log dir gets no marker, and once mended it is recovered."""
+    with _manager(tmp_path) as manager:
+        for topic in ("prices", "stock"):
+            manager.create_topic(topic)
+            _put(manager, 5, topic)
+    path = tmp_path / "stock-0" / f"{0:020d}.log"
+    sound = path.read_bytes()
+    path.write_bytes(sound[:100] + b"\xff" + sound[101:])
+    (tmp_path / CLEAN_SHUTDOWN).unlink()
+    manager = _manager(tmp_path)
+    assert list(manager.failed) == [TopicPartition("stock", 0)]
+    with pytest.raises(TruncationRefusedError, match=r"stock-0.*on disk up to offset 5"):
+        manager.log("stock")
+    _put(manager, 1)
+    manager.close()
+    assert not has_marker(FileSystem(), tmp_path)
+    path.write_bytes(sound)
+    with _manager(tmp_path) as manager:
+        assert (manager.log("stock").log_end_offset, manager.log("prices").log_end_offset) == (5, 6)
+    assert has_marker(FileSystem(), tmp_path)
+
+
+def test_damage_of_what_was_on_disk_is_cut_only_when_allowed(tmp_path: Path) -> None:
+    """Kafka cuts unasked; here what was known to be there is for its owner to judge."""
+    with _manager(tmp_path) as manager:
+        manager.create_topic("prices")
+        _put(manager, 5)
+    path = tmp_path / "prices-0" / f"{0:020d}.log"
+    path.write_bytes(path.read_bytes()[:-10])
+    (tmp_path / CLEAN_SHUTDOWN).unlink()
+    manager = _manager(tmp_path)
+    with pytest.raises(TruncationRefusedError):
+        manager.log("prices")
+    manager.close()
+    with LogManager(tmp_path, QUICK, cleaner=False, allow_truncate=True) as manager:
+        assert manager.log("prices").log_end_offset == 4
+
+
+def test_unknown_topic_and_partition_are_errors_with_their_names(tmp_path: Path) -> None:
+    """Of our tree."""
+    with _manager(tmp_path) as manager:
+        manager.create_topic("prices")
+        for topic, partition in (("stock", 0), ("prices", 1)):
+            with pytest.raises(UnknownTopicError, match=topic):
+                manager.log(topic, partition)
+
+
+def test_closed_manager_takes_nothing_more(tmp_path: Path) -> None:
+    """Nor do its logs; closing twice is fine."""
+    manager = _manager(tmp_path)
+    manager.create_topic("prices")
+    log = manager.log("prices")
+    manager.close()
+    manager.close()
+    for call in (
+        lambda: manager.log("prices"),
+        lambda: manager.create_topic("stock"),
+        manager.topics,
+        lambda: log.append([Record(b"k", b"v")]),
+    ):
+        with pytest.raises(LogClosedError):
+            call()
+
+
+def test_forked_child_can_use_nothing_and_harms_nothing(tmp_path: Path) -> None:
+    """Not even by leaving the block it was forked in: lock, files and threads are the parent's."""
+    with _manager(tmp_path) as manager:
+        manager.create_topic("prices")
+        log = manager.log("prices")
+        child = os.fork()
+        if child == 0:
+            raised = 0
+            for call in (lambda: log.append([Record(b"k", b"v")]), lambda: manager.log("prices"), manager.close):
+                try:
+                    call()
+                except ForkedError:
+                    raised += 1
+            manager.__exit__(None, None, None)
+            os._exit(0 if raised == 3 else 1)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        assert log.append([Record(b"k", b"v")]).base_offset == 0
+        with pytest.raises(LogDirLockedError):
+            _manager(tmp_path)
+    assert has_marker(FileSystem(), tmp_path)
+
+
+def test_topic_can_be_deleted_and_created_again(tmp_path: Path) -> None:
+    """Its logs are closed, its lines in the checkpoints gone, its files later; the new one begins at 0."""
+    clock = ManualClock()
+    with _manager(tmp_path, clock=clock) as manager:
+        manager.create_topic("prices", settings={"file.delete.delay.ms": "1000"})
+        _put(manager, 5)
+        log = manager.log("prices")
+        log.flush()
+        manager.upkeep.note_all()
+        manager.delete_topic("prices")
+        with pytest.raises(LogClosedError):
+            log.append([Record(b"k", b"v")])
+        assert manager.topics() == []
+        assert LogDir(FileSystem(), tmp_path).high_watermarks == {}
+        manager.create_topic("prices")
+        assert manager.log("prices").log_end_offset == 0
+        waiting = [path for path in tmp_path.iterdir() if path.name.endswith("-delete")]
+        assert len(waiting) == 1
+        clock.move_on(1)
+        manager.wake()
+        _wait_until(lambda: not waiting[0].exists())
+
+
+def test_deleted_topic_found_at_the_start_is_removed_later(tmp_path: Path) -> None:
+    """R-105: its process may have ended before the delay had."""
+    with _manager(tmp_path) as manager:
+        manager.create_topic("prices")
+        manager.delete_topic("prices")
+    clock = ManualClock()
+    with _manager(tmp_path, clock=clock) as manager:
+        (waiting,) = [path for path in tmp_path.iterdir() if path.name.endswith("-delete")]
+        clock.move_on(60)
+        manager.wake()
+        _wait_until(lambda: not waiting.exists())
+
+
+def test_altered_settings_count_at_once(tmp_path: Path) -> None:
+    """For what is appended next."""
+    with _manager(tmp_path, {"segment.bytes": "1000000"}) as manager:
+        manager.create_topic("prices")
+        _put(manager, 30)
+        assert _active_base(tmp_path) == 0
+        manager.alter_topic("prices", {"segment.bytes": "500"})
+        _put(manager, 30)
+        assert _active_base(tmp_path) > 30
+        manager.alter_topic("prices", {"segment.bytes": None})
+        assert manager.topic_config("prices").segment_bytes == 1_000_000
+
+
+def test_settings_written_by_somebody_else_are_taken_over(tmp_path: Path) -> None:
+    """Such as `cleaner topics alter` beside this process."""
+    clock = ManualClock()  # years before the file was written, so that nobody seems to be writing it still
+    with LogManager(tmp_path, QUICK, create=True, cleaner=False, tasks=False, clock=clock) as manager:
+        manager.create_topic("prices")
+        path = tmp_path / "cleaner-topics.properties"
+        path.write_text(path.read_text() + "prices.segment.bytes=500\n")
+        manager.upkeep.look_at_settings()
+        assert manager.topic_config("prices").segment_bytes == 500
+        _put(manager, 30)
+        assert _active_base(tmp_path) > 0
+
+
+def test_policy_of_a_topic_is_that_of_the_manager_unless_it_says_otherwise(tmp_path: Path) -> None:
+    """And is written down, for a cleaner in another process."""
+    with _manager(tmp_path, {"cleanup.policy": "compact"}) as manager:
+        assert manager.create_topic("a").settings == {"cleanup.policy": "compact"}
+        assert manager.create_topic("b", settings={"cleanup.policy": "delete"}).settings == {"cleanup.policy": "delete"}
+
+
+def test_flush_ms_makes_what_was_appended_durable_by_itself(tmp_path: Path) -> None:
+    """Unlike in Kafka, whose scheduler never looks with its default interval."""
+    clock = ManualClock()
+    with _manager(tmp_path, {"flush.ms": "100"}, clock=clock) as manager:
+        manager.create_topic("prices")
+        _put(manager, 3)
+        assert manager.log("prices").high_watermark == 0
+        clock.move_on(0.1)
+        manager.wake()
+        _wait_until(lambda: manager.log("prices").high_watermark == 3)
+
+
+def test_checkpoints_follow_what_is_flushed_and_never_more(tmp_path: Path) -> None:
+    """R-116, R-117: the high watermark of a log without replicas is what is on disk."""
+    with _manager(tmp_path) as manager:
+        manager.create_topic("prices")
+        _put(manager, 3)
+        manager.log("prices").flush()
+        _put(manager, 4)
+        manager.upkeep.note_all()
+        log_dir = LogDir(FileSystem(), tmp_path)
+        assert (log_dir.high_watermarks[PRICES], log_dir.recovery_points[PRICES]) == (3, 3)
+
+
+def test_retention_is_the_writers_task(tmp_path: Path) -> None:
+    """The active segment goes too (R-913); `.deleted` files go after their delay."""
+    clock = ManualClock()
+    with _manager(tmp_path, {"file.delete.delay.ms": "1000"}, clock=clock) as manager:
+        manager.create_topic("prices", settings={"cleanup.policy": "delete", "retention.ms": "5000"})
+        _put(manager, 5)
+        clock.move_on(6)
+        manager.upkeep.retain()
+        log = manager.log("prices")
+        assert (log.log_start_offset, log.log_end_offset) == (5, 5)
+        directory = tmp_path / "prices-0"
+        assert any(path.name.endswith(".deleted") for path in directory.iterdir())
+        clock.move_on(1)
+        manager.wake()
+        _wait_until(lambda: not any(path.name.endswith(".deleted") for path in directory.iterdir()))
+    with _manager(tmp_path) as manager:
+        assert (manager.log("prices").log_start_offset, manager.log("prices").log_end_offset) == (5, 5)
+
+
+def test_cleaner_in_process_compacts_beside_the_writer(tmp_path: Path) -> None:
+    """By the protocol of two processes; the last value of every key and the head are there."""
+    settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
+    with _manager(tmp_path, cleaner=True) as manager:
+        manager.create_topic("prices", settings=settings)
+        log = manager.log("prices")
+        for _ in range(5):
+            _put(manager, 40, keys=4)
+            log.roll()
+        manager.upkeep.note_all()
+        assert manager.cleaner is not None
+        manager.cleaner.wake()
+        _wait_until(lambda: LogDir(FileSystem(), tmp_path).cleaner_offsets.get(PRICES) == 200)
+        _put(manager, 3)
+        assert log.log_end_offset == 203
+    assert has_marker(FileSystem(), tmp_path)
+    segments = list_segments(FileSystem(), tmp_path / "prices-0")
+    assert sum(segment.size for segment in segments) < 1500
+    assert "prices 0 200" in (tmp_path / CLEANER_CHECKPOINT).read_text()
+
+
+def test_events_go_to_the_logger_given_and_numbers_to_the_registry(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And nowhere else: nothing is configured."""
+    counted: dict[str, float] = {}
+
+    class Registry:
+        def add(self, name: str, amount: float, **_labels: str) -> None:
+            counted[name] = counted.get(name, 0) + amount
+
+        def put(self, name: str, value: float, **_labels: str) -> None:
+            counted[name] = value
+
+    before = list(logging.getLogger().handlers), signal.getsignal(signal.SIGTERM)
+    logger = logging.getLogger("mine")
+    with (
+        caplog.at_level(logging.INFO, "mine"),
+        LogManager(tmp_path, QUICK, create=True, cleaner=False, registry=Registry(), logger=logger) as manager,
+    ):
+        manager.create_topic("prices")
+        _put(manager, 3)
+        manager.log("prices").flush()
+    assert any("log dirs are open" in record.message for record in caplog.records)
+    assert counted["cleaner_log_flushes_total"] == 1
+    assert counted["cleaner_log_open_logs"] == 1
+    assert (list(logging.getLogger().handlers), signal.getsignal(signal.SIGTERM)) == before

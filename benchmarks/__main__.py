@@ -14,8 +14,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.daemon import tables as daemon_tables
 from benchmarks.inputs import INPUTS
 from benchmarks.linear import linear_tables
+from benchmarks.look import look_table
 from benchmarks.processes import cold_table, memory_table
 from benchmarks.rounds import measure_all, tables
 from benchmarks.start import start_table
@@ -23,7 +25,7 @@ from benchmarks.status import status_table
 from benchmarks.sweep import sweep_table
 from tests.kafka.rig import VERSIONS, Rig
 
-SECTIONS = ("rounds", "processes", "memory", "start", "status", "linear", "sweep")
+SECTIONS = ("rounds", "processes", "memory", "start", "look", "daemon", "status", "linear", "sweep")
 
 
 def _tell(text: str) -> None:
@@ -47,6 +49,10 @@ def section(name: str, rig: Rig, scratch: Path, options: argparse.Namespace) -> 
         return memory_table(rig, scratch)
     if name == "start":
         return start_table(runs=2 * options.runs)
+    if name == "look":
+        return look_table(5000, options.runs, scratch)
+    if name == "daemon":
+        return "\n".join(daemon_tables(8, 200, options.runs, scratch))
     if name == "status":
         return status_table(runs=4 * options.runs)
     if name == "linear":

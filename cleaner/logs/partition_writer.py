@@ -207,14 +207,18 @@ class PartitionWriter:
     @contextlib.contextmanager
     def _using(self) -> Iterator[WritableLog]:
         """Have the log to oneself in a `with` block; it is closed for good when nobody knows what it is like then."""
-        with self._lock:
-            self.require_open()
-            try:
-                yield self._log
-            except LogClosedError as error:
-                self._close_for_good(error)
-                raise
-        self._tell()
+        # Before the lock, too: in a forked child it may be held by a thread that is not there.
+        self.require_open()
+        try:
+            with self._lock:
+                self.require_open()
+                try:
+                    yield self._log
+                except LogClosedError as error:
+                    self._close_for_good(error)
+                    raise
+        finally:
+            self._tell()
 
     def _close_for_good(self, end: LogClosedError) -> None:
         if self._end is None:
@@ -249,7 +253,7 @@ class PartitionWriter:
                 raise
             finally:
                 self._close_for_good(LogClosedError(self.directory))
-        self._tell()
+                self._tell()
 
     def abandon(self) -> None:
         """Let go of the files and leave the log as it is, as a killed process would."""
@@ -310,6 +314,7 @@ class PartitionWriter:
             FailedFsyncError: now or earlier; what is on disk beyond `flushed_offset` is not known.
             LogClosedError: closed meanwhile.
         """
+        self.require_open()
         with self._lock:
             self.require_open()
             end, segment = self._log.log_end_offset, self._log.active

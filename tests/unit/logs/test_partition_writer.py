@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -31,6 +32,7 @@ from cleaner.logs.record import ProducerStamp, Record, RecordColumns
 from cleaner.storage.loader import load_log
 from cleaner.storage.log_dir import OffsetKind
 from cleaner.testing.batch_builder import Producer
+from cleaner.testing.batch_reader import batch_info, split_batches
 from cleaner.testing.log_builder import LogBuilder
 from cleaner.testing.watched_fs import FailingFileSystem
 from tests.unit.logs.writing import PARTITION, Writing, pair, writing
@@ -380,6 +382,59 @@ def test_listeners_are_told_of_every_change(tmp_path: Path) -> None:
         writer.flush_to_disk()
         writer.close()
         assert seen == [(1, 0, False), (1, 1, False), (1, 1, True)]
+
+
+def test_listeners_are_told_when_the_log_has_to_be_closed(tmp_path: Path) -> None:
+    """Who follows a log must not wait for ever because its disk failed."""
+    fs = FailingFileSystem(None, errno.EIO, kinds=frozenset(("fsync",)))
+    with writing(tmp_path / "log", fs) as place:
+        for fails in (
+            lambda writer: writer.roll(),
+            lambda writer: writer.flush_to_disk(),
+            lambda writer: writer.close(),
+        ):
+            writer = place.open()
+            writer.append([pair("a", "b")])
+            told: list[bool] = []
+            writer.on_append.append(lambda writer=writer, told=told: told.append(writer.is_closed))
+            fs._fail_at = fs.calls
+            with pytest.raises(FailedFsyncError):
+                fails(writer)
+            fs._fail_at = None
+            assert told[-1] is True
+
+
+def test_threads_that_append_flush_and_roll_share_one_sequence_of_offsets(tmp_path: Path) -> None:
+    """Every append has a place of its own, in one piece, and what was flushed never goes back."""
+    with writing(tmp_path / "log") as place:
+        writer = place.open({"internal.segment.bytes": "20000"}, batch_bytes=400)
+        found: list[tuple[int, int, bytes]] = []
+        flushed: list[int] = []
+
+        def append(name: bytes) -> None:
+            for number in range(40):
+                result = writer.append(RecordColumns([b"v" * 30] * (1 + number % 20), [name] * (1 + number % 20)))
+                found.append((result.base_offset, result.last_offset, name))
+
+        def disturb() -> None:
+            for _ in range(30):
+                flushed.append(writer.flush_to_disk())
+                writer.roll()
+
+        threads = [threading.Thread(target=append, args=(name,)) for name in (b"a", b"b", b"c")]
+        threads.append(threading.Thread(target=disturb))
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        writer.close()
+        found.sort()
+        assert [base for base, _, _ in found] == [0, *(last + 1 for _, last, _ in found[:-1])]
+        assert flushed == sorted(flushed)
+        assert _load_end(place) == found[-1][1] + 1 == writer.flushed_offset
+        logs = [data for name, data in place.files().items() if name.endswith(".log")]
+        written = {batch_info(batch).base_offset: batch for log in logs for batch in split_batches(log)}
+        assert all(name in written[base] for base, _, name in found)
 
 
 def test_failed_roll_leaves_the_old_segment_active(tmp_path: Path) -> None:

@@ -97,6 +97,11 @@ class Cursor:
         """The `.log` of the chunk read last."""
         return self._path
 
+    @property
+    def last_batch(self) -> tuple[int, bytes] | None:
+        """What the last batch read in this segment is known by; None without one."""
+        return self._last_batch
+
     def go_back(self, offset: int) -> None:
         """Look an offset up anew, and read on from there."""
         self.close()

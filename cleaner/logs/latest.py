@@ -18,7 +18,7 @@ from types import TracebackType
 
 import numpy as np
 
-from cleaner.errors import LogChangedError
+from cleaner.errors import LogChangedError, LogTruncatedError
 from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk
 from cleaner.format.layout import lay_out
 from cleaner.format.records import Block, Unpacker, bad_record
@@ -37,6 +37,7 @@ from cleaner.recopy.survivors import BlockFates, MapSurvivors
 
 _MOST_TRIES = 100
 _LOAD_FACTOR = 0.75
+_UNKNOWN: tuple[int, bytes] | None = (-1, b"")
 _FEWEST_KEYS = 1 << 20
 _USUAL_RECORD_BYTES = 16  # small ones, packed well; where there are more the map is made anew, larger
 _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
@@ -54,6 +55,7 @@ class HeldFiles:
     def __init__(self, directory: Path, listing: Listing, segments: list[OpenSegment]) -> None:
         self.directory = directory
         self._listing = listing
+        self._sizes = [_size_and_time(segment) for segment in segments]
         self._segments = {segment.base_offset: segment for segment in segments}
 
     def listing(self) -> Listing:
@@ -67,6 +69,11 @@ class HeldFiles:
     def open(self, place: Place) -> OpenSegment:
         """Return a segment of its own that shares the file."""
         return self._segments[place.base_offset].again()
+
+    def is_uncut(self) -> bool:
+        """Tell whether nobody has cut one of them: all but the last were closed, and that one only grows."""
+        now = [_size_and_time(segment) for segment in self._segments.values()]
+        return now[:-1] == self._sizes[:-1] and now[-1:] >= [(size, 0) for size, _ in self._sizes[-1:]]
 
     def end_of_epoch(self, _: int) -> None:
         """Whatever was cut since is still open here."""
@@ -82,11 +89,17 @@ class HeldFiles:
             segment.close()
 
 
+def _size_and_time(segment: OpenSegment) -> tuple[int, int]:
+    about = segment.file.stat()
+    return about.st_size, about.st_mtime_ns
+
+
 class Latest:
     """
     The state of a log at one offset. Close it, or use it in a `with` block: it holds the segments' files open.
 
-    It may be gone through several times, by one thread at a time.
+    It may be gone through several times, by one thread at a time. A writer that cuts the log cuts these very files:
+    `LogTruncatedError` is then raised at the end, and what was given out is of no use.
 
     Attributes:
         next_offset: where to follow from.
@@ -99,6 +112,7 @@ class Latest:
         self._held = held
         self._aborted = aborted
         self._start_offset = start_offset
+        self._last_batch = _UNKNOWN
 
     def __enter__(self) -> Latest:
         return self
@@ -176,7 +190,12 @@ class Latest:
                 row = block.batches[int(state[kernel.STATE_BATCH])]
                 record_position = int(state[kernel.STATE_RECORD_POSITION])
                 raise bad_record(path, row, int(state[kernel.STATE_STATUS]), record_position)
-            if offset_map.put(digests, int(state[kernel.STATE_KEYED])) < int(state[kernel.STATE_KEYED]):
+            keyed = int(state[kernel.STATE_KEYED])
+            if int(block.batches[-1]["last_offset"]) >= self.next_offset:
+                # The end lies within a batch: what is behind it replaces nothing.
+                marked = digests[2 : kernel.DIGEST_WORDS * keyed : kernel.DIGEST_WORDS]
+                keyed = int(np.searchsorted(marked, np.uint64(self.next_offset), side="right"))
+            if offset_map.put(digests, keyed) < keyed:
                 return False
         offset_map.latest_offset = self.next_offset - 1
         return True
@@ -191,7 +210,8 @@ class Latest:
             survivors.judge(path, block, fates, verdicts)
             # Laid out are all of them, so that a record's row is its number.
             columns = Columns.of(lay_out(path, block, hidden, _LOWEST, _HIGHEST), self.next_offset)
-            is_last = (verdicts[: len(columns)] == kernel.KEEP) & (columns.offsets >= self._start_offset)
+            is_within = (columns.offsets >= self._start_offset) & (columns.offsets < self.next_offset)
+            is_last = is_within & (verdicts[: len(columns)] == kernel.KEEP)
             if is_last.any():
                 yield columns.where(is_last)
 
@@ -203,8 +223,17 @@ class Latest:
                 hidden = self._hidden(chunk, cursor)
                 for block in unpacker.blocks(cursor.path, chunk, unwanted=hidden != 0):
                     yield cursor.path, block, hidden[block.first : block.first + len(block.batches)]
+            self._require_uncut(cursor)
         finally:
             cursor.close()
+
+    def _require_uncut(self, cursor: Cursor) -> None:
+        """Make sure, behind a pass, that what was read is what was there when the files were opened."""
+        if self._last_batch is _UNKNOWN:
+            self._last_batch = cursor.last_batch
+        is_same = cursor.next_offset >= self.next_offset and cursor.last_batch == self._last_batch
+        if not (is_same and self._held.is_uncut()):
+            raise LogTruncatedError(self._held.directory, self.next_offset)
 
     def _hidden(self, chunk: Chunk, cursor: Cursor) -> Flags:
         rows = chunk.batches

@@ -240,6 +240,36 @@ def test_cut_of_whole_segments_is_told_to_who_has_them_open(tmp_path: Path) -> N
                 list(read)
 
 
+def test_state_ends_within_a_batch_where_the_high_watermark_does(tmp_path: Path) -> None:
+    """Records of the batch behind it count for nothing, whichever way the state is asked for."""
+    with writing(tmp_path) as log:
+        log.append((b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"b", None))
+        log.flush()
+        log.log_dir.put(OffsetKind.HIGH_WATERMARK, TOPIC, 2)
+        with open_reader(tmp_path, *TOPIC) as beside, beside.latest() as latest:
+            assert latest.to_dict() == {b"a": b"1", b"b": b"1"}
+            assert [record.offset for record in latest] == [0, 1]
+
+
+def test_state_of_a_log_that_was_cut_meanwhile_is_refused(tmp_path: Path) -> None:
+    """The files held open are those that are cut: in the last segment, in an earlier one, even if it grew again."""
+    for cut in (1, 5, 7):
+        with writing(tmp_path / str(cut)) as log:
+            for number in range(8):
+                log.append((b"k%d" % number, b"v"))
+                if number % 3 == 2:
+                    log.writer.roll()
+            log.flush()
+            with log.reader.latest() as latest:
+                assert len(latest.to_dict()) == 8
+                log.writer.truncate_to(cut)
+                for _ in range(9):
+                    log.append((b"k", b"w"))
+                for _ in range(2):
+                    with pytest.raises(LogTruncatedError, match="cut below offset 8"):
+                        latest.to_dict()
+
+
 def test_follower_waits_for_records_and_ends_with_the_log(tmp_path: Path) -> None:
     """Woken by what was flushed, and by `close()` of the log; by its own; and by time."""
     with writing(tmp_path) as log:

@@ -1,11 +1,16 @@
 """
-A stand-alone cleaner for Kafka-format log directories.
+A stand-alone cleaner for Kafka-format log directories, and a library that writes and reads them.
 
-The front door for libraries: `clean`, `plan` and `recover` do what the commands of the same name do, and are loaded
-when first used, so that `import cleaner` costs nothing.
+The front door for libraries. `clean`, `plan` and `recover` do what the commands of the same name do; `LogManager` opens
+log dirs for writing, `open_reader` a partition for reading. Each is loaded when first used, so that `import cleaner`
+costs nothing.
 
     report = cleaner.clean("/var/lib/kafka", "prices-0", {"cleanup.policy": "compact"})
     report.end_offset, report.bytes_written
+
+    with cleaner.LogManager("/var/lib/prices", create=True) as manager:
+        manager.create_topic("prices", 1, {"cleanup.policy": "compact"})
+        manager.log("prices").append([cleaner.Record(b"p5", b"14")]).durable.result()
 """
 
 from __future__ import annotations
@@ -15,15 +20,58 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from cleaner.api import CleanReport, PlanEntry, RecoverReport, Removed, clean, plan, recover
     from cleaner.errors import CleanerError
+    from cleaner.logs.columns import Columns
+    from cleaner.logs.follow import Follower
+    from cleaner.logs.latest import Latest
+    from cleaner.logs.log import Log
+    from cleaner.logs.log_producer import LogProducer
+    from cleaner.logs.manager import LogManager
+    from cleaner.logs.reader import LogReader, open_reader
+    from cleaner.logs.record import Appended, Record, RecordColumns
 
 __version__ = "0.1.0"
-__all__ = ["CleanReport", "CleanerError", "PlanEntry", "RecoverReport", "Removed", "clean", "plan", "recover"]
+
+_ROOMS = {
+    "cleaner.api": ("CleanReport", "PlanEntry", "RecoverReport", "Removed", "clean", "plan", "recover"),
+    "cleaner.errors": ("CleanerError",),
+    "cleaner.logs.columns": ("Columns",),
+    "cleaner.logs.follow": ("Follower",),
+    "cleaner.logs.latest": ("Latest",),
+    "cleaner.logs.log": ("Log",),
+    "cleaner.logs.log_producer": ("LogProducer",),
+    "cleaner.logs.manager": ("LogManager",),
+    "cleaner.logs.reader": ("LogReader", "open_reader"),
+    "cleaner.logs.record": ("Appended", "Record", "RecordColumns"),
+}
+_HOME = {name: room for room, names in _ROOMS.items() for name in names}
+
+__all__ = [
+    "Appended",
+    "CleanReport",
+    "CleanerError",
+    "Columns",
+    "Follower",
+    "Latest",
+    "Log",
+    "LogManager",
+    "LogProducer",
+    "LogReader",
+    "PlanEntry",
+    "Record",
+    "RecordColumns",
+    "RecoverReport",
+    "Removed",
+    "clean",
+    "open_reader",
+    "plan",
+    "recover",
+]
 
 
 def __getattr__(name: str) -> object:
     """Load a public name from the room it lives in (PEP 562)."""
-    if name not in __all__:
+    if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module("cleaner.errors" if name == "CleanerError" else "cleaner.api"), name)
+    return getattr(importlib.import_module(_HOME[name]), name)

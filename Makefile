@@ -1,4 +1,4 @@
-# make demo    clean three logs and show them before and after
+# make demo    the tutorial's commands, then three logs cleaned, before and after
 # make test    every test (short forms of the long ones)
 # make check   format, lint, types, layers: what CI runs before the tests
 # make bench   everything that is claimed of the speed, beside Kafka's cleaner and cp: about ten minutes

@@ -1,8 +1,10 @@
 """
-Cleans three logs with the command and shows them before and after: `make demo`.
+Shows compaction from the first record on, then on logs that others wrote: `make demo`.
 
-Two are small logs that a Kafka broker wrote (from tests/golden): product prices, few enough to read record by record,
-and a `__consumer_offsets` partition. The third is made here: 1 GB of records with 100 000 keys. All stay in `.demo`.
+First every command of `docs/tutorial.md`, with what it answers. Then three logs, cleaned with the command, before and
+after. Two are small logs that a Kafka broker wrote (from tests/golden): product prices, few enough to read record by
+record, and a `__consumer_offsets` partition. The third is made here: 1 GB of records with 100 000 keys. All stay in
+`.demo`.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from cleaner.model import TopicPartition
 from tests.golden.archive import DATA, unpack
 from tests.golden.scenario import Step, steps
 from tests.reference.batches import Rec, read_batches, read_records
+from tools import tutorial
 
 ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / ".demo"
@@ -67,9 +70,24 @@ def golden(name: str) -> tuple[Step, Path]:
     return step, log_dir
 
 
+def show_tutorial() -> None:
+    """Run the tutorial in a shell, as a reader would."""
+    home = HOME / "tutorial"
+    home.mkdir()
+    said = ""
+    with tutorial.Shell(home) as shell:
+        for step in tutorial.steps((ROOT / "docs" / "tutorial.md").read_text()):
+            if step.heading != said:
+                heading(step.heading)
+                said = step.heading
+            say(f"$ {step.command}")
+            for line in shell.run(step.command):
+                say(line)
+
+
 def show_prices() -> None:
     """A price log: what is superseded goes, the active segment stays as it is."""
-    heading("Latest product prices: seven records in four segments")
+    heading("The same prices, as a broker wrote them: seven records in four segments")
     step, log_dir = golden("latest-product-price")
     partition = log_dir / step.partition
     before = records(partition)
@@ -113,9 +131,11 @@ def show_large_log() -> None:
 
 
 def main() -> None:
-    """Show all three."""
+    """Show all of it."""
     shutil.rmtree(HOME, ignore_errors=True)
     HOME.mkdir()
+    show_tutorial()
+    say("\ndocs/tutorial.md says what was to be seen there. And three logs that others wrote:")
     show_prices()
     show_consumer_offsets()
     show_large_log()

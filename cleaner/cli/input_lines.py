@@ -17,6 +17,8 @@ from cleaner.errors import CleanerError
 _READ_BYTES = 1 << 20
 _LOOK_MS = 200  # how often somebody who waits for input asks whether to stop
 _LONGEST_LINE_BYTES = 1 << 30
+_MOST_PAUSES_PER_SECOND = 100
+_CAUGHT_UP_NS = 100_000_000
 
 Lines = list[bytes]
 
@@ -90,6 +92,9 @@ def paced(batches: Iterator[Lines], rate: float, clock: Clock, should_stop: Call
     """
     due_ns = float(clock.monotonic_ns())
     step_ns = 1e9 / rate
+    # Lines that can be let through one by one are; what came too late then makes the next one late, too. With more of
+    # them, those of a pause are let through together, and what a pause was too long is caught up with.
+    is_slow = rate <= _MOST_PAUSES_PER_SECOND
     for batch in batches:
         begin = 0
         while begin < len(batch):
@@ -99,9 +104,8 @@ def paced(batches: Iterator[Lines], rate: float, clock: Clock, should_stop: Call
                     return
                 clock.sleep(min((due_ns - now_ns) / 1e9, _LOOK_MS / 1e3))
                 continue
-            # What slept a little too long catches up; what waited for its input does not.
-            due_ns = max(due_ns, now_ns - max(step_ns, 1e8))
-            end = min(len(batch), begin + 1 + int((now_ns - due_ns) / step_ns))
+            due_ns = max(due_ns, now_ns - (0 if is_slow else _CAUGHT_UP_NS))
+            end = begin + 1 if is_slow else min(len(batch), begin + 1 + int((now_ns - due_ns) / step_ns))
             yield batch[begin:end]
             due_ns += (end - begin) * step_ns
             begin = end

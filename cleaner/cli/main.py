@@ -19,12 +19,14 @@ from cleaner import __version__
 from cleaner.cli import (
     clean,
     config,
+    consume,
     explain,
     history,
     jobs,
     now,
     pause,
     plan,
+    produce,
     quarantine,
     recover,
     release,
@@ -32,6 +34,7 @@ from cleaner.cli import (
     resume,
     status,
     throttle,
+    topics,
     warm,
 )
 from cleaner.cli import run as run_daemon
@@ -57,6 +60,9 @@ _COMMANDS = {
     "release": release,
     "reload": reload,
     "history": history,
+    "topics": topics,
+    "produce": produce,
+    "consume": consume,
 }
 
 _DESCRIPTION = """\

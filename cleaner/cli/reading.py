@@ -17,6 +17,7 @@ Print = Callable[[int, Record], bytes]
 
 Isolation = Literal["read_uncommitted", "read_committed"]
 Until = Literal["high_watermark", "end"]
+Begin = int | Literal["earliest", "latest"]
 
 _LOOK_SECONDS = 0.2  # how often somebody who waits for records asks whether to stop
 # What a terminal would obey: control characters but tab and newline, those of C1 in UTF-8 too.
@@ -114,7 +115,7 @@ def _escaped(found: re.Match[bytes]) -> bytes:
     return b"\\x%02x" % found[0][-1]
 
 
-def begin_at(reader: Readable, wanted: int | Literal["earliest", "latest"], reach: Reach) -> int:
+def begin_at(reader: Readable, wanted: Begin, reach: Reach) -> int:
     """Return the offset to begin at."""
     match wanted:
         case "earliest":

@@ -16,20 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
 
+from cleaner.cli.record_properties import READER_PROPERTIES, is_true
 from cleaner.errors import InputError, UsageError
 from cleaner.logs.record import Record
-
-PROPERTIES = {
-    "parse.key": "false",
-    "parse.headers": "false",
-    "ignore.error": "false",
-    "key.separator": "\t",
-    "headers.delimiter": "\t",
-    "headers.separator": ",",
-    "headers.key.separator": ":",
-    "null.marker": None,
-}
-"""The properties there are and their defaults; `null.marker` has none."""
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -61,7 +50,7 @@ class LineFormat:
         Raises:
             UsageError: two that must differ are equal.
         """
-        values = {name: properties.get(name, default) for name, default in PROPERTIES.items()}
+        values = {name: properties.get(name, default) for name, default in READER_PROPERTIES.items()}
         texts = {name: value.encode() for name, value in values.items() if value is not None}
         # Kafka compares these four, and the key's separator with the null marker alone.
         telling = ("headers.delimiter", "headers.separator", "headers.key.separator")
@@ -128,11 +117,6 @@ class LineFormat:
             return name.decode(), self._or_null(value) if separator else None
         except UnicodeDecodeError:
             raise InputError(line_number, f"the name of header {shown(pair)} is no UTF-8") from None
-
-
-def is_true(text: str | None) -> bool:
-    """Tell whether a property says `true`, in any case."""
-    return text is not None and text.strip().lower() == "true"
 
 
 def shown(text: bytes) -> str:

@@ -16,28 +16,9 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from cleaner.cli.record_lines import is_true
+from cleaner.cli.record_properties import FORMATTER_PROPERTIES, is_true
 from cleaner.errors import CleanerError, UsageError
 from cleaner.logs.record import Record
-
-PROPERTIES = {
-    "print.timestamp": "false",
-    "print.partition": "false",
-    "print.offset": "false",
-    "print.delivery": "false",
-    "print.epoch": "false",
-    "print.headers": "false",
-    "print.key": "false",
-    "print.value": "true",
-    "key.separator": "\t",
-    "line.separator": "\n",
-    "headers.separator": ",",
-    "null.literal": "null",
-    "key.deserializer": "",
-    "value.deserializer": "",
-    "headers.deserializer": "",
-}
-"""The properties there are and their defaults."""
 
 Deserializer = Callable[[bytes], bytes]
 
@@ -108,8 +89,8 @@ class TextFormat:
         Raises:
             UsageError: a deserializer that is not known.
         """
-        values = {name: properties.get(name, default) for name, default in PROPERTIES.items()}
-        columns = (name.removeprefix("print.") for name in PROPERTIES if name.startswith("print."))
+        values = {name: properties.get(name, default) for name, default in FORMATTER_PROPERTIES.items()}
+        columns = (name.removeprefix("print.") for name in FORMATTER_PROPERTIES if name.startswith("print."))
         return TextFormat(
             tuple(name for name in columns if is_true(values[f"print.{name}"])),
             timestamp_type,

@@ -1,0 +1,232 @@
+"""`cleaner topics`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cleaner.cli.arguments import add_format, parse_count
+from cleaner.cli.kafka_flags import add_ignored, add_log_dir, assignments_of, note_ignored
+from cleaner.errors import UsageError
+
+if TYPE_CHECKING:
+    import uuid
+
+    from cleaner.logs.topics import Topic
+
+SUMMARY = "create, alter, describe, list and delete topics of a log dir"
+
+DESCRIPTION = """\
+Works on the topics of a log dir, with the flags of kafka-topics; --add-config and --delete-config are those of
+kafka-configs. The action may also be given as Kafka's flag (--create). A topic's settings are kept in
+cleaner-topics.properties in the log dir, where cleaner run finds them.
+
+create makes the log dir if it is not there. create, alter and delete are the writer of the log dir meanwhile: there can
+be only one, a cleaner and readers may be at work. describe and list lock nothing."""
+
+EXAMPLES = """\
+examples:
+  cleaner topics create --log-dir /tmp/logs --topic prices --partitions 3 --config cleanup.policy=compact
+  cleaner topics alter --log-dir /tmp/logs --topic prices --add-config segment.ms=60000 --delete-config retention.ms
+  cleaner topics alter --log-dir /tmp/logs --topic prices --partitions 6
+  cleaner topics describe --log-dir /tmp/logs --topic prices
+  cleaner topics list --log-dir /tmp/logs
+  cleaner topics delete --log-dir /tmp/logs --topic prices
+
+exit status:
+  0  done      1  refused: it is there, or is not      2  usage      75  the log dir is in use      78  a bad setting"""
+
+_ACTIONS = ("create", "alter", "describe", "list", "delete")
+_FLAGS = {
+    "create": {"topic", "topic_id", "partitions", "configs", "if_not_exists", "writer_config"},
+    "alter": {"topic", "partitions", "configs", "taken_back", "if_exists", "writer_config"},
+    "describe": {"topic", "topic_id", "if_exists"},
+    "list": {"topic"},
+    "delete": {"topic", "if_exists", "writer_config"},
+}
+_NAMES = {"configs": "--config", "taken_back": "--delete-config", "writer_config": "--writer-config"}
+_IGNORED = (
+    "--bootstrap-server",
+    "--broker-list",
+    "--zookeeper",
+    "--command-config",
+    "--replication-factor",
+    "--replica-assignment",
+    "--partition-size-limit-per-response",
+    "--entity-type",
+)
+_IGNORED_ALONE = (
+    "--exclude-internal",
+    "--force",
+    "--under-replicated-partitions",
+    "--unavailable-partitions",
+    "--under-min-isr-partitions",
+    "--at-min-isr-partitions",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.add_argument("action", choices=_ACTIONS, nargs="?", help="what to do")
+    for action in _ACTIONS:
+        parser.add_argument(f"--{action}", dest="flagged", action="append_const", const=action, help=argparse.SUPPRESS)
+    add_log_dir(parser, "the log dir")
+    parser.add_argument(
+        "--topic", "--entity-name", dest="topic", help="its name; describe and list take a regular expression too"
+    )
+    parser.add_argument("--topic-id", metavar="ID", help="create: the id it gets; describe: the topic with this id")
+    parser.add_argument(
+        "--partitions", metavar="N", type=parse_count, help="create: how many (default: 1); alter: how many in all"
+    )
+    parser.add_argument(
+        "--config",
+        "--add-config",
+        dest="configs",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="create, alter: a setting of the topic; may be repeated, or hold several: a=1,b=[x,y]",
+    )
+    parser.add_argument(
+        "--delete-config",
+        dest="taken_back",
+        metavar="KEY",
+        action="append",
+        default=[],
+        help="alter: take a setting back; may be repeated",
+    )
+    parser.add_argument("--if-not-exists", action="store_true", help="create: it may be there")
+    parser.add_argument("--if-exists", action="store_true", help="alter, describe, delete: it need not be there")
+    parser.add_argument(
+        "--writer-config", metavar="FILE", type=Path, help="a server.properties: what topics go by that say nothing"
+    )
+    add_format(parser, "describe and list: one object a topic")
+    add_ignored(parser, _IGNORED, _IGNORED_ALONE)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do it; returns the exit code."""
+    from cleaner.cli.identity import take_identity
+
+    action = _action_of(arguments)
+    note_ignored(arguments)
+    take_identity(arguments.log_dir, stay_root=arguments.as_root, needs_kernels=False)
+    {"create": _create, "alter": _alter, "describe": _describe, "list": _list, "delete": _delete}[action](arguments)
+    return 0
+
+
+def _action_of(arguments: argparse.Namespace) -> str:
+    """Return what is to be done. Raises UsageError: nothing, several things, or flags of another one."""
+    given = [*([arguments.action] if arguments.action else []), *(arguments.flagged or [])]
+    if len(given) != 1:
+        raise UsageError(f"one action, please: {', '.join(_ACTIONS)}")
+    action: str = given[0]
+    for name in set().union(*_FLAGS.values()) - _FLAGS[action]:
+        if getattr(arguments, name):
+            raise UsageError(f"{_NAMES.get(name, '--' + name.replace('_', '-'))} does not go with {action}")
+    needs_topic = action in ("create", "alter", "delete") or (action == "describe" and arguments.if_exists)
+    if needs_topic and not arguments.topic:
+        raise UsageError(f"{action} needs a --topic")
+    return action
+
+
+def _create(arguments: argparse.Namespace) -> None:
+    from cleaner.cli.writing import open_log_dir
+    from cleaner.errors import TopicExistsError
+
+    settings = assignments_of(arguments.configs, "--config")
+    topic_id = _id_of(arguments.topic_id)
+    with open_log_dir(arguments.log_dir, arguments.writer_config, create=True) as manager:
+        try:
+            manager.create_topic(arguments.topic, arguments.partitions or 1, settings, topic_id=topic_id)
+        except TopicExistsError:
+            if not arguments.if_not_exists:
+                raise
+            return
+    print(f"Created topic {arguments.topic}.")
+
+
+def _id_of(text: str | None) -> uuid.UUID | None:
+    """Read an id as Kafka writes it. Raises UsageError: it is none."""
+    from cleaner.storage.kafka_uuid import parse_uuid
+
+    try:
+        return None if text is None else parse_uuid(text)
+    except ValueError as error:
+        raise UsageError(f"--topic-id {text!r}: {error}") from None
+
+
+def _alter(arguments: argparse.Namespace) -> None:
+    from cleaner.cli.writing import open_log_dir
+    from cleaner.errors import UnknownTopicError
+
+    changes: dict[str, str | None] = {key: None for text in arguments.taken_back for key in text.split(",")}
+    changes |= assignments_of(arguments.configs, "--config")
+    if not changes and arguments.partitions is None:
+        raise UsageError("alter needs --partitions, --config or --delete-config")
+    with open_log_dir(arguments.log_dir, arguments.writer_config) as manager:
+        try:
+            topic = manager.describe_topic(arguments.topic)
+            if changes:
+                manager.alter_topic(topic.name, changes)
+            if arguments.partitions is not None:
+                manager.add_partitions(topic.name, arguments.partitions)
+        except UnknownTopicError:
+            if not arguments.if_exists:
+                raise
+
+
+def _delete(arguments: argparse.Namespace) -> None:
+    from cleaner.cli.writing import open_log_dir
+    from cleaner.errors import UnknownTopicError
+
+    # No other thread of this process reads it, and readers in others keep what they have open: nobody needs a delay,
+    # and nobody would be there at its end. A topic that has one of its own gets it: its files go with a later opening.
+    overrides = {"log.segment.delete.delay.ms": "0"}
+    with open_log_dir(arguments.log_dir, arguments.writer_config, overrides=overrides) as manager:
+        try:
+            manager.delete_topic(arguments.topic)
+            manager.upkeep.remove_due()
+        except UnknownTopicError:
+            if not arguments.if_exists:
+                raise
+
+
+def _found(arguments: argparse.Namespace) -> list[Topic]:
+    """Return the topics that were asked for, by name or as a regular expression. Raises UsageError: it is none."""
+    import re
+
+    from cleaner.cli.topic_names import topics_in
+
+    topics = topics_in(arguments.log_dir)
+    names = topics.names()
+    if arguments.topic and arguments.topic not in names:
+        try:
+            wanted = re.compile(arguments.topic)
+        except re.error as error:
+            raise UsageError(
+                f"--topic {arguments.topic!r}: neither a topic nor a regular expression: {error}"
+            ) from None
+        names = [name for name in names if wanted.fullmatch(name)]
+    elif arguments.topic:
+        names = [arguments.topic]
+    found = [topics.find(name) for name in names]
+    topic_id = _id_of(arguments.topic_id)
+    return found if topic_id is None else [topic for topic in found if topic.topic_id == topic_id]
+
+
+def _describe(arguments: argparse.Namespace) -> None:
+    from cleaner.cli.show_topics import describe_topics
+    from cleaner.errors import UnknownTopicError
+
+    found = _found(arguments)
+    if not found and (arguments.topic or arguments.topic_id) and not arguments.if_exists:
+        raise UnknownTopicError(arguments.topic or arguments.topic_id, f"no such topic in {arguments.log_dir}")
+    describe_topics(arguments.log_dir, found, arguments.format)
+
+
+def _list(arguments: argparse.Namespace) -> None:
+    from cleaner.cli.show_topics import list_topics
+
+    list_topics(_found(arguments), arguments.format)

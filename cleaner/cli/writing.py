@@ -1,0 +1,31 @@
+"""How a command becomes the writer of a log dir."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cleaner.logs.manager import LogManager
+
+
+def open_log_dir(
+    log_dir: Path, config: Path | None, *, create: bool = False, overrides: dict[str, str] | None = None
+) -> LogManager:
+    """
+    Open a log dir for writing; close it, or use it in a `with` block. It is left to another process to clean it.
+
+    Args:
+        config: a properties file with settings of the writer.
+        create: make it if it is not there.
+        overrides: settings that count before those.
+    Raises:
+        LogDirLockedError: a broker or another writer has it.
+        CleanerError: see `LogManager`.
+    """
+    from cleaner.logs.manager import LogManager
+    from cleaner.settings import read_config_file
+    from cleaner.storage.fs import FileSystem
+
+    settings = {} if config is None else read_config_file(FileSystem(), config)
+    return LogManager(log_dir, {**settings, **(overrides or {})}, create=create, cleaner=False)

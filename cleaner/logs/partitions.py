@@ -155,6 +155,12 @@ class Partitions:
             allow_truncate=services.allow_truncate,
             options=WriterOptions(producer_id_expiration_ms=services.config.producer_id_expiration_ms),
         )
+        try:
+            # The markers of transactions that nobody can end any more: readers of committed records wait for them.
+            writer.flush_to_disk()
+        except BaseException:
+            writer.abandon()
+            raise
         if not was_closed:
             services.registry.add(counters.RECOVERED_LOGS, 1, topic=partition.topic)
             services.registry.add(counters.TRUNCATED_BYTES, writer.truncated_bytes, topic=partition.topic)

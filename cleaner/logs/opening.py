@@ -11,7 +11,7 @@ Source: rules R-123, R-126, R-630 to R-652; `LogLoader.java`, `UnifiedLog.java` 
 from __future__ import annotations
 
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -191,10 +191,11 @@ def cut_log(
     clock: Clock,
     offset: int,
     *,
+    ending: Callable[[int], None],
     producer_id_expiration_ms: int,
 ) -> OpenedLog:
     """
-    Cut a log so that it ends at an offset, or where the batch begins that holds it, and load it again.
+    Cut a log so that it ends at an offset, or where the last batch below ends, and load it again.
 
     Nobody has the log's files open for writing. The steps, each durable before the next:
 
@@ -205,6 +206,9 @@ def cut_log(
 
     A crash on the way leaves a log that the next recovery takes as it is: longer than wanted, or cut.
 
+    Args:
+        ending: told where the log is going to end, before anything changes; below the offset where that lies within a
+            batch, or behind records that cleaning has removed.
     Raises:
         CorruptLogError, LogChangedError, LogDirOfflineError, NoSpaceError: as `open_log`; the log may be half cut.
     """
@@ -213,14 +217,16 @@ def cut_log(
         settle_swap(fs, directory)
         segments = list_segments(fs, directory)
         target = next((each for each in reversed(segments) if each.base_offset <= offset), segments[0])
+        size, end_offset = _cut_at(target, offset)
+        ending(end_offset)
         raise_generation(fs, log_dir.path, topic_partition)
-        _lower(log_dir, OffsetKind.HIGH_WATERMARK, topic_partition, offset)
+        _lower(log_dir, OffsetKind.HIGH_WATERMARK, topic_partition, end_offset)
         _lower(log_dir, OffsetKind.RECOVERY_POINT, topic_partition, target.base_offset)
         with checkpoint_lock(fs, log_dir.path, clock):
             _lower(log_dir, OffsetKind.CLEANER, topic_partition, target.base_offset)
         for segment in reversed(segments[segments.index(target) + 1 :]):
             _delete(fs, segment)
-        _cut_segment(fs, target, offset)
+        _cut_segment(fs, target, size)
         _remove_snapshots_above(fs, directory, target.base_offset)
         return _load(
             log_dir,
@@ -248,16 +254,21 @@ def _delete(fs: FileSystem, segment: Segment) -> None:
     fs.remove_all(segment.directory, [*files, segment.log_path.name + names.DELETED])
 
 
-def _cut_segment(fs: FileSystem, segment: Segment, offset: int) -> None:
-    end = 0
+def _cut_at(segment: Segment, offset: int) -> tuple[int, int]:
+    """Return how long a segment is up to an offset, and at which offset its last batch ends then."""
+    size, end_offset = 0, segment.base_offset
     for chunk in segment.chunks():
         rows = chunk.batches[chunk.batches["last_offset"] < offset]
         if len(rows):
-            end = int(rows["position"][-1] + rows["size"][-1])
+            size, end_offset = int(rows["position"][-1] + rows["size"][-1]), int(rows["last_offset"][-1]) + 1
         if len(rows) < len(chunk.batches):
             break
+    return size, end_offset
+
+
+def _cut_segment(fs: FileSystem, segment: Segment, size: int) -> None:
     with fs.open(segment.log_path, write=True) as file:
-        file.truncate(end)
+        file.truncate(size)
         file.fsync()
 
 

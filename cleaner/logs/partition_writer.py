@@ -386,8 +386,8 @@ class PartitionWriter:
         """
         Cut the log so that it ends at an offset, durably; a leader epoch begins, so that readers can tell.
 
-        Where the offset lies within a batch, the log ends where that batch begins. Transactions whose end is cut off
-        are aborted.
+        Where the offset lies within a batch, or behind records that cleaning has removed, the log ends where the last
+        batch below it ends. Transactions whose end is cut off are aborted.
 
         Raises:
             OffsetOutOfRangeError: below the log start or beyond the log end.

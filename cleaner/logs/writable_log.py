@@ -252,8 +252,6 @@ class WritableLog:
         Raises:
             LogClosedError: it failed on the way.
         """
-        # Before the lines of the checkpoints: another thread may write what is flushed into them at any time.
-        self.flushed_offset = min(self.flushed_offset, offset)
         self.active.retire()
         try:
             expiration_ms = self._options.producer_id_expiration_ms
@@ -263,11 +261,16 @@ class WritableLog:
                 self.topic,
                 self._clock,
                 offset,
+                ending=self._is_going_to_end_at,
                 producer_id_expiration_ms=expiration_ms,
             )
             self._take(opened)
         except CleanerError as error:
             raise LogClosedError(self.directory, f"cutting it failed: {error}") from error
+
+    def _is_going_to_end_at(self, offset: int) -> None:
+        # Before the lines of the checkpoints: another thread may write what is flushed into them at any time.
+        self.flushed_offset = min(self.flushed_offset, offset)
 
     def expire(self, choose: Callable[[KeptLog], int]) -> Expired:
         """

@@ -459,3 +459,18 @@ def test_failed_roll_leaves_the_old_segment_active(tmp_path: Path) -> None:
                 assert number == 7
                 return
         number += 1
+
+
+def test_cut_within_a_batch_leaves_no_line_beyond_the_end(tmp_path: Path) -> None:
+    """R-116: else the next start misses what a checkpoint says is on disk, and refuses the log."""
+    with writing(tmp_path) as made:
+        writer = made.open()
+        writer.append([pair("a", "1")])
+        writer.append([pair("a", "2"), pair("b", "3"), pair("c", "4")])
+        end = writer.flush_to_disk()
+        for kind in (OffsetKind.HIGH_WATERMARK, OffsetKind.RECOVERY_POINT):
+            made.log_dir.put(kind, PARTITION, end)
+        writer.truncate_to(3)
+        assert (writer.log_end_offset, writer.flushed_offset) == (1, 1)
+        assert made.log_dir.high_watermarks[PARTITION] == 1
+        assert made.log_dir.recovery_points[PARTITION] <= 1

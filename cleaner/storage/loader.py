@@ -20,7 +20,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from cleaner.config import TopicConfig
-from cleaner.errors import CorruptBatchError, LogChangedError, NotCleanlyShutDownError, TruncationRefusedError
+from cleaner.errors import (
+    CorruptBatchError,
+    CorruptIndexError,
+    LogChangedError,
+    NotCleanlyShutDownError,
+    TruncationRefusedError,
+)
 from cleaner.model import TopicPartition
 from cleaner.storage import names
 from cleaner.storage.batch_source import batch_headers, checked_batches
@@ -172,7 +178,7 @@ def _load_segments(loading: Loading) -> None:
                 continue
             if segment.time_index_path.name not in present:
                 loading.changes.create_empty(segment.time_index_path)
-            if segment.index_path.name not in present or _has_foreign_txns(segment):
+            if segment.index_path.name not in present or _has_foreign_txns(loading, segment):
                 _rebuild_now(loading, segment)
             elif loading.is_clean:
                 # Kafka does not look (R-330); a cleaner that trusted these would skip or misplace records.
@@ -181,9 +187,14 @@ def _load_segments(loading: Loading) -> None:
             loading.segments.append(segment)
 
 
-def _has_foreign_txns(segment: Segment) -> bool:
+def _has_foreign_txns(loading: Loading, segment: Segment) -> bool:
     """Tell whether the transaction index names a marker below the segment: Kafka makes such an index anew (R-330)."""
-    aborts = segment.aborted_txns()
+    try:
+        aborts = segment.aborted_txns()
+    except CorruptIndexError:
+        if loading.is_clean:
+            raise
+        return True  # entries that a power cut has left as zeros
     return bool((aborts[:, LAST_OFFSET] < segment.base_offset).any())
 
 

@@ -96,6 +96,18 @@ def test_transaction_index_with_a_marker_below_its_segment_is_made_anew(tmp_path
     assert content(directory) == {**wanted, "00000000000000000007.txnindex": b""}
 
 
+def test_transaction_index_left_as_zeros_by_a_power_cut_is_made_anew(tmp_path: Path) -> None:
+    """R-640: entries are not forced to disk with their records; after a clean stop such ones are damage."""
+    directory = built().write(tmp_path)
+    wanted = content(directory)
+    index = directory / "00000000000000000000.txnindex"
+    index.write_bytes(index.read_bytes() + bytes(34))
+    with pytest.raises(CorruptIndexError):
+        load(directory)
+    finish(load(directory, clean=False, recovery_point=15))
+    assert index.read_bytes() == wanted[index.name]
+
+
 def test_leader_epochs_are_cut_to_the_log(tmp_path: Path) -> None:
     """R-123: from the end by the log end, from the start by the checkpointed log start."""
     directory = built().write(tmp_path)

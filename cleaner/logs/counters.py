@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-APPENDED_RECORDS = "cleaner_log_appended_records_total"
 FLUSHES = "cleaner_log_flushes_total"
 FLUSH_SECONDS = "cleaner_log_flush_seconds_total"
 EXPIRED_SEGMENTS = "cleaner_log_expired_segments_total"

@@ -362,6 +362,46 @@ def test_cleaner_in_process_compacts_beside_the_writer(tmp_path: Path) -> None:
     assert "prices 0 200" in (tmp_path / CLEANER_CHECKPOINT).read_text()
 
 
+def test_cleaner_in_process_works_while_records_come_and_are_read(tmp_path: Path) -> None:
+    """Round after round: no record of the head is missing, and the last value of every key is what was written last."""
+    settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.bytes": "4000"}
+    often = {"replica.high.watermark.checkpoint.interval.ms": "20", "log.cleaner.backoff.ms": "20"}
+    with _manager(tmp_path, often, cleaner=True) as manager:
+        manager.create_topic("prices", settings=settings)
+        log = manager.log("prices")
+        ends: list[int] = []
+
+        def has_cleaned_again() -> bool:
+            end = LogDir(FileSystem(), tmp_path).cleaner_offsets.get(PRICES, 0)
+            if end > (ends[-1] if ends else 0):
+                ends.append(end)
+            return len(ends) >= 3
+
+        written: dict[bytes, bytes] = {}
+        with log.follow(0, timeout_seconds=WAIT_SECONDS) as follower:
+            followed: dict[bytes | None, bytes | None] = {}
+            deadline = time.monotonic() + WAIT_SECONDS
+            number = 0
+            while not has_cleaned_again():
+                assert time.monotonic() < deadline
+                for _ in range(100):
+                    key, value = f"k{number % 7}".encode(), f"value {number}".encode()
+                    log.append([Record(key, value)])
+                    written[key], number = value, number + 1
+                log.flush()
+                followed.update((record.key, record.value) for record in follower.poll())
+            while follower.next_offset < log.log_end_offset:
+                followed.update((record.key, record.value) for record in follower.poll())
+        assert followed == written
+        with log.latest() as latest:
+            assert (latest.to_dict(), latest.next_offset) == (written, number)
+        read = [offset for columns in log.columns(0) for offset in columns.offsets.tolist()]
+        assert read == sorted(set(read))
+        assert set(range(ends[-1], number)) <= set(read)
+        assert len(read) < number
+    assert has_marker(FileSystem(), tmp_path)
+
+
 def test_events_go_to_the_logger_given_and_numbers_to_the_registry(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

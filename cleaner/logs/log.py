@@ -270,11 +270,23 @@ class Log:
 
     def close(self) -> None:
         """
-        Leave the log as a clean stop does; transactions that are open are aborted when it is opened again.
+        Leave the log as a clean stop does, with no transaction open.
+
+        Nobody could end them any more. A broker that takes the log over knows no coordinator of theirs either, and
+        would let readers of committed records wait at the first of them for ever.
 
         Raises:
             CleanerError: as `PartitionWriter.close`; it is closed anyway.
         """
+        try:
+            if not self._writer.is_closed:
+                self._writer.require_open()
+                for producer_id in self._writer.open_transactions():
+                    self._writer.end_transaction(producer_id, self._writer.producer_epoch(producer_id), commit=False)
+        finally:
+            self._close()
+
+    def _close(self) -> None:
         try:
             self._writer.close()
         finally:

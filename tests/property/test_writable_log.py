@@ -217,6 +217,7 @@ class WritableLog(RuleBasedStateMachine):
     def stop_and_start(self) -> None:
         """Close in order, and open again."""
         self._manager.close()
+        self._note_markers()
         end = self._log.log_end_offset
         self._durable = end
         self._take("flush", end=end)

@@ -1,0 +1,212 @@
+"""
+What we write a broker takes over, and the other way round: `docs/handover.md`.
+
+A broker makes the topics and writes to them, and stops. We open its log dir and go on writing: every codec,
+transactions, an idempotent producer, on topics that only the broker's metadata log has settings of. A log that was made
+and filled elsewhere, under the id the broker gave its topic, is put in the place of an empty one. The broker starts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from cleaner import Log, LogManager, Record, open_reader
+from cleaner.model import TopicPartition
+from cleaner.storage.fs import FileSystem
+from cleaner.storage.partition_metadata import read_topic_id
+from tests.kafka.broker import (
+    CLUSTER_ID,
+    OFFSET_CHECKPOINTS,
+    Broker,
+    Consumed,
+    Outgoing,
+    read_checkpoint,
+    repairs_at_start,
+    started_without_recovery,
+    write_checkpoint,
+)
+from tests.kafka.rig import Rig
+
+pytestmark = pytest.mark.kafka
+
+CODECS = ("uncompressed", "gzip", "snappy", "lz4", "zstd")
+TRANSACTIONS = "transactions"
+APPEND_TIME = "append-time"
+ELSEWHERE = "elsewhere"
+TOPICS = (*CODECS, TRANSACTIONS, APPEND_TIME, ELSEWHERE)
+# A ratio of 1 is never exceeded: the broker leaves it to us what its consumer gets.
+COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1.0"}
+SMALL = {"segment.bytes": str(1 << 20)}
+
+
+def records(begin: int, count: int) -> list[Record]:
+    """Return records of all kinds: tombstones, empty and long values, headers, times of their own."""
+    return [
+        Record(
+            f"key-{number % 97}".encode(),
+            None if number % 11 == 0 else f"{number}-".encode() * (number % 300),
+            (("number", str(number).encode()), ("null", None), ("ümlaut", b"")) if number % 7 == 0 else (),
+            1_700_000_000_000 + number,
+        )
+        for number in range(begin, begin + count)
+    ]
+
+
+def in_transactions(log: Log) -> None:
+    """Commit some, abort some, leave one open."""
+    producer = log.producer("handover")
+    for number in range(9):
+        with contextlib.suppress(ZeroDivisionError), producer.transaction():
+            producer.append(records(number * 100, 50))
+            log.append(records(5000 + number, 1))
+            producer.append(records(number * 100 + 50, 50))
+            1 // (number % 3)
+    producer.begin()
+    producer.append(records(9000, 10))
+
+
+def fill(manager: LogManager, topic: str) -> None:
+    """Write to a topic in appends of several sizes, with a roll in between."""
+    log = manager.log(topic)
+    log.append(records(0, 1))
+    log.append(records(1, 2000))
+    log.roll()
+    producer = log.producer()
+    for number in range(20):
+        appended = producer.append(records(3000 + 10 * number, 10))
+        sequence = producer.next_sequence - 10
+        repeated = producer.append(records(3000 + 10 * number, 10), sequence=sequence)
+        assert repeated.base_offset == appended.base_offset
+    log.append([Record(b"last", b"one")])
+
+
+def put_in_place(broker: Broker, source: Path, topic: str) -> None:
+    """Move a partition's directory, `partition.metadata` too, and its lines of the checkpoints."""
+    partition = TopicPartition(topic, 0)
+    shutil.rmtree(broker.log_dir / str(partition))
+    shutil.copytree(source / str(partition), broker.log_dir / str(partition))
+    for name in OFFSET_CHECKPOINTS:
+        lines = read_checkpoint(broker.log_dir / name)
+        lines.pop(partition, None)
+        lines |= {each: offset for each, offset in read_checkpoint(source / name).items() if each == partition}
+        write_checkpoint(broker.log_dir / name, lines)
+
+
+def read_by_us(log_dir: Path, topic: str, *, committed: bool = False) -> list[Consumed]:
+    """Return what our reader gives, in the words of Kafka's consumer."""
+    kind = "LogAppendTime" if topic == APPEND_TIME else "CreateTime"
+    with open_reader(log_dir, topic) as reader:
+        isolation = "read_committed" if committed else "read_uncommitted"
+        return [
+            Consumed(record.offset or 0, record.timestamp_ms or 0, kind, record.key, record.value, record.headers)
+            for record in reader.read(0, isolation=isolation)  # type: ignore[arg-type]
+        ]
+
+
+@dataclass
+class Story:
+    """What happened, for the tests to judge."""
+
+    broker_before: dict[str, list[Consumed]]
+    ours_before: dict[str, list[Consumed]]
+    without_recovery: bool
+    repairs: list[str]
+    stray: list[str]
+    ours: dict[str, list[Consumed]]
+    brokers: dict[str, list[Consumed]]
+    ours_committed: list[Consumed]
+    brokers_committed: list[Consumed]
+    back: list[Consumed]
+    back_by_us: list[Consumed]
+
+
+@pytest.fixture(scope="module")
+def story(kafka: Rig, tmp_path_factory: pytest.TempPathFactory) -> Story:
+    """Run the whole story once."""
+    home = tmp_path_factory.mktemp("handover")
+    broker = Broker(kafka, kafka, home / "broker")
+    with broker:
+        for codec in CODECS:
+            broker.create([codec], {"compression.type": codec} | SMALL)
+        broker.create([TRANSACTIONS], COMPACTED | SMALL)
+        broker.create([APPEND_TIME], {"message.timestamp.type": "LogAppendTime"})
+        broker.create([ELSEWHERE], COMPACTED)
+        for topic in TOPICS[:-1]:
+            broker.write(topic, [Outgoing(f"k{number}", f"v{number}") for number in range(50)])
+        before = broker.read(TOPICS)
+    ours_before = {topic: read_by_us(broker.log_dir, topic) for topic in TOPICS}
+
+    with LogManager(broker.log_dir, cleaner=False) as manager:
+        for topic in TOPICS[:-1]:
+            fill(manager, topic)
+        in_transactions(manager.log(TRANSACTIONS))
+    topic_id = read_topic_id(FileSystem(), broker.log_dir / f"{ELSEWHERE}-0" / "partition.metadata")
+    with LogManager(home / "elsewhere", create=True, cluster_id=CLUSTER_ID, cleaner=False) as manager:
+        manager.create_topic(ELSEWHERE, 1, {"cleanup.policy": "compact"}, topic_id=topic_id)
+        fill(manager, ELSEWHERE)
+    put_in_place(broker, home / "elsewhere", ELSEWHERE)
+    ours = {topic: read_by_us(broker.log_dir, topic) for topic in TOPICS}
+    ours_committed = read_by_us(broker.log_dir, TRANSACTIONS, committed=True)
+
+    with broker:
+        without_recovery = started_without_recovery(broker)
+        repairs = [line for topic in TOPICS for line in repairs_at_start(broker, topic)]
+        brokers = broker.read(TOPICS)
+        brokers_committed = broker.read([TRANSACTIONS], committed=True)[TRANSACTIONS]
+        broker.write(TRANSACTIONS, [Outgoing("k", "back", "commit")], {"transactional.id": "handover"})
+        broker.write(TRANSACTIONS, [Outgoing("k", "gone", "abort")], {"transactional.id": "handover"})
+        back = broker.read([TRANSACTIONS], committed=True)[TRANSACTIONS]
+        stray = [path.name for path in broker.log_dir.iterdir() if path.name.endswith("-stray")]
+    with LogManager(broker.log_dir, cleaner=False) as manager:
+        assert manager.failed == {}
+    back_by_us = read_by_us(broker.log_dir, TRANSACTIONS, committed=True)
+    return Story(
+        before,
+        ours_before,
+        without_recovery,
+        repairs,
+        stray,
+        ours,
+        brokers,
+        ours_committed,
+        brokers_committed,
+        back,
+        back_by_us,
+    )
+
+
+def test_we_read_what_a_broker_wrote(story: Story) -> None:
+    """As its own consumer does."""
+    assert all(len(story.broker_before[topic]) == 50 for topic in TOPICS[:-1])
+    assert story.ours_before == story.broker_before
+
+
+def test_broker_starts_on_what_we_wrote_without_recovery(story: Story) -> None:
+    """Nothing is repaired, nothing set aside as a stray, what was made elsewhere neither."""
+    assert story.without_recovery
+    assert story.repairs == []
+    assert story.stray == []
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_consumer_reads_what_we_wrote(story: Story, topic: str) -> None:
+    """Offsets, times, keys, values, headers; whatever the codec."""
+    assert len(story.ours[topic]) > 2100
+    assert story.brokers[topic] == story.ours[topic]
+
+
+def test_consumer_of_committed_records_reads_what_ours_does(story: Story) -> None:
+    """Aborted transactions are not seen, nor the one we had left open when we closed."""
+    assert 0 < len(story.ours_committed) < len(story.ours[TRANSACTIONS])
+    assert story.brokers_committed == story.ours_committed
+
+
+def test_broker_goes_on_and_hands_the_log_back(story: Story) -> None:
+    """With transactions of its own behind ours."""
+    assert [record.value for record in story.back[len(story.brokers_committed) :]] == [b"back"]
+    assert story.back_by_us == story.back

@@ -15,7 +15,6 @@ import warnings
 from collections.abc import Sequence
 from typing import NoReturn, TextIO
 
-from cleaner import __version__
 from cleaner.cli import (
     clean,
     config,
@@ -40,6 +39,7 @@ from cleaner.cli import (
 from cleaner.cli import run as run_daemon
 from cleaner.cli.arguments import HelpFormatter
 from cleaner.cli.output import print_error
+from cleaner.cli.version import VersionAction
 from cleaner.errors import CleanerError, ConfigError
 
 _COMMANDS = {
@@ -81,7 +81,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="cleaner", description=_DESCRIPTION, epilog=_EPILOG, formatter_class=HelpFormatter, allow_abbrev=False
     )
-    parser.add_argument("--version", action="version", version=f"cleaner {__version__}")
+    parser.add_argument("--version", action=VersionAction, nargs=0, help="the release, and those of libraries")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, module in _COMMANDS.items():
         command = commands.add_parser(

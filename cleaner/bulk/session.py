@@ -1,0 +1,112 @@
+"""
+The Spark session of a job: our defaults, and whatever `spark.*` keys the operator gives.
+
+A session of Spark's own making listens on the machine's outward address, serves a page there, and runs its Python
+workers with the first `python3` on the PATH. Ours stays on the loopback interface where nobody else has a part in it,
+serves no page, and runs its workers with this Python. Every key that is given wins over ours.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import sys
+import tempfile
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MASTER = "spark.master"
+DEFAULT_MASTER = "local[*]"
+
+_PYTHON = "spark.pyspark.python"
+_LOOPBACK = "127.0.0.1"
+_LOOPBACK_HOSTS = ("127.", "localhost", "[::1]")
+
+_DEFAULTS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "WARN",
+    "spark.driver.memory": "1g",
+    # Off by default in Spark, and then a reader that has `pushFilters` is refused.
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Rows of records come in batches of this many from our own reader; the same on the way back.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+}
+
+
+def spark_settings(given: Mapping[str, str]) -> dict[str, str]:
+    """
+    Return the settings of a session: the given ones, and ours for what they leave open.
+
+    Args:
+        given: `spark.*` keys. `spark.master` decides how much of the network is needed.
+    """
+    master = given.get(MASTER, DEFAULT_MASTER)
+    settings = {MASTER: master, _PYTHON: sys.executable, **_DEFAULTS}
+    if _stays_here(master):
+        settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = _LOOPBACK
+    if _makes_secrets(master):
+        settings["spark.authenticate"] = "true"
+    settings["spark.driver.defaultJavaOptions"] = " ".join(_java_options())
+    return {**settings, **given}
+
+
+def make_spark(name: str, given: Mapping[str, str]) -> SparkSession:
+    """
+    Start Spark, or return the session this process has already, which then keeps its master and heap.
+
+    Which Python the workers are is an environment variable to Spark, so it is set here for the whole process. In the
+    main thread Spark would also take SIGINT for itself: better called from another one.
+
+    Args:
+        name: of the job, as the cluster shows it.
+        given: `spark.*` keys, see `spark_settings`.
+    """
+    from pyspark.sql import SparkSession
+
+    settings = spark_settings(given)
+    os.environ["PYSPARK_PYTHON"] = settings[_PYTHON]
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if "spark.driver.bindAddress" in settings:
+        os.environ.setdefault("SPARK_LOCAL_IP", settings["spark.driver.bindAddress"])
+    if not _has_account():
+        # Hadoop's libraries ask for the name of the user and fail without one.
+        for variable in ("HADOOP_USER_NAME", "SPARK_USER"):
+            os.environ.setdefault(variable, f"uid-{os.geteuid()}")
+    builder = SparkSession.builder.appName(name)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _stays_here(master: str) -> bool:
+    """Tell whether driver and executors are all on this machine, so that the loopback interface will do."""
+    kind, _, host = master.partition("://")
+    return kind.startswith("local") or (kind == "spark" and host.startswith(_LOOPBACK_HOSTS))
+
+
+def _makes_secrets(master: str) -> bool:
+    """Tell whether Spark makes the secret itself; a standalone cluster has one of its own, or none."""
+    return master.startswith(("local", "k8s://")) or master == "yarn"
+
+
+def _java_options() -> list[str]:
+    """Return options of the driver's JVM; those of `spark.driver.extraJavaOptions` come behind them."""
+    scratch = tempfile.gettempdir()
+    options = ["-XX:+UseSerialGC", f"-Djava.io.tmpdir={scratch}"]
+    if not _has_account():
+        options.append(f"-Duser.home={scratch}")
+    return options
+
+
+def _has_account() -> bool:
+    """Tell whether this process's user has an entry in the password file: in a container often not."""
+    try:
+        pwd.getpwuid(os.geteuid())
+    except KeyError:
+        return False
+    return True

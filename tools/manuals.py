@@ -28,13 +28,16 @@ def documents() -> dict[Path, str]:
 
 
 def _man_pages(parser: argparse.ArgumentParser) -> dict[Path, str]:
+    return {_DEPLOY / "man" / f"{name}.1": text for name, text in _pages(parser, _SUMMARY, ())}
+
+
+def _pages(parser: argparse.ArgumentParser, summary: str, above: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Yield the page of a command and those of its own commands, each with its name."""
     commands = _commands_of(parser)
-    names = tuple(page_name(command) for command in commands.choices.values())
-    pages = {page_name(parser): man_page(parser, _SUMMARY, __version__, names)}
-    for choice in commands._choices_actions:
-        command = commands.choices[choice.dest]
-        pages[page_name(command)] = man_page(command, choice.help or "", __version__, (page_name(parser),))
-    return {_DEPLOY / "man" / f"{name}.1": text for name, text in pages.items()}
+    below = tuple(page_name(command) for command, _ in commands)
+    yield page_name(parser), man_page(parser, summary, __version__, above + below)
+    for command, help_ in commands:
+        yield from _pages(command, help_, (page_name(parser),))
 
 
 def _completions(parser: argparse.ArgumentParser) -> dict[Path, str]:
@@ -61,8 +64,14 @@ def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
             yield action
 
 
-def _commands_of(parser: argparse.ArgumentParser) -> argparse._SubParsersAction[argparse.ArgumentParser]:
-    return next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+def _commands_of(parser: argparse.ArgumentParser) -> list[tuple[argparse.ArgumentParser, str]]:
+    """Return the commands below one, each with what it does."""
+    return [
+        (action.choices[choice.dest], choice.help or "")
+        for action in parser._actions
+        if isinstance(action, argparse._SubParsersAction)
+        for choice in action._choices_actions
+    ]
 
 
 def main() -> None:

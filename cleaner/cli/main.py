@@ -38,7 +38,7 @@ from cleaner.cli import (
 )
 from cleaner.cli import run as run_daemon
 from cleaner.cli.arguments import HelpFormatter
-from cleaner.cli.output import print_error
+from cleaner.cli.output import print_error, print_failure
 from cleaner.cli.version import VersionAction
 from cleaner.errors import CleanerError, ConfigError
 
@@ -134,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print_error(str(mistake))
         return error.exit_code
     except CleanerError as error:
-        print_error(str(error))
+        print_failure(error)
         return error.exit_code
     except BrokenPipeError:
         # Whoever reads our output has gone; what was to be cleaned is clean. Keep Python from complaining at its exit.

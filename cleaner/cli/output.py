@@ -8,12 +8,14 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TextIO
 
+from cleaner.cli.advice import advice
 from cleaner.cli.words import printable
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from cleaner.api.reports import Refusal
+    from cleaner.errors import CleanerError
 
 
 def json_line(value: DataclassInstance) -> str:
@@ -22,8 +24,9 @@ def json_line(value: DataclassInstance) -> str:
 
 
 def refusal_line(refusal: Refusal) -> str:
-    """Return a refused partition as one line of JSON: its name, and `error` in words."""
-    return json.dumps({"partition": refusal.partition, "error": str(refusal.error)}, ensure_ascii=False)
+    """Return a refused partition as one line of JSON: its name, `error` in words, and what to do `next`."""
+    told = {"partition": refusal.partition, "error": str(refusal.error), "next": advice(refusal.error)}
+    return json.dumps(told, ensure_ascii=False)
 
 
 def print_answer(answer: Mapping[str, object]) -> None:
@@ -34,6 +37,14 @@ def print_answer(answer: Mapping[str, object]) -> None:
 def print_error(message: str, stream: TextIO | None = None) -> None:
     """Print one clear line: what is wrong, with newlines and control characters made visible."""
     print(f"cleaner: {printable(message)}", file=sys.stderr if stream is None else stream)
+
+
+def print_failure(error: CleanerError, partition: str = "") -> None:
+    """Print an error, of a partition where one is named, and below it what to do next, where that is known."""
+    print_error(f"{partition}: {error}" if partition else str(error))
+    what_next = advice(error)
+    if what_next:
+        print(f"  next: {printable(what_next)}", file=sys.stderr)
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, left: frozenset[int] = frozenset((0,))) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import BinaryIO, Literal, NamedTuple, Protocol
 
-from cleaner.cli.output import print_error
+from cleaner.cli.output import print_failure
 from cleaner.cli.stop import StopFlag
 from cleaner.clock import Clock
 from cleaner.errors import CleanerError
@@ -102,7 +102,7 @@ class Printer:
         except CleanerError as error:
             if not self._skips_errors:
                 raise
-            print_error(str(error))
+            print_failure(error)
             return
         self._out.write(_CONTROL.sub(_escaped, text) if self._is_terminal else text)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from cleaner.cli.output import print_error
+from cleaner.cli.output import print_failure
 from cleaner.cli.record_json import Addressed
 from cleaner.errors import CleanerError, InputError
 from cleaner.logs.partitioner import Partitioner
@@ -174,5 +174,5 @@ def feed(
         except CleanerError as error:
             if not goes_on:
                 raise
-            print_error(str(error))
+            print_failure(error)
         first_line += len(lines)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cleaner.api.clean_log_dir import Outcome
 from cleaner.api.reports import CleanReport, Refusal, Skipped
 from cleaner.cli.logs import log_note, log_warning
-from cleaner.cli.output import json_line, print_error, refusal_line, table
+from cleaner.cli.output import json_line, print_failure, refusal_line, table
 from cleaner.cli.progress import ProgressBar, human_bytes
 
 _HEADINGS = (
@@ -42,7 +42,7 @@ class CleanPrinter:
         match outcome:
             case Refusal():
                 self.exit_code = max(self.exit_code, outcome.error.exit_code)
-                print_error(f"{outcome.partition}: {outcome.error}")
+                print_failure(outcome.error, outcome.partition)
                 if self._form == "json":
                     print(refusal_line(outcome), flush=True)
             case Skipped(is_doubtful=True):

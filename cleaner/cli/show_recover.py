@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cleaner.api.reports import RecoveredPartition, RecoverReport
 from cleaner.cli.logs import log_note
-from cleaner.cli.output import json_line, print_error, refusal_line, table
+from cleaner.cli.output import json_line, print_failure, refusal_line, table
 from cleaner.cli.progress import human_bytes
 
 _HEADINGS = ("partition", "log start", "log end", "bytes before", "after", "seconds")
@@ -20,7 +20,7 @@ def show_recovered(report: RecoverReport, form: str) -> int:
     elif report.partitions:
         print(table(_HEADINGS, map(_row, report.partitions)))
     for refusal in report.refused:
-        print_error(f"{refusal.partition}: {refusal.error}")
+        print_failure(refusal.error, refusal.partition)
     if report.note:
         log_note(report.note)
     elif report.has_marker:

@@ -1,0 +1,115 @@
+"""What to do next about an error: the line that follows it on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from shlex import quote
+
+from cleaner.errors import (
+    CleanerError,
+    CorruptBatchError,
+    CorruptCheckpointError,
+    CorruptIndexError,
+    LogDirLockedError,
+    LogDirOfflineError,
+    NoDaemonError,
+    NoSpaceError,
+    NotPermittedError,
+    PolicyRefusedError,
+    StateDirLockedError,
+    TruncationRefusedError,
+    UncleanableError,
+    UnknownTopicError,
+)
+
+
+def advice(error: CleanerError) -> str:
+    """Return what to do about an error, in one line; empty where its own words say it, or nobody can tell."""
+    for kind, words in _ADVICE:
+        if isinstance(error, kind):
+            return words(error)
+    return ""
+
+
+def _of_batch(error: CleanerError) -> str:
+    directory = _place(error)
+    return (
+        f"`cleaner check {directory}` lists all that is damaged there; restore the partition from a replica or a "
+        "backup, or clean around it: `cleaner clean --damaged keep`"
+    )
+
+
+def _of_index(error: CleanerError) -> str:
+    return f"`cleaner check --repair {_place(error)}` makes indexes anew from the segments"
+
+
+def _of_checkpoint(error: CleanerError) -> str:
+    """Files of a log dir can be lost at different prices; those of a partition come anew with a recovery."""
+    path = error.path if isinstance(error, CorruptCheckpointError) else Path()
+    match path.name:
+        case "cleaner-offset-checkpoint":
+            return f"`rm {quote(str(path))}` loses no record: the next round of each log begins at its start"
+        case "recovery-point-offset-checkpoint":
+            return f"`rm {quote(str(path))}`, then `cleaner recover {_place(error)}`: every segment is read again"
+        case "replication-offset-checkpoint":
+            return f"restore it, or `rm {quote(str(path))}` and clean with --high-watermark end if all is replicated"
+        case "log-start-offset-checkpoint":
+            return f"restore it, or `rm {quote(str(path))}`: records that were deleted by offset may be seen again"
+        case "meta.properties":
+            return "restore it from another log dir of the same broker"
+    log_dir = quote(str(path.parent.parent))
+    return f"`cleaner recover {log_dir}` makes it anew where the segments hold what it says"
+
+
+def _place(error: CleanerError) -> str:
+    """Return the directory that holds an error's file, as a shell takes it."""
+    path = getattr(error, "path", None)
+    return quote(str(path.parent)) if isinstance(path, Path) else "LOG_DIR"
+
+
+def _of_space(error: CleanerError) -> str:
+    path = quote(str(getattr(error, "path", "")))
+    return f"`df -h {path}`; smaller logs first (name them), or `cleaner clean --retention` where the policy has delete"
+
+
+def _of_disk(error: CleanerError) -> str:
+    path = quote(str(getattr(error, "path", "")))
+    return (
+        f"`dmesg | tail` and `findmnt --target {path}`; nothing that was not fsynced counts, so try again once mended"
+    )
+
+
+def _of_uncleanable(_: CleanerError) -> str:
+    return "the log is as it was; Kafka's own cleaner would set it aside too"
+
+
+def _said(words: str) -> Callable[[CleanerError], str]:
+    """Return advice that is the same for all errors of a kind."""
+    return lambda _: words
+
+
+# The first kind that fits counts, so the special ones come first.
+_ADVICE: tuple[tuple[type[CleanerError], Callable[[CleanerError], str]], ...] = (
+    (CorruptBatchError, _of_batch),
+    (CorruptIndexError, _of_index),
+    (CorruptCheckpointError, _of_checkpoint),
+    (UncleanableError, _of_uncleanable),
+    (
+        TruncationRefusedError,
+        _said(
+            "`cleaner recover --save-cut DIR --allow-truncate` keeps a copy of what it cuts; a replica may have it all"
+        ),
+    ),
+    (
+        PolicyRefusedError,
+        _said("`cleaner plan LOG_DIR` shows each policy and its source; --set TOPIC:KEY=VALUE gives one"),
+    ),
+    (NoSpaceError, _of_space),
+    (LogDirOfflineError, _of_disk),
+    (LogDirLockedError, _said("`fuser -v LOG_DIR/.lock` names who has it; never remove the file")),
+    (StateDirLockedError, _said("`cleaner status` asks the daemon that runs")),
+    (NoDaemonError, _said("`systemctl status cleaner`; `cleaner plan LOG_DIR` needs no daemon")),
+    (NotPermittedError, _said("run it as that user: `sudo -u USER cleaner ...`")),
+    (UnknownTopicError, _said("`cleaner topics list --log-dir DIR` names those there are")),
+)

@@ -23,6 +23,7 @@ from cleaner.api import load as loading
 from cleaner.api.beside_writer import noticing_changes
 from cleaner.api.options import CleanOptions, Sources, Surroundings
 from cleaner.api.recover_log_dir import recover_partitions
+from cleaner.api.replication import replication_warning
 from cleaner.api.reports import CleanReport, Refusal, Skipped
 from cleaner.api.rounds import Work, run_rounds
 from cleaner.api.session import Session, as_cleaner_errors, attempt, choose_partitions, open_session, parse_names
@@ -170,7 +171,9 @@ def _clean_partition(job: _Job, topic_partition: TopicPartition, directory: Path
         report = _clean_loaded(job, log, topic, now_ms, refuses_keyless=verdict.refuses_keyless)
     if isinstance(report, Skipped):
         return report
-    return replace(report, elapsed_seconds=time.monotonic() - began, warnings=tuple(resolved.warnings))
+    replicas = "" if options.keep_tombstones else replication_warning(resolved)
+    warnings = (*resolved.warnings, replicas) if replicas else tuple(resolved.warnings)
+    return replace(report, elapsed_seconds=time.monotonic() - began, warnings=warnings)
 
 
 def _clean_loaded(

@@ -44,8 +44,12 @@ Every error the cleaner raises on purpose, and the exit code a command ends with
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
 from pathlib import Path
+
+# What the operating system says when it is the disk itself, and not one file.
+_DISK_ERRNOS = frozenset((errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.ESHUTDOWN))
 
 
 class CleanerError(Exception):
@@ -138,6 +142,12 @@ class LogDirOfflineError(CleanerError):
         self.path = Path(path)
         self.cause = cause
         super().__init__(f"{self.path}: {cause.strerror or cause}")
+
+
+def is_disk_failure(error: Exception) -> bool:
+    """Tell whether the disk itself failed, so that nothing more should be tried in its log dir."""
+    cause = error.cause if isinstance(error, LogDirOfflineError) else error
+    return isinstance(cause, OSError) and cause.errno in _DISK_ERRNOS
 
 
 class CleaningAborted(CleanerError):

@@ -58,6 +58,11 @@ class CleanerError(Exception):
     exit_code = 1
 
 
+def describe(error: Exception) -> str:
+    """Return an error's words; one that was not raised on purpose is called unexpected, with its kind."""
+    return str(error) if isinstance(error, CleanerError) else f"unexpected {type(error).__name__}: {error}"
+
+
 class CorruptLogError(CleanerError):
     """
     Bytes on disk that are not what they claim to be.
@@ -100,6 +105,13 @@ class UncleanableError(CleanerError):
         self.path = Path(path)
         self.reason = reason
         super().__init__(f"{self.path}: {reason}")
+
+
+def unexpected(path: Path | str, error: Exception) -> UncleanableError:
+    """Return the error with a name for a mistake of ours: what failed is the path's, the cause is kept."""
+    named = UncleanableError(path, describe(error))
+    named.__cause__ = error
+    return named
 
 
 class NotCleanlyShutDownError(CleanerError):

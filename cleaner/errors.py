@@ -44,14 +44,23 @@ Every error the cleaner raises on purpose, and the exit code a command ends with
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
 from pathlib import Path
+
+# What the operating system says when it is the disk itself, and not one file.
+_DISK_ERRNOS = frozenset((errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.ESHUTDOWN))
 
 
 class CleanerError(Exception):
     """Base of all errors raised on purpose; the message is for the operator and needs no traceback."""
 
     exit_code = 1
+
+
+def describe(error: Exception) -> str:
+    """Return an error's words; one that was not raised on purpose is called unexpected, with its kind."""
+    return str(error) if isinstance(error, CleanerError) else f"unexpected {type(error).__name__}: {error}"
 
 
 class CorruptLogError(CleanerError):
@@ -98,6 +107,13 @@ class UncleanableError(CleanerError):
         super().__init__(f"{self.path}: {reason}")
 
 
+def unexpected(path: Path | str, error: Exception) -> UncleanableError:
+    """Return the error with a name for a mistake of ours: what failed is the path's, the cause is kept."""
+    named = UncleanableError(path, describe(error))
+    named.__cause__ = error
+    return named
+
+
 class NotCleanlyShutDownError(CleanerError):
     """The log dir has no clean-shutdown marker, so its logs must be recovered before they are cleaned (D-02)."""
 
@@ -138,6 +154,12 @@ class LogDirOfflineError(CleanerError):
         self.path = Path(path)
         self.cause = cause
         super().__init__(f"{self.path}: {cause.strerror or cause}")
+
+
+def is_disk_failure(error: Exception) -> bool:
+    """Tell whether the disk itself failed, so that nothing more should be tried in its log dir."""
+    cause = error.cause if isinstance(error, LogDirOfflineError) else error
+    return isinstance(cause, OSError) and cause.errno in _DISK_ERRNOS
 
 
 class CleaningAborted(CleanerError):

@@ -41,6 +41,7 @@ def clean(
     retention: bool = False,
     verify: bool = True,
     rounds: Rounds = 1,
+    keep_tombstones: bool = False,
     max_dirty_bytes: int | None = None,
     max_seconds: float | None = None,
     progress: Progress | None = None,
@@ -67,6 +68,7 @@ def clean(
         retention: delete expired segments afterwards.
         verify: re-read each written segment before it takes the place of the old ones.
         rounds: at most so many, or `all`.
+        keep_tombstones: remove no tombstone or marker for its age; see `CleanOptions`.
         max_dirty_bytes, max_seconds: end a round's map early, as a smaller map would.
         progress: told phase, bytes done and bytes in all.
         check_done: asked before each buffer; raises CleaningAborted to stop.
@@ -89,6 +91,7 @@ def clean(
         retention=retention,
         verify=verify,
         rounds=rounds,
+        keep_tombstones=keep_tombstones,
         max_dirty_bytes=max_dirty_bytes,
         max_seconds=max_seconds,
     )

@@ -12,7 +12,6 @@ may cut a log or delete from it while it is cleaned: whatever fails then, fails 
 from __future__ import annotations
 
 import contextlib
-import errno
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from cleaner.api import load as loading
 from cleaner.api.beside_writer import noticing_changes
 from cleaner.api.options import CleanOptions, Sources, Surroundings
 from cleaner.api.recover_log_dir import recover_partitions
+from cleaner.api.replication import replication_warning
 from cleaner.api.reports import CleanReport, Refusal, Skipped
 from cleaner.api.rounds import Work, run_rounds
 from cleaner.api.session import Session, as_cleaner_errors, attempt, choose_partitions, open_session, parse_names
@@ -33,10 +33,10 @@ from cleaner.errors import (
     CleanerError,
     CleaningAborted,
     LogChangedError,
-    LogDirOfflineError,
     NotCleanlyShutDownError,
     PolicyRefusedError,
     WriterWaitingError,
+    is_disk_failure,
 )
 from cleaner.model import TopicPartition
 from cleaner.policy.cleanable import cleanable
@@ -48,8 +48,6 @@ Outcome = CleanReport | Refusal | Skipped
 
 _ATTEMPTS = 5
 """Times a log is begun that the writer keeps changing; it has to cut or delete again each time, within a round."""
-
-_DISK_FAILURES = frozenset((errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.ESHUTDOWN))
 
 
 def clean_log_dir(
@@ -126,12 +124,7 @@ def _clean_each(job: _Job, todo: Mapping[TopicPartition, Path]) -> Iterator[Outc
             kind = WriterWaitingError if isinstance(error, WriterWaitingError) else CleaningAborted
             raise kind(f"{error}; {len(waiting)} more partitions were not begun") from error
         yield outcome
-        has_disk_failed = isinstance(outcome, Refusal) and _is_disk_failure(outcome.error)
-
-
-def _is_disk_failure(error: CleanerError) -> bool:
-    """Tell whether the disk itself failed, so that nothing more should be tried in its log dir."""
-    return isinstance(error, LogDirOfflineError) and error.cause.errno in _DISK_FAILURES
+        has_disk_failed = isinstance(outcome, Refusal) and is_disk_failure(outcome.error)
 
 
 def _clean_while_it_changes(job: _Job, topic_partition: TopicPartition, directory: Path) -> CleanReport | Skipped:
@@ -170,7 +163,9 @@ def _clean_partition(job: _Job, topic_partition: TopicPartition, directory: Path
         report = _clean_loaded(job, log, topic, now_ms, refuses_keyless=verdict.refuses_keyless)
     if isinstance(report, Skipped):
         return report
-    return replace(report, elapsed_seconds=time.monotonic() - began, warnings=tuple(resolved.warnings))
+    replicas = "" if options.keep_tombstones else replication_warning(resolved)
+    warnings = (*resolved.warnings, replicas) if replicas else tuple(resolved.warnings)
+    return replace(report, elapsed_seconds=time.monotonic() - began, warnings=warnings)
 
 
 def _clean_loaded(

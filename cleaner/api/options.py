@@ -133,6 +133,8 @@ class CleanOptions:
         retention: delete expired segments afterwards; not beside a writer, which does so itself.
         verify: re-read each written segment before it takes the place of the old ones.
         rounds: at most so many, or `all`: until the range is clean.
+        keep_tombstones: only give tombstones and transaction markers their horizons; remove none, however long ago that
+            passed: a replica that was away so long has yet to see them (D-13).
         max_dirty_bytes: end a round's map after so many bytes of the dirty section, as a smaller map would.
         max_seconds: end a round's map after so long.
     """
@@ -143,5 +145,6 @@ class CleanOptions:
     retention: bool = False
     verify: bool = True
     rounds: Rounds = 1
+    keep_tombstones: bool = False
     max_dirty_bytes: int | None = None
     max_seconds: float | None = None

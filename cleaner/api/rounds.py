@@ -74,6 +74,7 @@ class Work:
             max_dirty_bytes=self.options.max_dirty_bytes,
             max_seconds=self.options.max_seconds,
             refuse_keyless=self.refuses_keyless,
+            keep_tombstones=self.options.keep_tombstones,
         )
 
 

@@ -19,9 +19,9 @@ from cleaner.errors import (
     LogChangedError,
     LogDirLockedError,
     LogDirOfflineError,
-    UncleanableError,
     UsageError,
     WriterWaitingError,
+    unexpected,
 )
 from cleaner.io_throttle import IoThrottle
 from cleaner.model import TopicPartition
@@ -245,6 +245,4 @@ def attempt(topic_partition: TopicPartition, directory: Path, work: Callable[[],
     except CleanerError as error:
         return Refusal(str(topic_partition), error)
     except Exception as error:  # noqa: BLE001 - whatever is wrong with one log, even a mistake of ours
-        unexpected = UncleanableError(directory, f"unexpected {type(error).__name__}: {error}")
-        unexpected.__cause__ = error
-        return Refusal(str(topic_partition), unexpected)
+        return Refusal(str(topic_partition), unexpected(directory, error))

@@ -61,6 +61,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="go on while the offset map is too small for the dirty section (default: 1)",
     )
     parser.add_argument(
+        "--keep-tombstones",
+        action="store_true",
+        help="give tombstones and transaction markers their delete horizon, but remove none: for a log whose followers "
+        "may have been away for longer than delete.retention.ms",
+    )
+    parser.add_argument(
         "--max-dirty-bytes", metavar="BYTES", type=parse_bytes, help="end a round's map after so much (K, M, G, T)"
     )
     parser.add_argument("--max-seconds", metavar="S", type=parse_seconds, help="end a round's map after so long")
@@ -124,6 +130,7 @@ def _options(arguments: argparse.Namespace) -> CleanOptions:
         retention=arguments.retention,
         verify=not arguments.no_verify,
         rounds=arguments.rounds,
+        keep_tombstones=arguments.keep_tombstones,
         max_dirty_bytes=arguments.max_dirty_bytes,
         max_seconds=arguments.max_seconds,
     )

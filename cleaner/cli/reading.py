@@ -11,6 +11,7 @@ from cleaner.cli.stop import StopFlag
 from cleaner.clock import Clock
 from cleaner.errors import CleanerError
 from cleaner.logs.record import Record
+from cleaner.logs.view import LogReach
 
 Print = Callable[[int, Record], bytes]
 """Makes the text of a partition's record."""
@@ -41,24 +42,8 @@ class Following(Protocol):
         """End it."""
 
 
-class Readable(Protocol):
+class Readable(LogReach, Protocol):
     """A reader of one partition."""
-
-    @property
-    def log_start_offset(self) -> int:
-        """First offset that may be asked for."""
-
-    @property
-    def high_watermark(self) -> int:
-        """First offset that could still be lost in a crash."""
-
-    @property
-    def last_stable_offset(self) -> int:
-        """First offset of a transaction that is not decided."""
-
-    @property
-    def log_end_offset(self) -> int:
-        """The offset the next record will get."""
 
     def read(self, offset: int, *, isolation: Isolation, until: Until) -> Iterator[Record]:
         """Read up to where the log reaches now."""

@@ -15,7 +15,6 @@ Source: rules R-450 to R-455.
 from __future__ import annotations
 
 import enum
-import errno
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,10 +27,8 @@ from cleaner.errors import (
     NoSpaceError,
     NotCleanlyShutDownError,
     UncleanableError,
+    is_disk_failure,
 )
-
-# What the disk says when it is the disk itself, and not one file.
-_DISK_ERRNOS = frozenset((errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.ESHUTDOWN))
 
 
 class Ending(enum.Enum):
@@ -86,13 +83,11 @@ def _ending_of(error: Exception, log_dir: Path) -> Ending:
             return Ending.ABORTED
         case NoSpaceError() | MemoryError() | ConfigError():
             return Ending.RETRY
-        case LogDirOfflineError():
-            return Ending.OFFLINE if error.cause.errno in _DISK_ERRNOS else Ending.RETRY
+        case LogDirOfflineError() | OSError():
+            return Ending.OFFLINE if is_disk_failure(error) else Ending.RETRY
         case CorruptCheckpointError() if error.path.parent == log_dir:
             return Ending.OFFLINE  # its lines are those of every partition
         case NotCleanlyShutDownError():
             return Ending.OFFLINE
-        case OSError():
-            return Ending.OFFLINE if error.errno in _DISK_ERRNOS else Ending.RETRY
         case _:
             return Ending.QUARANTINED

@@ -23,7 +23,7 @@ from cleaner.clock import Clock
 from cleaner.config import CleanerConfig
 from cleaner.daemon.log_watch import Lines, LookedLog, Moment, WatchedLog, is_settled
 from cleaner.daemon.topic_settings import TopicSettings
-from cleaner.errors import CleanerError, LogDirOfflineError
+from cleaner.errors import LogDirOfflineError, describe
 from cleaner.model import TopicPartition
 from cleaner.policy.circumstances import DirCondition, LogDirFacts
 from cleaner.policy.retry import Retry, RetryDelays, after_failure
@@ -126,7 +126,7 @@ class WatchedLogDir:
             self._failure = None
 
     def _offline(self, error: Exception, now_ms: int) -> DirLook:
-        detail = str(error) if isinstance(error, CleanerError) else f"unexpected {type(error).__name__}: {error}"
+        detail = describe(error)
         delays = RetryDelays(max(1, self._config.backoff_ms), max(1, self._config.retry_max_ms))
         self._failure = after_failure(self._failure, now_ms, detail, delays)
         self._names = None

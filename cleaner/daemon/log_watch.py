@@ -27,7 +27,7 @@ from cleaner.config_table import LONG_MAX
 from cleaner.daemon.sections import sections_of
 from cleaner.daemon.snapshot import Sections
 from cleaner.daemon.topic_settings import TopicSettings
-from cleaner.errors import CleanerError
+from cleaner.errors import CleanerError, describe
 from cleaner.model import TopicPartition
 from cleaner.policy.circumstances import LogFacts
 from cleaner.policy.cleanable import Cleanable, cleanable, first_young_segment
@@ -184,7 +184,7 @@ class WatchedLog:
                     return None
             except Exception as error:  # noqa: BLE001 - even a mistake of ours stops no other log
                 self._is_settled = False
-                return self._failed(at, f"unexpected {type(error).__name__}: {error}")
+                return self._failed(at, describe(error))
         return self._failed(at, "its files come and go; it is looked at again next time")
 
     def _look(self, at: Moment, lines: Lines) -> LookedLog:

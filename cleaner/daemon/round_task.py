@@ -24,7 +24,7 @@ from cleaner.daemon.faults import Ending, Fault, judge_failure
 from cleaner.daemon.log_watch import LookedLog
 from cleaner.daemon.manager import Assignment
 from cleaner.daemon.snapshot import RoundView
-from cleaner.errors import CleanerError, NotCleanlyShutDownError, UncleanableError
+from cleaner.errors import CleanerError, NotCleanlyShutDownError, unexpected
 from cleaner.io_throttle import IoThrottle
 from cleaner.policy.cleanable import cleanable
 from cleaner.policy.due import due
@@ -107,9 +107,7 @@ def run_round(
     except (CleanerError, MemoryError) as error:
         fault = judge_failure(error, log.directory.parent)
     except Exception as error:  # noqa: BLE001 - whatever is wrong with one log, even a mistake of ours (R-452)
-        unexpected = UncleanableError(log.directory, f"unexpected {type(error).__name__}: {error}")
-        unexpected.__cause__ = error
-        fault = judge_failure(unexpected, log.directory.parent)
+        fault = judge_failure(unexpected(log.directory, error), log.directory.parent)
     seconds = (tools.clock.monotonic_ns() - began_ns) / 1e9
     view = _view(assignment, report, fault, tools.clock.now_ms(), seconds)
     return RoundOutcome(view, fault, report.map_bytes_read if report else 0, settings)

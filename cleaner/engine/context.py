@@ -46,6 +46,7 @@ class RoundContext:
         verify: re-read every cleaned segment before it is swapped in (rule R9).
         refuse_keyless: stop, with nothing changed, when the dirty section holds records without a key, which cleaning
             would remove: the topic was hardly meant to be compacted.
+        keep_tombstones: give tombstones and markers their horizons, but remove none whose horizon has passed.
         max_dirty_bytes, max_seconds: end the map early, just as a smaller map would.
         offset_map: the caller's, cleared and used; None makes one for this round.
     """
@@ -61,6 +62,7 @@ class RoundContext:
     write_checkpoint: Callable[[int], None] = _no_checkpoint
     verify: bool = True
     refuse_keyless: bool = False
+    keep_tombstones: bool = False
     max_dirty_bytes: int | None = None
     max_seconds: float | None = None
     offset_map: OffsetMap | None = None

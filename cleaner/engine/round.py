@@ -35,7 +35,7 @@ from cleaner.format.side_by_side import WindowBuffer
 from cleaner.offset_map import OffsetMap
 from cleaner.policy.cleanable import Cleanable
 from cleaner.policy.grouping import group_segments
-from cleaner.policy.record_filter import legacy_delete_horizon_ms
+from cleaner.policy.record_filter import NEVER_MS, legacy_delete_horizon_ms, removal_moment_ms
 from cleaner.recopy.cleaned_segment import CleanedSegment
 from cleaner.recopy.fates import ActiveProducers
 from cleaner.recopy.group import GroupRecopier, LaneMemory, RecopyRules
@@ -174,15 +174,19 @@ def _make_recopier(
         done_bytes += read_bytes
         context.progress("copy", done_bytes, total_bytes)
 
+    last_clean_ms = clean[-1].mtime_ms if clean else None
+    legacy_horizon_ms = legacy_delete_horizon_ms(last_clean_ms, topic.delete_retention_ms)
+    removal_ms = removal_moment_ms(context.now_ms, keeps_tombstones=context.keep_tombstones)
     rules = RecopyRules(
         first_uncleanable_offset=cleanable.first_uncleanable_offset,
-        legacy_horizon_ms=legacy_delete_horizon_ms(clean[-1].mtime_ms if clean else None, topic.delete_retention_ms),
+        legacy_horizon_ms=NEVER_MS if context.keep_tombstones else legacy_horizon_ms,
         now_ms=context.now_ms,
+        removal_ms=removal_ms,
         delete_retention_ms=topic.delete_retention_ms,
     )
     return GroupRecopier(
         rules=rules,
-        make_survivors=lambda: MapSurvivors(offset_map, context.now_ms),
+        make_survivors=lambda: MapSurvivors(offset_map, removal_ms),
         producers=ActiveProducers(log.last_records),
         collect_aborted=log.collect_aborted,
         lanes=lanes,

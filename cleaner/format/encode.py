@@ -29,6 +29,7 @@ from cleaner.format.chunks import (
 )
 from cleaner.format.compression import NONE, compress
 from cleaner.format.control import ControlType
+from cleaner.format.varints import encode_varint
 from cleaner.kernels.checksums import crc32c
 from cleaner.kernels.ready import crc32c as checksum_kernel
 from cleaner.kernels.ready import encode as kernel
@@ -161,13 +162,13 @@ def encode_headers(headers: Iterable[tuple[str, Field | None]]) -> bytes:
         TypeError, ValueError: a name that is no text or has no UTF-8 form, or a value that is not bytes.
     """
     pairs = list(headers)
-    out = bytearray(_varint(len(pairs)))
+    out = bytearray(encode_varint(len(pairs)))
     for name, value in pairs:
         if not isinstance(name, str):
             raise TypeError(f"a header's name is text, not {type(name).__name__}")
         key = name.encode()
-        out += _varint(len(key)) + key
-        out += _varint(-1) if value is None else _varint(len(value)) + value
+        out += encode_varint(len(key)) + key
+        out += encode_varint(-1) if value is None else encode_varint(len(value)) + value
     return bytes(out)
 
 
@@ -295,8 +296,8 @@ def marker_batch(
     """Return the marker that ends a transaction (R-230, R-231), still to be placed."""
     key = _MARKER_KEY.pack(0, ControlType.COMMIT if commit else ControlType.ABORT)
     value = _MARKER_VALUE.pack(0, coordinator_epoch)
-    fields = b"".join((bytes(3), _varint(len(key)), key, _varint(len(value)), value, _varint(0)))
-    body = _varint(len(fields)) + fields
+    fields = b"".join((bytes(3), encode_varint(len(key)), key, encode_varint(len(value)), value, encode_varint(0)))
+    body = encode_varint(len(fields)) + fields
     attributes = TRANSACTIONAL_FLAG | CONTROL_FLAG | (TIMESTAMP_TYPE_FLAG if is_append_time else 0)
     size = HEADER_BYTES + len(body)
     batch = bytearray(size)
@@ -307,13 +308,3 @@ def marker_batch(
     batch[HEADER_BYTES:] = body
     _CRC.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[_CRC_FROM:]))
     return batch
-
-
-def _varint(value: int) -> bytes:
-    word = (value << 1) ^ (value >> 63)
-    out = bytearray()
-    while word >= 0x80:
-        out.append(word & 0x7F | 0x80)
-        word >>= 7
-    out.append(word)
-    return bytes(out)

@@ -6,11 +6,11 @@ batches, never compressed. A record's value is
 
     frame version  unsigned varint, 1
     api key        unsigned varint, which kind of record
-    version        unsigned varint, of that kind; 0 for all kinds read here
+    version        unsigned varint, of that kind; 0 for all kinds read here but partitions, whose first fields stay
     fields         by the kind's schema
 
 where strings are an unsigned varint (length + 1, 0 for null) and UTF-8, ids are 16 bytes, and tagged fields close
-each record. Kinds this file does not know are passed over: they are about replicas, features, quotas and the like.
+each record. Kinds this file does not know are passed over: they are about brokers, features, quotas and the like.
 """
 
 from __future__ import annotations
@@ -37,12 +37,18 @@ MAX_BATCH_BYTES = 9 << 20
 
 _FRAME_VERSION = 1
 _TOPIC = 2
+_PARTITION = 3
 _CONFIG = 4
+_PARTITION_CHANGE = 5
 _REMOVE_TOPIC = 9
 _BEGIN_TRANSACTION = 23
 _END_TRANSACTION = 24
 _ABORT_TRANSACTION = 25
-_KNOWN = (_TOPIC, _CONFIG, _REMOVE_TOPIC, _BEGIN_TRANSACTION, _END_TRANSACTION, _ABORT_TRANSACTION)
+_OF_PARTITIONS = (_PARTITION, _PARTITION_CHANGE)
+_LAST_PARTITION_VERSION = 2
+_KNOWN = (_TOPIC, _CONFIG, _REMOVE_TOPIC, *_OF_PARTITIONS, _BEGIN_TRANSACTION, _END_TRANSACTION, _ABORT_TRANSACTION)
+# Tagged field of a PartitionChangeRecord.
+_CHANGED_REPLICAS = 2
 
 # ConfigResource.Type: whose setting a ConfigRecord is.
 _RESOURCE_TOPIC = 2
@@ -64,11 +70,13 @@ class MetadataImage:
     """
     What the records so far add up to.
 
-    `topic_ids` maps a topic's name to its id. `topic_configs` maps a topic's name, `broker_configs` a node id (or the
+    `topic_ids` maps a topic's name to its id, `replicas` an id to how many replicas each of its partitions has.
+    `topic_configs` maps a topic's name, `broker_configs` a node id (or the
     empty string, for all brokers), to the settings given to it.
     """
 
     topic_ids: dict[str, UUID] = field(default_factory=dict)
+    replicas: dict[UUID, dict[int, int]] = field(default_factory=dict)
     topic_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     _before_transaction: MetadataImage | None = field(default=None, repr=False, compare=False)
@@ -88,6 +96,11 @@ class MetadataImage:
             raise ValueError(f"metadata record with frame version {frame_version}, only {_FRAME_VERSION} is known")
         api_key, version = read.varint(), read.varint()
         if api_key not in _KNOWN:
+            return
+        if api_key in _OF_PARTITIONS:
+            # Only a warning rests on these: one of a later version is no reason to refuse the settings.
+            if version <= _LAST_PARTITION_VERSION:
+                self._count_replicas(read, is_change=api_key == _PARTITION_CHANGE)
             return
         if version != 0:
             raise ValueError(f"metadata record of kind {api_key} with version {version}, only 0 is known")
@@ -112,6 +125,7 @@ class MetadataImage:
         before = self._before_transaction
         if before is not None:
             self.topic_ids = before.topic_ids
+            self.replicas = before.replicas
             self.topic_configs = before.topic_configs
             self.broker_configs = before.broker_configs
             self._before_transaction = None
@@ -121,6 +135,18 @@ class MetadataImage:
             del self.topic_ids[name]
             # The settings go with the topic: one made anew under the name starts without them.
             self.topic_configs.pop(name, None)
+        self.replicas.pop(topic_id, None)
+
+    def _count_replicas(self, read: _Fields, *, is_change: bool) -> None:
+        """Take in who has a partition: the first list of a PartitionRecord, a tagged field of a change."""
+        partition, topic_id = read.int32(), read.topic_id()
+        if is_change:
+            replicas = read.tagged_fields().get(_CHANGED_REPLICAS)
+            count = None if replicas is None else _Fields(replicas).count()
+        else:
+            count = read.count()
+        if count is not None:
+            self.replicas.setdefault(topic_id, {})[partition] = count
 
     def _change_config(self, read: _Fields) -> None:
         resource_type, resource, key, value = read.byte(), read.text(), read.text(), read.nullable_text()
@@ -217,6 +243,23 @@ class _Fields:
         """Return a compact string; None for null."""
         size = self.varint()
         return None if size == 0 else self.take(size - 1).decode("utf-8")
+
+    def int32(self) -> int:
+        """Return a signed number of four bytes."""
+        return int.from_bytes(self.take(4), "big", signed=True)
+
+    def count(self) -> int | None:
+        """Return how many items a compact list has; None for null."""
+        count = self.varint()
+        return None if count == 0 else count - 1
+
+    def tagged_fields(self) -> dict[int, bytes]:
+        """Return the fields that close a record, by tag."""
+        found = {}
+        for _ in range(self.varint()):
+            tag = self.varint()
+            found[tag] = self.take(self.varint())
+        return found
 
     def text(self) -> str:
         """Return a compact string that may not be null."""

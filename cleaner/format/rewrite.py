@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 
+from cleaner.format.varints import encode_varint, read_varint
+
 # What Java takes for one malformed sequence and Python for two or three: an encoded surrogate, whole or cut off.
 _ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 _REPLACEMENT = b"\xef\xbf\xbd"
@@ -30,51 +32,30 @@ def canonical_records(body: memoryview, count: int) -> bytes:
     out = bytearray()
     at = 0
     for _ in range(count):
-        size, at = _read_varint(body, at)
+        size, at = read_varint(body, at)
         out += _record(body[at : at + size])
         at += size
     return bytes(out)
 
 
 def _record(record: memoryview) -> bytes:
-    timestamp_delta, at = _read_varint(record, 1)
-    offset_delta, at = _read_varint(record, at)
+    timestamp_delta, at = read_varint(record, 1)
+    offset_delta, at = read_varint(record, at)
     fields = bytearray(b"\0")
-    fields += _varint(timestamp_delta) + _varint(offset_delta)
+    fields += encode_varint(timestamp_delta) + encode_varint(offset_delta)
     for _ in range(2):
         at = _copy_field(record, at, fields)
-    headers, at = _read_varint(record, at)
-    fields += _varint(headers)
+    headers, at = read_varint(record, at)
+    fields += encode_varint(headers)
     for _ in range(headers):
-        size, at = _read_varint(record, at)
+        size, at = read_varint(record, at)
         key = java_utf8(bytes(record[at : at + size]))
-        fields += _varint(len(key)) + key
+        fields += encode_varint(len(key)) + key
         at = _copy_field(record, at + size, fields)
-    return _varint(len(fields)) + bytes(fields)
+    return encode_varint(len(fields)) + bytes(fields)
 
 
 def _copy_field(record: memoryview, at: int, fields: bytearray) -> int:
-    size, at = _read_varint(record, at)
-    fields += _varint(size) + record[at : at + max(size, 0)]
+    size, at = read_varint(record, at)
+    fields += encode_varint(size) + record[at : at + max(size, 0)]
     return at + max(size, 0)
-
-
-def _read_varint(data: memoryview, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), at
-        shift += 7
-
-
-def _varint(value: int) -> bytes:
-    word = (value << 1) ^ (value >> 63)
-    out = bytearray()
-    while word >= 0x80:
-        out.append(word & 0x7F | 0x80)
-        word >>= 7
-    out.append(word)
-    return bytes(out)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from numba import int64, uint64
+from numba import int64
 
-from cleaner.kernels.compile import inlined_jit, jit
+from cleaner.kernels.compile import jit
 from cleaner.kernels.memory import copy_bytes
+from cleaner.kernels.varints import varint_size, write_field, write_varint
 
 # Cells of the state array: where the next record lies in each column, and what the last call has written.
 (
@@ -21,36 +22,6 @@ MOST_OVERHEAD_BYTES = 36
 """What a record takes beside key, value and headers at most: five varints of 5 bytes, one of 10, and the attributes."""
 
 NO_HEADERS = -1
-
-
-@inlined_jit
-def _varint_size(value):
-    word = uint64((value << 1) ^ (value >> 63))
-    size = 1
-    while word >= uint64(128):
-        word >>= uint64(7)
-        size += 1
-    return size
-
-
-@inlined_jit
-def _write_varint(data, at, value):
-    word = uint64((value << 1) ^ (value >> 63))
-    while word >= uint64(128):
-        data[at] = (word & uint64(127)) | uint64(128)
-        word >>= uint64(7)
-        at += 1
-    data[at] = word
-    return at + 1
-
-
-@jit
-def _write_field(out, at, source, source_at, length):
-    at = _write_varint(out, at, length)
-    if length > 0:
-        copy_bytes(out, at, source, source_at, length)
-        at += length
-    return at
 
 
 @jit
@@ -88,22 +59,22 @@ def encode_records(
         timestamp_delta = timestamps[record] - base_timestamp
         size = (
             1
-            + _varint_size(timestamp_delta)
-            + _varint_size(record - first)
-            + _varint_size(key_length)
+            + varint_size(timestamp_delta)
+            + varint_size(record - first)
+            + varint_size(key_length)
             + max(key_length, int64(0))
-            + _varint_size(value_length)
+            + varint_size(value_length)
             + max(value_length, int64(0))
             + abs(headers_length)  # none is one byte: a count of 0
         )
-        if record > first and end - start + _varint_size(size) + size > most_bytes:
+        if record > first and end - start + varint_size(size) + size > most_bytes:
             break
-        end = _write_varint(out, end, size)
+        end = write_varint(out, end, size)
         out[end] = 0
-        end = _write_varint(out, end + 1, timestamp_delta)
-        end = _write_varint(out, end, record - first)
-        end = _write_field(out, end, keys, key_at, key_length)
-        end = _write_field(out, end, values, value_at, value_length)
+        end = write_varint(out, end + 1, timestamp_delta)
+        end = write_varint(out, end, record - first)
+        end = write_field(out, end, keys, key_at, key_length)
+        end = write_field(out, end, values, value_at, value_length)
         if headers_length == NO_HEADERS:
             out[end] = 0
             end += 1

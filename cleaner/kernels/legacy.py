@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from numba import int8, int32, int64, uint64
+from numba import int8, int32, int64
 
 from cleaner.kernels.compile import jit
-from cleaner.kernels.memory import copy_bytes, load_u32_be, load_u64_be
+from cleaner.kernels.memory import load_u32_be, load_u64_be
+from cleaner.kernels.varints import varint_size, write_field, write_varint
 
 # What is wrong with a set of entries. `format/legacy.py` has a sentence for each.
 LEGACY_GOOD = 0
@@ -113,36 +114,6 @@ def measure_entries(data, start, end):
 
 
 @jit
-def _varint_size(value):
-    left = (uint64(value) << uint64(1)) ^ uint64(value >> 63)
-    size = int64(1)
-    while left >= uint64(128):
-        left >>= uint64(7)
-        size += 1
-    return size
-
-
-@jit
-def _put_varint(target, at, value):
-    left = (uint64(value) << uint64(1)) ^ uint64(value >> 63)
-    while left >= uint64(128):
-        target[at] = (left & uint64(127)) | uint64(128)
-        left >>= uint64(7)
-        at += 1
-    target[at] = left
-    return at + 1
-
-
-@jit
-def _put_field(target, at, data, start, size):
-    at = _put_varint(target, at, size)
-    if size > 0:
-        copy_bytes(target, at, data, start, size)
-        at += size
-    return at
-
-
-@jit
 def convert_entries(data, start, end, base, has_append_time, append_time, target, at):
     """
     Write the entries in `data[start:end]`, which `measure_entries` found good, as records of magic 2.
@@ -178,19 +149,19 @@ def convert_entries(data, start, end, base, has_append_time, append_time, target
         timestamp_delta = timestamp - first_timestamp
         size = (
             2  # attributes before, the number of headers after: both 0
-            + _varint_size(timestamp_delta)
-            + _varint_size(offset_delta)
-            + _varint_size(key_size)
+            + varint_size(timestamp_delta)
+            + varint_size(offset_delta)
+            + varint_size(key_size)
             + max(key_size, int64(0))
-            + _varint_size(value_size)
+            + varint_size(value_size)
             + max(value_size, int64(0))
         )
-        at = _put_varint(target, at, size)
+        at = write_varint(target, at, size)
         target[at] = 0
-        at = _put_varint(target, at + 1, timestamp_delta)
-        at = _put_varint(target, at, offset_delta)
-        at = _put_field(target, at, data, key_start, key_size)
-        at = _put_field(target, at, data, value_start, value_size)
+        at = write_varint(target, at + 1, timestamp_delta)
+        at = write_varint(target, at, offset_delta)
+        at = write_field(target, at, data, key_start, key_size)
+        at = write_field(target, at, data, value_start, value_size)
         target[at] = 0
         at += 1
         position = stop

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from numba import int64, uint64
 
-from cleaner.kernels.compile import inlined_jit, jit
+from cleaner.kernels.compile import jit
 from cleaner.kernels.crc32c import crc32c_range
 from cleaner.kernels.memory import copy_bytes, store_u16_be, store_u32_be, store_u64_be
 from cleaner.kernels.offset_map import DISCARDED, EXPIRED_TOMBSTONE, KEEP, KEEP_TOMBSTONE, KEYLESS, SUPERSEDED
 from cleaner.kernels.records import read_record, read_varint
+from cleaner.kernels.varints import varint_size, write_varint
 
 # Why `retain_batches` returned.
 RETAIN_DONE = 0
@@ -52,27 +53,6 @@ STATE_CELLS = 13
 HEADER_BYTES = 61
 GROWTH_PER_RECORD = 20  # a longer length (5), timestamp delta (10) and offset delta (5) at most
 _MAX_INT = 2**31 - 1
-
-
-@inlined_jit
-def _write_varint(data, at, value):
-    word = uint64((value << 1) ^ (value >> 63))
-    while word >= uint64(128):
-        data[at] = (word & uint64(127)) | uint64(128)
-        word >>= uint64(7)
-        at += 1
-    data[at] = word
-    return at + 1
-
-
-@inlined_jit
-def _varint_size(value):
-    word = uint64((value << 1) ^ (value >> 63))
-    size = 1
-    while word >= uint64(128):
-        word >>= uint64(7)
-        size += 1
-    return size
 
 
 @jit
@@ -237,11 +217,11 @@ def rebuild_batch(body, row, verdicts, ordinal, horizon_ms, out, at):
             last_offset = offset
         max_timestamp = max(max_timestamp, timestamp)
         new_delta = timestamp - base_timestamp
-        size = 1 + _varint_size(new_delta) + _varint_size(offset - base_offset) + (after - tail)
-        write_at = _write_varint(out, write_at, size)
+        size = 1 + varint_size(new_delta) + varint_size(offset - base_offset) + (after - tail)
+        write_at = write_varint(out, write_at, size)
         out[write_at] = 0
-        write_at = _write_varint(out, write_at + 1, new_delta)
-        write_at = _write_varint(out, write_at, offset - base_offset)
+        write_at = write_varint(out, write_at + 1, new_delta)
+        write_at = write_varint(out, write_at, offset - base_offset)
         copy_bytes(out, write_at, body, tail, after - tail)
         write_at += after - tail
         kept += 1

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from cleaner.format.layout import Layout, cut_out
 from cleaner.format.rewrite import java_utf8
+from cleaner.format.varints import read_varint
 from cleaner.logs.record import Record
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -64,27 +65,14 @@ class Columns(Layout):
 
     def headers(self, row: int) -> Headers:
         """Return the headers of one record, in order. Names are read as UTF-8, as Java reads them."""
-        count, at = self._varint(int(self.header_starts[row]))
+        data = self.data.data
+        count, at = read_varint(data, int(self.header_starts[row]))
         found = []
         for _ in range(count):
-            name, at = self._field(at)
-            value, at = self._field(at)
+            name, at = _read_field(data, at)
+            value, at = _read_field(data, at)
             found.append((java_utf8(name or b"").decode(), value))
         return tuple(found)
-
-    def _field(self, at: int) -> tuple[bytes | None, int]:
-        size, at = self._varint(at)
-        return (None, at) if size < 0 else (self.data[at : at + size].tobytes(), at + size)
-
-    def _varint(self, at: int) -> tuple[int, int]:
-        value = shift = 0
-        while True:
-            byte = int(self.data[at])
-            at += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return (value >> 1) ^ -(value & 1), at
-            shift += 7
 
     def where(self, wanted: npt.NDArray[np.bool_]) -> Columns:
         """Return some of the records, on the same bytes."""
@@ -110,3 +98,8 @@ class Columns(Layout):
                 all_headers[row] = self.headers(row)
             headers = iter(all_headers)
         return map(Record, self.keys(), self.values(), headers, self.timestamps_ms.tolist(), self.offsets.tolist())
+
+
+def _read_field(data: memoryview, at: int) -> tuple[bytes | None, int]:
+    size, at = read_varint(data, at)
+    return (None, at) if size < 0 else (bytes(data[at : at + size]), at + size)

@@ -9,12 +9,8 @@ from typing import Protocol
 from cleaner.storage.indexes import Aborts
 
 
-class ReadView(Protocol):
-    """
-    How far a log reaches: told by its writer in this process, or found out from its directory (`DirectoryView`).
-
-    Each may be asked at any time, by any thread, and is as of now.
-    """
+class LogReach(Protocol):
+    """How far a log reaches; each may be asked at any time, by any thread, and is as of now."""
 
     @property
     def log_start_offset(self) -> int:
@@ -31,6 +27,12 @@ class ReadView(Protocol):
     @property
     def log_end_offset(self) -> int:
         """The offset the next record will get; all below it can be read from the files."""
+
+
+class ReadView(LogReach, Protocol):
+    """
+    What a reader goes by: told by the log's writer in this process, or found out from its directory (`DirectoryView`).
+    """
 
     @property
     def signal(self) -> Signal | None:

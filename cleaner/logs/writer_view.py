@@ -5,30 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from cleaner.logs.view import Signal
+from cleaner.logs.view import LogReach, Signal
 from cleaner.storage.indexes import Aborts
 
 
-class WatchedWriter(Protocol):
+class WatchedWriter(LogReach, Protocol):
     """What is asked of a `PartitionWriter`."""
 
     on_append: list[Callable[[], None]]
-
-    @property
-    def log_start_offset(self) -> int:
-        """First offset a reader may ask for."""
-
-    @property
-    def high_watermark(self) -> int:
-        """All below is on disk."""
-
-    @property
-    def last_stable_offset(self) -> int:
-        """The first transaction not decided, at most the high watermark."""
-
-    @property
-    def log_end_offset(self) -> int:
-        """The offset the next record will get."""
 
     @property
     def is_closed(self) -> bool:

@@ -19,6 +19,9 @@ NO_HORIZON = -1
 
 NO_PRODUCER_ID = -1
 
+NEVER_MS = -(2**63)
+"""Before every horizon."""
+
 
 class BatchFate(IntEnum):
     """What happens to a batch whose records are all gone. The numbers are those the kernels use."""
@@ -156,6 +159,18 @@ def legacy_delete_horizon_ms(last_clean_segment_mtime_ms: int | None, delete_ret
         delete_retention_ms: the topic's `delete.retention.ms`.
     """
     return 0 if last_clean_segment_mtime_ms is None else last_clean_segment_mtime_ms - delete_retention_ms
+
+
+def removal_moment_ms(now_ms: int, *, keeps_tombstones: bool) -> int:
+    """
+    Return the moment that horizons are held against, here and in `discards_records` and `retains_deletes`.
+
+    Args:
+        now_ms: the moment of the round.
+        keeps_tombstones: tombstones and markers get their horizons, and stay although they have passed: replicas that
+            were away may not have seen them (D-13). The legacy horizon is then this moment too.
+    """
+    return NEVER_MS if keeps_tombstones else now_ms
 
 
 def needs_horizon(*, keeps_tombstone: bool, is_empty_transaction_marker: bool, delete_horizon_ms: int | None) -> bool:

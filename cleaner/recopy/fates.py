@@ -55,7 +55,7 @@ def decide_fates(
         can_discard: uint8 a batch, from `CleanedTransactions.discardable`.
         producers: the log's active producers.
         first_uncleanable_offset: the batch that ends right below it stays even if empty (R-541 b).
-        now_ms: the round's time.
+        now_ms: the moment horizons are held against.
         legacy_deletes_stay: whether tombstones of magic 0 and 1 stay in this segment (R-551).
     """
     count = len(batches)

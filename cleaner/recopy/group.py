@@ -43,12 +43,14 @@ class RecopyRules:
         first_uncleanable_offset: the batch ending right below it stays even if empty (R-541).
         legacy_horizon_ms: tombstones of magic 0 and 1 stay in segments whose mtime is above it (R-502, R-551).
         now_ms: the round's time.
+        removal_ms: markers whose horizon is at or below it may go.
         delete_retention_ms: the topic's.
     """
 
     first_uncleanable_offset: int
     legacy_horizon_ms: int
     now_ms: int
+    removal_ms: int
     delete_retention_ms: int
 
     @property
@@ -175,7 +177,7 @@ class GroupRecopier:
             self._transactions.discardable(claim.path, chunk),
             self._producers,
             first_uncleanable_offset=self._rules.first_uncleanable_offset,
-            now_ms=self._rules.now_ms,
+            now_ms=self._rules.removal_ms,
             legacy_deletes_stay=legacy_deletes_stay,
         )
 

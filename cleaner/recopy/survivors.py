@@ -72,12 +72,12 @@ class MapSurvivors:
 
     Args:
         offset_map: built over the dirty section.
-        now_ms: the round's time.
+        removal_ms: a tombstone of magic 2 whose horizon is at or below it goes.
     """
 
-    def __init__(self, offset_map: OffsetMap, now_ms: int) -> None:
+    def __init__(self, offset_map: OffsetMap, removal_ms: int) -> None:
         self._map = offset_map
-        self._now_ms = now_ms
+        self._removal_ms = removal_ms
         self._scratch = np.zeros(kernel.SCRATCH_WORDS, np.uint64)
         self._state = np.zeros(kernel.STATE_CELLS, np.int64)
 
@@ -90,7 +90,7 @@ class MapSurvivors:
             fates.unread,
             fates.discarded,
             self._map.latest_offset,
-            self._now_ms,
+            self._removal_ms,
             fates.legacy_deletes_stay,
             self._map.table,
             self._map.slots,

@@ -78,6 +78,10 @@ class Cluster:
         """Return the settings of a topic, to be asked for after `is_same_topic`."""
         return Layer("cluster metadata", Reach.TOPIC, self.image.topic_configs.get(topic, {}))
 
+    def replicas(self, topic_id: UUID) -> int | None:
+        """Return how many replicas a topic's partitions have, the most of any; None: nothing is known of them."""
+        return max(self.image.replicas.get(topic_id, {}).values(), default=None)
+
     def dynamic_broker_settings(self) -> dict[str, Given]:
         """Return the settings of the process that the cluster sets: those of this node win over those of all."""
         merged: dict[str, Given] = {}

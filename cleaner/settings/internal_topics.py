@@ -42,3 +42,11 @@ INTERNAL_TOPICS: Mapping[str, InternalTopic] = {
         "share.coordinator.state.topic.segment.bytes",
     ),
 }
+
+DEFAULT_REPLICATION_KEY = "default.replication.factor"
+REPLICATION_KEYS: Mapping[str, str] = {
+    "__consumer_offsets": "offsets.topic.replication.factor",
+    "__transaction_state": "transaction.state.log.replication.factor",
+    "__share_group_state": "share.coordinator.state.topic.replication.factor",
+}
+"""Broker settings by which topics are made with so many replicas: those of Kafka's own topics, and of all others."""

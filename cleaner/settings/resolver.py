@@ -40,7 +40,7 @@ from cleaner.settings.files import (
     topic_file,
 )
 from cleaner.settings.given import Given, GivenSettings
-from cleaner.settings.internal_topics import INTERNAL_TOPICS
+from cleaner.settings.internal_topics import DEFAULT_REPLICATION_KEY, INTERNAL_TOPICS, REPLICATION_KEYS
 from cleaner.settings.layers import Found, Layer, Reach, find_settings
 from cleaner.settings.sources import SourcesLike
 from cleaner.storage.fs import FileSystem
@@ -59,6 +59,8 @@ class ResolvedTopic:
         policy_is_unscoped_set: the policy is from a `--set` without a topic.
         warnings: what the operator should know about this topic's settings.
         values: the settings that are not Kafka's default, as texts.
+        replicas: how many brokers have the topic's partitions, the most of any; None where nobody says so.
+        replicas_origin: who says so.
     """
 
     config: TopicConfig
@@ -67,6 +69,8 @@ class ResolvedTopic:
     policy_is_unscoped_set: bool
     warnings: tuple[str, ...]
     values: Mapping[str, str] = field(default_factory=dict)
+    replicas: int | None = None
+    replicas_origin: str = ""
 
 
 class FilesOfLogDir(NamedTuple):
@@ -160,6 +164,7 @@ class SettingsResolver:
         policy = found.get("cleanup.policy")
         is_unscoped_set = policy is not None and policy.layer is self._given.set_everywhere
         self._warn_of_conflicts(topic, found, warnings)
+        replicas, replicas_origin = self._replicas(topic, topic_id if is_in_metadata else None)
         return ResolvedTopic(
             config=config,
             origins={name: value.layer.origin for name, value in found.items()},
@@ -167,7 +172,21 @@ class SettingsResolver:
             policy_is_unscoped_set=is_unscoped_set,
             warnings=(*warnings, *config.warnings),
             values=values,
+            replicas=replicas,
+            replicas_origin=replicas_origin,
         )
+
+    def _replicas(self, topic: str, id_in_metadata: UUID | None) -> tuple[int | None, str]:
+        """Return how many replicas a topic has, by the metadata or else by what the broker makes topics with."""
+        known = None if id_in_metadata is None else self._cluster.replicas(id_in_metadata)
+        if known is not None:
+            return known, "cluster metadata"
+        keys = (REPLICATION_KEYS.get(topic, DEFAULT_REPLICATION_KEY), DEFAULT_REPLICATION_KEY)
+        for key in keys:
+            text = self._given.broker_texts().get(key, "").strip()
+            if text.isascii() and text.isdigit():
+                return int(text), key
+        return None, ""
 
     def is_current(self) -> bool:
         """Tell whether all that was read when it was made is as it was; files of single topics are not looked at."""

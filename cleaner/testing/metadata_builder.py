@@ -51,6 +51,26 @@ def remove_topic_record(topic_id: UUID) -> bytes:
     return record(9, topic_id.bytes)
 
 
+def partition_record(topic_id: UUID, partition: int, replicas: Sequence[int], *, version: int = 2) -> bytes:
+    """Return a PartitionRecord, of which the fields behind the in-sync replicas are left out."""
+    return record(3, struct.pack(">i", partition) + topic_id.bytes + 2 * int32s(replicas), version=version)
+
+
+def partition_change_record(topic_id: UUID, partition: int, replicas: Sequence[int] | None) -> bytes:
+    """Return a PartitionChangeRecord: a new leader, and new replicas unless None."""
+    tagged = [varint(1) + varint(4) + struct.pack(">i", 1)]
+    if replicas is not None:
+        changed = int32s(replicas)
+        tagged.append(varint(2) + varint(len(changed)) + changed)
+    fields = struct.pack(">i", partition) + topic_id.bytes + varint(len(tagged)) + b"".join(tagged)
+    return varint(1) + varint(5) + varint(1) + fields
+
+
+def int32s(values: Sequence[int]) -> bytes:
+    """Return a compact list of numbers."""
+    return varint(len(values) + 1) + struct.pack(f">{len(values)}i", *values)
+
+
 def config_record(resource_type: int, resource: str, key: str, value: str | None) -> bytes:
     """Return a ConfigRecord."""
     return record(4, struct.pack(">b", resource_type) + text(resource) + text(key) + text(value))

@@ -8,7 +8,7 @@
 _shtab_cleaner_config_subparsers=(check show docs)
 _shtab_cleaner_subparsers=(clean plan recover run config warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume)
 
-_shtab_cleaner_clean_option_strings=(-h --help --set --topics-dir --config --metadata-dir --now --format --as-root --all --dry-run --retention --recover --allow-truncate --high-watermark --rounds --max-dirty-bytes --max-seconds --no-verify --trust-default-policy)
+_shtab_cleaner_clean_option_strings=(-h --help --set --topics-dir --config --metadata-dir --now --format --as-root --all --dry-run --retention --recover --allow-truncate --high-watermark --rounds --keep-tombstones --max-dirty-bytes --max-seconds --no-verify --trust-default-policy)
 _shtab_cleaner_plan_option_strings=(-h --help --set --topics-dir --config --metadata-dir --now --format --as-root --high-watermark --trust-default-policy)
 _shtab_cleaner_recover_option_strings=(-h --help --set --topics-dir --config --metadata-dir --now --format --as-root --allow-truncate)
 _shtab_cleaner_run_option_strings=(-h --help --config --set --as-root)
@@ -128,6 +128,7 @@ _shtab_cleaner_clean___dry_run_nargs=0
 _shtab_cleaner_clean___retention_nargs=0
 _shtab_cleaner_clean___recover_nargs=0
 _shtab_cleaner_clean___allow_truncate_nargs=0
+_shtab_cleaner_clean___keep_tombstones_nargs=0
 _shtab_cleaner_clean___no_verify_nargs=0
 _shtab_cleaner_clean___trust_default_policy_nargs=0
 _shtab_cleaner_plan__h_nargs=0

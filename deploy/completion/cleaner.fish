@@ -74,6 +74,7 @@ complete -c cleaner -n '_shtab_cleaner_using clean' -l recover -d 'without a cle
 complete -c cleaner -n '_shtab_cleaner_using clean' -l allow-truncate -d 'let that recovery cut more than the torn end of a last segment'
 complete -c cleaner -n '_shtab_cleaner_using clean' -l high-watermark -x -d 'up to where records count as replicated, and may be cleaned: replication-offset-checkpoint, the log end, or an offset (default: checkpoint; a partition without a line there is not cleaned)'
 complete -c cleaner -n '_shtab_cleaner_using clean' -l rounds -x -d 'go on while the offset map is too small for the dirty section (default: 1)'
+complete -c cleaner -n '_shtab_cleaner_using clean' -l keep-tombstones -d 'give tombstones and transaction markers their delete horizon, but remove none: for a log whose followers may have been away for longer than delete.retention.ms'
 complete -c cleaner -n '_shtab_cleaner_using clean' -l max-dirty-bytes -x -d 'end a round'"'"'s map after so much (K, M, G, T)'
 complete -c cleaner -n '_shtab_cleaner_using clean' -l max-seconds -x -d 'end a round'"'"'s map after so long'
 complete -c cleaner -n '_shtab_cleaner_using clean' -l no-verify -d 'do not re-read a written segment before it replaces the old ones'

@@ -233,6 +233,28 @@ def test_keyless_records_stop_a_topic_compacted_by_default(tmp_path: Path, capsy
 SMALL_MAP = ("--set", "log.cleaner.dedupe.buffer.size=96")  # four slots, three keys
 
 
+def test_replicated_log_is_warned_of_and_keeps_its_tombstones_when_told_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A follower that was away may have yet to see a tombstone or a marker whose horizon has passed (D-13)."""
+    log = LogBuilder(TopicPartition("topic", 0))
+    log.append(("gone", None), delete_horizon_ms=NOW - 1)
+    log.end_transaction(7, 0, commit=True, delete_horizon_ms=NOW - 1)
+    log.append(("new", None))
+    log.roll()
+    log.append(("k", "v"))
+    config = tmp_path / "server.properties"
+    config.write_text("default.replication.factor=3\n")
+    counts = []
+    for number, options in enumerate((("--keep-tombstones",), ())):
+        log_dir = write_log_dir(tmp_path / str(number), log)
+        code, [report], err = run(capsys, log_dir, "topic-0", *COMPACT, "--config", config, *options)
+        removed = report["removed"]
+        counts.append((code, removed["tombstones"], removed["markers"], report["messages_written"]))  # type: ignore[index]
+        assert ("3 replicas (default.replication.factor)" in err) == (not options)
+    assert counts == [(0, 0, 0, 3), (0, 1, 1, 1)]
+
+
 def test_small_map_ends_the_round_early_and_says_how_much_is_left(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -79,19 +79,21 @@ def write_case(case: Case, log_dir: Path) -> LogBuilder:
     return log
 
 
-def run_rounds(case: Case, log_dir: Path) -> Iterator[Outcome]:
+def run_rounds(case: Case, log_dir: Path, *, keep_tombstones: bool = False) -> Iterator[Outcome]:
     """Write the case's log, then clean it round by round, each time from what the engine left."""
     log = write_case(case, log_dir)
     now_ms = FIRST_ROUND_MS
     for percent, advance in zip(case.replicated_percent, case.advances_ms, strict=True):
         now_ms += advance
-        outcome = run_round(case, log, log_dir, offset_at(log, percent), now_ms)
+        outcome = run_round(case, log, log_dir, offset_at(log, percent), now_ms, keep_tombstones=keep_tombstones)
         yield outcome
         if outcome.report is None:
             return
 
 
-def run_round(case: Case, log: LogBuilder, log_dir: Path, high_watermark: int, now_ms: int) -> Outcome:
+def run_round(
+    case: Case, log: LogBuilder, log_dir: Path, high_watermark: int, now_ms: int, *, keep_tombstones: bool = False
+) -> Outcome:
     """Clean one round with both and list what differs."""
     settings = twin_settings(case.settings)
     (log_dir / HIGH_WATERMARKS).write_bytes(offset_checkpoint({PARTITION: high_watermark}))
@@ -105,9 +107,10 @@ def run_round(case: Case, log: LogBuilder, log_dir: Path, high_watermark: int, n
         checkpoint=cleaner_checkpoint(log_dir),
         log_start=log_start,
         high_watermark=high_watermark,
+        keep_tombstones=keep_tombstones,
     )
     try:
-        report = cleaner.clean(log_dir, str(PARTITION), case.settings, now_ms=now_ms)
+        report = cleaner.clean(log_dir, str(PARTITION), case.settings, now_ms=now_ms, keep_tombstones=keep_tombstones)
     except UncleanableError as error:
         left, _ = partition_files(log_dir)
         if not twin.failed:

@@ -66,6 +66,7 @@ class Round:
     map: OffsetMap
     transactions: TransactionState
     stats: Stats
+    keep_tombstones: bool
 
 
 def clean_round(
@@ -77,6 +78,7 @@ def clean_round(
     checkpoint: int | None = None,
     log_start: int = 0,
     high_watermark: int | None = None,
+    keep_tombstones: bool = False,
 ) -> Result:
     """
     Load, clean one round, close.
@@ -86,6 +88,7 @@ def clean_round(
         mtimes_ms: modification times of the `.log` files at least.
         checkpoint: first dirty offset, None without one.
         high_watermark: None takes the log end.
+        keep_tombstones: not Kafka's: no tombstone and no marker goes for its age (D-13).
     """
     state = load(files, mtimes_ms, settings, now_ms, log_start, high_watermark)
     first, uncleanable, cleanable_bytes = cleanable_range(state, settings, checkpoint, now_ms)
@@ -97,7 +100,7 @@ def clean_round(
     end_offset = offset_map.latest_offset + 1
     clean_part = state.between(0, first)
     horizon = clean_part[-1].mtime_ms - settings.delete_retention_ms if clean_part else 0
-    this = Round(state, settings, now_ms, uncleanable, horizon, offset_map, TransactionState(), stats)
+    this = Round(state, settings, now_ms, uncleanable, horizon, offset_map, TransactionState(), stats, keep_tombstones)
     for group in group_segments(state.between(0, end_offset), settings, uncleanable):
         try:
             cleaned = clean_group(this, group)
@@ -190,7 +193,8 @@ def _clean_batch(this: Round, batch: Batch, retain_legacy_tombstones: bool, writ
     can_discard = this.transactions.can_discard(batch)
     discard = can_discard
     if batch.control:
-        discard = can_discard and batch.delete_horizon is not None and batch.delete_horizon <= this.now_ms
+        has_expired = batch.delete_horizon is not None and batch.delete_horizon <= this.now_ms
+        discard = can_discard and has_expired and not this.keep_tombstones
     keep_even_empty = _is_last_record_of_producer(this.state, batch) or batch.last_offset + 1 == this.first_uncleanable
     if discard:
         stats.markers += batch.count if batch.control else 0
@@ -240,7 +244,7 @@ def _is_kept(this: Round, batch: Batch, record: Rec, retain_legacy_tombstones: b
     if record.offset < this.map.offsets.get(record.key, -1):
         this.stats.superseded += 1
         return False
-    if record.value is not None:
+    if record.value is not None or this.keep_tombstones:
         return True
     if batch.magic == 2:
         kept = batch.delete_horizon is None or this.now_ms < batch.delete_horizon

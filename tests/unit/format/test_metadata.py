@@ -19,6 +19,8 @@ from cleaner.testing.metadata_builder import (
     TOPIC,
     batch,
     config_record,
+    partition_change_record,
+    partition_record,
     record,
     remove_topic_record,
     topic_record,
@@ -51,6 +53,18 @@ def test_image_of_setting_set_to_null_loses_it() -> None:
     assert image.topic_configs["t"] == {"cleanup.policy": "compact", "a": "2"}
     image.apply(config_record(TOPIC, "t", "cleanup.policy", None))
     assert image.topic_configs["t"] == {"a": "2"}
+
+
+def test_image_counts_the_replicas_of_partitions() -> None:
+    """The first list counts, then the last change that names replicas; other changes leave it; removal forgets it."""
+    image = _image(partition_record(ONE, 0, [1, 2, 3]), partition_record(ONE, 1, [1]), partition_record(TWO, 0, []))
+    assert image.replicas == {ONE: {0: 3, 1: 1}, TWO: {0: 0}}
+    image.apply(partition_change_record(ONE, 0, None))
+    image.apply(partition_change_record(ONE, 1, [4, 5]))
+    assert image.replicas[ONE] == {0: 3, 1: 2}
+    for value in (BEGIN, partition_change_record(ONE, 0, [9]), ABORT, remove_topic_record(TWO)):
+        image.apply(value)
+    assert image.replicas == {ONE: {0: 3, 1: 2}}
 
 
 def test_image_of_removed_topic_forgets_its_settings() -> None:

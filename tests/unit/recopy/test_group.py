@@ -68,7 +68,7 @@ def recopy(
         return aborted
 
     recopier = GroupRecopier(
-        rules=RecopyRules(first_uncleanable, 0, NOW_MS, delete_retention_ms),
+        rules=RecopyRules(first_uncleanable, 0, NOW_MS, NOW_MS, delete_retention_ms),
         make_survivors=survivors if callable(survivors) else lambda: survivors,
         producers=ActiveProducers(producers or {}),
         collect_aborted=collect,
@@ -218,8 +218,8 @@ def test_active_producers_last_batch_stays_without_records(tmp_path: Path) -> No
 
 def test_new_horizon_wraps_like_javas_sum() -> None:
     """A huge delete.retention.ms gives a negative number, and so no horizon (R-563, R-568)."""
-    assert RecopyRules(0, 0, NOW_MS, 1000).new_horizon_ms == NOW_MS + 1000
-    assert RecopyRules(0, 0, NOW_MS, 2**63 - 1).new_horizon_ms == NOW_MS - 1 - 2**63
+    assert RecopyRules(0, 0, NOW_MS, NOW_MS, 1000).new_horizon_ms == NOW_MS + 1000
+    assert RecopyRules(0, 0, NOW_MS, NOW_MS, 2**63 - 1).new_horizon_ms == NOW_MS - 1 - 2**63
 
 
 def test_marker_without_data_gets_its_horizon_and_goes_once_that_has_passed(tmp_path: Path) -> None:

@@ -12,7 +12,14 @@ from cleaner.errors import ConfigError, CorruptCheckpointError
 from cleaner.settings import ResolvedTopic, SettingsResolver, parse_set
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.partition_metadata import read_topic_id
-from cleaner.testing.metadata_builder import BROKER, TOPIC, config_record, topic_record, write_segment
+from cleaner.testing.metadata_builder import (
+    BROKER,
+    TOPIC,
+    config_record,
+    partition_record,
+    topic_record,
+    write_segment,
+)
 from tests.golden.archive import unpack
 
 ARCHIVE = Path(__file__).parents[2] / "golden" / "cluster-metadata.tar.xz"
@@ -156,6 +163,23 @@ def test_metadata_is_found_where_it_is_said_to_be(log_dir: Path, tmp_path: Path)
     assert segment_ms(first) == 3
     with pytest.raises(ConfigError, match="no metadata log in it"):
         _resolver(log_dir, metadata_dir=tmp_path / "absent")
+
+
+def test_replicas_come_from_the_metadata_then_from_what_the_broker_makes_topics_with(log_dir: Path) -> None:
+    """The most of any partition of this very topic; without metadata the broker's setting for it, then for all."""
+    config = {"default.replication.factor": "2", "offsets.topic.replication.factor": "3"}
+
+    def found(topic: str, topic_id: UUID | None = ID) -> tuple[int | None, str]:
+        resolved = _resolver(log_dir, config).topic(topic, topic_id)
+        return resolved.replicas, resolved.replicas_origin
+
+    assert found("t") == (2, "default.replication.factor")
+    assert found("__consumer_offsets") == (3, "offsets.topic.replication.factor")
+    _metadata(log_dir, partition_record(ID, 0, [1]), partition_record(ID, 1, [1, 2, 3, 4]))
+    assert found("t") == (4, "cluster metadata")
+    assert found("t", None) == (2, "default.replication.factor")
+    config.clear()
+    assert found("t", None) == (None, "")
 
 
 def test_damaged_metadata_is_refused(log_dir: Path) -> None:

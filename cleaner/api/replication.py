@@ -1,0 +1,16 @@
+"""What cleaning one replica of a log apart from the others may mean for these (D-13)."""
+
+from __future__ import annotations
+
+from cleaner.settings import ResolvedTopic
+
+
+def replication_warning(resolved: ResolvedTopic) -> str:
+    """Return what to say of a topic with more replicas than this one, where tombstones may go; empty for others."""
+    if not resolved.config.compact or resolved.replicas is None or resolved.replicas <= 1:
+        return ""
+    return (
+        f"{resolved.replicas} replicas ({resolved.replicas_origin}): tombstones and markers past their delete horizon "
+        "go, and a follower that is behind by more than delete.retention.ms keeps what they deleted; "
+        "clean --keep-tombstones removes none"
+    )

@@ -6,8 +6,8 @@ import argparse
 import re
 from collections.abc import Iterator
 
-# In roff a line may not begin with these, and a backslash has a meaning everywhere.
-_COMMAND_SIGNS = (".", "'")
+from tools.roff import heading, line, text
+
 _HEADING = re.compile(r"^(?P<title>[a-z][a-z ,]*):$")
 
 
@@ -21,13 +21,8 @@ def man_page(parser: argparse.ArgumentParser, summary: str, version: str, see_al
         version: of the package.
         see_also: other pages of section 1.
     """
-    name = page_name(parser)
     lines = [
-        f'.TH "{_text(name.upper())}" 1 "" "log-cleaner {version}" "log-cleaner"',
-        ".nh",  # an option that is broken in two cannot be found
-        ".ad l",
-        ".SH NAME",
-        f"{_text(name)} \\- {_text(summary)}",
+        *heading(page_name(parser), 1, version, summary),
         ".SH SYNOPSIS",
         *_synopsis(parser),
         ".SH DESCRIPTION",
@@ -36,7 +31,7 @@ def man_page(parser: argparse.ArgumentParser, summary: str, version: str, see_al
     for group in parser._action_groups:
         lines += _options(group)
     lines += _epilog(parser.epilog or "")
-    lines += [".SH SEE ALSO", ",\n".join(f".BR {_text(page)} (1)" for page in see_also).replace(",\n", " ,\n")]
+    lines += [".SH SEE ALSO", ",\n".join(f".BR {text(page)} (1)" for page in see_also).replace(",\n", " ,\n")]
     return "\n".join(lines) + "\n"
 
 
@@ -45,35 +40,26 @@ def page_name(parser: argparse.ArgumentParser) -> str:
     return parser.prog.replace(" ", "-")
 
 
-def _text(words: str) -> str:
-    """Return words as roff shows them unchanged; hyphens stay hyphens, so that options can be copied."""
-    return words.replace("\\", "\\e").replace("-", "\\-")
-
-
-def _line(words: str) -> str:
-    return ("\\&" if words.startswith(_COMMAND_SIGNS) else "") + _text(words)
-
-
 def _synopsis(parser: argparse.ArgumentParser) -> Iterator[str]:
     words = " ".join(parser.format_usage().split()).removeprefix(f"usage: {parser.prog}").strip()
-    yield f".B {_text(parser.prog)}"
+    yield f".B {text(parser.prog)}"
     # One option a line in the source: the page breaks lines between them, not inside.
     for part in re.findall(r"\[[^\[\]]*(?:\[[^\]]*\][^\[\]]*)*\]|\S+", words):
-        yield _line(part).replace(" ", "\\ ")
+        yield line(part).replace(" ", "\\ ")
 
 
 def _prose(words: str) -> Iterator[str]:
     for number, paragraph in enumerate(words.split("\n\n")):
         if number:
             yield ".PP"
-        yield from map(_line, paragraph.splitlines())
+        yield from map(line, paragraph.splitlines())
 
 
 def _options(group: argparse._ArgumentGroup) -> Iterator[str]:
     shown = [action for action in group._group_actions if action.help is not argparse.SUPPRESS]
     if not shown:
         return
-    yield f".SH {_text((group.title or 'options').upper())}"
+    yield f".SH {text((group.title or 'options').upper())}"
     if group.description:
         yield from _prose(group.description)
     for action in shown:
@@ -82,14 +68,14 @@ def _options(group: argparse._ArgumentGroup) -> Iterator[str]:
             continue
         yield ".TP"
         yield _spelling(action)
-        yield _line((action.help or "").replace("%%", "%"))
+        yield line((action.help or "").replace("%%", "%"))
 
 
 def _commands(action: argparse._SubParsersAction[argparse.ArgumentParser]) -> Iterator[str]:
     for choice in action._choices_actions:
         yield ".TP"
-        yield f"\\fB{_text(choice.dest)}\\fR"
-        yield _line(choice.help or "")
+        yield f"\\fB{text(choice.dest)}\\fR"
+        yield line(choice.help or "")
 
 
 def _spelling(action: argparse.Action) -> str:
@@ -97,24 +83,24 @@ def _spelling(action: argparse.Action) -> str:
     if action.nargs != 0:
         choices = "|".join(map(str, action.choices)) if action.choices else ""
         metavar = action.metavar if isinstance(action.metavar, str) else choices or action.dest.upper()
-        value = f"\\fI{_text(metavar)}\\fR"
+        value = f"\\fI{text(metavar)}\\fR"
     if not action.option_strings:
         return value
-    return ", ".join(f"\\fB{_text(option)}\\fR" for option in action.option_strings) + (f" {value}" if value else "")
+    return ", ".join(f"\\fB{text(option)}\\fR" for option in action.option_strings) + (f" {value}" if value else "")
 
 
 def _epilog(epilog: str) -> Iterator[str]:
     """Yield the chapters of an epilog: `examples:`, `exit status:` and the like are headings, and the layout stays."""
     chapters: list[tuple[str, list[str]]] = [("NOTES", [])]
-    for line in epilog.splitlines():
-        heading = _HEADING.match(line)
-        if heading:
-            chapters.append((heading["title"].upper(), []))
+    for row in epilog.splitlines():
+        title = _HEADING.match(row)
+        if title:
+            chapters.append((title["title"].upper(), []))
         else:
-            chapters[-1][1].append(line)
-    for title, lines in chapters:
-        if any(line.strip() for line in lines):
-            yield from (f".SH {_text(title)}", ".nf", *map(_line, _without_margins(lines)), ".fi")
+            chapters[-1][1].append(row)
+    for name, rows in chapters:
+        if any(row.strip() for row in rows):
+            yield from (f".SH {text(name)}", ".nf", *map(line, _without_margins(rows)), ".fi")
 
 
 def _without_margins(lines: list[str]) -> list[str]:

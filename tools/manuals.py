@@ -15,6 +15,7 @@ import shtab
 from cleaner import __version__
 from cleaner.cli.main import make_parser
 from tools.man_page import man_page, page_name
+from tools.settings_page import settings_page
 
 _DEPLOY = Path(__file__).resolve().parent.parent / "deploy"
 _COMPLETIONS = {"bash": "cleaner.bash", "zsh": "_cleaner", "fish": "cleaner.fish"}
@@ -28,7 +29,9 @@ def documents() -> dict[Path, str]:
 
 
 def _man_pages(parser: argparse.ArgumentParser) -> dict[Path, str]:
-    return {_DEPLOY / "man" / f"{name}.1": text for name, text in _pages(parser, _SUMMARY, ())}
+    pages = {f"{name}.1": text for name, text in _pages(parser, _SUMMARY, ())}
+    pages["cleaner.properties.5"] = settings_page(__version__)
+    return {_DEPLOY / "man" / file: text for file, text in pages.items()}
 
 
 def _pages(parser: argparse.ArgumentParser, summary: str, above: tuple[str, ...]) -> Iterator[tuple[str, str]]:

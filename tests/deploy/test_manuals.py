@@ -30,7 +30,7 @@ def test_manuals_are_written_from_the_table_of_commands() -> None:
 def test_pages_are_sound_roff() -> None:
     """groff has nothing to warn of, and shows an option as it is typed."""
     pages = sorted(map(str, (_DEPLOY / "man").glob("*.[15]")))
-    shown = _run("groff", "-ww", "-man", "-Tascii", "-P-c", *pages)
+    shown = _run("groff", "-ww", "-man", "-Tascii", "-P-cbou", *pages)
     assert (shown.returncode, shown.stderr) == (0, "")
     assert "--high-watermark checkpoint|end|N" in shown.stdout
     assert "min.cleanable.dirty.ratio = 0.5" in shown.stdout

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from cleaner.cli.arguments import add_format
-from cleaner.cli.daemon_options import EXIT_CODES, add_daemon, control_of
-from cleaner.cli.output import print_answer
-from cleaner.cli.words import printable
+from cleaner.cli.daemon_options import EXIT_CODES
+from cleaner.cli.pausing import add_scope, ask
 
 SUMMARY = "stop cleaning: everything, a topic or a partition"
 
@@ -29,18 +27,9 @@ exit status:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    parser.add_argument("scope", metavar="TOPIC[-PARTITION]", nargs="?", help="what (default: everything)")
-    add_format(parser, "the daemon's answer, one object")
-    add_daemon(parser)
+    add_scope(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Pause; returns the exit code."""
-    answer = control_of(arguments).ask("pause", scope=arguments.scope)
-    if arguments.format == "json":
-        print_answer(answer)
-        return 0
-    stopping = answer.get("stopping")
-    names = ", ".join(map(str, stopping)) if isinstance(stopping, list) else ""
-    print(printable(f"paused: {arguments.scope or 'everything'}" + (f"; asked to stop: {names}" if names else "")))
-    return 0
+    return ask(arguments, "pause", "paused", "stopping", "asked to stop")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from cleaner.cli.arguments import add_format
-from cleaner.cli.daemon_options import EXIT_CODES, add_daemon, control_of
-from cleaner.cli.output import print_answer
-from cleaner.cli.words import printable
+from cleaner.cli.daemon_options import EXIT_CODES
+from cleaner.cli.pausing import add_scope, ask
 
 SUMMARY = "take a pause back"
 
@@ -27,18 +25,9 @@ exit status:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    parser.add_argument("scope", metavar="TOPIC[-PARTITION]", nargs="?", help="what (default: everything)")
-    add_format(parser, "the daemon's answer, one object")
-    add_daemon(parser)
+    add_scope(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Resume; returns the exit code."""
-    answer = control_of(arguments).ask("resume", scope=arguments.scope)
-    if arguments.format == "json":
-        print_answer(answer)
-        return 0
-    pauses = answer.get("pauses")
-    names = ", ".join(map(str, pauses)) if isinstance(pauses, list) else ""
-    print(printable(f"resumed: {arguments.scope or 'everything'}" + (f"; still paused: {names}" if names else "")))
-    return 0
+    return ask(arguments, "resume", "resumed", "pauses", "still paused")

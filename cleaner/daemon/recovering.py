@@ -49,7 +49,7 @@ class DirRecovery:
 
     def __init__(
         self,
-        tools: Callable[[], RoundTools],
+        tools: RoundTools,
         set_aside: SetAside,
         check_done: Callable[[], None],
         note: Callable[[str], None],
@@ -77,7 +77,7 @@ class DirRecovery:
 
     def _one(self, watched: Watched, look: DirLook, scanners: Scanners, delays: RetryDelays, now_ms: int) -> DirLook:
         path = watched.path
-        if self._tools().locks.is_kept(path):
+        if self._tools.locks.is_kept(path):
             return look
         retry = self._retries.get(path)
         if retry is None or not retry.remaining_ms(now_ms):
@@ -95,7 +95,7 @@ class DirRecovery:
 
     def _recover(self, watched: Watched) -> DirLook:
         """Recover a log dir, then look at it."""
-        tools = self._tools()
+        tools = self._tools
         try:
             with as_cleaner_errors(watched.path), tools.locks.alone(watched.path) as lock:
                 lent = Surroundings(fs=tools.fs, clock=tools.clock, check_done=self._check_done, warn=self._note)

@@ -13,12 +13,11 @@ Nothing of it is a process's own: signals, logs, HTTP and the control socket are
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from cleaner.api.configuration import Loaded, take_over
-from cleaner.api.session import SettingsLike
 from cleaner.clock import Clock
 from cleaner.config import CleanerConfig
 from cleaner.daemon.dir_locks import DirLocks
@@ -118,12 +117,15 @@ class Service:
         self._watched = [
             WatchedLogDir(self._fs, self._clock, path, config, settings.sources) for path in log_dirs_of(config)
         ]
-        self._log_dirs = {path: LogDir(self._fs, path) for path in log_dirs_of(config)}
+        log_dirs = {path: LogDir(self._fs, path) for path in log_dirs_of(config)}
         self._scanners = Scanners()
-        self._recovery = DirRecovery(self._tools, self.manager.set_aside, self._check_stopping, self._warn)
-        self._retention = make_retention(
-            self._tools(), self.manager, self._config, self._check_stopping, self._retained
+        settings_of = {watched.path: watched.settings for watched in self._watched}
+        self._tools = RoundTools(
+            *(self._fs, self._clock, self._locks, log_dirs.__getitem__),
+            *(self.throttle, settings_of.__getitem__, self._warn),
         )
+        self._recovery = DirRecovery(self._tools, self.manager.set_aside, self._check_stopping, self._warn)
+        self._retention = make_retention(self._tools, self.manager, self._config, self._check_stopping, self._retained)
         self._pool = WorkerPool(self.manager, self._run_round, self._round_ended, self._worker_died)
         self._wake = threading.Event()
         self._stopping = threading.Event()
@@ -194,8 +196,7 @@ class Service:
 
     def _schedule(self) -> None:
         while not self._stopping.is_set():
-            with self._lock:
-                backoff = self._settings.config.backoff_ms / 1000
+            backoff = self._config().backoff_ms / 1000
             turn = self._showcase.turn
             rest = max(_LEAST_REST_SECONDS, (turn.seconds if turn else 0) * _REST_AFTER_TURN)
             if self._wake.wait(backoff):
@@ -213,22 +214,14 @@ class Service:
     def _run_round(self, assignment: Assignment) -> RoundOutcome:
         return run_round(
             assignment,
-            self._tools(),
+            self._tools,
             check_done=lambda: self.manager.check_done(assignment),
             note_progress=lambda phase, done, total: self.manager.note_progress(assignment, phase, done, total),
-        )
-
-    def _tools(self) -> RoundTools:
-        return RoundTools(
-            self._fs, self._clock, self._locks, self._log_dirs.__getitem__, self.throttle, self._settings_of, self._warn
         )
 
     def _config(self) -> CleanerConfig:
         with self._lock:
             return self._settings.config
-
-    def _settings_of(self, log_dir: Path) -> SettingsLike:
-        return next(watched.settings for watched in self._watched if watched.path == log_dir)
 
     def _round_ended(self, outcome: RoundOutcome) -> None:
         self._showcase.note_round(outcome)
@@ -305,28 +298,30 @@ class Service:
     @property
     def is_progressing(self) -> bool:
         """Tell whether the scheduler turns and every busy worker moves; what feeds the watchdog."""
-        return not self._stuck()
+        return not self._stuck(self.manager.stuck())
 
     def snapshot(self) -> ServiceSnapshot:
         """Return what everything is like."""
         with self._lock:
             state = self._state
+        board = self.manager.board()
         return self._showcase.snapshot(
-            state, self.manager.board(), tuple(self._stuck()), (self._pool.names, self._pool.deaths)
+            state, board, tuple(self._stuck(board.stuck)), (self._pool.names, self._pool.deaths)
         )
 
     def _check_stopping(self) -> None:
         if self._stopping.is_set():
             raise CleaningAborted("the cleaner is being stopped")
 
-    def _stuck(self) -> list[str]:
-        stuck = self.manager.stuck()
+    def _stuck(self, silent: Sequence[str]) -> list[str]:
+        """Return the workers that are not heard of, and the scheduler if it does not turn."""
+        stuck = list(silent)
         turn = self._showcase.turn
         late_s = (self._clock.monotonic_ns() - (turn.ended_ns if turn else self._started_ns)) / 1e9
         with self._lock:
-            allowed_s = self._settings.config.backoff_ms / 1000 + _LATE_TURN_SECONDS
-            if self._state == "running" and late_s > allowed_s:
-                stuck.append(f"the scheduler has not turned for {late_s:.0f} s")
+            is_running = self._state == "running"
+        if is_running and late_s > self._config().backoff_ms / 1000 + _LATE_TURN_SECONDS:
+            stuck.append(f"the scheduler has not turned for {late_s:.0f} s")
         return stuck
 
     def _note_conditions(self) -> None:

@@ -8,7 +8,7 @@ everything is read again under the lock. Every error ends as a `Fault`; nothing 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from cleaner.api import load as loading
@@ -161,7 +161,6 @@ def _view(
     if report is None:
         ending, detail = (fault.ending, fault.detail) if fault else (Ending.NOTHING, "")
         return RoundView(log.partition, log.log_dir, assignment.worker, ending.value, detail, now_ms, seconds)
-    removed = report.removed
     return RoundView(
         partition=log.partition,
         log_dir=log.log_dir,
@@ -181,11 +180,5 @@ def _view(
         messages_written=report.messages_written,
         map_messages_read=report.map_messages_read,
         invalid_messages=report.invalid_messages,
-        removed={
-            "superseded": removed.superseded,
-            "tombstones": removed.tombstones,
-            "aborted": removed.aborted,
-            "markers": removed.markers,
-            "keyless": removed.keyless,
-        },
+        removed=asdict(report.removed),
     )

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from cleaner.clock import Clock
@@ -24,16 +25,12 @@ from cleaner.storage import names
 from cleaner.storage.byte_ranges import READ, WRITE, try_lock, unlock
 from cleaner.storage.fs import File, FileSystem
 from cleaner.storage.lock_bytes import CHECKPOINT_BYTE, FIRST_PARTITION_BYTE, slot_of
-from cleaner.storage.waiting import wait_until
+from cleaner.storage.waiting import go_on, wait_until
 
 PATIENCE_MS = 30_000
 """A swap or a roll takes a dozen fsyncs; a disk on which those take longer has other troubles."""
 
 _this_thread = threading.local()
-
-
-def _go_on() -> None:
-    """Wait on."""
 
 
 @contextlib.contextmanager
@@ -44,7 +41,7 @@ def partition_lock(
     clock: Clock,
     *,
     shared: bool = False,
-    check_done: Callable[[], None] = _go_on,
+    check_done: Callable[[], None] = go_on,
     patience_ms: int = PATIENCE_MS,
 ) -> Iterator[None]:
     """
@@ -65,20 +62,19 @@ def partition_lock(
         LogDirLockedError: the lock file is gone: the log dir belongs to somebody else now.
     """
     byte = FIRST_PARTITION_BYTE + slot_of(topic_partition)
-    with _one_at_a_time(topic_partition), _opened(fs, log_dir, write=not shared) as file:
-        kind = READ if shared else WRITE
-        if not wait_until(lambda: try_lock(file, kind, byte, 1), clock, patience_ms, check_done):
-            raise LogChangedError(f"{log_dir / str(topic_partition)}: in use by another process for {patience_ms} ms")
-        try:
-            yield
-        finally:
-            # Closing alone would not do if a forked child still had the descriptor.
-            unlock(file, byte, 1)
+    refusal = f"{log_dir / str(topic_partition)}: in use by another process for {patience_ms} ms"
+    wait = partial(wait_until, clock=clock, patience_ms=patience_ms, check_done=check_done)
+    with (
+        _one_at_a_time(topic_partition),
+        _opened(fs, log_dir, write=not shared) as file,
+        _held(file, byte, READ if shared else WRITE, wait, refusal),
+    ):
+        yield
 
 
 @contextlib.contextmanager
 def checkpoint_lock(
-    fs: FileSystem, log_dir: Path, clock: Clock, *, check_done: Callable[[], None] = _go_on
+    fs: FileSystem, log_dir: Path, clock: Clock, *, check_done: Callable[[], None] = go_on
 ) -> Iterator[None]:
     """
     Hold the right to change `cleaner-offset-checkpoint`, which holds lines of all partitions: read, change, write.
@@ -88,13 +84,10 @@ def checkpoint_lock(
     Raises:
         LogChangedError, LogDirLockedError: as `partition_lock`.
     """
-    with _opened(fs, log_dir, write=True) as file:
-        if not wait_until(lambda: try_lock(file, WRITE, CHECKPOINT_BYTE, 1), clock, PATIENCE_MS, check_done):
-            raise LogChangedError(f"{log_dir / names.CLEANER_CHECKPOINT}: another process changes it and does not end")
-        try:
-            yield
-        finally:
-            unlock(file, CHECKPOINT_BYTE, 1)
+    refusal = f"{log_dir / names.CLEANER_CHECKPOINT}: another process changes it and does not end"
+    wait = partial(wait_until, clock=clock, patience_ms=PATIENCE_MS, check_done=check_done)
+    with _opened(fs, log_dir, write=True) as file, _held(file, CHECKPOINT_BYTE, WRITE, wait, refusal):
+        yield
 
 
 @contextlib.contextmanager
@@ -118,3 +111,15 @@ def _opened(fs: FileSystem, log_dir: Path, *, write: bool) -> Iterator[File]:
         raise LogDirLockedError(f"{path}: deleted; another process may use the log dir now") from error
     with file:
         yield file
+
+
+@contextlib.contextmanager
+def _held(file: File, byte: int, kind: int, wait: Callable[[Callable[[], bool]], bool], refusal: str) -> Iterator[None]:
+    """Hold a byte of the lock file; `wait` tells whether it became free in time."""
+    if not wait(lambda: try_lock(file, kind, byte, 1)):
+        raise LogChangedError(refusal)
+    try:
+        yield
+    finally:
+        # Closing alone would not do if a forked child still had the descriptor.
+        unlock(file, byte, 1)

@@ -11,12 +11,12 @@ _FIRST_PAUSE_SECONDS = 0.000_5
 _LONGEST_PAUSE_SECONDS = 0.02
 
 
-def _go_on() -> None:
+def go_on() -> None:
     """Wait on: nobody asks to stop."""
 
 
 def wait_until(
-    condition: Callable[[], bool], clock: Clock, patience_ms: int, check_done: Callable[[], None] = _go_on
+    condition: Callable[[], bool], clock: Clock, patience_ms: int, check_done: Callable[[], None] = go_on
 ) -> bool:
     """
     Wait until a condition holds; False when it did not within `patience_ms`.

@@ -144,13 +144,8 @@ class RetentionPass:
         self._removals: list[_Removal] = []
 
     @property
-    def waiting_removals(self) -> int:
-        """How many `.deleted` files wait for `file.delete.delay.ms`."""
-        return sum(len(removal.names) for removal in self._removals)
-
-    @property
     def next_removal_ns(self) -> int | None:
-        """When the next of them may go, by the monotonic clock; None: none waits."""
+        """When the next `.deleted` files may go, by the monotonic clock; None: none wait."""
         return min((removal.due_ns for removal in self._removals), default=None)
 
     def run(

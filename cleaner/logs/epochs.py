@@ -17,7 +17,7 @@ from typing import NamedTuple
 from cleaner.model import EpochEntry
 from cleaner.storage import names
 from cleaner.storage.fs import FileSystem
-from cleaner.storage.leader_epochs import assign_epoch, truncate_from_end, truncate_from_start, write_leader_epochs
+from cleaner.storage.leader_epochs import assign_epoch, truncate_from_start, write_leader_epochs
 
 UNDEFINED = -1
 
@@ -55,10 +55,6 @@ class LeaderEpochs:
     def begin(self, epoch: int, start_offset: int) -> None:
         """Begin an epoch at the log end, durably."""
         self._put(assign_epoch(self._entries, epoch, start_offset))
-
-    def cut_end(self, end_offset: int) -> None:
-        """Drop the epochs that begin at or above a new log end, durably."""
-        self._put(truncate_from_end(self._entries, end_offset))
 
     def cut_start(self, start_offset: int) -> None:
         """Drop the epochs that ended below a new log start, durably."""

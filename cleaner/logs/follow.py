@@ -115,7 +115,8 @@ class Follower:
                 self._next_offset = columns.next_offset
                 return columns
             if not self._pause(seen, until):
-                break
+                return None
+        self._end()
         return None
 
     def __iter__(self) -> Iterator[Record]:

@@ -32,10 +32,10 @@ def test_epochs_are_on_disk_as_they_are_in_memory(tmp_path: Path) -> None:
     assert not path.exists()
     epochs.begin(8, 70)
     assert read_leader_epochs(FileSystem(), path) == [*ENTRIES, EpochEntry(8, 70)]
-    epochs.cut_end(50)
+    later = [EpochEntry(7, 50), EpochEntry(8, 70)]
     epochs.cut_start(35)
-    assert read_leader_epochs(FileSystem(), path) == [EpochEntry(4, 35)] == list(epochs.entries)
-    assert epochs.latest == 4
+    assert read_leader_epochs(FileSystem(), path) == [EpochEntry(4, 35), *later] == list(epochs.entries)
+    assert epochs.latest == 8
 
 
 def test_log_without_epochs_knows_no_end(tmp_path: Path) -> None:

@@ -303,3 +303,17 @@ with open_reader({str(directory)!r}, "prices") as reader:
         [sys.executable, "-c", script], env=os.environ | {"PYTHONPATH": str(root)}, capture_output=True, text=True
     )
     assert (said.stdout, said.stderr) == ("24 12\n", "")
+
+
+def test_follower_hands_out_columns_until_it_has_all(tmp_path: Path) -> None:
+    """They go on where the last ones ended, and say so; none are none, and a follower that is closed has none."""
+    reader = reader_of(tmp_path, filled())
+    follower = reader.follow(7, until="end")
+    seen: list[int] = []
+    while (columns := follower.poll_columns()) is not None:
+        seen += columns.offsets.tolist()
+        assert follower.next_offset == columns.next_offset
+    assert seen == offsets(reader.read(7, until="end"))
+    assert follower.next_offset == reader.log_end_offset
+    follower.close()
+    assert follower.poll_columns(None) is None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from cleaner.api.session import Session
@@ -18,8 +18,11 @@ from cleaner.storage.fs import FileSystem
 from cleaner.storage.log import Log, list_segments
 from cleaner.storage.segment import Segment
 
+Follow = Callable[[Log], None]
+"""To be called with a log as soon as it is loaded."""
 
-class Watch:
+
+class _Watch:
     """
     What a log is made of while it is cleaned, but for the active segment, which changes all the time.
 
@@ -55,24 +58,28 @@ class Watch:
         return self._fs.stat(self._directory).st_mtime_ns
 
 
+def _follow_nothing(_: Log) -> None:
+    """Without a writer nothing changes."""
+
+
 def _are_unchanged(segments: Sequence[Segment]) -> bool:
     return all(segment.is_unchanged() for segment in segments)
 
 
 @contextlib.contextmanager
-def noticing_changes(session: Session, directory: Path) -> Iterator[Watch | None]:
+def noticing_changes(session: Session, directory: Path) -> Iterator[Follow]:
     """
-    Load and clean a log in this `with` block, and let what it yields `follow` the log; without a writer that is None.
+    Load and clean a log in this `with` block, and tell what it yields of the loaded log, which knows of its own swaps.
 
     Raises:
         LogChangedError: something failed, and the writer has cut the log or deleted from it meanwhile.
     """
     if not session.beside_writer:
-        yield None
+        yield _follow_nothing
         return
     try:
-        watch = Watch(session.surroundings.fs, directory)
-        yield watch
+        watch = _Watch(session.surroundings.fs, directory)
+        yield watch.follow
     except (CleanerError, OSError) as error:
         if _is_missing_file(error) or (_looks_like_damage(error) and not watch.is_same()):
             raise LogChangedError(f"{directory}: the writer has changed it meanwhile ({error})") from error

@@ -147,7 +147,7 @@ def _clean_partition(job: _Job, topic_partition: TopicPartition, directory: Path
             raise PolicyRefusedError(f"{topic_partition}: {verdict.reason}")
         return Skipped(str(topic_partition), verdict.reason, is_doubtful=resolved.config.compact)
     topic, now_ms = resolved.config, session.surroundings.clock.now_ms()
-    with noticing_changes(session, directory) as watch:
+    with noticing_changes(session, directory) as follow:
         log = loading.load(
             session,
             topic_partition,
@@ -158,8 +158,7 @@ def _clean_partition(job: _Job, topic_partition: TopicPartition, directory: Path
             high_watermark=options.high_watermark,
             allow_truncate=options.allow_truncate,
         )
-        if watch is not None:
-            watch.follow(log)
+        follow(log)
         report = _clean_loaded(job, log, topic, now_ms, refuses_keyless=verdict.refuses_keyless)
     if isinstance(report, Skipped):
         return report

@@ -138,10 +138,9 @@ def _clean(
     if not verdict.is_allowed:
         return replace(nothing, note=verdict.reason)
     topic, now_ms = resolved.config, lent.clock.now_ms()
-    with noticing_changes(session, log.directory) as watch:
+    with noticing_changes(session, log.directory) as follow:
         loaded = loading.load(session, log.partition, log.directory, topic, now_ms=now_ms, clean_shutdown=True)
-        if watch is not None:
-            watch.follow(loaded)
+        follow(loaded)
         found = cleanable(loaded, log_dir.cleaner_offsets.get(log.partition), topic, now_ms)
         answer = due(loaded, found, topic, now_ms)
         work = Work(session, CleanOptions(), loaded, topic, now_ms, refuses_keyless=verdict.refuses_keyless)

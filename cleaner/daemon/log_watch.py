@@ -322,7 +322,7 @@ class WatchedLog:
         return first_offset
 
     def _has_expired(self, at: Moment, log: Glance, topic: TopicConfig, is_trusted: bool) -> bool:
-        if find_expired(log, topic, at.now_ms, is_trusted=is_trusted).count:
+        if find_expired(log, topic, at.now_ms, is_trusted=is_trusted, keeps_active=True).count:
             return True
         watches_age = Limit.TIME in daemon_limits(topic, is_trusted=is_trusted) and topic.retention_ms >= 0
         if watches_age and len(log.segments) > 1:

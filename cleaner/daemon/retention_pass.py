@@ -22,7 +22,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 from cleaner.api.session import as_cleaner_errors
 from cleaner.clock import Clock
@@ -39,8 +38,7 @@ from cleaner.storage.loader import load_log
 from cleaner.storage.locks import probe
 from cleaner.storage.log_dir import LogDir, OffsetKind
 from cleaner.storage.partition_lock import partition_lock
-
-_NANOS_PER_MILLI = 1_000_000
+from cleaner.storage.removals import Removals
 
 Lines = Mapping[TopicPartition, int]
 """The lines of a checkpoint."""
@@ -103,16 +101,6 @@ class _Doomed:
         )
 
 
-@dataclass(frozen=True)
-class _Removal:
-    """`.deleted` files of one log, and when they may go (monotonic clock)."""
-
-    due_ns: int
-    log_dir: Path
-    directory: Path
-    names: tuple[str, ...]
-
-
 class RetentionPass:
     """
     Retention of log dirs, one pass after the other. For one thread.
@@ -141,12 +129,12 @@ class RetentionPass:
         self._give_back = give_back
         self._report = report
         self._check_done = check_done
-        self._removals: list[_Removal] = []
+        self._removals = Removals(fs, clock)
 
     @property
     def next_removal_ns(self) -> int | None:
         """When the next `.deleted` files may go, by the monotonic clock; None: none wait."""
-        return min((removal.due_ns for removal in self._removals), default=None)
+        return self._removals.due_ns
 
     def run(
         self, log_dir: LogDir, logs: Sequence[LookedLog], lock: Lock, *, producer_id_expiration_ms: int = 86_400_000
@@ -183,22 +171,23 @@ class RetentionPass:
             LogDirLockedError: it is in use; they wait.
             LogDirOfflineError: the disk; they wait.
         """
-        now_ns = self._clock.monotonic_ns()
-        due = [removal for removal in self._removals if removal.log_dir == log_dir.path and removal.due_ns <= now_ns]
+        due = self._removals.take_due(log_dir.path)
         if not due:
             return 0
-        with as_cleaner_errors(log_dir.path), lock() as still_held:
-            for removal in due:
-                still_held()
-                if self._fs.exists(removal.directory):
-                    self._fs.remove_all(removal.directory, removal.names)
-                self._removals.remove(removal)
-        return sum(len(removal.names) for removal in due)
+        count = sum(len(removal.files or ()) for removal in due)
+        try:
+            with as_cleaner_errors(log_dir.path), lock() as still_held:
+                while due:
+                    still_held()
+                    self._removals.carry_out(due[0])
+                    del due[0]
+        finally:
+            self._removals.put_back(due)
+        return count
 
     def _is_wanted(self, log: LookedLog) -> bool:
         """Tell whether there is something to delete, or `.deleted` files of which nobody here knows."""
-        is_known = any(removal.directory == log.directory for removal in self._removals)
-        return log.has_segments_to_delete or (log.deleted_files > 0 and not is_known)
+        return log.has_segments_to_delete or (log.deleted_files > 0 and not self._removals.files_of(log.directory))
 
     @contextlib.contextmanager
     def _taken(self, wanted: Collection[LookedLog]) -> Iterator[list[LookedLog]]:
@@ -276,9 +265,9 @@ class RetentionPass:
                 loaded.settle(self._fs)
             files = look_through(self._fs, log.directory)
         if files.leavings.deleted:
-            self._remove_later(log_dir, log)
+            self._remove_later(log)
         seen = glance(log.directory, files.segments, log_start_offset=starts or 0, high_watermark=watermarks)
-        expired = find_expired(seen, topic, self._clock.now_ms(), is_trusted=log.is_policy_trusted)
+        expired = find_expired(seen, topic, self._clock.now_ms(), is_trusted=log.is_policy_trusted, keeps_active=True)
         first_kept_offset = seen.segments[expired.count].base_offset
         return _Doomed(
             log,
@@ -294,7 +283,7 @@ class RetentionPass:
             raise_generation(self._fs, log_dir.path, doomed.log.partition)
             cut_epochs(self._fs, directory, doomed.log_start_offset)
             set_aside(self._fs, directory, [segment.base_offset for segment in doomed.segments])
-        self._remove_later(log_dir, doomed.log)
+        self._remove_later(doomed.log)
 
     def _partition_lock(self, log_dir: LogDir, log: LookedLog) -> AbstractContextManager[None]:
         """Keep readers from listing and opening while names change; those who have opened before read on."""
@@ -307,11 +296,10 @@ class RetentionPass:
         if probe(self._fs, log_dir.path).has_writer:
             raise LogDirLockedError(f"{log_dir.path}: a writer has come; what is left of retention is its own")
 
-    def _remove_later(self, log_dir: LogDir, log: LookedLog) -> None:
+    def _remove_later(self, log: LookedLog) -> None:
         """Have the `.deleted` files of a log removed after its `file.delete.delay.ms`."""
-        known = {name for one in self._removals if one.directory == log.directory for name in one.names}
-        names = tuple(name for name in list_deleted(self._fs, log.directory) if name not in known)
-        delay_ms = (log.topic or TopicConfig()).file_delete_delay_ms
-        if names:
-            due_ns = self._clock.monotonic_ns() + delay_ms * _NANOS_PER_MILLI
-            self._removals.append(_Removal(due_ns, log_dir.path, log.directory, names))
+        known = self._removals.files_of(log.directory)
+        files = tuple(name for name in list_deleted(self._fs, log.directory) if name not in known)
+        if files:
+            delay_ms = (log.topic or TopicConfig()).file_delete_delay_ms
+            self._removals.add_files(log.directory, files, delay_ms)

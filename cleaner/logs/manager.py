@@ -40,7 +40,6 @@ from cleaner.logs.dir_state import DirState
 from cleaner.logs.log import Log
 from cleaner.logs.opening_dirs import PathLike, open_dirs, paths_of
 from cleaner.logs.partitions import Partitions, Services
-from cleaner.logs.removals import Removals
 from cleaner.logs.tasks import Tasks
 from cleaner.logs.topics import Topic, Topics, check_topic_name
 from cleaner.logs.upkeep import Upkeep
@@ -52,6 +51,7 @@ from cleaner.storage.generation import raise_generation
 from cleaner.storage.log_dir import LogDir, OffsetKind
 from cleaner.storage.names import DirKind
 from cleaner.storage.partition_lock import checkpoint_lock, partition_lock
+from cleaner.storage.removals import Removals
 
 _FLUSH_THREADS = 4  # a disk carries out several fsyncs together, and one log must not wait for all others
 _STOP_SECONDS = 60.0

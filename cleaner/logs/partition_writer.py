@@ -23,9 +23,10 @@ from cleaner.logs.epochs import EpochEnd
 from cleaner.logs.new_batches import build_batches, let_go
 from cleaner.logs.opening import OpenedLog, open_log
 from cleaner.logs.record import ProducerStamp, Record, RecordColumns
-from cleaner.logs.retention import Expired, KeptLog
+from cleaner.logs.retention import SetAside
 from cleaner.logs.writable_log import WritableLog, WriterOptions
 from cleaner.model import TopicPartition
+from cleaner.policy.retention import KeptLog
 from cleaner.storage.log_dir import LogDir
 
 __all__ = ["AppendResult", "PartitionWriter", "WriterOptions"]
@@ -400,7 +401,7 @@ class PartitionWriter:
                 log.cut(offset)
                 log.abort_open_transactions()
 
-    def expire(self, choose: Callable[[KeptLog], int]) -> Expired:
+    def expire(self, choose: Callable[[KeptLog], int]) -> SetAside:
         """
         Set aside as many of the oldest segments as `choose` says, given the log; their files are to be removed later.
 

@@ -26,12 +26,12 @@ from cleaner.errors import CleanerError, FailedFsyncError, LogClosedError
 from cleaner.logs import counters
 from cleaner.logs.dir_state import DirState
 from cleaner.logs.partitions import Partitions, ServedLog, Services
-from cleaner.logs.removals import Removals
-from cleaner.logs.retention import KeptLog, find_expiry
 from cleaner.logs.tasks import Task
 from cleaner.model import TopicPartition
+from cleaner.policy.retention import KeptLog, find_expired
 from cleaner.settings import FollowedSettings
 from cleaner.storage.log_dir import OffsetKind
+from cleaner.storage.removals import Removals
 
 _LOOK_MS = 5_000
 _TRANSACTIONS_MS = 10_000  # Kafka's transaction.abort.timed.out.transaction.cleanup.interval.ms
@@ -169,7 +169,7 @@ class Upkeep:
         is_trusted = "cleanup.policy" in served.settings.origins
 
         def choose(log: KeptLog) -> int:
-            return find_expiry(log, topic, now_ms, is_trusted=is_trusted).count
+            return find_expired(log, topic, now_ms, is_trusted=is_trusted, keeps_active=False).count
 
         gone = served.writer.expire(choose)
         if not gone.segments:

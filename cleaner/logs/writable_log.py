@@ -27,8 +27,8 @@ from cleaner.logs.new_batches import BATCH_BYTES, NewBatches, build_marker
 from cleaner.logs.opening import OpenedLog, cut_log
 from cleaner.logs.producers import KnownProducer, Producers
 from cleaner.logs.record import ProducerStamp
-from cleaner.logs.retention import Expired, KeptLog
-from cleaner.policy.retention import RetentionSegment
+from cleaner.logs.retention import SetAside
+from cleaner.policy.retention import KeptLog, RetentionSegment
 from cleaner.storage import names
 from cleaner.storage.expiry import list_deleted, set_aside
 from cleaner.storage.generation import raise_generation
@@ -272,7 +272,7 @@ class WritableLog:
         # Before the lines of the checkpoints: another thread may write what is flushed into them at any time.
         self.flushed_offset = min(self.flushed_offset, offset)
 
-    def expire(self, choose: Callable[[KeptLog], int]) -> Expired:
+    def expire(self, choose: Callable[[KeptLog], int]) -> SetAside:
         """
         Set the oldest segments aside, in the steps of `storage/expiry.py`; an empty one takes the place of all (R-913).
 
@@ -288,7 +288,7 @@ class WritableLog:
         count = choose(kept)
         if count and count == len(kept.segments):
             self.roll()
-        return Expired() if not count else self._set_aside(choose)
+        return SetAside() if not count else self._set_aside(choose)
 
     def _as_kept(self) -> KeptLog:
         """Return the log as retention sees it: the active segment is on disk once it has been rolled."""
@@ -296,13 +296,13 @@ class WritableLog:
         segments: list[RetentionSegment] = [*listed[:-1], self.active.as_kept(listed[-1])]
         return KeptLog(segments, self.log_start_offset, self.log_end_offset, self.log_end_offset)
 
-    def _set_aside(self, choose: Callable[[KeptLog], int]) -> Expired:
+    def _set_aside(self, choose: Callable[[KeptLog], int]) -> SetAside:
         with self._locked():
             settle_swap(self._fs, self.directory)
             kept = self._as_kept()
             count = min(choose(kept), len(kept.segments) - 1)
             if not count:
-                return Expired()
+                return SetAside()
             going, first = kept.segments[:count], kept.segments[count].base_offset
             # In memory first: whoever asks for what goes is told so, and the checkpoint never says less again.
             self.log_start_offset = max(self.log_start_offset, first)
@@ -314,7 +314,7 @@ class WritableLog:
             files = tuple(list_deleted(self._fs, self.directory))
         # The first segment says where the log begins; a line stays only for a start inside of it (R-118).
         self._log_dir.put(OffsetKind.LOG_START, self.topic_partition, self.log_start_checkpoint)
-        return Expired(count, sum(segment.size for segment in going), files)
+        return SetAside(count, sum(segment.size for segment in going), files)
 
     def finish(self) -> None:
         """

@@ -88,7 +88,7 @@ def daemon_limits(topic: TopicConfig, *, is_trusted: bool) -> tuple[Limit, ...]:
 @dataclass(frozen=True)
 class Expired:
     """
-    What a daemon's passes over one log delete, counted from the oldest segment on.
+    What all passes over one log delete, counted from the oldest segment on.
 
     Attributes:
         count: how many segments in all.
@@ -100,8 +100,8 @@ class Expired:
 
 
 @dataclass(frozen=True)
-class _Rest:
-    """A log as the passes so far leave it."""
+class KeptLog:
+    """A log as it is, or as the passes so far leave it."""
 
     segments: Sequence[RetentionSegment]
     log_start_offset: int
@@ -109,26 +109,29 @@ class _Rest:
     high_watermark: int
 
 
-def find_expired(log: RetentionLog, topic: TopicConfig, now_ms: int, *, is_trusted: bool) -> Expired:
+def find_expired(
+    log: RetentionLog, topic: TopicConfig, now_ms: int, *, is_trusted: bool, keeps_active: bool
+) -> Expired:
     """
-    Find what a daemon deletes: what all passes would, one after the other, but never the active segment.
-
-    That one is its writer's, who rolls it first (R-913).
+    Find what is to be deleted: what all passes would, one after the other.
 
     Args:
         log: as it is.
         topic: its settings.
         now_ms: the moment to judge ages by.
         is_trusted: see `daemon_limits`.
+        keeps_active: never the active segment, which is its writer's, who rolls it first (R-913).
     """
-    rest = _Rest(log.segments, log.log_start_offset, log.log_end_offset, log.high_watermark)
+    rest = KeptLog(log.segments, log.log_start_offset, log.log_end_offset, log.high_watermark)
     by_limit = {}
     for limit in daemon_limits(topic, is_trusted=is_trusted):
-        count = min(count_expired(rest, limit, topic, now_ms), len(rest.segments) - 1)
-        if count:
+        most = len(rest.segments) - 1 if keeps_active else len(rest.segments)
+        count = min(count_expired(rest, limit, topic, now_ms), most)
+        if count > 0:
             by_limit[limit] = count
             left = rest.segments[count:]
-            rest = replace(rest, segments=left, log_start_offset=max(rest.log_start_offset, left[0].base_offset))
+            start = left[0].base_offset if left else rest.log_end_offset
+            rest = replace(rest, segments=left, log_start_offset=max(rest.log_start_offset, start))
     return Expired(len(log.segments) - len(rest.segments), by_limit)
 
 

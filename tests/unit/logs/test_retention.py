@@ -10,8 +10,8 @@ from cleaner.clock import Clock
 from cleaner.config import TopicConfig
 from cleaner.logs.partition_writer import PartitionWriter
 from cleaner.logs.record import Record
-from cleaner.logs.retention import KeptLog, find_expiry
 from cleaner.model import TopicPartition
+from cleaner.policy.retention import KeptLog, find_expired
 from cleaner.storage.clean_shutdown import write_marker
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.leader_epochs import read_leader_epochs
@@ -42,7 +42,7 @@ def _fill(writer: PartitionWriter, segments: int = 4) -> None:
 
 def _expire(writer: PartitionWriter, topic: TopicConfig, now_ms: int, *, is_trusted: bool = True) -> int:
     def choose(log: KeptLog) -> int:
-        return find_expiry(log, topic, now_ms, is_trusted=is_trusted).count
+        return find_expired(log, topic, now_ms, is_trusted=is_trusted, keeps_active=False).count
 
     return writer.expire(choose).segments
 

@@ -130,14 +130,23 @@ def test_find_expired_makes_the_passes_one_after_the_other() -> None:
     some = log(ages_ms=(5, 5, 40, 10))
     some.log_start_offset = 13
     topic = TopicConfig(cleanup_policy=frozenset(("delete",)), retention_bytes=200, retention_ms=20)
-    found = find_expired(some, topic, NOW_MS, is_trusted=True)
+    found = find_expired(some, topic, NOW_MS, is_trusted=True, keeps_active=True)
     assert (found.count, found.by_limit) == (3, dict.fromkeys(Limit, 1))
 
 
 def test_find_expired_leaves_the_active_segment() -> None:
     """Unlike R-913, whatever its age; a log of that segment alone loses nothing."""
     topic = TopicConfig(cleanup_policy=frozenset(("delete",)), retention_bytes=0, retention_ms=0)
-    found = find_expired(log(), topic, NOW_MS, is_trusted=True)
+    found = find_expired(log(), topic, NOW_MS, is_trusted=True, keeps_active=True)
     assert (found.count, found.by_limit) == (3, {Limit.SIZE: 3})
     alone = FakeLog([FakeSegment(0, 100, 0)])
-    assert find_expired(alone, topic, NOW_MS, is_trusted=True).count == 0
+    assert find_expired(alone, topic, NOW_MS, is_trusted=True, keeps_active=True).count == 0
+
+
+def test_find_expired_takes_the_active_segment_where_it_may() -> None:
+    """R-913: its writer rolls it first. A log without segments has nothing to lose, whoever asks."""
+    topic = TopicConfig(cleanup_policy=frozenset(("delete",)), retention_bytes=0, retention_ms=0)
+    found = find_expired(log(), topic, NOW_MS, is_trusted=True, keeps_active=False)
+    assert (found.count, found.by_limit) == (4, {Limit.SIZE: 4})
+    for keeps_active in (False, True):
+        assert find_expired(FakeLog([]), topic, NOW_MS, is_trusted=True, keeps_active=keeps_active).count == 0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cleaner.logs.removals import Removals
 from cleaner.storage.fs import FileSystem
+from cleaner.storage.removals import Removals
 from cleaner.testing.manual_clock import ManualClock
 
 

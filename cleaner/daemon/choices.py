@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from cleaner.clock import Clock
 from cleaner.daemon.jobs import DONE, FAILED, JobBook
 from cleaner.daemon.log_dir_watch import DirLook
-from cleaner.daemon.log_watch import LookedLog
+from cleaner.daemon.looked_log import LookedLog
 from cleaner.daemon.obstacles import DirObstacles
 from cleaner.daemon.pauses import Pauses
 from cleaner.daemon.steering import SteeringError

@@ -21,7 +21,8 @@ from cleaner.api.options import Sources
 from cleaner.api.session import as_cleaner_errors
 from cleaner.clock import Clock
 from cleaner.config import CleanerConfig
-from cleaner.daemon.log_watch import Lines, LookedLog, Moment, WatchedLog, is_settled
+from cleaner.daemon.log_watch import Lines, Moment, WatchedLog, is_settled
+from cleaner.daemon.looked_log import LookedLog
 from cleaner.daemon.topic_settings import TopicSettings
 from cleaner.errors import LogDirOfflineError, describe
 from cleaner.model import TopicPartition

@@ -14,7 +14,7 @@ A worker that takes the log loads it and judges for itself; what is said here de
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
@@ -24,8 +24,8 @@ from cleaner.api.session import as_cleaner_errors
 from cleaner.api.trust import origin_of_policy, policy_words, standing
 from cleaner.config import TopicConfig
 from cleaner.config_table import LONG_MAX
+from cleaner.daemon.looked_log import LookedLog
 from cleaner.daemon.sections import sections_of
-from cleaner.daemon.snapshot import Sections
 from cleaner.daemon.topic_settings import TopicSettings
 from cleaner.errors import CleanerError, describe
 from cleaner.model import TopicPartition
@@ -49,48 +49,6 @@ _ATTEMPTS = 3  # so often a log is looked at whose files come and go under the e
 def is_settled(mtime_ns: int, now_ms: int) -> bool:
     """Tell whether a file or directory that is the same by its times is the same."""
     return mtime_ns + _SETTLED_NS < now_ms * 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class LookedLog:
-    """
-    What there is to see of one log.
-
-    Attributes:
-        partition, log_dir, directory: which, and where.
-        policy, policy_origin: `cleanup.policy` and who says so; empty when it could not be told.
-        segments: how many.
-        sections: None where it could not be looked at.
-        facts: what the choice rests on; None: it may not be cleaned, and `why` says so.
-        why: why it may not be cleaned, or what is odd about its being clean; may be empty where there are facts.
-        error: what keeps it from being looked at; empty when nothing does.
-        warnings: of its settings.
-        topic: its settings; None where they could not be told.
-        is_policy_trusted: somebody said the policy of this topic, or that the default is right.
-        has_segments_to_delete: retention would remove something now (also for logs that are not compacted).
-        has_unfinished_swap: there are `.swap` or `.cleaned` files: somebody is at work, or has crashed. The next load
-            settles them.
-        deleted_files: `.deleted` files awaiting their removal.
-        good_until_ms: when time alone will change it (a minimum lag ends, a segment expires); None: never.
-    """
-
-    partition: TopicPartition
-    log_dir: str
-    directory: Path
-    policy: str = ""
-    policy_origin: str = ""
-    segments: int = 0
-    sections: Sections | None = None
-    facts: LogFacts | None = None
-    why: str = ""
-    error: str = ""
-    warnings: tuple[str, ...] = ()
-    topic: TopicConfig | None = None
-    is_policy_trusted: bool = False
-    has_segments_to_delete: bool = False
-    has_unfinished_swap: bool = False
-    deleted_files: int = 0
-    good_until_ms: int | None = None
 
 
 class Lines(NamedTuple):

@@ -13,28 +13,25 @@ A log that was given back is not picked again before it was looked at again: wha
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from cleaner.clock import Clock
-from cleaner.config_table import LONG_MAX
 from cleaner.daemon.activity import Activity, Effort
+from cleaner.daemon.board import Board, as_of_now
 from cleaner.daemon.choices import Choices, Rules
 from cleaner.daemon.faults import Ending, Fault
 from cleaner.daemon.jobs import DONE, FAILED
 from cleaner.daemon.log_dir_watch import DirLook
-from cleaner.daemon.log_watch import LookedLog
-from cleaner.daemon.snapshot import JobView, WorkerView
+from cleaner.daemon.looked_log import LookedLog
+from cleaner.daemon.snapshot import JobView
 from cleaner.daemon.steering import SteeringError
 from cleaner.errors import CleanerError, CleaningAborted
 from cleaner.model import TopicPartition
-from cleaner.policy.circumstances import LogDirFacts, LogFacts
-from cleaner.policy.cleanable import Cleanable
-from cleaner.policy.retry import Retry, after_failure
-from cleaner.policy.selection import Survey, deletable
+from cleaner.policy.retry import after_failure
+from cleaner.policy.selection import deletable
 from cleaner.policy.states import Event
-from cleaner.policy.verdict import Reason, Verdict
 from cleaner.state.quarantine import Quarantine, QuarantinedLog
 
 
@@ -52,31 +49,6 @@ class Assignment:
     log: LookedLog
     worker: str
     is_requested: bool
-
-
-@dataclass(frozen=True)
-class Board:
-    """
-    What the manager knows, at one moment.
-
-    Attributes:
-        logs: every log and its verdict; None where it may not be cleaned or could not be looked at.
-        looks: the log dirs, by path.
-        log_dirs: their facts as they count now.
-        survey: the last one.
-    """
-
-    logs: Sequence[tuple[LookedLog, Verdict | None]]
-    looks: Mapping[str, DirLook]
-    log_dirs: Mapping[str, LogDirFacts]
-    survey: Survey
-    workers: tuple[WorkerView, ...]
-    stuck: tuple[str, ...]
-    jobs: tuple[JobView, ...]
-    pauses: tuple[str, ...]
-    retries: Mapping[TopicPartition, Retry]
-    last_round_ms: Mapping[TopicPartition, int]
-    opens_at_ms: int | None
 
 
 class CleanerManager:
@@ -218,7 +190,7 @@ class CleanerManager:
     def take_for_retention(self, logs: Collection[LookedLog]) -> list[TopicPartition]:
         """Take those of some logs that retention may work on now (R-433); each is to be given back."""
         with self._change:
-            free = deletable([retention_facts(log) for log in logs], self._choices.circumstances())
+            free = deletable([log.retention_facts() for log in logs], self._choices.circumstances())
             return self._choices.states.pause_if_idle(facts.partition for facts in free)
 
     def give_back_from_retention(self, partition: TopicPartition) -> None:
@@ -333,7 +305,7 @@ class CleanerManager:
                 choices.jobs.advance(activity.partition, activity.progress)
             return Board(
                 logs=[
-                    (log, _as_of_now(next(verdicts), busy.get((log.partition, log.log_dir))) if log.facts else None)
+                    (log, as_of_now(next(verdicts), busy.get((log.partition, log.log_dir))) if log.facts else None)
                     for log in choices.logs
                 ],
                 looks=dict(choices.looks),
@@ -427,27 +399,3 @@ class CleanerManager:
         """Have the next choice made anew, by whoever waits for one."""
         self._choices.invalidate()
         self._change.notify_all()
-
-
-def _as_of_now(verdict: Verdict, worker: str | None) -> Verdict:
-    """Return a verdict, or that a worker has taken the log since."""
-    if worker is None or verdict.reason in (Reason.IN_PROGRESS, Reason.ABORTED):
-        return verdict
-    return replace(verdict, reason=Reason.IN_PROGRESS, place=None, detail=worker)
-
-
-def retention_facts(log: LookedLog) -> LogFacts:
-    """Return a log as retention asks about it; one that is not compacted has no other facts."""
-    if log.facts is not None:
-        return replace(log.facts, has_segments_to_delete=True)
-    nothing = Cleanable(0, 0, 0, 0, 0, False, "active segment")
-    return LogFacts(
-        log.partition,
-        log.log_dir,
-        nothing,
-        earliest_dirty_timestamp_ms=None,
-        min_cleanable_dirty_ratio=1.0,
-        max_compaction_lag_ms=LONG_MAX,
-        is_compacted=False,
-        has_segments_to_delete=True,
-    )

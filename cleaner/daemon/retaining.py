@@ -11,7 +11,8 @@ from cleaner.config import CleanerConfig
 from cleaner.daemon.dir_locks import DirLocks
 from cleaner.daemon.manager import CleanerManager
 from cleaner.daemon.retention_loop import RetentionLoop, RetentionTarget
-from cleaner.daemon.retention_pass import RetentionPass, RetentionReport
+from cleaner.daemon.retention_pass import RetentionPass
+from cleaner.daemon.retention_report import RetentionReport
 from cleaner.daemon.round_task import RoundTools
 from cleaner.errors import CleanerError
 from cleaner.state.json_text import JsonValue

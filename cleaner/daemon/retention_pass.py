@@ -20,20 +20,20 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from functools import partial
 
 from cleaner.api.session import as_cleaner_errors
 from cleaner.clock import Clock
 from cleaner.config import TopicConfig
-from cleaner.daemon.log_watch import LookedLog
+from cleaner.daemon.looked_log import LookedLog
+from cleaner.daemon.retention_report import Doomed, RetentionReport
 from cleaner.errors import CleanerError, CleaningAborted, LogDirLockedError
 from cleaner.model import TopicPartition
-from cleaner.policy.retention import Expired, find_expired
+from cleaner.policy.retention import find_expired
 from cleaner.storage.expiry import cut_epochs, list_deleted, set_aside
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.generation import raise_generation
-from cleaner.storage.glance import SeenSegment, glance, look_through
+from cleaner.storage.glance import glance, look_through
 from cleaner.storage.loader import load_log
 from cleaner.storage.locks import probe
 from cleaner.storage.log_dir import LogDir, OffsetKind
@@ -51,54 +51,6 @@ GiveBack = Callable[[TopicPartition], None]
 
 Lock = Callable[[], AbstractContextManager[Callable[[], None]]]
 """Locks the log dir for a `with` block, which gets a call that raises LogDirLockedError when the lock was lost."""
-
-
-@dataclass(frozen=True)
-class RetentionReport:
-    """
-    What a pass did to one log.
-
-    Attributes:
-        partition, log_dir: which.
-        segments, bytes: what was set aside; bytes are those of `.log` files.
-        by_limit: how many segments by each limit, in the order of the passes, under the words of `Limit`.
-        log_start_offset: where the log begins now.
-        error: why nothing was, or the rest is left for the next pass; empty when all is well.
-    """
-
-    partition: TopicPartition
-    log_dir: str
-    segments: int = 0
-    bytes: int = 0
-    by_limit: Mapping[str, int] = field(default_factory=dict)
-    log_start_offset: int | None = None
-    error: str = ""
-
-    @property
-    def reason(self) -> str:
-        """Say which limits were reached: `log start offset, retention.ms`."""
-        return ", ".join(self.by_limit)
-
-
-@dataclass(frozen=True)
-class _Doomed:
-    """One log of a pass, and what of it is to go."""
-
-    log: LookedLog
-    segments: Sequence[SeenSegment]
-    expired: Expired
-    first_kept_offset: int
-    log_start_offset: int
-
-    def report(self) -> RetentionReport:
-        return RetentionReport(
-            self.log.partition,
-            self.log.log_dir,
-            segments=len(self.segments),
-            bytes=sum(segment.size for segment in self.segments),
-            by_limit={limit.value: count for limit, count in self.expired.by_limit.items()},
-            log_start_offset=self.log_start_offset,
-        )
 
 
 class RetentionPass:
@@ -215,7 +167,7 @@ class RetentionPass:
             return 0
         self._go_on(log_dir, still_held)
         log_dir.put_all(OffsetKind.LOG_START, {one.log.partition: one.log_start_offset for one in doomed})
-        done: list[_Doomed] = []
+        done: list[Doomed] = []
         try:
             for one in doomed:
                 self._go_on(log_dir, still_held)
@@ -240,7 +192,7 @@ class RetentionPass:
         except CleanerError as error:
             self._report(RetentionReport(log.partition, log.log_dir, error=str(error)))
 
-    def _find(self, log_dir: LogDir, log: LookedLog, lines: Sequence[Lines], expiration_ms: int) -> _Doomed:
+    def _find(self, log_dir: LogDir, log: LookedLog, lines: Sequence[Lines], expiration_ms: int) -> Doomed:
         """Look at a log that has been taken, and find what of it is to go."""
         topic = log.topic or TopicConfig()
         starts, watermarks, recovery_points = (line.get(log.partition) for line in lines)
@@ -269,7 +221,7 @@ class RetentionPass:
         seen = glance(log.directory, files.segments, log_start_offset=starts or 0, high_watermark=watermarks)
         expired = find_expired(seen, topic, self._clock.now_ms(), is_trusted=log.is_policy_trusted, keeps_active=True)
         first_kept_offset = seen.segments[expired.count].base_offset
-        return _Doomed(
+        return Doomed(
             log,
             seen.segments[: expired.count],
             expired,
@@ -277,7 +229,7 @@ class RetentionPass:
             max(seen.log_start_offset, first_kept_offset),
         )
 
-    def _set_aside(self, log_dir: LogDir, doomed: _Doomed) -> None:
+    def _set_aside(self, log_dir: LogDir, doomed: Doomed) -> None:
         directory = doomed.log.directory
         with self._partition_lock(log_dir, doomed.log):
             raise_generation(self._fs, log_dir.path, doomed.log.partition)

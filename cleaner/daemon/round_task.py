@@ -21,7 +21,7 @@ from cleaner.api.trust import standing
 from cleaner.clock import Clock
 from cleaner.daemon.dir_locks import DirLocks
 from cleaner.daemon.faults import Ending, Fault, judge_failure
-from cleaner.daemon.log_watch import LookedLog
+from cleaner.daemon.looked_log import LookedLog
 from cleaner.daemon.manager import Assignment
 from cleaner.daemon.snapshot import RoundView
 from cleaner.errors import CleanerError, NotCleanlyShutDownError, unexpected

@@ -26,7 +26,7 @@ from cleaner.daemon.manager import Assignment, CleanerManager
 from cleaner.daemon.pool import WorkerPool
 from cleaner.daemon.recovering import DirRecovery
 from cleaner.daemon.retaining import make_retention, retention_details
-from cleaner.daemon.retention_pass import RetentionReport
+from cleaner.daemon.retention_report import RetentionReport
 from cleaner.daemon.round_events import Logger, journal_details, log_round
 from cleaner.daemon.round_task import RoundOutcome, RoundTools, run_round
 from cleaner.daemon.rules import delays_of, log_dir_rates_of, log_dirs_of, rules_of

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from cleaner.api.configuration import Loaded
 from cleaner.clock import Clock
-from cleaner.daemon.manager import Board
+from cleaner.daemon.board import Board
 from cleaner.daemon.round_task import RoundOutcome
 from cleaner.daemon.snapshot import ConfigView, RoundView, ServiceSnapshot
 from cleaner.daemon.totals import Totals

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from cleaner.daemon.board import Board
 from cleaner.daemon.log_dir_watch import DirLook
-from cleaner.daemon.log_watch import LookedLog
-from cleaner.daemon.manager import Board
+from cleaner.daemon.looked_log import LookedLog
 from cleaner.daemon.snapshot import LogDirView, LogView, ThrottleView, WorkerView
 from cleaner.io_throttle import UNLIMITED_FROM, IoThrottle
 from cleaner.model import TopicPartition

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cleaner.config import TopicConfig
-from cleaner.daemon.log_watch import LookedLog
+from cleaner.daemon.looked_log import LookedLog
 from cleaner.daemon.retention_pass import RetentionPass
 from cleaner.model import TopicPartition
 from cleaner.storage.checkpoint import read_offset_checkpoint

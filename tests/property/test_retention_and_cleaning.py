@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import cleaner
 from cleaner.config import TopicConfig
-from cleaner.daemon.log_watch import LookedLog
+from cleaner.daemon.looked_log import LookedLog
 from cleaner.daemon.retention_pass import RetentionPass
 from cleaner.model import TopicPartition
 from cleaner.storage.fs import FileSystem

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cleaner.config_table import LONG_MAX
 from cleaner.daemon.log_dir_watch import DirLook
-from cleaner.daemon.log_watch import LookedLog
+from cleaner.daemon.looked_log import LookedLog
 from cleaner.model import TopicPartition
 from cleaner.policy.circumstances import DirCondition, LogDirFacts, LogFacts
 from cleaner.policy.cleanable import Cleanable

@@ -12,7 +12,7 @@ import pytest
 from cleaner.api.load import NO_HIGH_WATERMARK
 from cleaner.api.options import SetOption, Sources
 from cleaner.config import CleanerConfig, TopicConfig
-from cleaner.daemon.log_watch import LookedLog
+from cleaner.daemon.looked_log import LookedLog
 from cleaner.model import TopicPartition
 from cleaner.policy.cleanable import cleanable
 from cleaner.policy.due import due, earliest_dirty_timestamp_ms

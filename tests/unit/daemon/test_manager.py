@@ -11,7 +11,7 @@ import pytest
 
 from cleaner.daemon.choices import Rules
 from cleaner.daemon.faults import Fault, judge_failure
-from cleaner.daemon.log_watch import LookedLog
+from cleaner.daemon.looked_log import LookedLog
 from cleaner.daemon.manager import Assignment, CleanerManager
 from cleaner.daemon.steering import SteeringError
 from cleaner.errors import (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cleaner.config import CleanerConfig
 from cleaner.daemon.log_dir_watch import DirLook
-from cleaner.daemon.log_watch import LookedLog
+from cleaner.daemon.looked_log import LookedLog
 from cleaner.daemon.retention_loop import RetentionLoop, RetentionTarget
 from cleaner.daemon.retention_pass import Lock, RetentionPass
 from cleaner.errors import CleanerError, CleaningAborted, LogDirLockedError

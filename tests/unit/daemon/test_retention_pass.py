@@ -12,8 +12,9 @@ import pytest
 
 from cleaner.api.options import Sources
 from cleaner.config import CleanerConfig
-from cleaner.daemon.log_watch import LookedLog
-from cleaner.daemon.retention_pass import Lock, RetentionPass, RetentionReport
+from cleaner.daemon.looked_log import LookedLog
+from cleaner.daemon.retention_pass import Lock, RetentionPass
+from cleaner.daemon.retention_report import RetentionReport
 from cleaner.errors import CleaningAborted, LogChangedError, LogDirLockedError, LogDirOfflineError
 from cleaner.model import EpochEntry, TopicPartition
 from cleaner.storage.fs import FileSystem

@@ -12,7 +12,7 @@ from cleaner.api.options import SetOption, Sources
 from cleaner.clock import SystemClock
 from cleaner.config import CleanerConfig
 from cleaner.daemon.log_dir_watch import DirLook, WatchedLogDir
-from cleaner.daemon.log_watch import LookedLog
+from cleaner.daemon.looked_log import LookedLog
 from cleaner.storage.fs import File, FileSystem, Found
 
 

@@ -29,7 +29,7 @@ from cleaner.model import TopicPartition
 from cleaner.policy.circumstances import DirCondition, LogDirFacts
 from cleaner.policy.retry import Retry, RetryDelays, after_failure
 from cleaner.storage.fs import FileSystem, Space
-from cleaner.storage.locks import LockHolder, LockReport, probe
+from cleaner.storage.lock_probe import LockHolder, LockReport, probe
 from cleaner.storage.log_dir import Listing, LogDir, OffsetKind
 
 

@@ -35,7 +35,7 @@ from cleaner.storage.fs import FileSystem
 from cleaner.storage.generation import raise_generation
 from cleaner.storage.glance import glance, look_through
 from cleaner.storage.loader import load_log
-from cleaner.storage.locks import probe
+from cleaner.storage.lock_probe import probe
 from cleaner.storage.log_dir import LogDir, OffsetKind
 from cleaner.storage.partition_lock import partition_lock
 from cleaner.storage.removals import Removals

@@ -6,8 +6,9 @@ symbolic links and pipes in one place, and turns a failed write or fsync into `L
 
 Rules every method keeps:
 - a path is opened without following a link in its last component, and only regular files are opened;
-- reads are `pread` into buffers we own, never `mmap`: a file cut short by someone else must not kill the process;
 - an fsync that fails is final (rule R3): the error is raised and the caller drops the file.
+
+What it opens is a `File` (`file.py`).
 """
 
 from __future__ import annotations
@@ -18,40 +19,16 @@ import os
 import stat
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple
 
-from cleaner.errors import LogDirOfflineError, NoSpaceError
+from cleaner.errors import LogDirOfflineError
+from cleaner.storage.file import File, disk_errors
 from cleaner.storage.many_files import SYNCFS_FROM, large_ones, share_out, sync_at_once
+
+__all__ = ["File", "FileSystem", "Found", "Space", "disk_errors"]
 
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-
-
-class _DiskErrors:
-    """What `disk_errors` returns; written out, as a generator takes three times as long and each call is inside."""
-
-    def __init__(self, path: Path, wanted_bytes: int) -> None:
-        self._path = path
-        self._wanted_bytes = wanted_bytes
-
-    def __enter__(self) -> None:
-        """Begin."""
-
-    def __exit__(
-        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        """Raise in the place of an `OSError`."""
-        if isinstance(error, OSError):
-            if error.errno in _NO_SPACE:
-                raise NoSpaceError(self._path, self._wanted_bytes) from error
-            raise LogDirOfflineError(self._path, error) from error
-
-
-def disk_errors(path: Path, wanted_bytes: int = 0) -> _DiskErrors:
-    """Turn an `OSError` of a write into `NoSpaceError` or `LogDirOfflineError`, naming `path`."""
-    return _DiskErrors(path, wanted_bytes)
 
 
 class Found(NamedTuple):
@@ -69,98 +46,6 @@ class Space(NamedTuple):
     free_bytes: int
     total_bytes: int
     is_read_only: bool
-
-
-class File:
-    """An open regular file, read and written at positions. Close it, or use it in a `with` block."""
-
-    def __init__(self, path: Path, descriptor: int) -> None:
-        self.path = path
-        self._descriptor = descriptor
-
-    def __enter__(self) -> File:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def fileno(self) -> int:
-        """Return the descriptor."""
-        return self._descriptor
-
-    def stat(self) -> os.stat_result:
-        """Return the open file's status."""
-        return os.fstat(self._descriptor)
-
-    def size(self) -> int:
-        """Return the file's length in bytes."""
-        return self.stat().st_size
-
-    def read_into(self, buffer: memoryview, position: int) -> int:
-        """Fill `buffer` from `position`; returns the bytes read, fewer than asked only at the end of the file."""
-        done = 0
-        with disk_errors(self.path):
-            while done < len(buffer):
-                count = os.preadv(self._descriptor, [buffer[done:]], position + done)
-                if count == 0:
-                    break
-                done += count
-        return done
-
-    def read(self, size: int, position: int) -> bytes:
-        """Return up to `size` bytes from `position`."""
-        data = bytearray(size)
-        return bytes(data[: self.read_into(memoryview(data), position)])
-
-    def write(self, data: bytes | bytearray | memoryview, position: int) -> None:
-        """Write all of `data` at `position`."""
-        view = memoryview(data).cast("B")
-        with disk_errors(self.path, len(view)):
-            while len(view):
-                count = os.pwrite(self._descriptor, view, position)
-                position += count
-                view = view[count:]
-
-    def begin_writeback(self, position: int, size: int) -> None:
-        """Ask the system to begin writing a range to disk without waiting for it; promises nothing."""
-        # For pages that are dirty this advice starts their writeback and keeps them; it drops only clean ones.
-        self.drop_cache(position, size)
-
-    def is_cached(self, position: int) -> bool:
-        """Tell whether a byte can be had without waiting for the disk; True where the system cannot say."""
-        try:
-            return os.preadv(self._descriptor, [bytearray(1)], position, os.RWF_NOWAIT) == 1
-        except BlockingIOError:
-            return False
-        except OSError:
-            return True  # a file system without that flag: the read in earnest tells what is wrong, if anything is
-
-    def expect_sequential_reads(self) -> None:
-        """Tell the system to read far ahead."""
-        with disk_errors(self.path):
-            os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL)
-
-    def drop_cache(self, position: int, size: int) -> None:
-        """Let the system forget the clean pages of a range (`size` 0: to the end) that it keeps in memory."""
-        with disk_errors(self.path):
-            os.posix_fadvise(self._descriptor, position, size, os.POSIX_FADV_DONTNEED)
-
-    def truncate(self, size: int) -> None:
-        """Cut or extend (sparsely) the file to `size` bytes."""
-        with disk_errors(self.path):
-            os.ftruncate(self._descriptor, size)
-
-    def fsync(self) -> None:
-        """Force data and size to disk. An error is final: nothing written to this file may be trusted (R3)."""
-        with disk_errors(self.path):
-            os.fsync(self._descriptor)
-
-    def close(self) -> None:
-        """Close the file; a second call does nothing."""
-        if self._descriptor >= 0:
-            descriptor, self._descriptor = self._descriptor, -1
-            with disk_errors(self.path):
-                os.close(descriptor)
 
 
 class FileSystem:

@@ -25,10 +25,13 @@ from cleaner.errors import LogDirOfflineError
 from cleaner.storage.file import File, disk_errors
 from cleaner.storage.many_files import SYNCFS_FROM, large_ones, share_out, sync_at_once
 
-__all__ = ["File", "FileSystem", "Found", "Space", "disk_errors"]
+__all__ = ["UNFINISHED", "File", "FileSystem", "Found", "Space", "disk_errors"]
 
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+UNFINISHED = ".tmp"
+"""Behind the name of a small file while it is written; a crash may leave one."""
 
 
 class Found(NamedTuple):
@@ -278,7 +281,7 @@ class FileSystem:
 
         The new file has owner, group, mode and attributes of the one it replaces, else of the directory.
         """
-        temporary = path.with_name(path.name + ".tmp")
+        temporary = path.with_name(path.name + UNFINISHED)
         self.remove(temporary)
         with self.create(temporary, like=path if self.exists(path) else path.parent) as file:
             file.write(data, 0)

@@ -6,6 +6,7 @@ What a stop in the middle of a swap, a deletion or a copy leaves in a partition 
                in earnest; the old segments are in place)
     .swap      otherwise: the swap is completed. Old files between the new segments' first and next offset go, then the
                `.swap` files get their final names
+    .tmp       a snapshot that was being written: to be removed
 
 Source: rules R-630 to R-634; `LogLoader.java`. How a swap leads here: `swap.py`.
 """
@@ -19,7 +20,7 @@ from pathlib import Path
 from cleaner.errors import CorruptLogError
 from cleaner.storage import names
 from cleaner.storage.batch_source import checked_batches
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs import UNFINISHED, FileSystem
 
 _KRAFT_DELETED = ".checkpoint.deleted"  # KRaft's own snapshots, none of our business (R-630)
 _INDEX_SUFFIXES = (names.INDEX, names.TIME_INDEX, names.TXN_INDEX)
@@ -70,6 +71,13 @@ def find_leftovers(directory: Path, files: Sequence[str]) -> Leftovers:
         deleted=[name for name in files if name.endswith(names.DELETED) and not name.endswith(_KRAFT_DELETED)],
         swaps=[name for name in swaps if names.offset_of(name) < lowest_cleaned],
     )
+
+
+def unfinished_snapshots(files: Sequence[str]) -> list[str]:
+    """Return snapshots that a crash has kept from getting their names. Kafka writes no such files, and keeps them."""
+    stems = [name.removesuffix(UNFINISHED) for name in files if name.endswith(UNFINISHED)]
+    parsed = [names.parse_file_name(stem) for stem in stems]
+    return [file.name + UNFINISHED for file in parsed if file and file.suffix == names.SNAPSHOT and not file.temporary]
 
 
 def _check_names(directory: Path, files: Sequence[str]) -> None:

@@ -33,7 +33,7 @@ from cleaner.storage.batch_source import batch_headers, checked_batches
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.indexes import LAST_OFFSET
 from cleaner.storage.leader_epochs import read_leader_epochs, truncate_from_end, truncate_from_start
-from cleaner.storage.leftovers import complete_swap, find_leftovers, settle_leftovers
+from cleaner.storage.leftovers import complete_swap, find_leftovers, settle_leftovers, unfinished_snapshots
 from cleaner.storage.load_changes import LoadChanges
 from cleaner.storage.loading import Loading
 from cleaner.storage.log import Log
@@ -114,6 +114,8 @@ def load_log(
     )
     for group in find_leftovers(directory, files).removals():
         changes.remove(directory / name for name in group)
+    if not beside_writer:
+        changes.remove(directory / name for name in unfinished_snapshots(files))
     _splitting_overflows(loading, _load_segments, read_only=read_only)
     if not clean_shutdown:
         _splitting_overflows(loading, recover_segments, read_only=read_only)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 from pathlib import Path
@@ -10,29 +9,11 @@ from pathlib import Path
 import pytest
 
 from cleaner.errors import LogDirOfflineError
-from cleaner.testing.watched_fs import Operation, WatchedFileSystem
 from tests.crash.loop_image import LoopImage, loop_image
+from tests.crash.power_switch import PowerSwitch
 from tests.crash.rounds import PARTITION, Expected, clean, recover, write_round
 
 pytestmark = pytest.mark.root
-
-
-class _PowerCut(WatchedFileSystem):
-    """A real file system whose power goes before the n-th change; without a number it only counts."""
-
-    syncs_really = True
-
-    def __init__(self, image: LoopImage, cut_at: int | None = None) -> None:
-        self.changes: list[Operation] = []
-        self._image = image
-        self._cut_at = cut_at
-
-    def before(self, operation: Operation) -> None:
-        self.changes.append(operation)
-        if self._cut_at is not None and len(self.changes) > self._cut_at:
-            if len(self.changes) == self._cut_at + 1:
-                self._image.cut_power()
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
 def _write(root: Path, *, durable: bool) -> Path:
@@ -55,7 +36,7 @@ def _write(root: Path, *, durable: bool) -> Path:
 
 def _sweep(expected: Expected, image: LoopImage, *, durable: bool, every: int) -> None:
     """Cut the power before each change of a round in turn (or every few), mount again, recover and judge."""
-    counting = _PowerCut(image)
+    counting = PowerSwitch(image)
     clean(_write(image.mount(), durable=durable), counting)
     starts = [number for number, one in enumerate(counting.changes) if one.path.suffix == ".cleaned"]
     # A cut before the first segment is written may take sources that nobody fsynced: not the round's doing.
@@ -63,7 +44,7 @@ def _sweep(expected: Expected, image: LoopImage, *, durable: bool, every: int) -
     swapped = []
     for cut_at in range(begin, len(counting.changes) + 1, every):
         log_dir = _write(image.point, durable=durable)
-        fs = _PowerCut(image, cut_at)
+        fs = PowerSwitch(image, cut_at)
         if cut_at < len(counting.changes):
             with pytest.raises(LogDirOfflineError):
                 clean(log_dir, fs)

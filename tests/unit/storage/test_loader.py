@@ -216,6 +216,19 @@ def test_foreign_files_are_ignored(tmp_path: Path) -> None:
     assert (directory / "sub.swap").is_dir()
 
 
+def test_snapshot_that_a_crash_left_unfinished_goes(tmp_path: Path) -> None:
+    """A power cut may leave it under the name it is written under; nobody else would ever remove it."""
+    directory = built().write(tmp_path)
+    before = content(directory)
+    for name in ("00000000000000000015.snapshot.tmp", "00000000000000000009.snapshot.tmp"):
+        (directory / name).write_bytes(b"half")
+    finish(load(directory))
+    assert content(directory) == before
+    (directory / "notes.snapshot.tmp").touch()
+    finish(load(directory))
+    assert (directory / "notes.snapshot.tmp").exists()
+
+
 def test_damage_behind_a_missing_index_is_not_cut_away_after_a_clean_stop(tmp_path: Path) -> None:
     """Kafka would cut; after a clean stop damage is no torn tail, and the log is refused."""
     directory = built().write(tmp_path)

@@ -1,0 +1,56 @@
+"""A real file system with a switch for the power, thrown before or right behind some change."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from cleaner.testing.watched_fs import Operation, WatchedFileSystem
+from tests.crash.loop_image import LoopImage
+
+_FLUSHES = ("fsync", "fsync_dir")
+
+
+class PowerSwitch(WatchedFileSystem):
+    """
+    A file system in an image, whose power goes at one moment; from then on every change fails.
+
+    Args:
+        image: it is mounted.
+        cut_at: before which change, counted from 0; None: never by itself.
+        cut_behind_flush: behind which fsync of a file or directory, counted from 0.
+
+    Attributes:
+        changes: all there were, the one that was prevented included.
+        is_off: the power has gone.
+    """
+
+    syncs_really = True
+
+    def __init__(self, image: LoopImage, cut_at: int | None = None, *, cut_behind_flush: int | None = None) -> None:
+        self.changes: list[Operation] = []
+        self.is_off = False
+        self._image = image
+        self._cut_at = cut_at
+        self._flushes_left = cut_behind_flush
+
+    def before(self, operation: Operation) -> None:
+        """Count a change, or prevent it."""
+        self.changes.append(operation)
+        if self._cut_at is not None and len(self.changes) > self._cut_at:
+            self.cut()
+        if self.is_off:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def after(self, operation: Operation) -> None:
+        """Count a flush."""
+        if self._flushes_left is not None and operation.kind in _FLUSHES:
+            self._flushes_left -= 1
+            if self._flushes_left < 0:
+                self.cut()
+
+    def cut(self) -> None:
+        """Throw the switch; a second time does nothing."""
+        if not self.is_off:
+            self.is_off = True
+            self._image.cut_power()

@@ -40,17 +40,15 @@ from cleaner.logs.dir_state import DirState
 from cleaner.logs.log import Log
 from cleaner.logs.opening_dirs import PathLike, open_dirs, paths_of
 from cleaner.logs.partitions import Partitions, Services
+from cleaner.logs.served_topics import ServedTopics
 from cleaner.logs.tasks import Tasks
-from cleaner.logs.topics import Topic, Topics, check_topic_name
+from cleaner.logs.topics import Topic
 from cleaner.logs.upkeep import Upkeep
 from cleaner.logs.words import logger_of
 from cleaner.model import TopicPartition
 from cleaner.settings import FollowedSettings, SettingsResolver
 from cleaner.storage.fs import FileSystem
-from cleaner.storage.generation import raise_generation
-from cleaner.storage.log_dir import LogDir, OffsetKind
 from cleaner.storage.names import DirKind
-from cleaner.storage.partition_lock import checkpoint_lock, partition_lock
 from cleaner.storage.removals import Removals
 
 _FLUSH_THREADS = 4  # a disk carries out several fsyncs together, and one log must not wait for all others
@@ -139,10 +137,13 @@ class LogManager:
 
     def _open(self, states: list[DirState]) -> None:
         self._states = states
-        self._topics = Topics(self._fs, [state.log_dir for state in states], self._clock)
         self._settings = {state.path: FollowedSettings(self._fs, state.path, self._sources) for state in states}
         self._upkeep = Upkeep(
             self._services, self._partitions, states, self._settings, self._removals, self._wake_cleaner
+        )
+        self._topics = ServedTopics(
+            *(self._services, self._partitions, states, self._settings),
+            *(self._sources, self._upkeep, self._removals),
         )
         for state in states:
             for name in state.log_dir.listing().set_aside:
@@ -199,26 +200,17 @@ class LogManager:
             LogDirOfflineError, NoSpaceError: the disk.
         """
         with self._changing():
-            check_topic_name(name)
-            policy = ",".join(sorted(self._config_of(name).cleanup_policy))
-            made = self._topics.create(name, partitions, settings or {}, default_policy=policy, topic_id=topic_id)
-            self._serve(made, made.partitions)
-            return made
+            return self._topics.create(name, partitions, settings or {}, topic_id)
 
     def add_partitions(self, name: str, partitions: int) -> Topic:
         """Give a topic more partitions, so many in all; raises as `Topics.grow`."""
         with self._changing():
-            before = self._topics.find(name).homes
-            grown = self._topics.grow(name, partitions)
-            self._serve(grown, [each for each in grown.partitions if each.partition not in before])
-            return grown
+            return self._topics.grow(name, partitions)
 
     def alter_topic(self, name: str, changes: Mapping[str, str | None]) -> Topic:
         """Change a topic's settings, None takes one back; they count at once. Raises as `Topics.alter`."""
         with self._changing():
-            altered = self._topics.alter(name, changes)
-            self._read_settings()
-            return altered
+            return self._topics.alter(name, changes)
 
     def describe_topic(self, name: str) -> Topic:
         """Return a topic as it lies on disk. Raises UnknownTopicError."""
@@ -228,7 +220,7 @@ class LogManager:
     def topic_config(self, name: str) -> TopicConfig:
         """Return the settings a topic goes by, those it does not say for itself included."""
         self._require_open()
-        return self._config_of(name, self._topics.find(name))
+        return self._topics.config(name)
 
     def delete_topic(self, name: str) -> None:
         """
@@ -239,42 +231,7 @@ class LogManager:
             LogDirOfflineError: the disk; some of its partitions may be gone.
         """
         with self._changing():
-            delay_ms = self._config_of(name, self._topics.find(name)).file_delete_delay_ms
-            for directory in self._topics.delete(name, self._leaving):
-                self._removals.add_directory(directory, delay_ms)
-            self._read_settings()
-            self._wake()
-
-    @contextlib.contextmanager
-    def _leaving(self, partition: TopicPartition, log_dir: LogDir) -> Iterator[None]:
-        """Close a log for good, keep a cleaner and readers out while its directory is renamed, and drop its lines."""
-        self._partitions.abandon(partition)
-        with partition_lock(self._fs, log_dir.path, partition, self._clock):
-            raise_generation(self._fs, log_dir.path, partition)
-            yield
-        for kind in OffsetKind:
-            with contextlib.ExitStack() as stack:
-                if kind is OffsetKind.CLEANER:
-                    stack.enter_context(checkpoint_lock(self._fs, log_dir.path, self._clock))
-                log_dir.put(kind, partition, None)
-
-    def _serve(self, topic: Topic, partitions: Sequence[TopicPartition]) -> None:
-        self._read_settings()
-        for partition in partitions:
-            home = topic.homes[partition.partition]
-            state = next(state for state in self._states if state.path == home)
-            self._partitions.open(state, self._settings[home], partition, was_closed=True)
-        self._services.registry.put(counters.OPEN_LOGS, len(self._partitions.all()))
-
-    def _config_of(self, name: str, topic: Topic | None = None) -> TopicConfig:
-        """Return the settings of a topic; of one that is not there yet, those that count for all."""
-        home = self._states[0].path if topic is None else next(iter(topic.homes.values()))
-        return self._settings[home].topic(name, None if topic is None else topic.topic_id).config
-
-    def _read_settings(self) -> None:
-        for settings in self._settings.values():
-            settings.follow(self._sources)
-        self._upkeep.apply_settings()
+            self._topics.delete(name)
 
     # ---- logs ------------------------------------------------------------------------------------------------------
 

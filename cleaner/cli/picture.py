@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from cleaner.cli.words import Paint
-from cleaner.daemon.snapshot import Sections
+from cleaner.policy.sections import Sections
 
 _LEAST_CELLS = 20
 

@@ -13,7 +13,8 @@ from cleaner.cli.output import table
 from cleaner.cli.picture import parts_of, picture
 from cleaner.cli.progress import human_bytes
 from cleaner.cli.words import Paint, ago, duration, printable
-from cleaner.daemon.snapshot import LogView, Sections, ServiceSnapshot
+from cleaner.daemon.snapshot import LogView, ServiceSnapshot
+from cleaner.policy.sections import Sections
 from cleaner.policy.verdict import Reason
 
 _MOST_COLUMNS = 120

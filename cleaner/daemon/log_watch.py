@@ -25,7 +25,6 @@ from cleaner.api.trust import origin_of_policy, policy_words, standing
 from cleaner.config import TopicConfig
 from cleaner.config_table import LONG_MAX
 from cleaner.daemon.looked_log import LookedLog
-from cleaner.daemon.sections import sections_of
 from cleaner.daemon.topic_settings import TopicSettings
 from cleaner.errors import CleanerError, describe
 from cleaner.model import TopicPartition
@@ -33,6 +32,7 @@ from cleaner.policy.circumstances import LogFacts
 from cleaner.policy.cleanable import Cleanable, cleanable, first_young_segment
 from cleaner.policy.due import earliest_dirty_timestamp_ms, judge, overdue_ms
 from cleaner.policy.retention import Limit, daemon_limits, find_expired
+from cleaner.policy.sections import sections_of
 from cleaner.settings import ResolvedTopic
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.glance import Glance, SeenFiles, glance, look_through

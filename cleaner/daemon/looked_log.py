@@ -7,10 +7,10 @@ from pathlib import Path
 
 from cleaner.config import TopicConfig
 from cleaner.config_table import LONG_MAX
-from cleaner.daemon.snapshot import Sections
 from cleaner.model import TopicPartition
 from cleaner.policy.circumstances import LogFacts
 from cleaner.policy.cleanable import Cleanable
+from cleaner.policy.sections import Sections
 
 
 @dataclass(frozen=True, slots=True)

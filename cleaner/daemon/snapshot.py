@@ -13,43 +13,9 @@ from dataclasses import dataclass, field
 from cleaner.model import TopicPartition
 from cleaner.policy.circumstances import DirCondition
 from cleaner.policy.retry import Retry
+from cleaner.policy.sections import Sections
 from cleaner.policy.verdict import Verdict
 from cleaner.state.quarantine import QuarantinedLog
-
-
-@dataclass(frozen=True, slots=True)
-class Sections:
-    """
-    A log to scale: where its parts end. Offsets are exclusive ends, bytes those of `.log` files.
-
-    The parts follow each other: clean section, dirty section, uncleanable part, active segment. A log that is not
-    compacted is all `uncleanable_bytes` and `active_bytes`.
-
-    Attributes:
-        log_start_offset, log_end_offset: what a reader may ask for. The end is that of the last look, and only known to
-            be at least the active segment's base offset where another process appends.
-        delete_retention_offset: below it tombstones have had their time; None where nothing is clean yet.
-        first_dirty_offset, first_uncleanable_offset, active_base_offset: where the parts end.
-        delete_retention_bytes: how much of the clean section lies below the delete retention point.
-        clean_bytes, dirty_bytes, uncleanable_bytes, active_bytes: the parts.
-    """
-
-    log_start_offset: int
-    log_end_offset: int
-    delete_retention_offset: int | None
-    first_dirty_offset: int
-    first_uncleanable_offset: int
-    active_base_offset: int
-    delete_retention_bytes: int
-    clean_bytes: int
-    dirty_bytes: int
-    uncleanable_bytes: int
-    active_bytes: int
-
-    @property
-    def total_bytes(self) -> int:
-        """All of the log."""
-        return self.clean_bytes + self.dirty_bytes + self.uncleanable_bytes + self.active_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,10 @@ import enum
 import math
 from collections.abc import Mapping
 
-from cleaner.daemon.snapshot import LogView, RoundView, Sections, ServiceSnapshot
+from cleaner.daemon.snapshot import LogView, RoundView, ServiceSnapshot
 from cleaner.model import TopicPartition
 from cleaner.policy.cleanable import Cleanable
+from cleaner.policy.sections import Sections
 from cleaner.state.json_text import JsonValue
 
 SNAPSHOT_VERSION = 1

@@ -101,6 +101,18 @@ class Cleanable:
         return self.cleanable_bytes / total_bytes if total_bytes else 0.0
 
 
+@dataclass(frozen=True)
+class Bound:
+    """
+    One of what may end a cleanable range (R-406): its name, as in `Cleanable.bounded_by`, and its offset.
+
+    The range ends at the lowest of them, rounded down to the base offset of a segment (R-408).
+    """
+
+    name: str
+    offset: int
+
+
 def segments_between(segments: Sequence[AnySegment], from_offset: int, to_offset: int) -> Sequence[AnySegment]:
     """
     Return the segments from the one that holds `from_offset` to the last with a base below `to_offset` (R-401).
@@ -149,8 +161,8 @@ def cleanable(log: LogView, checkpoint: int | None, topic: TopicConfig, now_ms: 
     force_checkpoint = not log.log_start_offset <= first_dirty_offset <= log.log_end_offset
     if force_checkpoint:
         first_dirty_offset = log.log_start_offset
-    bound, bounded_by = _bound(log, first_dirty_offset, topic.min_compaction_lag_ms, now_ms)
-    bound = max(first_dirty_offset, bound)
+    lowest = min(bounds_of(log, first_dirty_offset, topic.min_compaction_lag_ms, now_ms), key=lambda b: b.offset)
+    bound = max(first_dirty_offset, lowest.offset)
     below_active = non_active_from(segments, bound)
     first_uncleanable_offset = (below_active[0] if below_active else segments[-1]).base_offset
     dirty = segments_between(segments, min(first_dirty_offset, first_uncleanable_offset), first_uncleanable_offset)
@@ -161,7 +173,7 @@ def cleanable(log: LogView, checkpoint: int | None, topic: TopicConfig, now_ms: 
         cleanable_bytes=sum(s.size for s in dirty),
         uncleanable_bytes=sum(s.size for s in segments if s.base_offset >= first_uncleanable_offset),
         force_checkpoint=force_checkpoint,
-        bounded_by=bounded_by,
+        bounded_by=lowest.name,
     )
 
 
@@ -177,15 +189,17 @@ def first_young_segment(log: LogView, first_dirty_offset: int, min_lag_ms: int, 
     return next((segment for segment in segments if segment.largest_timestamp() > now_ms - min_lag_ms), None)
 
 
-def _bound(log: LogView, first_dirty_offset: int, min_lag_ms: int, now_ms: int) -> tuple[int, str]:
-    """Return the lowest of the three bounds of R-406, not yet rounded, and its name."""
-    bounds = [(log.segments[-1].base_offset, "active segment")]
-    stable = log.last_stable_offset
-    bounds.append((stable, "high watermark" if stable == log.high_watermark else "last stable offset"))
+def bounds_of(log: LogView, first_dirty_offset: int, min_lag_ms: int, now_ms: int) -> list[Bound]:
+    """Return the bounds of R-406, not yet rounded; that of the minimum lag only where a dirty segment is too young."""
+    bounds = [
+        Bound("active segment", log.segments[-1].base_offset),
+        Bound("high watermark", log.high_watermark),
+        Bound("last stable offset", log.last_stable_offset),
+    ]
     young = first_young_segment(log, first_dirty_offset, min_lag_ms, now_ms)
     if young is not None:
-        bounds.append((young.base_offset, "min.compaction.lag.ms"))
-    return min(bounds, key=lambda bound: bound[0])
+        bounds.append(Bound("min.compaction.lag.ms", young.base_offset))
+    return bounds
 
 
 def _base_offset(segment: HasBaseOffset) -> int:

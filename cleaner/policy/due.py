@@ -62,6 +62,8 @@ def overdue_ms(earliest_dirty_timestamp_ms: int | None, max_lag_ms: int, now_ms:
 
 def compaction_delay_ms(log: LogView, first_dirty_offset: int, max_lag_ms: int, now_ms: int) -> int:
     """Return by how many ms the oldest dirty segment is over the maximum compaction lag (R-415)."""
+    if max_lag_ms >= now_ms:
+        return 0  # as with the default: no time is as old, and each that is asked for opens a file
     return overdue_ms(earliest_dirty_timestamp_ms(log, first_dirty_offset), max_lag_ms, now_ms)
 
 

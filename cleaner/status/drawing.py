@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from cleaner.daemon.snapshot import LogView, RoundView, Sections, WorkerView
+from cleaner.daemon.snapshot import LogView, RoundView, WorkerView
+from cleaner.policy.sections import Sections
 from cleaner.status.markup import Markup, el
 from cleaner.status.text import count, percent, size
 

@@ -58,6 +58,11 @@ class SeenSegment:
         """Tell whether this is the same file, unchanged."""
         return (self._inode, self.size, self.mtime_ns) == (found.inode, found.size, found.mtime_ns)
 
+    def shortened(self, size: int) -> SeenSegment:
+        """Return the segment as it would be if its file ended there."""
+        found = Found(f"{self.base_offset:020d}{LOG}", self._inode, size, self.mtime_ns)
+        return SeenSegment(self._fs, self._directory, found)
+
     def follow(self, about: os.stat_result) -> None:
         """Take note of what the file, that of an active segment, has become."""
         if (self._inode, self.size, self.mtime_ns) != (about.st_ino, about.st_size, about.st_mtime_ns):
@@ -166,11 +171,13 @@ def glance(
     log_start_offset: int,
     high_watermark: int | None,
     first_unstable_offset: int | None = None,
+    log_end_offset: int | None = None,
 ) -> Glance:
     """
     Put a log together from a listing and the partition's lines in the checkpoints.
 
-    The log end is only known to be at least the active segment's base offset and the high watermark.
+    Where nobody tells the log end, it is only known to be at least the active segment's base offset and the high
+    watermark.
 
     Args:
         directory: for the error message.
@@ -178,6 +185,7 @@ def glance(
         log_start_offset: 0 without a line.
         high_watermark: None without a line: the log start offset (D-03).
         first_unstable_offset: of a transaction not decided below the high watermark, if one is known of.
+        log_end_offset: if it is known; the high watermark is then held to it.
     Raises:
         NotCleanlyShutDownError: there are no segments.
     """
@@ -185,5 +193,8 @@ def glance(
         raise NotCleanlyShutDownError(f"{directory}: no segments; it has to be recovered first")
     start = max(segments[0].base_offset, log_start_offset)
     watermark = max(start, high_watermark or 0)
+    if log_end_offset is not None:
+        watermark = min(watermark, max(start, log_end_offset))
     stable = watermark if first_unstable_offset is None else min(watermark, max(start, first_unstable_offset))
-    return Glance(segments, start, max(segments[-1].base_offset, watermark), watermark, stable)
+    end = max(segments[-1].base_offset, watermark) if log_end_offset is None else max(start, log_end_offset)
+    return Glance(segments, start, end, watermark, stable)

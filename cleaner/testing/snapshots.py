@@ -20,7 +20,6 @@ from cleaner.daemon.snapshot import (
     LogDirView,
     LogView,
     RoundView,
-    Sections,
     ServiceSnapshot,
     ThrottleView,
     TopicTotals,
@@ -31,6 +30,7 @@ from cleaner.policy.circumstances import DirCondition
 from cleaner.policy.cleanable import Cleanable
 from cleaner.policy.due import Dueness
 from cleaner.policy.retry import Retry
+from cleaner.policy.sections import Sections
 from cleaner.policy.verdict import Reason, Verdict
 from cleaner.state.quarantine import QuarantinedLog
 from cleaner.testing.manual_clock import START_MS

@@ -11,7 +11,7 @@ import pytest
 
 from cleaner.cli.picture import parts_of, picture, share_cells
 from cleaner.cli.words import Paint
-from cleaner.daemon.snapshot import Sections
+from cleaner.policy.sections import Sections
 from cleaner.testing.snapshots import GB, MB, sections
 
 PLAIN = Paint(io.StringIO())

@@ -9,9 +9,8 @@ from typing import cast
 import pytest
 
 from cleaner.config import TopicConfig
-from cleaner.daemon.sections import sections_of
-from cleaner.daemon.snapshot import Sections
 from cleaner.policy.cleanable import cleanable
+from cleaner.policy.sections import Sections, sections_of
 from cleaner.storage.fs import FileSystem, Found
 from cleaner.storage.glance import Glance, SeenSegment, glance
 

@@ -3,14 +3,77 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
-from cleaner.daemon.snapshot import Sections
-from cleaner.policy.cleanable import Cleanable
+from cleaner.policy.cleanable import Cleanable, HasBaseOffset
 from cleaner.policy.record_filter import legacy_delete_horizon_ms
-from cleaner.storage.glance import Glance, SeenSegment
 
 
-def sections_of(log: Glance, found: Cleanable | None, delete_retention_ms: int) -> Sections:
+class DatedSegment(HasBaseOffset, Protocol):
+    """What is asked of a segment here."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the `.log` file."""
+
+    @property
+    def mtime_ms(self) -> int:
+        """Modification time of the `.log` file, milliseconds."""
+
+
+class DatedLog(Protocol):
+    """What is asked of a log here."""
+
+    @property
+    def segments(self) -> Sequence[DatedSegment]:
+        """All segments by base offset; the last is the active one."""
+
+    @property
+    def log_start_offset(self) -> int:
+        """First offset a reader may ask for."""
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset the next record will get."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sections:
+    """
+    A log to scale: where its parts end. Offsets are exclusive ends, bytes those of `.log` files.
+
+    The parts follow each other: clean section, dirty section, uncleanable part, active segment. A log that is not
+    compacted is all `uncleanable_bytes` and `active_bytes`.
+
+    Attributes:
+        log_start_offset, log_end_offset: what a reader may ask for. The end is that of the last look, and only known to
+            be at least the active segment's base offset where another process appends.
+        delete_retention_offset: below it tombstones have had their time; None where nothing is clean yet.
+        first_dirty_offset, first_uncleanable_offset, active_base_offset: where the parts end.
+        delete_retention_bytes: how much of the clean section lies below the delete retention point.
+        clean_bytes, dirty_bytes, uncleanable_bytes, active_bytes: the parts.
+    """
+
+    log_start_offset: int
+    log_end_offset: int
+    delete_retention_offset: int | None
+    first_dirty_offset: int
+    first_uncleanable_offset: int
+    active_base_offset: int
+    delete_retention_bytes: int
+    clean_bytes: int
+    dirty_bytes: int
+    uncleanable_bytes: int
+    active_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        """All of the log."""
+        return self.clean_bytes + self.dirty_bytes + self.uncleanable_bytes + self.active_bytes
+
+
+def sections_of(log: DatedLog, found: Cleanable | None, delete_retention_ms: int) -> Sections:
     """
     Part a log.
 
@@ -53,7 +116,7 @@ def sections_of(log: Glance, found: Cleanable | None, delete_retention_ms: int) 
     )
 
 
-def _count_past_retention(clean: Sequence[SeenSegment], delete_retention_ms: int) -> int:
+def _count_past_retention(clean: Sequence[DatedSegment], delete_retention_ms: int) -> int:
     """
     Count the clean segments up to the last whose tombstones may go by the age of its file (R-502).
 
@@ -65,5 +128,5 @@ def _count_past_retention(clean: Sequence[SeenSegment], delete_retention_ms: int
     return max((row + 1 for row, segment in enumerate(clean) if segment.mtime_ms <= horizon_ms), default=0)
 
 
-def _bytes(segments: Sequence[SeenSegment]) -> int:
+def _bytes(segments: Sequence[DatedSegment]) -> int:
     return sum(segment.size for segment in segments)

@@ -12,7 +12,8 @@ from os import PathLike
 from pathlib import Path
 
 from cleaner.api.options import CleanOptions, HighWatermark, Progress, Rounds, Sources, Surroundings
-from cleaner.api.reports import CleanReport, PlanEntry, RecoveredPartition, RecoverReport, Refusal, Removed
+from cleaner.api.plan_report import PlanEntry
+from cleaner.api.reports import CleanReport, RecoveredPartition, RecoverReport, Refusal, Removed
 from cleaner.errors import CleanerError
 from cleaner.storage.fs import FileSystem
 

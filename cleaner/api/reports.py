@@ -1,4 +1,4 @@
-"""What `clean`, `plan` and `recover` give back: frozen values, printed as they are by `--format json`."""
+"""What `clean` and `recover` give back: frozen values, printed as they are by `--format json`."""
 
 from __future__ import annotations
 
@@ -79,45 +79,6 @@ class CleanReport:
     retention_deleted_segments: int = 0
     note: str = ""
     warnings: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class PlanEntry:
-    """
-    One partition as `plan` sees it. Sizes are bytes of `.log` files.
-
-    Attributes:
-        partition: as its directory is named.
-        policy: `cleanup.policy`, comma-separated; empty for the empty policy.
-        policy_origin: where that comes from.
-        policy_trusted: False when only a default says so; such a topic is cleaned only when named.
-        segments: how many.
-        bytes: of all segments.
-        first_dirty_offset, first_uncleanable_offset: the cleanable range; None for a topic that is not compacted.
-        clean_bytes: below the first dirty offset.
-        dirty_bytes: in the cleanable range.
-        uncleanable_bytes: from its end on.
-        ratio: dirty bytes as a part of clean and dirty bytes.
-        is_due: by its ratio or its age. `clean --all` takes what is due; a named partition needs only dirty bytes.
-        reason: why, or why not.
-        error: what keeps the partition from being looked at; empty when nothing does.
-    """
-
-    partition: str
-    policy: str = ""
-    policy_origin: str = ""
-    policy_trusted: bool = False
-    segments: int = 0
-    bytes: int = 0
-    first_dirty_offset: int | None = None
-    first_uncleanable_offset: int | None = None
-    clean_bytes: int = 0
-    dirty_bytes: int = 0
-    uncleanable_bytes: int = 0
-    ratio: float = 0.0
-    is_due: bool = False
-    reason: str = ""
-    error: str = ""
 
 
 @dataclass(frozen=True)

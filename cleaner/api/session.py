@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar
 from uuid import UUID
@@ -25,7 +25,7 @@ from cleaner.errors import (
 )
 from cleaner.io_throttle import IoThrottle
 from cleaner.model import TopicPartition
-from cleaner.settings import ResolvedTopic, SettingsResolver
+from cleaner.settings import Given, ResolvedTopic, SettingsResolver
 from cleaner.storage.generation import raise_generation
 from cleaner.storage.locks import LockMode, LockRole, LogDirLock, acquire_for_cleaning
 from cleaner.storage.log_dir import LogDir, OffsetKind, find_conflicts
@@ -59,6 +59,7 @@ class Session:
         throttle: slows reading and writing, one for all partitions (R-715).
         trusts_default_policy: the operator takes a default for the truth.
         lock: None where nothing is going to be changed.
+        given: settings of the process that somebody gave, and who says so; empty where that is not asked for.
     """
 
     log_dir: LogDir
@@ -67,6 +68,7 @@ class Session:
     throttle: IoThrottle
     trusts_default_policy: bool = False
     lock: LogDirLock | None = None
+    given: Mapping[str, Given] = field(default_factory=dict)
 
     @property
     def beside_writer(self) -> bool:
@@ -176,7 +178,7 @@ def open_session(
             surroundings.warn(warning)
         trusts_default = sources.trust_default_policy or settings.cleaner.trust_default_policy
         throttle = IoThrottle(settings.cleaner.io_max_bytes_per_second, surroundings.clock)
-        yield Session(directory, settings, surroundings, throttle, trusts_default, lock)
+        yield Session(directory, settings, surroundings, throttle, trusts_default, lock, settings.process_values)
 
 
 def _conflicts(log_dir: LogDir, settings: SettingsResolver) -> list[str]:

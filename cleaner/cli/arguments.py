@@ -23,6 +23,11 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 def add_common(parser: argparse.ArgumentParser) -> None:
     """Add what all commands take: the log dir, the sources of settings, the moment, the format."""
     parser.add_argument("log_dir", metavar="LOG_DIR", type=Path, help="one entry of a broker's log.dirs")
+    add_way_of_looking(parser)
+
+
+def add_way_of_looking(parser: argparse.ArgumentParser) -> None:
+    """Add the sources of settings, the moment, the format, and the user to be."""
     add_settings(parser)
     parser.add_argument(
         "--now", metavar="MS", type=parse_now, help="the moment to work by, in ms since 1970 (default: the clock's)"
@@ -104,6 +109,19 @@ def sources(arguments: argparse.Namespace) -> Sources:
         trust_default_policy=getattr(arguments, "trust_default_policy", False),
         environment=environment,
     )
+
+
+def settings_given(arguments: argparse.Namespace) -> str:
+    """Return the options that say where settings come from, as the next command takes them."""
+    from shlex import quote
+
+    named = {
+        "--config": arguments.config,
+        "--topics-dir": arguments.topics_dir,
+        "--metadata-dir": arguments.metadata_dir,
+    }
+    words = [f" {option} {quote(str(value))}" for option, value in named.items() if value is not None]
+    return "".join([*words, *(f" --set {quote(text)}" for text in arguments.sets)])
 
 
 def set_options(arguments: argparse.Namespace) -> tuple[SetOption, ...]:

@@ -5,7 +5,15 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from cleaner.cli.arguments import add_common, add_high_watermark, parse_bytes, parse_rounds, parse_seconds, sources
+from cleaner.cli.arguments import (
+    add_common,
+    add_high_watermark,
+    parse_bytes,
+    parse_rounds,
+    parse_seconds,
+    settings_given,
+    sources,
+)
 from cleaner.errors import UsageError
 
 if TYPE_CHECKING:
@@ -148,4 +156,4 @@ def _preview(arguments: argparse.Namespace, settings: Sources) -> int:
     names = None if arguments.all else arguments.partitions
     lent = Surroundings.of(now_ms=arguments.now, warn=log_warning)
     entries = plan_log_dir(arguments.log_dir, settings, lent, partitions=names, high_watermark=arguments.high_watermark)
-    return show_plan(entries, arguments.format)
+    return show_plan(entries, arguments.format, arguments.log_dir, settings_given(arguments))

@@ -19,13 +19,15 @@ _SOCKET_KEY, _SOCKET_VARIABLE = "cleaner.control.socket", "CLEANER_CONTROL_SOCKE
 _STATE_DIR_KEY, _STATE_DIR_VARIABLE = "cleaner.state.dir", "CLEANER_STATE_DIR"
 
 
-def add_daemon(parser: argparse.ArgumentParser) -> None:
-    """Add where the daemon is to be found."""
+def add_daemon(parser: argparse.ArgumentParser, *, has_config: bool = False) -> None:
+    """Add where the daemon is to be found; `has_config`: `--config` is an option of the command already."""
     group = parser.add_argument_group(
         "which daemon",
         f"Without any of these ${_SOCKET_VARIABLE} and ${_STATE_DIR_VARIABLE} count, then the settings' defaults.",
     )
-    group.add_argument("--config", metavar="FILE", type=Path, help="the daemon's settings, which say where it listens")
+    if not has_config:
+        help_ = "the daemon's settings, which say where it listens"
+        group.add_argument("--config", metavar="FILE", type=Path, help=help_)
     group.add_argument("--state-dir", metavar="DIR", type=Path, help="its cleaner.state.dir")
     group.add_argument("--socket", metavar="PATH", type=Path, help="its cleaner.control.socket")
 

@@ -3,40 +3,91 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
-from cleaner.cli.arguments import add_format
+from cleaner.cli.arguments import add_high_watermark, add_way_of_looking, settings_given, sources
 from cleaner.cli.daemon_options import EXIT_CODES, add_daemon, control_of, options_given, parse_partition
+from cleaner.errors import UsageError
 
 SUMMARY = "why a log is, or is not, cleaned now"
 
 DESCRIPTION = """\
 Draws one log to scale (clean and dirty section, delete retention point, first uncleanable offset, active segment)
 and says the one reason why it is next, waits or is not cleaned: what it means, the setting behind it, and what to
-type next. Asks the running daemon."""
+type next. Asks the running daemon; with a LOG_DIR it looks for itself, as cleaner plan does, and shows each bound of
+what may be cleaned with its figure."""
 
 EXAMPLES = f"""\
 examples:
   cleaner explain orders-0
   cleaner explain orders-0 --format json | jq .why
+  cleaner explain /var/lib/kafka orders-0 --config /etc/kafka/server.properties     without a daemon
 
 the signs of the drawing:
   =  clean, and so old that its tombstones may go        #  dirty: what the next round takes
   -  clean, its tombstones have to stay yet              .  uncleanable for now      ~  the active segment
 
 exit status:
-  0  explained      1  the daemon has no such log
+  0  explained      1  the daemon has no such log, or it cannot be looked at
+  2  usage          78  a bad setting
   {EXIT_CODES}"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    parser.add_argument("partition", metavar="TOPIC-PARTITION", type=parse_partition, help="which log")
-    add_format(parser, "the log, one object a line")
-    add_daemon(parser)
+    parser.add_argument(
+        "partitions",
+        metavar="[LOG_DIR] TOPIC-PARTITION",
+        nargs="+",
+        help="which log; with one entry of a broker's log.dirs before it no daemon is asked",
+    )
+    add_way_of_looking(parser)
+    add_high_watermark(parser)
+    add_daemon(parser, has_config=True)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Explain one log, in each log dir that has it; returns the exit code."""
+    """Explain one log; returns the exit code."""
+    *places, name = arguments.partitions
+    if len(places) > 1:
+        raise UsageError("one log at a time: cleaner explain [LOG_DIR] TOPIC-PARTITION")
+    try:
+        partition = str(parse_partition(name.rstrip("/").rpartition("/")[2] if places else name))
+    except argparse.ArgumentTypeError as error:
+        raise UsageError(str(error)) from error
+    if places:
+        return _look(Path(places[0]), partition, arguments)
+    if arguments.sets or arguments.topics_dir or arguments.metadata_dir:
+        raise UsageError("a daemon has settings of its own: name the LOG_DIR before the partition to look without it")
+    return _ask(partition, arguments)
+
+
+def _look(log_dir: Path, name: str, arguments: argparse.Namespace) -> int:
+    """Look at a log without a daemon."""
+    settings = sources(arguments)
+
+    from cleaner.api.options import Surroundings
+    from cleaner.api.plan_log_dir import plan_log_dir
+    from cleaner.cli.identity import take_identity
+    from cleaner.cli.logs import log_warning
+    from cleaner.cli.show_plan import entry_line
+    from cleaner.cli.show_plan_page import show_plan_page
+
+    take_identity(log_dir, stay_root=arguments.as_root, needs_kernels=False)
+    lent = Surroundings.of(now_ms=arguments.now, warn=log_warning)
+    (entry,) = plan_log_dir(
+        log_dir, settings, lent, partitions=[name], high_watermark=arguments.high_watermark, as_if_all=True
+    )
+    options = settings_given(arguments)
+    if arguments.format == "json":
+        print(entry_line(entry, log_dir, options))
+    else:
+        show_plan_page(entry, log_dir, options)
+    return 1 if entry.error else 0
+
+
+def _ask(name: str, arguments: argparse.Namespace) -> int:
+    """Ask the daemon for one log, in each log dir that has it."""
     from cleaner.cli.show_explain import show_explain
     from cleaner.daemon.snapshot import ServiceSnapshot
     from cleaner.daemon.snapshot_json import json_value
@@ -44,7 +95,6 @@ def run(arguments: argparse.Namespace) -> int:
     from cleaner.state.json_text import format_json
 
     control = control_of(arguments)
-    name = str(arguments.partition)
     shown = control.value(ServiceSnapshot, control.ask("status", of=[name], config=True), "snapshot")
     # A topic may have a name that reads like a partition of another one.
     views = [view for view in shown.logs if str(view.partition) == name]

@@ -1,48 +1,25 @@
-"""What holds a log, said to somebody who has never read the code: what it means, whose setting it is, what to type."""
+"""What a daemon says of a log, explained: what it means, whose setting it is, what to type."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from shlex import quote
 
-from cleaner.cli.words import ago, duration, moment
+from cleaner.cli.meanings import (
+    BOUNDS,
+    LOCKED,
+    NEEDS_RECOVERY,
+    NOT_COMPACTED,
+    NOTHING_DIRTY,
+    ONLY_BY_DEFAULT,
+    RATIO_SETTINGS,
+    UNREADABLE,
+    Explanation,
+    due_by,
+    under_ratio,
+)
+from cleaner.cli.words import ago, moment
 from cleaner.daemon.snapshot import LogView, ServiceSnapshot
 from cleaner.policy.verdict import Reason, Verdict
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """
-    Why a log is where it is.
-
-    Attributes:
-        meaning: one sentence or two.
-        settings: keys of the settings behind it, the one that decides first.
-        commands: what may be typed next, each with what it does.
-    """
-
-    meaning: str
-    settings: tuple[str, ...] = ()
-    commands: tuple[tuple[str, str], ...] = ()
-
-
-# By what ends the cleanable range (`Cleanable.bounded_by`): what it means, and the settings behind it.
-_BOUNDS = {
-    "active segment": (
-        "Only the active segment holds anything new, and it is never cleaned: it waits until whoever writes the log "
-        "begins another one.",
-        ("segment.ms", "segment.bytes"),
-    ),
-    "high watermark": (
-        "What is new lies above the high watermark: it does not count as replicated yet.",
-        (),
-    ),
-    "last stable offset": (
-        "What is new lies behind the first record of an open transaction: whether it counts is not decided yet.",
-        (),
-    ),
-    "min.compaction.lag.ms": ("What is new is younger than the minimum lag.", ("min.compaction.lag.ms",)),
-}
 
 
 def explain(view: LogView, shown: ServiceSnapshot) -> Explanation:
@@ -56,18 +33,15 @@ def explain(view: LogView, shown: ServiceSnapshot) -> Explanation:
     name = str(view.partition)
     if view.error:
         return Explanation(
-            "The log cannot be looked at, so nothing is done to it.",
+            UNREADABLE,
             (),
             ((f"cleaner plan {quote(view.log_dir)}", "what can be seen of it"),),
         )
     if view.verdict is None:
         edit = ("cleaner reload", "after a change of the topic's settings")
         if "compact" in view.policy.split(","):
-            meaning = (
-                "Only a default says that it is compacted, and cleaning cannot be undone: somebody has to confirm it."
-            )
-            return Explanation(meaning, ("cleanup.policy", "cleaner.trust.default.policy"), (edit,))
-        return Explanation("Its policy is without compact; retention may apply to it.", ("cleanup.policy",), (edit,))
+            return Explanation(ONLY_BY_DEFAULT, ("cleanup.policy", "cleaner.trust.default.policy"), (edit,))
+        return Explanation(NOT_COMPACTED, ("cleanup.policy",), (edit,))
     waiting = _of_numbers(view.verdict, name) or _of_place(view, shown)
     return waiting or _of_operator(view.verdict, view, shown)
 
@@ -77,26 +51,18 @@ def _of_numbers(verdict: Verdict, name: str) -> Explanation | None:
     now = (f"cleaner now {name} --wait", "clean it all the same, and watch")
     match verdict.reason:
         case Reason.NOTHING_TO_CLEAN:
-            meaning, settings = _BOUNDS.get(verdict.cleanable.bounded_by, ("There is nothing dirty.", ()))
+            meaning, settings = BOUNDS.get(verdict.cleanable.bounded_by, NOTHING_DIRTY)
             return Explanation(meaning, settings)
         case Reason.UNDER_RATIO:
-            meaning = (
-                f"{verdict.cleanable.ratio:.1%} of what could be recopied is dirty; a round begins above "
-                f"{verdict.min_ratio:.1%}."
-            )
-            if verdict.overdue_in_ms is not None:
-                meaning += f" In {duration(verdict.overdue_in_ms)} it is due by its age, whatever its ratio."
-            return Explanation(meaning, ("min.cleanable.dirty.ratio", "max.compaction.lag.ms"), (now,))
+            meaning = under_ratio(verdict.cleanable.ratio, verdict.min_ratio, verdict.overdue_in_ms)
+            return Explanation(meaning, RATIO_SETTINGS, (now,))
         case Reason.REQUESTED:
             return Explanation(
                 "Somebody asked for it: it comes before all others.", (), (("cleaner jobs", "watch it"),)
             )
         case Reason.OVERDUE | Reason.OVER_RATIO:
-            by = (
-                f"it is over max.compaction.lag.ms by {duration(verdict.overdue_ms)}"
-                if verdict.reason is Reason.OVERDUE
-                else f"{verdict.cleanable.ratio:.1%} of it is dirty, more than {verdict.min_ratio:.1%}"
-            )
+            overdue_ms = verdict.overdue_ms if verdict.reason is Reason.OVERDUE else 0
+            by = due_by(verdict.cleanable.ratio, verdict.min_ratio, overdue_ms)
             place = "the next one" if verdict.place == 1 else f"number {verdict.place} in the queue"
             return Explanation(
                 f"It is due, {by}, and only waits for a worker; it is {place}.",
@@ -130,13 +96,13 @@ def _of_place(view: LogView, shown: ServiceSnapshot) -> Explanation | None:
             )
         case Reason.LOG_DIR_NEEDS_RECOVERY:
             return Explanation(
-                "Whoever wrote the log dir did not stop in order: recovery has to come first.",
+                NEEDS_RECOVERY,
                 ("cleaner.recover",),
                 ((f"cleaner recover {log_dir}", "recover it now"),),
             )
         case Reason.LOG_DIR_LOCKED:
             return Explanation(
-                "Another process holds the log dir's lock: a live broker, a writer or another cleaner.",
+                LOCKED,
                 ("cleaner.lock", "log.cleaner.backoff.ms"),
                 ((f"fuser -v {log_dir}/.lock", "who has it open"),),
             )

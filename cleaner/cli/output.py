@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,15 +17,35 @@ if TYPE_CHECKING:
     from cleaner.errors import CleanerError
 
 
-def json_line(value: DataclassInstance) -> str:
-    """Return a frozen report as one line of JSON; names are the fields'."""
-    return json.dumps(dataclasses.asdict(value), ensure_ascii=False)
+FORMAT_VERSION = 1
+"""Of every object a command prints: a field that goes or means something else is another version (docs/json.md)."""
 
 
-def refusal_line(refusal: Refusal) -> str:
+def json_line(value: DataclassInstance, kind: str, **more: object) -> str:
+    """
+    Return a frozen report as one line of JSON; names are the fields'.
+
+    Args:
+        value: the report.
+        kind: what it is: `plan` for `"format": "cleaner-plan"`.
+        more: fields behind those of the report.
+    """
+    from cleaner.daemon.snapshot_json import json_value
+
+    fields = json_value(value)
+    if not isinstance(fields, dict):
+        raise TypeError(f"{type(value).__name__} is no report")
+    return json.dumps(_head(kind) | fields | more, ensure_ascii=False)
+
+
+def refusal_line(refusal: Refusal, kind: str) -> str:
     """Return a refused partition as one line of JSON: its name, `error` in words, and what to do `next`."""
     told = {"partition": refusal.partition, "error": str(refusal.error), "next": advice(refusal.error)}
-    return json.dumps(told, ensure_ascii=False)
+    return json.dumps(_head(kind) | told, ensure_ascii=False)
+
+
+def _head(kind: str) -> dict[str, object]:
+    return {"format": f"cleaner-{kind}", "format_version": FORMAT_VERSION}
 
 
 def print_answer(answer: Mapping[str, object]) -> None:
@@ -47,7 +66,14 @@ def print_failure(error: CleanerError, partition: str = "") -> None:
         print(f"  next: {printable(what_next)}", file=sys.stderr)
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, left: frozenset[int] = frozenset((0,))) -> str:
+def table(
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    left: frozenset[int] = frozenset((0,)),
+    most: int | None = None,
+    shrinking: Sequence[int] = (),
+) -> str:
     """
     Lay out a table; numbers stand right, the columns in `left` stand left.
 
@@ -55,9 +81,13 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, left: froze
         headings: one a column.
         rows: as many texts each.
         left: columns of words.
+        most: how long a line may be; None: as long as it takes.
+        shrinking: columns whose texts are shortened for that, the first as far as it takes.
     """
     lines = [list(headings), *[list(row) for row in rows]]
     widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
+    if most is not None:
+        _narrow(lines, widths, most, shrinking)
     return "\n".join(
         "  ".join(
             text.ljust(width) if column in left else text.rjust(width)
@@ -65,3 +95,25 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, left: froze
         ).rstrip()
         for line in lines
     )
+
+
+_LEAST_WIDTH = 16
+
+
+def _narrow(lines: list[list[str]], widths: list[int], most: int, shrinking: Sequence[int]) -> None:
+    """Shorten texts, from the middle, where lines would be too long."""
+    for column in shrinking:
+        excess = sum(widths) + 2 * (len(widths) - 1) - most
+        if excess <= 0:
+            return
+        widths[column] = max(min(widths[column], _LEAST_WIDTH), widths[column] - excess)
+        for line in lines:
+            line[column] = shortened(line[column], widths[column])
+
+
+def shortened(text: str, width: int) -> str:
+    """Return a text with its middle left out where it is too long: both ends of a partition's name tell it apart."""
+    if len(text) <= width:
+        return text
+    tail = (width - 1) // 2
+    return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"

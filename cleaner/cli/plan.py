@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from cleaner.cli.arguments import add_common, add_high_watermark, sources
+from cleaner.cli.arguments import add_common, add_high_watermark, settings_given, sources
 
 SUMMARY = "list the partitions of a log dir: policy, sizes, due or not"
 
@@ -48,4 +48,4 @@ def run(arguments: argparse.Namespace) -> int:
     take_identity(arguments.log_dir, stay_root=arguments.as_root, needs_kernels=False)
     lent = Surroundings.of(now_ms=arguments.now, warn=log_warning)
     entries = plan_log_dir(arguments.log_dir, settings, lent, high_watermark=arguments.high_watermark)
-    return show_plan(entries, arguments.format)
+    return show_plan(entries, arguments.format, arguments.log_dir, settings_given(arguments))

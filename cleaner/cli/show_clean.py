@@ -44,7 +44,7 @@ class CleanPrinter:
                 self.exit_code = max(self.exit_code, outcome.error.exit_code)
                 print_failure(outcome.error, outcome.partition)
                 if self._form == "json":
-                    print(refusal_line(outcome), flush=True)
+                    print(refusal_line(outcome, "clean"), flush=True)
             case Skipped(is_doubtful=True):
                 log_warning(f"passed over: {outcome.reason}", partition=outcome.partition)
             case Skipped():
@@ -60,7 +60,7 @@ class CleanPrinter:
         if report.retention_deleted_segments:
             log_note(f"retention deleted {report.retention_deleted_segments} segments", partition=report.partition)
         if self._form == "json":
-            print(json_line(report), flush=True)
+            print(json_line(report, "clean"), flush=True)
         else:
             self._rows.append(_row(report))
 

@@ -14,9 +14,9 @@ def show_recovered(report: RecoverReport, form: str) -> int:
     """Print what was recovered and what refused; returns the exit code."""
     if form == "json":
         for partition in report.partitions:
-            print(json_line(partition))
+            print(json_line(partition, "recover"))
         for refusal in report.refused:
-            print(refusal_line(refusal))
+            print(refusal_line(refusal, "recover"))
     elif report.partitions:
         print(table(_HEADINGS, map(_row, report.partitions)))
     for refusal in report.refused:

@@ -6,12 +6,14 @@ from cleaner.settings.config_watch import ConfigWatch
 from cleaner.settings.environment import read_environment, variable_of
 from cleaner.settings.files import parse_set, read_config_file
 from cleaner.settings.followed import FollowedSettings
+from cleaner.settings.given import Given
 from cleaner.settings.resolver import ResolvedTopic, SettingsResolver
 from cleaner.settings.windows import windows_of
 
 __all__ = [
     "ConfigWatch",
     "FollowedSettings",
+    "Given",
     "ResolvedTopic",
     "SettingsResolver",
     "parse_set",

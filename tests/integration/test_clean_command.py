@@ -138,7 +138,7 @@ def test_damaged_partition_is_left_alone_and_the_others_are_cleaned(
     before = contents(tmp_path / "topic-0")
     code, [refused, report], err = run(capsys, tmp_path, "topic-0", "topic-1", *COMPACT)
     assert (code, report["partition"], report["end_offset"]) == (1, "topic-1", 60)
-    assert refused.keys() == {"partition", "error", "next"}
+    assert refused.keys() == {"format", "format_version", "partition", "error", "next"}
     assert f"cleaner check {tmp_path}/topic-0" in refused["next"]
     assert "00000000000000000020.log: at byte " in err
     assert "Traceback" not in err

@@ -56,5 +56,6 @@ def test_refusal_as_json_has_the_advice() -> None:
     """Programs get it too."""
     from cleaner.api.reports import Refusal
 
-    line = refusal_line(Refusal("p-0", CorruptBatchError(_LOG, 61, "wrong checksum")))
+    line = refusal_line(Refusal("p-0", CorruptBatchError(_LOG, 61, "wrong checksum")), "clean")
+    assert line.startswith('{"format": "cleaner-clean", "format_version": 1, "partition": "p-0", ')
     assert '"next": "`cleaner check' in line

@@ -120,6 +120,8 @@ def test_show_lists_every_setting_with_value_and_source(
     rows = _rows(capsys.readouterr().out)
     assert set(rows) == {*BROKER_SETTINGS, *TOPIC_SETTINGS}
     assert rows["log.cleaner.threads"] == {
+        "format": "cleaner-setting",
+        "format_version": 1,
         "key": "log.cleaner.threads",
         "value": "2",
         "source": "--set",

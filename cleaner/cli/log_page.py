@@ -1,0 +1,74 @@
+"""Pieces of a page about one log, whoever knows about it: its picture, labelled words, what to type next."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Sequence
+
+from cleaner.cli.output import table
+from cleaner.cli.picture import parts_of, picture
+from cleaner.cli.progress import human_bytes
+from cleaner.cli.words import Paint, printable
+from cleaner.policy.sections import Sections
+
+_MOST_COLUMNS = 120
+_LABEL = 12  # width of `last round` and two spaces
+
+
+class LogPage:
+    """Prints a page to standard output, as wide as the terminal is; colours where it shows them."""
+
+    def __init__(self) -> None:
+        self.columns = min(_MOST_COLUMNS, shutil.get_terminal_size((100, 24)).columns)
+        self._paint = Paint(sys.stdout)
+
+    def head(self, partition: str, log_dir: str, facts: Iterable[str]) -> None:
+        """Say whose log it is."""
+        print(self._paint("bold", printable(partition)) + printable(f" in {log_dir}"))
+        print(printable(", ".join(facts)))
+
+    def sections(self, log: Sections) -> None:
+        """Draw a log to scale, its parts below."""
+        drawn = picture(log, self.columns - 2, self._paint)
+        if drawn:
+            print()
+        for line in drawn:
+            print("  " + line)
+        rows = [
+            (part.sign, part.name, f"{part.start_offset}", f"{part.end_offset}", human_bytes(part.size))
+            for part in parts_of(log)
+        ]
+        self.table(("", "part", "from offset", "to", "size"), rows, left=frozenset((0, 1)))
+
+    def table(self, headings: Sequence[str], rows: Iterable[Sequence[str]], *, left: frozenset[int]) -> None:
+        """Print a table that is no wider than the page, its last column shortened."""
+        print()
+        last = len(headings) - 1
+        text = table(headings, rows, left=left, most=self.columns - 2, shrinking=(last,))
+        print(textwrap.indent(text, "  "))
+
+    def words(self, label: str, words: str, colour: str = "") -> None:
+        """Print a label and words, in as many lines as they take; nothing without words."""
+        if not words:
+            return
+        lines = textwrap.wrap(printable(words), max(40, self.columns - _LABEL)) or [""]
+        for number, line in enumerate(lines):
+            print(f"{'' if number else label:<{_LABEL}}{self._paint(colour, line) if colour else line}")
+
+    def commands(self, commands: Iterable[tuple[str, str]]) -> None:
+        """Print what may be typed next, and what it does; a long command has a line of its own."""
+        shown = [(printable(command), what) for command, what in commands]
+        fitting = [len(command) for command, what in shown if self._fits(command, what)]
+        width = max(fitting, default=0)
+        for number, (command, what) in enumerate(shown):
+            label = "" if number else "next"
+            if self._fits(command, what):
+                print(f"{label:<{_LABEL}}{self._paint('bold', command.ljust(width))}  {what}")
+            else:
+                print(f"{label:<{_LABEL}}{self._paint('bold', command)}")
+                print(f"{'':<{_LABEL}}  {what}")
+
+    def _fits(self, command: str, what: str) -> bool:
+        return _LABEL + len(command) + 2 + len(what) <= self.columns

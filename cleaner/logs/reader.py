@@ -61,10 +61,10 @@ class LogReader:
     ) -> None:
         self._clock = clock or SystemClock()
         self._files = PartitionFiles(fs, log_dir.resolve(), topic_partition, self._clock)
-        self._own_view = DirectoryView(self._files) if view is None else None
-        self._view: ReadView = view or DirectoryView(self._files)
-        if self._own_view is not None:
-            self._view = self._own_view
+        self._own_view: DirectoryView | None = None
+        if view is None:
+            view = self._own_view = DirectoryView(self._files)
+        self._view: ReadView = view
 
     def __enter__(self) -> LogReader:
         return self

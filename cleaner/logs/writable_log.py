@@ -28,7 +28,8 @@ from cleaner.logs.opening import OpenedLog, cut_log
 from cleaner.logs.producers import KnownProducer, Producers
 from cleaner.logs.record import ProducerStamp
 from cleaner.logs.retention import SetAside
-from cleaner.policy.retention import KeptLog, RetentionSegment
+from cleaner.policy.log_views import RetentionSegment
+from cleaner.policy.retention import KeptLog
 from cleaner.storage import names
 from cleaner.storage.expiry import list_deleted, set_aside
 from cleaner.storage.generation import raise_generation

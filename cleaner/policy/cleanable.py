@@ -14,59 +14,15 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+from cleaner.policy.log_views import HasBaseOffset, LogView, SegmentView
 
 if TYPE_CHECKING:
     from cleaner.config import TopicConfig
 
 
-class HasBaseOffset(Protocol):
-    """Anything that starts at a base offset."""
-
-    @property
-    def base_offset(self) -> int:
-        """Lower bound of the segment's offsets."""
-
-
-class SegmentView(HasBaseOffset, Protocol):
-    """What the policy asks of a segment."""
-
-    @property
-    def size(self) -> int:
-        """Bytes of the `.log` file."""
-
-    def largest_timestamp(self) -> int:
-        """Return the largest timestamp (ms), or the file's mtime when the segment has none (R-324)."""
-
-    def first_batch_timestamp(self) -> int:
-        """Return the maximum timestamp (ms) of the first batch on disk; -1 without one (R-416)."""
-
-
 AnySegment = TypeVar("AnySegment", bound=HasBaseOffset)
-
-
-class LogView(Protocol):
-    """What the policy asks of a log; `storage.Log` is one."""
-
-    @property
-    def segments(self) -> Sequence[SegmentView]:
-        """All segments by base offset; the last is the active one."""
-
-    @property
-    def log_start_offset(self) -> int:
-        """First offset a reader may ask for."""
-
-    @property
-    def log_end_offset(self) -> int:
-        """The offset the next record will get."""
-
-    @property
-    def high_watermark(self) -> int:
-        """First offset not known to be on all in-sync replicas."""
-
-    @property
-    def last_stable_offset(self) -> int:
-        """First offset of an undecided transaction, at most the high watermark (R-407)."""
 
 
 @dataclass(frozen=True)

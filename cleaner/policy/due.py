@@ -6,7 +6,8 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cleaner.policy.cleanable import Cleanable, LogView, non_active_from
+from cleaner.policy.cleanable import Cleanable, non_active_from
+from cleaner.policy.log_views import LogView
 
 if TYPE_CHECKING:
     from cleaner.config import TopicConfig

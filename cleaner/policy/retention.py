@@ -12,45 +12,12 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
+
+from cleaner.policy.log_views import RetentionLog, RetentionSegment
 
 if TYPE_CHECKING:
     from cleaner.config import TopicConfig
-
-
-class RetentionSegment(Protocol):
-    """What retention asks of a segment."""
-
-    @property
-    def base_offset(self) -> int:
-        """Lower bound of the segment's offsets."""
-
-    @property
-    def size(self) -> int:
-        """Bytes of the `.log` file."""
-
-    def largest_timestamp(self) -> int:
-        """Return the largest timestamp (ms), or the file's mtime when the segment has none (R-324)."""
-
-
-class RetentionLog(Protocol):
-    """What retention asks of a log; `storage.Log` is one."""
-
-    @property
-    def segments(self) -> Sequence[RetentionSegment]:
-        """All segments by base offset."""
-
-    @property
-    def log_start_offset(self) -> int:
-        """First offset a reader may ask for."""
-
-    @property
-    def log_end_offset(self) -> int:
-        """The offset the next record will get."""
-
-    @property
-    def high_watermark(self) -> int:
-        """First offset not known to be on all in-sync replicas."""
 
 
 class Limit(enum.Enum):

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from cleaner.policy.cleanable import Cleanable, HasBaseOffset
+from cleaner.policy.cleanable import Cleanable
+from cleaner.policy.log_views import HasBaseOffset
 from cleaner.policy.record_filter import legacy_delete_horizon_ms
 
 

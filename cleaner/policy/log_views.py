@@ -1,0 +1,64 @@
+"""What the rules ask of a log and of its segments; `storage.Log` is one, and so is a glance at a directory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+
+class HasBaseOffset(Protocol):
+    """Anything that starts at a base offset."""
+
+    @property
+    def base_offset(self) -> int:
+        """Lower bound of the segment's offsets."""
+
+
+class RetentionSegment(HasBaseOffset, Protocol):
+    """What retention asks of a segment."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the `.log` file."""
+
+    def largest_timestamp(self) -> int:
+        """Return the largest timestamp (ms), or the file's mtime when the segment has none (R-324)."""
+
+
+class SegmentView(RetentionSegment, Protocol):
+    """What the choice of a cleanable range asks of a segment."""
+
+    def first_batch_timestamp(self) -> int:
+        """Return the maximum timestamp (ms) of the first batch on disk; -1 without one (R-416)."""
+
+
+class RetentionLog(Protocol):
+    """What retention asks of a log."""
+
+    @property
+    def segments(self) -> Sequence[RetentionSegment]:
+        """All segments by base offset; the last is the active one."""
+
+    @property
+    def log_start_offset(self) -> int:
+        """First offset a reader may ask for."""
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset the next record will get."""
+
+    @property
+    def high_watermark(self) -> int:
+        """First offset not known to be on all in-sync replicas."""
+
+
+class LogView(RetentionLog, Protocol):
+    """What the choice of a cleanable range asks of a log."""
+
+    @property
+    def segments(self) -> Sequence[SegmentView]:
+        """All segments by base offset; the last is the active one."""
+
+    @property
+    def last_stable_offset(self) -> int:
+        """First offset of an undecided transaction, at most the high watermark (R-407)."""

@@ -15,10 +15,10 @@ from cleaner.model import TopicPartition
 from cleaner.offset_map import OffsetMap
 from cleaner.policy.cleanable import cleanable
 from cleaner.storage.fs import FileSystem
-from cleaner.storage.loader import load_log
 from cleaner.testing.log_builder import START_MS, LogBuilder, write_log_dir
 from tests.reference.batches import Rec, read_batches, read_records
 from tests.reference.log_state import Segment, Settings, load
+from tests.unit.engine.logs import load as load_stopped
 
 PARTITION = TopicPartition("topic", 0)
 SETTINGS = {"cleanup.policy": "compact"}
@@ -103,18 +103,7 @@ def test_active_segment_supersedes_nothing(tmp_path: Path) -> None:
 def clean_with_map(log_dir: Path, checkpoint: int | None) -> tuple[OffsetMap, int]:
     """Run one round through the engine with a map of our own; returns it and the new checkpoint."""
     topic = TopicConfig.from_mapping(SETTINGS)
-    log = load_log(
-        FileSystem(),
-        log_dir / str(PARTITION),
-        PARTITION,
-        topic=topic,
-        log_start_offset=0,
-        recovery_point=0,
-        high_watermark=2**62,
-        clean_shutdown=True,
-        producer_id_expiration_ms=86_400_000,
-        now_ms=NOW_MS,
-    )
+    log = load_stopped(FileSystem(), log_dir / str(PARTITION), SETTINGS)
     offset_map = OffsetMap(100, 200)
     context = RoundContext(FileSystem(), StillClock(NOW_MS), NOW_MS, offset_map=offset_map)
     found = cleanable(log, checkpoint, topic, NOW_MS)

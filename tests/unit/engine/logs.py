@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from unittest.mock import patch
 
-from cleaner.clock import SystemClock
 from cleaner.config import CleanerConfig, TopicConfig
 from cleaner.engine.context import RoundContext
 from cleaner.engine.round import RoundResult, clean_log
@@ -18,6 +17,7 @@ from cleaner.storage.fs import FileSystem
 from cleaner.storage.loader import load_log
 from cleaner.storage.log import Log
 from cleaner.testing.log_builder import START_MS, LogBuilder
+from cleaner.testing.manual_clock import ManualClock
 from cleaner.testing.watched_fs import WatchedFileSystem
 from tests.reference.batches import Rec, read_batches, read_records
 
@@ -25,36 +25,6 @@ NOW_MS = START_MS + 100_000
 SETTINGS = {"cleanup.policy": "compact", "index.interval.bytes": "60", "delete.retention.ms": "1000"}
 
 Files = dict[str, tuple[bytes, int]]
-
-
-class ManualClock(SystemClock):
-    """A clock a test moves by hand."""
-
-    def __init__(self) -> None:
-        self.elapsed_ns = 0
-
-    def now_ms(self) -> int:
-        """Return the round's moment."""
-        return NOW_MS
-
-    def monotonic_ns(self) -> int:
-        """Return what the test has let pass."""
-        return self.elapsed_ns
-
-    def sleep(self, seconds: float) -> None:
-        """Let time pass at once."""
-        self.elapsed_ns += int(seconds * 1e9)
-
-
-class FullDiskFileSystem(FileSystem):
-    """A disk that says how much room it has left."""
-
-    def __init__(self, free_bytes: int) -> None:
-        self._free_bytes = free_bytes
-
-    def free_bytes(self, path: Path) -> int:
-        """Return the room the test gave it."""
-        return self._free_bytes
 
 
 def context(fs: FileSystem | None = None, **options: object) -> RoundContext:

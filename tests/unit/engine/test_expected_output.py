@@ -14,7 +14,7 @@ from cleaner.errors import NoSpaceError
 from cleaner.offset_map import OffsetMap
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.segment import Segment
-from tests.unit.engine.logs import FullDiskFileSystem
+from tests.unit.small_disk import SmallDisk
 
 pytestmark = pytest.mark.kernels
 
@@ -46,7 +46,7 @@ def segments(directory: Path, *bases: int) -> list[Segment]:
 def missing(expected: ExpectedOutput, group: list[Segment], free_bytes: int) -> int:
     """Return how many bytes are missing, 0 when there is room."""
     try:
-        expected.require_room(FullDiskFileSystem(free_bytes), group)
+        expected.require_room(SmallDisk(free_bytes), group)
     except NoSpaceError as error:
         return error.missing_bytes
     return 0

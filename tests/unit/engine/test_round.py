@@ -26,12 +26,11 @@ from cleaner.storage.fs import FileSystem
 from cleaner.storage.indexes import read_txn_index
 from cleaner.testing.batch_builder import Producer, Record, data_batch
 from cleaner.testing.log_builder import START_MS, LogBuilder
+from cleaner.testing.manual_clock import ManualClock
 from cleaner.testing.watched_fs import FailingFileSystem, Operation, WatchedFileSystem
 from tests.unit.engine.logs import (
     NOW_MS,
     SETTINGS,
-    FullDiskFileSystem,
-    ManualClock,
     base_offsets,
     clean,
     context,
@@ -42,6 +41,7 @@ from tests.unit.engine.logs import (
     segment_files,
 )
 from tests.unit.kernels.collisions import colliding_keys
+from tests.unit.small_disk import SmallDisk
 
 pytestmark = pytest.mark.kernels
 
@@ -299,10 +299,10 @@ def test_room_for_the_expected_output_is_asked_for_before_it_is_written(tmp_path
     directory = log.write(tmp_path)
     before = files_of(directory)
     with pytest.raises(NoSpaceError):
-        clean(directory, context(FullDiskFileSystem(1000)))
+        clean(directory, context(SmallDisk(1000)))
     assert segment_files(files_of(directory)) == segment_files(before)
     size = (directory / f"{0:020d}.log").stat().st_size
-    around = context(FullDiskFileSystem(size // 2 + (17 << 20)))
+    around = context(SmallDisk(size // 2 + (17 << 20)))
     assert clean(directory, around).messages_written == 1
 
 

@@ -7,29 +7,19 @@ from pathlib import Path
 import pytest
 
 from cleaner.errors import NoSpaceError
-from cleaner.storage.fs import FileSystem
 from cleaner.storage.space import require_room
+from tests.unit.small_disk import SmallDisk
 
 OVERHEAD = 512 << 10
 
 
-class _SmallDisk(FileSystem):
-    """A disk with so many bytes left."""
-
-    def __init__(self, free: int) -> None:
-        self._free = free
-
-    def free_bytes(self, path: Path) -> int:
-        return self._free
-
-
 def test_room_for_output_and_overhead_is_enough(tmp_path: Path) -> None:
     """Exactly the output and what file system blocks add is enough."""
-    require_room(_SmallDisk(1000 + OVERHEAD), tmp_path, 1000)
+    require_room(SmallDisk(1000 + OVERHEAD), tmp_path, 1000)
 
 
 def test_room_one_byte_short_says_how_much_is_missing(tmp_path: Path) -> None:
     """The error names the directory and the bytes missing, and comes before anything is written (R4)."""
     with pytest.raises(NoSpaceError) as caught:
-        require_room(_SmallDisk(1000 + OVERHEAD - 1), tmp_path, 1000)
+        require_room(SmallDisk(1000 + OVERHEAD - 1), tmp_path, 1000)
     assert (caught.value.path, caught.value.missing_bytes) == (tmp_path, 1)

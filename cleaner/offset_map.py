@@ -111,7 +111,7 @@ class OffsetMap:
         # Slots scale with the table, so neighbours stay neighbours: both tables are walked in order.
         bounds = [old_slots * i // _MOVE_SLICES for i in range(_MOVE_SLICES + 1)]
         for first, last in pairwise(bounds):
-            kernel.move_entries(old_table, old_slots, self.table, slots, first, last)
+            kernel.move_entries(old_table, self.table, slots, first, last)
             if old_table.nbytes > _MOST_KEPT_BYTES:
                 self._memory.forget(old_table, first * ENTRY_BYTES, last * ENTRY_BYTES)
 

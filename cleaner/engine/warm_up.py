@@ -136,4 +136,4 @@ def warm_up() -> None:
         indexes.append(writer.end().written)
     indexes.close()
     offset_map.get(b"k")
-    map_kernel.move_entries(offset_map.table, offset_map.slots, OffsetMap(8, 8).table, 9, 0, 0)
+    map_kernel.move_entries(offset_map.table, OffsetMap(8, 8).table, 9, 0, 0)

@@ -92,7 +92,6 @@ def index_batches(batches, base_offset, interval_bytes, max_bytes, offset_index,
 
 
 FOLLOW_NEXT, FOLLOW_LAST_OFFSET = range(2)
-FOLLOW_CELLS = 2
 
 
 @jit

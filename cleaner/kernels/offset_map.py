@@ -290,7 +290,7 @@ def judge_records(
 
 
 @jit
-def move_entries(source, source_slots, target, target_slots, first, last):
+def move_entries(source, target, target_slots, first, last):
     """Put the entries in slots [first, last) of one table into a larger one, whose keys they do not repeat."""
     for slot in range(first, last):
         at = WORDS * slot

@@ -4,22 +4,20 @@ The one writer of a partition, for many threads: append, roll, cut, flush, close
 An append is all or nothing: an error that is reported has left the log as it was. (A process killed in the middle of
 one may leave its first batches; it has not answered then.) A failed fsync closes the log for good (R3).
 
-Records are encoded before the lock is taken, and forced to disk after it was given back: a flush does not hold up
-appends. What is done under the lock is told in `writable_log.py`.
+Records are encoded before the lock is taken, and forced to disk after it was given back (`guarded_log.py`): a flush
+does not hold up appends. What is done under the lock is told in `writable_log.py`.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from cleaner.clock import Clock
 from cleaner.config import TopicConfig
-from cleaner.errors import CleanerError, FailedFsyncError, ForkedError, LogClosedError, OffsetOutOfRangeError
+from cleaner.errors import OffsetOutOfRangeError
 from cleaner.logs.epochs import EpochEnd
+from cleaner.logs.guarded_log import GuardedLog
 from cleaner.logs.new_batches import build_batches, let_go
 from cleaner.logs.opening import OpenedLog, open_log
 from cleaner.logs.record import ProducerStamp, Record, RecordColumns
@@ -63,12 +61,9 @@ class PartitionWriter:
         self.on_append: list[Callable[[], None]] = []
         self._clock = clock
         self._options = options
-        self._pid = os.getpid()
-        self._lock = threading.RLock()
-        # Guarded by _lock; single numbers are read without.
+        # Single numbers are read without the guard.
         self._log = WritableLog(log_dir, opened, topic, clock, options)
-        self._end: LogClosedError | None = None
-        self._was_closed_in_order = False
+        self._guard = GuardedLog(self._log, self.directory, self._tell)
 
     @staticmethod
     def open(
@@ -108,7 +103,7 @@ class PartitionWriter:
         )
         writer = PartitionWriter(log_dir, opened, topic, clock, chosen)
         try:
-            with writer._using() as log:
+            with writer._guard.using() as log:
                 log.abort_open_transactions()
         except BaseException:
             writer.abandon()
@@ -127,7 +122,7 @@ class PartitionWriter:
 
     @topic.setter
     def topic(self, topic: TopicConfig) -> None:
-        with self._lock:
+        with self._guard.lock:
             self._log.configure(topic)
 
     @property
@@ -153,7 +148,7 @@ class PartitionWriter:
     @property
     def last_stable_offset(self) -> int:
         """Readers of committed records go up to here: the first transaction not decided, at most the high watermark."""
-        with self._lock:
+        with self._guard.lock:
             return self._log.last_stable_offset
 
     @property
@@ -173,7 +168,7 @@ class PartitionWriter:
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
         """Return where a leader epoch ended, as Kafka answers OffsetsForLeaderEpoch."""
-        with self._lock:
+        with self._guard.lock:
             return self._log.epochs.end_offset_for(epoch, self._log.log_end_offset)
 
     # ---- open and closed -------------------------------------------------------------------------------------------
@@ -181,19 +176,11 @@ class PartitionWriter:
     @property
     def is_closed(self) -> bool:
         """Tell whether it was closed, or had to be."""
-        return self._end is not None
+        return self._guard.is_closed
 
     def require_open(self) -> None:
-        """
-        Make sure that the log can be used, and by this process.
-
-        Raises:
-            LogClosedError, FailedFsyncError, ForkedError: see there.
-        """
-        if os.getpid() != self._pid:
-            raise ForkedError(self.directory, self._pid)
-        if self._end is not None:
-            raise self._end.with_traceback(None)
+        """Make sure that the log can be used, and by this process; raises as `GuardedLog.require_open`."""
+        self._guard.require_open()
 
     def require_closed_in_order(self) -> None:
         """
@@ -202,65 +189,19 @@ class PartitionWriter:
         Raises:
             LogClosedError: why it was not.
         """
-        if not self._was_closed_in_order:
-            raise self._end or LogClosedError(self.directory, "it is still open")
+        self._guard.require_closed_in_order()
 
-    @contextlib.contextmanager
-    def _using(self) -> Iterator[WritableLog]:
-        """Have the log to oneself in a `with` block; it is closed for good when nobody knows what it is like then."""
-        # Before the lock, too: in a forked child it may be held by a thread that is not there.
-        self.require_open()
-        try:
-            with self._lock:
-                self.require_open()
-                try:
-                    yield self._log
-                except LogClosedError as error:
-                    self._close_for_good(error)
-                    raise
-        finally:
-            self._tell()
+    def close(self) -> None:
+        """Leave the log as a clean stop does; see `GuardedLog.close`."""
+        self._guard.close()
 
-    def _close_for_good(self, end: LogClosedError) -> None:
-        if self._end is None:
-            self._end = end
-            self._log.active.retire()
+    def abandon(self) -> None:
+        """Let go of the files and leave the log as it is, as a killed process would."""
+        self._guard.abandon()
 
     def _tell(self) -> None:
         for listener in tuple(self.on_append):
             listener()
-
-    def close(self) -> None:
-        """
-        Leave the log as a clean stop does: trimmed, flushed, with a snapshot at its end. A second call does nothing.
-
-        Raises:
-            FailedFsyncError, LogDirOfflineError, NoSpaceError, LogChangedError: it could not, and is closed anyway.
-            ForkedError: it is the parent's.
-        """
-        if os.getpid() != self._pid:
-            raise ForkedError(self.directory, self._pid)
-        with self._lock:
-            if self._end is not None:
-                return
-            try:
-                self._log.finish()
-                self._was_closed_in_order = True
-            except LogClosedError as error:
-                self._close_for_good(error)
-                raise
-            except CleanerError as error:
-                self._close_for_good(LogClosedError(self.directory, f"closing it failed: {error}"))
-                raise
-            finally:
-                self._close_for_good(LogClosedError(self.directory))
-                self._tell()
-
-    def abandon(self) -> None:
-        """Let go of the files and leave the log as it is, as a killed process would."""
-        with self._lock:
-            self._close_for_good(LogClosedError(self.directory))
-        self._tell()
 
     # ---- appending -------------------------------------------------------------------------------------------------
 
@@ -291,7 +232,7 @@ class PartitionWriter:
             producer=producer,
         )
         try:
-            with self._using() as log:
+            with self._guard.using() as log:
                 if producer is not None:
                     repeated = log.producers.find_repeat(producer, new.record_count)
                     if repeated is not None:
@@ -304,7 +245,7 @@ class PartitionWriter:
 
     def roll(self) -> None:
         """Begin a new segment, so that all before may be cleaned; nothing happens while the active one is empty."""
-        with self._using() as log:
+        with self._guard.using() as log:
             log.roll()
 
     def flush_to_disk(self) -> int:
@@ -315,31 +256,7 @@ class PartitionWriter:
             FailedFsyncError: now or earlier; what is on disk beyond `flushed_offset` is not known.
             LogClosedError: closed meanwhile.
         """
-        self.require_open()
-        with self._lock:
-            self.require_open()
-            end, segment = self._log.log_end_offset, self._log.active
-            if end == self._log.flushed_offset:
-                return end
-            segment.flushes += 1
-        error: CleanerError | None = None
-        try:
-            segment.fsync_log()
-        except CleanerError as failed:
-            error = failed
-        with self._lock:
-            segment.flushes -= 1
-            if segment.is_retired:
-                segment.retire()
-            if error is not None:
-                self._close_for_good(FailedFsyncError(self.directory, error))
-            # A roll has noted it already; after a cut other records have these offsets.
-            elif not segment.is_retired:
-                self._log.note_flushed(end)
-        self._tell()
-        with self._lock:
-            self.require_open()
-            return self._log.flushed_offset
+        return self._guard.flush_to_disk()
 
     # ---- transactions ----------------------------------------------------------------------------------------------
 
@@ -351,7 +268,7 @@ class PartitionWriter:
             ProducerFencedError: the epoch is over.
             LogClosedError, NoSpaceError, LogDirOfflineError: as `append`.
         """
-        with self._using() as log:
+        with self._guard.using() as log:
             return log.end_transaction(producer_id, epoch, commit=commit)
 
     def fence(self, producer_id: int, epoch: int) -> None:
@@ -361,24 +278,24 @@ class PartitionWriter:
         Raises:
             LogClosedError, NoSpaceError, LogDirOfflineError: as `append`.
         """
-        with self._using() as log:
+        with self._guard.using() as log:
             log.producers.fence(producer_id, epoch)
             if producer_id in log.producers.open_transactions():
                 log.end_transaction(producer_id, epoch, commit=False)
 
     def open_transactions(self) -> dict[int, int]:
         """Return the first offset of each open transaction by producer id."""
-        with self._lock:
+        with self._guard.lock:
             return self._log.producers.open_transactions()
 
     def producer_epoch(self, producer_id: int) -> int:
         """Return the epoch of a producer, -1 when it is not known."""
-        with self._lock:
+        with self._guard.lock:
             return self._log.producers.epoch_of(producer_id)
 
     def expire_producers(self) -> None:
         """Forget producers idle for `producer.id.expiration.ms`."""
-        with self._lock:
+        with self._guard.lock:
             self._log.producers.expire(self._clock.now_ms(), self._options.producer_id_expiration_ms)
 
     # ---- cutting and expiring --------------------------------------------------------------------------------------
@@ -394,7 +311,7 @@ class PartitionWriter:
             OffsetOutOfRangeError: below the log start or beyond the log end.
             LogClosedError: it was closed, or had to be, as the disk failed on the way.
         """
-        with self._using() as log:
+        with self._guard.using() as log:
             if not log.log_start_offset <= offset <= log.log_end_offset:
                 raise OffsetOutOfRangeError(self.directory, offset, log.log_start_offset, log.log_end_offset)
             if offset < log.log_end_offset:
@@ -409,5 +326,5 @@ class PartitionWriter:
             LogDirOfflineError, NoSpaceError, LogChangedError, CorruptLogError: what has gone is gone.
             LogClosedError: it was closed, or an fsync failed.
         """
-        with self._using() as log:
+        with self._guard.using() as log:
             return log.expire(choose)

@@ -1,0 +1,158 @@
+"""
+A writable log among many threads: one at a time has it to itself, until it is closed or has to be.
+
+It has to be closed, for good, when nobody knows any more what is on disk: after a failed fsync (R3), or when what was
+written in vain could not be taken back. Forcing to disk is done without holding the log, so that it does not hold up
+appends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from cleaner.errors import CleanerError, FailedFsyncError, ForkedError, LogClosedError
+from cleaner.logs.writable_log import WritableLog
+
+
+class GuardedLog:
+    """
+    See the head of the file. Not to be shared with a forked child.
+
+    Attributes:
+        lock: to be held by who asks the log for more than a single number.
+
+    Args:
+        log: to be guarded; single numbers of it are read by others without asking here.
+        directory: the partition's.
+        tell: called when something may have changed, by the thread that did it, holding no lock.
+    """
+
+    def __init__(self, log: WritableLog, directory: Path, tell: Callable[[], None]) -> None:
+        self._directory = directory
+        self._tell = tell
+        self._pid = os.getpid()
+        self.lock = threading.RLock()
+        # Guarded by lock.
+        self._log = log
+        self._end: LogClosedError | None = None
+        self._was_closed_in_order = False
+
+    @property
+    def is_closed(self) -> bool:
+        """Tell whether it was closed, or had to be."""
+        return self._end is not None
+
+    def require_open(self) -> None:
+        """
+        Make sure that the log can be used, and by this process.
+
+        Raises:
+            LogClosedError, FailedFsyncError, ForkedError: see there.
+        """
+        self._require_own()
+        if self._end is not None:
+            raise self._end.with_traceback(None)
+
+    def _require_own(self) -> None:
+        if os.getpid() != self._pid:
+            raise ForkedError(self._directory, self._pid)
+
+    def require_closed_in_order(self) -> None:
+        """
+        Make sure that the log was left as a clean stop leaves it.
+
+        Raises:
+            LogClosedError: why it was not.
+        """
+        if not self._was_closed_in_order:
+            raise self._end or LogClosedError(self._directory, "it is still open")
+
+    @contextlib.contextmanager
+    def using(self) -> Iterator[WritableLog]:
+        """Have the log to oneself in a `with` block; it is closed for good when nobody knows what it is like then."""
+        # Before the lock, too: in a forked child it may be held by a thread that is not there.
+        self.require_open()
+        try:
+            with self.lock:
+                self.require_open()
+                try:
+                    yield self._log
+                except LogClosedError as error:
+                    self._close_for_good(error)
+                    raise
+        finally:
+            self._tell()
+
+    def flush_to_disk(self) -> int:
+        """
+        Force all that was appended up to now to disk; returns the offset up to which, exclusive, all is there.
+
+        Raises:
+            FailedFsyncError: now or earlier; what is on disk beyond `flushed_offset` is not known.
+            LogClosedError: closed meanwhile.
+        """
+        self.require_open()
+        with self.lock:
+            self.require_open()
+            end, segment = self._log.log_end_offset, self._log.active
+            if end == self._log.flushed_offset:
+                return end
+            segment.flushes += 1
+        error: CleanerError | None = None
+        try:
+            segment.fsync_log()
+        except CleanerError as failed:
+            error = failed
+        with self.lock:
+            segment.flushes -= 1
+            if segment.is_retired:
+                segment.retire()
+            if error is not None:
+                self._close_for_good(FailedFsyncError(self._directory, error))
+            # A roll has noted it already; after a cut other records have these offsets.
+            elif not segment.is_retired:
+                self._log.note_flushed(end)
+        self._tell()
+        with self.lock:
+            self.require_open()
+            return self._log.flushed_offset
+
+    def close(self) -> None:
+        """
+        Leave the log as a clean stop does: trimmed, flushed, with a snapshot at its end. A second call does nothing.
+
+        Raises:
+            FailedFsyncError, LogDirOfflineError, NoSpaceError, LogChangedError: it could not, and is closed anyway.
+            ForkedError: it is the parent's.
+        """
+        self._require_own()
+        with self.lock:
+            if self._end is not None:
+                return
+            try:
+                self._log.finish()
+                self._was_closed_in_order = True
+            except LogClosedError as error:
+                self._close_for_good(error)
+                raise
+            except CleanerError as error:
+                self._close_for_good(LogClosedError(self._directory, f"closing it failed: {error}"))
+                raise
+            finally:
+                self._close_for_good(LogClosedError(self._directory))
+                self._tell()
+
+    def abandon(self) -> None:
+        """Let go of the files and leave the log as it is, as a killed process would."""
+        with self.lock:
+            self._close_for_good(LogClosedError(self._directory))
+        self._tell()
+
+    def _close_for_good(self, end: LogClosedError) -> None:
+        if self._end is None:
+            self._end = end
+            self._log.active.retire()

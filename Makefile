@@ -1,7 +1,7 @@
 # make demo    the tutorial's commands, then three logs cleaned, before and after
 # make test    every test (short forms of the long ones)
 # make check   format, lint, types, layers: what CI runs before the tests
-# make bench   everything that is claimed of the speed, beside Kafka's cleaner and cp: about ten minutes
+# make bench   everything that is claimed of the speed, beside Kafka's cleaner, cp and SQLite: about twenty minutes
 # make bench-guard    a minute of it, failing below half of what must be: part of what CI runs
 # make crash   crash tests in their long form
 # make day     a day in the life of the daemon, in minutes, with real processes; SEED=1 for the same choices again

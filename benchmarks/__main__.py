@@ -12,20 +12,31 @@ import platform
 import re
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.append import append_tables
+from benchmarks.commit import commit_table
 from benchmarks.daemon import tables as daemon_tables
 from benchmarks.inputs import INPUTS
+from benchmarks.latency import latency_table
 from benchmarks.linear import linear_tables
 from benchmarks.look import look_table
+from benchmarks.opening import opening_table
 from benchmarks.processes import cold_table, memory_table
+from benchmarks.read import read_tables
+from benchmarks.restore import restore_table
 from benchmarks.rounds import measure_all, tables
 from benchmarks.start import start_table
 from benchmarks.status import status_table
 from benchmarks.sweep import sweep_table
 from tests.kafka.rig import VERSIONS, Rig
 
-SECTIONS = ("rounds", "processes", "memory", "start", "look", "daemon", "status", "linear", "sweep")
+SECTIONS = (
+    *("rounds", "processes", "memory", "start", "look", "daemon", "status"),
+    *("append", "commit", "read", "restore", "opening", "latency"),
+    *("linear", "sweep"),
+)
 
 
 def _tell(text: str) -> None:
@@ -38,26 +49,31 @@ def _processor() -> str:
     return models[0] if models else platform.machine()
 
 
-def section(name: str, rig: Rig, scratch: Path, options: argparse.Namespace) -> str:
-    """Run one section and return its tables."""
-    if name == "rounds":
+def sections(rig: Rig, options: argparse.Namespace) -> dict[str, Callable[[Path], str]]:
+    """Return the sections by name: each measures in a scratch directory and returns its tables."""
+    runs = options.runs
+
+    def rounds(scratch: Path) -> str:
         chosen = [log.scaled(options.scale) for log in INPUTS if re.search(options.input, log.name)]
-        return tables(measure_all(rig, chosen, scratch, options.runs, _tell))
-    if name == "processes":
-        return cold_table(rig, scratch, options.runs)
-    if name == "memory":
-        return memory_table(rig, scratch)
-    if name == "start":
-        return start_table(runs=2 * options.runs)
-    if name == "look":
-        return look_table(5000, options.runs, scratch)
-    if name == "daemon":
-        return "\n".join(daemon_tables(8, 200, options.runs, scratch))
-    if name == "status":
-        return status_table(runs=4 * options.runs)
-    if name == "linear":
-        return linear_tables(scratch, large=options.large)
-    return sweep_table(rig, scratch, options.sweep, options.seed, _tell)
+        return tables(measure_all(rig, chosen, scratch, runs, _tell))
+
+    return {
+        "rounds": rounds,
+        "processes": lambda scratch: cold_table(rig, scratch, runs),
+        "memory": lambda scratch: memory_table(rig, scratch),
+        "start": lambda _: start_table(runs=2 * runs),
+        "look": lambda scratch: look_table(5000, runs, scratch),
+        "daemon": lambda scratch: "\n".join(daemon_tables(8, 200, runs, scratch)),
+        "status": lambda _: status_table(runs=4 * runs),
+        "append": lambda scratch: append_tables(runs, scratch),
+        "commit": lambda scratch: commit_table(runs, scratch),
+        "read": lambda scratch: read_tables(runs, scratch),
+        "restore": lambda scratch: restore_table(runs, scratch),
+        "opening": lambda scratch: opening_table(10, runs, scratch),
+        "latency": lambda scratch: latency_table(3, scratch),
+        "linear": lambda scratch: linear_tables(scratch, large=options.large),
+        "sweep": lambda scratch: sweep_table(rig, scratch, options.sweep, options.seed, _tell),
+    }
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -80,11 +96,11 @@ def main() -> None:
     rig = Rig.load(VERSIONS[0])
     load = " ".join(f"{each:.1f}" for each in os.getloadavg())
     _tell(f"{os.cpu_count()} processors ({_processor()}), Linux {platform.release()}, load {load}\n")
-    done = []
+    known, done = sections(rig, options), []
     for name in options.only or SECTIONS:
         began = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="cleaner-bench-", dir=options.scratch) as scratch:
-            done.append(section(name, rig, Path(scratch), options))
+            done.append(known[name](Path(scratch)))
         _tell(f"{name}: {time.monotonic() - began:.0f} s\n")
     _tell("\n".join(done))
 

@@ -1,0 +1,114 @@
+"""
+How many records a second can be put on disk one by one, each waited for, beside a plain file and SQLite:
+
+    .venv/bin/python -m benchmarks.commit [--runs 5] [--scratch DIR]
+
+Threads that each append a record of 1 KB and wait until it is on disk, again and again for two seconds. Ours has
+`flush.messages=1` and waits for `durable.result()`; the plain file an fsync a record; SQLite a connection a thread, a
+transaction a record and `synchronous=FULL`, as NORMAL does not wait for the disk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from benchmarks.stores import PlainFile, Table, open_log, sample
+from benchmarks.tables import table
+from cleaner import Record
+
+SECONDS = 2.0
+THREADS = (1, 8, 32)
+RECORD_BYTES = 1024
+
+Commit = Callable[[bytes, bytes], object]
+"""Puts one record on disk, by its key and value, and returns when it is there."""
+
+
+@contextmanager
+def _ours(directory: Path, threads: int) -> Iterator[list[Commit]]:
+    with open_log(directory / "logs", {"flush.messages": "1"}) as log:
+        yield [lambda key, value: log.append([Record(key, value)]).durable.result()] * threads
+
+
+@contextmanager
+def _plain(directory: Path, threads: int) -> Iterator[list[Commit]]:
+    lock = threading.Lock()
+    with PlainFile(directory / "records") as file:
+
+        def commit(key: bytes, value: bytes) -> None:
+            with lock:
+                file.append([key], [value])
+                os.fdatasync(file.fileno())
+
+        yield [commit] * threads
+
+
+@contextmanager
+def _sqlite(directory: Path, threads: int) -> Iterator[list[Commit]]:
+    def commit_to(rows: Table) -> Commit:
+        return lambda key, value: rows.append([key], [value])
+
+    with ExitStack() as stack:
+        tables = [stack.enter_context(Table(directory / "records.db", "FULL")) for _ in range(threads)]
+        yield [commit_to(rows) for rows in tables]
+
+
+STORES = {"ours": _ours, "plain file": _plain, "SQLite, FULL": _sqlite}
+
+
+def commits_a_second(commits: list[Commit], seconds: float) -> float:
+    """Let each thread commit until the time is over."""
+    records = sample(1000, RECORD_BYTES)
+    counts = [0] * len(commits)
+    began = time.perf_counter()
+
+    def work(number: int) -> None:
+        commit, until = commits[number], began + seconds
+        while time.perf_counter() < until:
+            row = counts[number] % len(records)
+            commit(records.keys[row], records.values[row])
+            counts[number] += 1
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(commits))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(counts) / (time.perf_counter() - began)
+
+
+def commit_table(runs: int, scratch: Path, seconds: float = SECONDS) -> str:
+    """Measure in turns and lay out."""
+    rows = []
+    for threads in THREADS:
+        found: dict[str, list[float]] = {name: [] for name in STORES}
+        for _ in range(runs):
+            for name, store in STORES.items():
+                with tempfile.TemporaryDirectory(dir=scratch) as directory, store(Path(directory), threads) as commits:
+                    found[name].append(commits_a_second(commits, seconds))
+        medians = [statistics.median(each) for each in found.values()]
+        rows.append([f"{threads}", *(f"{each:.0f}" for each in medians), f"{medians[0] / medians[-1]:.1f} x"])
+    title = f"Records of {RECORD_BYTES} bytes put on disk one by one, a second"
+    return table(title, ["threads", *STORES, "ours to SQLite"], rows)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description="Times records that are waited for, beside a plain file and SQLite.")
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--scratch", type=Path, default=None)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="cleaner-commit-", dir=options.scratch) as scratch:
+        print(commit_table(options.runs, Path(scratch)))
+
+
+if __name__ == "__main__":
+    main()

@@ -6,20 +6,14 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, pairwise
 from typing import Protocol, TypeVar
 
+from cleaner.policy.log_views import SizedSegment
+
 MAX_RELATIVE_OFFSET = 2**31 - 1
 """An offset index stores offsets relative to the segment's base as a signed 32-bit integer (R-301)."""
 
 
-class SegmentSizes(Protocol):
+class SegmentSizes(SizedSegment, Protocol):
     """What grouping asks of a segment: where it begins and the bytes of its files in use."""
-
-    @property
-    def base_offset(self) -> int:
-        """Lower bound of the segment's offsets."""
-
-    @property
-    def size(self) -> int:
-        """Bytes of the `.log` file."""
 
     @property
     def index_bytes(self) -> int:

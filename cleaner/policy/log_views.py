@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 
 class HasBaseOffset(Protocol):
@@ -14,12 +14,16 @@ class HasBaseOffset(Protocol):
         """Lower bound of the segment's offsets."""
 
 
-class RetentionSegment(HasBaseOffset, Protocol):
-    """What retention asks of a segment."""
+class SizedSegment(HasBaseOffset, Protocol):
+    """A segment that takes room."""
 
     @property
     def size(self) -> int:
         """Bytes of the `.log` file."""
+
+
+class RetentionSegment(SizedSegment, Protocol):
+    """What retention asks of a segment."""
 
     def largest_timestamp(self) -> int:
         """Return the largest timestamp (ms), or the file's mtime when the segment has none (R-324)."""
@@ -32,11 +36,14 @@ class SegmentView(RetentionSegment, Protocol):
         """Return the maximum timestamp (ms) of the first batch on disk; -1 without one (R-416)."""
 
 
-class RetentionLog(Protocol):
-    """What retention asks of a log."""
+SegmentT_co = TypeVar("SegmentT_co", bound=HasBaseOffset, covariant=True)
+
+
+class LogExtent(Protocol[SegmentT_co]):
+    """The segments of a log, and from where to where it reaches."""
 
     @property
-    def segments(self) -> Sequence[RetentionSegment]:
+    def segments(self) -> Sequence[SegmentT_co]:
         """All segments by base offset; the last is the active one."""
 
     @property
@@ -46,6 +53,10 @@ class RetentionLog(Protocol):
     @property
     def log_end_offset(self) -> int:
         """The offset the next record will get."""
+
+
+class RetentionLog(LogExtent[RetentionSegment], Protocol):
+    """What retention asks of a log."""
 
     @property
     def high_watermark(self) -> int:

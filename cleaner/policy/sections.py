@@ -7,36 +7,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from cleaner.policy.cleanable import Cleanable
-from cleaner.policy.log_views import HasBaseOffset
+from cleaner.policy.log_views import LogExtent, SizedSegment
 from cleaner.policy.record_filter import legacy_delete_horizon_ms
 
 
-class DatedSegment(HasBaseOffset, Protocol):
+class DatedSegment(SizedSegment, Protocol):
     """What is asked of a segment here."""
-
-    @property
-    def size(self) -> int:
-        """Bytes of the `.log` file."""
 
     @property
     def mtime_ms(self) -> int:
         """Modification time of the `.log` file, milliseconds."""
-
-
-class DatedLog(Protocol):
-    """What is asked of a log here."""
-
-    @property
-    def segments(self) -> Sequence[DatedSegment]:
-        """All segments by base offset; the last is the active one."""
-
-    @property
-    def log_start_offset(self) -> int:
-        """First offset a reader may ask for."""
-
-    @property
-    def log_end_offset(self) -> int:
-        """The offset the next record will get."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +54,7 @@ class Sections:
         return self.clean_bytes + self.dirty_bytes + self.uncleanable_bytes + self.active_bytes
 
 
-def sections_of(log: DatedLog, found: Cleanable | None, delete_retention_ms: int) -> Sections:
+def sections_of(log: LogExtent[DatedSegment], found: Cleanable | None, delete_retention_ms: int) -> Sections:
     """
     Part a log.
 

@@ -16,10 +16,11 @@ HEAD = """\
 
 
 def wanted() -> list[str]:
-    """Return the requirements of the package and of its extras `test` and `dev`, and what builds it."""
+    """Return the requirements of the package and of its extras, and what builds it."""
     about = tomllib.loads((ROOT / "pyproject.toml").read_text())
     extras = about["project"]["optional-dependencies"]
-    ours = [*about["project"]["dependencies"], *extras["test"], *extras["dev"], *about["build-system"]["requires"]]
+    chosen = [requirement for name in ("spark", "test", "dev") for requirement in extras[name]]
+    ours = [*about["project"]["dependencies"], *chosen, *about["build-system"]["requires"]]
     return [requirement for requirement in ours if not requirement.startswith("log-cleaner[")]
 
 

@@ -18,11 +18,12 @@ from cleaner.format.batch import ReadBuffer, SegmentReader
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.compression import LZ4, NONE, SNAPPY, compress
 from cleaner.format.encode import encode_batches, join_columns
-from cleaner.format.layout import cut_out, lay_out
+from cleaner.format.layout import Layout, cut_out, lay_out
 from cleaner.format.records import Unpacker
 from cleaner.format.side_by_side import verify_checksums
 from cleaner.kernels import PAD_BYTES
 from cleaner.kernels.checksums import crc32c, xxhash32
+from cleaner.kernels.ready import columns as column_kernel
 from cleaner.kernels.ready import offset_map as map_kernel
 from cleaner.kernels.ready import retain
 from cleaner.model import AbortedTxn, LastRecord
@@ -92,6 +93,16 @@ def _encode() -> None:
         encode_batches(columns, GrowingBuffer(), codec=codec, batch_bytes=1024, scratch=GrowingBuffer())
 
 
+def _split_columns(layout: Layout) -> None:
+    """Put keys and headers one behind the other, as a DataFrame has them."""
+    count = len(layout)
+    ends, is_there = np.zeros(count + 1, np.int32), np.zeros(count // 8 + 1, np.uint8)
+    target = GrowingBuffer()
+    column_kernel.join_fields(layout.data, layout.key_starts, layout.key_sizes, target.array, 0, ends, is_there, 0)
+    total = column_kernel.count_headers(layout.data, layout.header_starts, np.zeros(count, np.int64))
+    column_kernel.find_headers(layout.data, layout.header_starts, np.zeros((4, int(total)), np.int64))
+
+
 def warm_up() -> None:
     """
     Compile or load every kernel a round, an append or a reader uses: some 20 seconds the first time on a machine, then
@@ -126,6 +137,7 @@ def warm_up() -> None:
         for block in unpacker.blocks(path, chunk):
             layout = lay_out(path, block, no_flags, 0, 4)
             cut_out(layout.data, layout.key_starts, layout.key_sizes)
+            _split_columns(layout)
             map_kernel.digest_records(
                 block.data, block.unpacked, block.batches, no_flags, 0, offset_map.keys, digests, state
             )

@@ -1,4 +1,7 @@
-"""Records of many batches laid out as columns: where each one's key, value and headers lie, its offset and its time."""
+"""
+Records of many batches laid out as columns: where each one's key, value and headers lie, its offset and its time; and
+the same bytes put one behind the other, as libraries for columns want them.
+"""
 
 from __future__ import annotations
 
@@ -139,3 +142,72 @@ def marshal_fields(data, starts, sizes, target):
         copy_bytes(target, at + MARSHAL_HEAD_BYTES, data, starts[i], size)
         at += MARSHAL_HEAD_BYTES + size
     return at
+
+
+@jit
+def join_fields(data, starts, sizes, target, at, ends, is_there, row):
+    """
+    Copy parts of an array one behind the other, behind those of earlier calls.
+
+    Args:
+        data: uint8 array.
+        starts, sizes: int64 arrays; a size of -1 is null. Each part lies within `data`.
+        target: uint8 array, room for all parts from `at` on.
+        ends: int32 array; cell `row + i + 1` is set to where part i ends in `target`.
+        is_there: uint8 array, bit `row + i` (of a byte the lowest first) is set unless part i is null; zeroed before.
+    Returns:
+        (end of the last part, how many are null).
+    """
+    nulls = int64(0)
+    for i in range(starts.size):
+        size = sizes[i]
+        place = row + i
+        if size < 0:
+            nulls += 1
+        else:
+            copy_bytes(target, at, data, starts[i], size)
+            at += size
+            is_there[place >> 3] |= 1 << (place & 7)
+        ends[place + 1] = at
+    return at, nulls
+
+
+@jit
+def count_headers(data, starts, counts):
+    """
+    Read how many headers each record has.
+
+    Args:
+        data: uint8 array, records that are known to be sound.
+        starts: int64 array, where each one's headers begin.
+        counts: int64 array, gets them.
+    Returns:
+        Headers in all.
+    """
+    total = int64(0)
+    for i in range(starts.size):
+        counts[i], _, _ = read_varint(data, starts[i], data.size, 5)
+        total += counts[i]
+    return total
+
+
+@jit
+def find_headers(data, starts, places):
+    """
+    List where the headers of some records lie.
+
+    Args:
+        data, starts: as for `count_headers`.
+        places: int64, shape (4, n), room for all headers: start and size of the name, start and size of the value; a
+            size of -1 is null.
+    """
+    found = int64(0)
+    for i in range(starts.size):
+        count, at, _ = read_varint(data, starts[i], data.size, 5)
+        for _ in range(count):
+            for field in range(0, 4, 2):
+                size, at, _ = read_varint(data, at, data.size, 5)
+                places[field, found] = at
+                places[field + 1, found] = size
+                at += max(size, int64(0))
+            found += 1

@@ -15,11 +15,11 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from cleaner.errors import CorruptBatchError, CorruptCheckpointError, LogTruncatedError
+from cleaner.errors import CorruptBatchError, LogTruncatedError
 from cleaner.format.batch import SegmentReader
-from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk, ReadBuffer
-from cleaner.format.control import ControlRecordError, ControlType, read_control_type
+from cleaner.format.chunks import ReadBuffer
 from cleaner.logs.cursor import LARGEST_CHUNK_BYTES, Cursor, identity_of
+from cleaner.logs.decisions import Decisions, open_at_snapshot
 from cleaner.logs.open_segment import OpenSegment
 from cleaner.logs.partition_files import PartitionFiles
 from cleaner.logs.view import Signal
@@ -27,8 +27,7 @@ from cleaner.model import AbortedTxn, TopicPartition
 from cleaner.storage.checkpoint import read_offset_checkpoint
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.indexes import Aborts, abort_rows
-from cleaner.storage.names import HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT, snapshot_file_name
-from cleaner.storage.producer_snapshot import read_snapshot
+from cleaner.storage.names import HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT
 
 _BEYOND_ALL = 2**62
 _MOST_UNLISTED = 4096
@@ -185,10 +184,14 @@ class _Transactions:
     """The transactions at the end of a log, followed from look to look."""
 
     def __init__(self, files: PartitionFiles) -> None:
-        self.aborted: list[AbortedTxn] = []
+        self._decisions = Decisions()
         self._files = files
         self._cursor: Cursor | None = None
-        self._open: dict[int, int] = {}
+
+    @property
+    def aborted(self) -> list[AbortedTxn]:
+        """Those found aborted that no index may name yet."""
+        return self._decisions.aborted
 
     def close(self) -> None:
         if self._cursor is not None:
@@ -207,48 +210,25 @@ class _Transactions:
                 continue
             if chunk is None:
                 break
-            self._take(self._cursor.path, chunk)
+            self._decisions.take(self._cursor.path, chunk, self._begun_at)
             self._forget_listed()
-        return min(self._open.values(), default=high_watermark)
+        return min(self._decisions.open.values(), default=high_watermark)
 
     def _begin(self, log_start_offset: int, high_watermark: int) -> None:
         """Begin anew at the last producer snapshot that can be read (R-125), or where the log does."""
         self.close()
-        self._open, self.aborted = {}, []
+        self._decisions = Decisions()
         begin = log_start_offset
-        for offset in reversed(self._files.listing().snapshots):
-            if log_start_offset <= offset <= high_watermark:
-                try:
-                    rows = read_snapshot(self._files.fs, self._files.directory / snapshot_file_name(offset))
-                except (FileNotFoundError, CorruptCheckpointError):
-                    continue
-                is_open = rows["current_txn_first_offset"] >= 0
-                producers, firsts = rows["producer_id"][is_open], rows["current_txn_first_offset"][is_open]
-                self._open = dict(zip(producers.tolist(), firsts.tolist(), strict=True))
-                begin = offset
-                break
+        listing = self._files.listing()
+        fs, directory = self._files.fs, self._files.directory
+        found = open_at_snapshot(fs, directory, listing.snapshots, log_start_offset, high_watermark)
+        if found is not None:
+            begin, self._decisions.open = found
         self._begun_at = begin
         self._cursor = Cursor(self._files, begin)
-
-    def _take(self, path: Path, chunk: Chunk) -> None:
-        rows = chunk.batches
-        concerned = (rows["magic"] == 2) & (rows["attributes"] & (TRANSACTIONAL_FLAG | CONTROL_FLAG) != 0)
-        for row in rows[concerned & (rows["base_offset"] >= self._begun_at)]:
-            producer, offset = int(row["producer_id"]), int(row["base_offset"])
-            if not row["attributes"] & CONTROL_FLAG:
-                self._open.setdefault(producer, offset)
-                continue
-            try:
-                kind = read_control_type(chunk.data[int(row["body_start"]) : int(row["body_end"])].data)
-            except ControlRecordError as error:
-                raise CorruptBatchError(path, int(row["position"]), str(error)) from error
-            if kind in (ControlType.ABORT, ControlType.COMMIT):
-                first = self._open.pop(producer, None)
-                if kind is ControlType.ABORT and first is not None:
-                    self.aborted.append(AbortedTxn(producer, first, int(row["last_offset"]), offset))
 
     def _forget_listed(self) -> None:
         """Leave those to the transaction indexes that these name by now: of segments that are closed."""
         if len(self.aborted) > _MOST_UNLISTED:
             active = self._files.listing().places[-1].base_offset
-            self.aborted = [abort for abort in self.aborted if abort.last_offset >= active]
+            self._decisions.aborted = [abort for abort in self.aborted if abort.last_offset >= active]

@@ -1,0 +1,7 @@
+"""
+Kafka logs as DataFrames: what `spark.read.format("kafkalog")`, `readStream` and `df.write` do.
+
+Planning and reading know neither Spark nor a session: a plan is made of values that can be pickled, and a task turns
+its part of it into Arrow's record batches. pyarrow is imported where batches are made and taken apart, pyspark in
+`source.py`, `stream.py` and `sink.py` only, which nobody loads but Spark.
+"""

@@ -1,0 +1,110 @@
+"""
+Which partitions a path stands for: a log dir, a partition's directory, or a pattern of either.
+
+What a directory holds tells what it is: one with `.log` files is a partition's, and its name has to say whose; one with
+partitions' directories is a log dir. Patterns have the signs of a shell: `*`, `?`, `[ab]` and `{a,b}`.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from pathlib import Path
+
+from cleaner.errors import UnknownTopicError, UsageError
+from cleaner.frames.options import ReadOptions
+from cleaner.model import TopicPartition
+from cleaner.storage import names
+from cleaner.storage.fs import FileSystem
+
+_BRACES = re.compile(r"\{([^{}]*)\}")
+_SIGNS = re.compile(r"[*?\[]")
+
+Found = dict[TopicPartition, list[Path]]
+
+
+def find_partitions(fs: FileSystem, options: ReadOptions) -> Found:
+    """
+    Return the directories of each partition that is wanted, usually one, in the partitions' order.
+
+    Raises:
+        UsageError: the path leads to no log, or a directory with segments is not named after a partition.
+        UnknownTopicError: a topic that was asked for is not there.
+    """
+    found: Found = {}
+    for directory in _expanded(fs, options.path):
+        for topic_partition, path in _partitions_in(fs, directory):
+            paths = found.setdefault(topic_partition, [])
+            if path not in paths:
+                paths.append(path)
+    if not found:
+        raise UsageError(f"{options.path}: no Kafka log; give a log dir, partition directories, or a pattern of them")
+    for topic in sorted(options.topics or ()):
+        if not any(each.topic == topic for each in found):
+            raise UnknownTopicError(topic, f"not in {options.path}")
+    return {
+        topic_partition: found[topic_partition]
+        for topic_partition in sorted(found)
+        if (options.topics is None or topic_partition.topic in options.topics)
+        and (options.partitions is None or topic_partition.partition in options.partitions)
+    }
+
+
+def _expanded(fs: FileSystem, pattern: str) -> list[Path]:
+    """Return the directories that match a pattern, ascending, links followed."""
+    match = _BRACES.search(pattern)
+    if match is not None:
+        parts = [pattern[: match.start()] + word + pattern[match.end() :] for word in match[1].split(",")]
+        return sorted({path for part in parts for path in _expanded(fs, part)})
+    scheme, colon, rest = pattern.partition("://")
+    if colon and scheme != "file":
+        raise UsageError(f"{pattern}: logs are read from file systems that are mounted, not from {scheme}://")
+    found = [Path("/") if pattern.startswith(("/", "file:")) else Path.cwd()]
+    for part in Path(rest if colon else pattern.removeprefix("file:")).parts:
+        if part == "/":
+            continue
+        if _SIGNS.search(part):
+            found = [path / name for path in found for name in fnmatch.filter(fs.list_dirs(path), part)]
+        else:
+            found = [path / part for path in found if fs.exists(path / part)]
+        found = [path for path in found if path.is_dir()]
+    return sorted({path.resolve() for path in found})
+
+
+def _partitions_in(fs: FileSystem, directory: Path) -> list[tuple[TopicPartition, Path]]:
+    if _is_set_aside(directory.name):
+        return []
+    if any(_is_log(name) for name in fs.list_files(directory)):
+        topic_partition = _partition_of(directory.name)
+        if topic_partition is None:
+            raise UsageError(
+                f"{directory}: has segments, and its name is not that of a topic and partition, as prices-0; rename it"
+            )
+        return [(topic_partition, directory)]
+    found = [(_partition_of(name), directory / name) for name in fs.list_dirs(directory)]
+    return [
+        (topic_partition, path.resolve())
+        for topic_partition, path in found
+        if topic_partition is not None and topic_partition.topic != names.METADATA_TOPIC
+    ]
+
+
+def _is_log(name: str) -> bool:
+    file = names.parse_file_name(name)
+    return file is not None and file.suffix == names.LOG
+
+
+def _is_set_aside(name: str) -> bool:
+    try:
+        return names.parse_partition_dir(name).kind is not names.DirKind.CURRENT
+    except ValueError:
+        return False
+
+
+def _partition_of(name: str) -> TopicPartition | None:
+    try:
+        found = names.parse_partition_dir(name)
+    except ValueError:
+        return None
+    is_plain = found.kind is names.DirKind.CURRENT and str(found.topic_partition) == name
+    return found.topic_partition if is_plain else None

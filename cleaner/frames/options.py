@@ -1,0 +1,212 @@
+"""
+The options of `spark.read.format("kafkalog")`, by name and type; what nobody knows is refused, with the name it may be.
+
+Spark hands options over as texts, under names whose case means nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+from cleaner.errors import UsageError
+from cleaner.frames.columns import BAD_BATCH, SELECTABLE, usual_columns
+from cleaner.frames.offsets import EARLIEST, LATEST, Offsets, Times, parse_offsets, parse_times
+
+BadBatches = Literal["fail", "skip", "report"]
+
+READ_DEFAULTS = {
+    "path": "",
+    "topics": "",
+    "partitions": "",
+    "startingOffsets": "earliest",
+    "endingOffsets": "latest",
+    "startingTimestamp": "",
+    "isolationLevel": "read_uncommitted",
+    "includeHeaders": "false",
+    "columns": "",
+    "latestPerKey": "false",
+    "includeTombstones": "false",
+    "latestPerKeyMemory": "512m",
+    "badBatches": "fail",
+    "replica": "one",
+    "maxPartitionBytes": "128m",
+    "failOnDataLoss": "true",
+    "maxOffsetsPerTrigger": "",
+}
+"""Every option of a read, with the text that stands for its default."""
+
+_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_SIZE = re.compile(r"\s*([0-9]+)\s*(?:([kmgt]?)(?:i?b)?)\s*\Z", re.IGNORECASE)
+_SMALLEST_MAP_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """
+    What is to be read, and how.
+
+    Attributes:
+        path: of log dirs or partition directories; may hold the wildcards of `glob`.
+        topics, partitions: only these; None: all.
+        starting, ending: where to begin and end, the end exclusive.
+        starting_times: begin at the first record of this time or later; goes before `starting`.
+        committed: leave out aborted transactions, and all from the first undecided one on.
+        columns: in their order, `BAD_BATCH` among them when damage is to be reported.
+        latest_per_key: only the last record of each key of a partition.
+        tombstones: with `latest_per_key`, keys whose last value is null, too.
+        map_bytes: what a task may take for the keys it compares.
+        bad_batches: what becomes of damage.
+        longest_replica: of a partition found twice the one that reaches furthest counts.
+        task_bytes: what one task reads, about.
+        fail_on_data_loss: whether it is an error that offsets are gone.
+        max_offsets: the most a stream reads at a time; None: all there is.
+    """
+
+    path: str
+    topics: frozenset[str] | None
+    partitions: frozenset[int] | None
+    starting: Offsets
+    ending: Offsets
+    starting_times: Times | None
+    committed: bool
+    columns: tuple[str, ...]
+    latest_per_key: bool
+    tombstones: bool
+    map_bytes: int
+    bad_batches: BadBatches
+    longest_replica: bool
+    task_bytes: int
+    fail_on_data_loss: bool
+    max_offsets: int | None
+
+
+def given_options(options: Mapping[str, str], defaults: Mapping[str, str]) -> dict[str, str]:
+    """
+    Return the text of every option, under its proper name.
+
+    Raises:
+        UsageError: an option that is not in `defaults`; the message has the nearest that is.
+    """
+    names = {name.lower(): name for name in defaults}
+    texts = dict(defaults)
+    for key, text in options.items():
+        name = names.get(key.lower())
+        if name is None:
+            import difflib  # slow to load, and for mistakes only
+
+            nearest = difflib.get_close_matches(key.lower(), names, n=1, cutoff=0.0)[0]
+            raise UsageError(f"kafkalog has no option {key!r}; the nearest is {names[nearest]!r}")
+        texts[name] = text.strip()
+    return texts
+
+
+def read_options(options: Mapping[str, str]) -> ReadOptions:
+    """
+    Read the options of a batch or a stream.
+
+    Raises:
+        UsageError: an unknown option, or a text that makes no sense.
+    """
+    texts = given_options(options, READ_DEFAULTS)
+    if not texts["path"]:
+        raise UsageError("kafkalog needs a path: load('/var/lib/kafka'), a log dir or partition directories")
+    latest = flag(texts, "latestPerKey")
+    tombstones = flag(texts, "includeTombstones")
+    if tombstones and not latest:
+        raise UsageError("includeTombstones=true goes with latestPerKey=true; other reads show all tombstones anyway")
+    bad_batches = choice(texts, "badBatches", ("fail", "skip", "report"))
+    most = texts["maxOffsetsPerTrigger"]
+    return ReadOptions(
+        path=texts["path"],
+        topics=frozenset(_words(texts["topics"])) or None,
+        partitions=_partitions(texts["partitions"]),
+        starting=parse_offsets("startingOffsets", texts["startingOffsets"], EARLIEST),
+        ending=parse_offsets("endingOffsets", texts["endingOffsets"], LATEST),
+        starting_times=_times(texts["startingTimestamp"]),
+        committed=choice(texts, "isolationLevel", ("read_uncommitted", "read_committed")) == "read_committed",
+        columns=_columns(texts, reports=bad_batches == "report"),
+        latest_per_key=latest,
+        tombstones=tombstones,
+        map_bytes=size(texts, "latestPerKeyMemory", _SMALLEST_MAP_BYTES),
+        bad_batches=bad_batches,  # type: ignore[arg-type]  # one of its three words
+        longest_replica=choice(texts, "replica", ("one", "longest")) == "longest",
+        task_bytes=size(texts, "maxPartitionBytes", 1),
+        fail_on_data_loss=flag(texts, "failOnDataLoss"),
+        max_offsets=number(texts, "maxOffsetsPerTrigger", 1) if most else None,
+    )
+
+
+def flag(texts: Mapping[str, str], name: str) -> bool:
+    """Return a truth value. Raises UsageError."""
+    return choice({name: texts[name].lower()}, name, ("true", "false")) == "true"
+
+
+def choice(texts: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str:
+    """Return one of some words. Raises UsageError."""
+    if texts[name] not in allowed:
+        raise UsageError(f"{name}={texts[name]}: must be one of {', '.join(allowed)}")
+    return texts[name]
+
+
+def number(texts: Mapping[str, str], name: str, least: int) -> int:
+    """Return a whole number. Raises UsageError."""
+    text = texts[name]
+    if not re.fullmatch("[0-9]{1,18}", text) or int(text) < least:
+        raise UsageError(f"{name}={text}: must be a whole number of at least {least}")
+    return int(text)
+
+
+def size(texts: Mapping[str, str], name: str, least: int) -> int:
+    """Return a size in bytes, written as Spark's: `134217728`, `128m`, `1gb`. Raises UsageError."""
+    match = _SIZE.match(texts[name])
+    found = int(match[1]) * _UNITS[match[2].lower()] if match else -1
+    if not least <= found < 2**62:
+        raise UsageError(f"{name}={texts[name]}: must be a size of at least {least} bytes, such as 128m or 1g")
+    return found
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _partitions(text: str) -> frozenset[int] | None:
+    found: set[int] = set()
+    for word in _words(text):
+        match = re.fullmatch("([0-9]{1,9})(?:-([0-9]{1,9}))?", word)
+        if match is None:
+            raise UsageError(f"partitions={text}: {word!r} is no number and no range such as 0-7")
+        found.update(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return frozenset(found) or None
+
+
+def _columns(texts: Mapping[str, str], *, reports: bool) -> tuple[str, ...]:
+    headers = flag(texts, "includeHeaders")
+    chosen: tuple[str, ...] = usual_columns(headers=headers)
+    if texts["columns"]:
+        names = {name.lower(): name for name in SELECTABLE}
+        words = _words(texts["columns"])
+        for word in words:
+            if word.lower() not in names:
+                raise UsageError(f"columns: there is no {word!r}; there are {', '.join(SELECTABLE)}")
+        chosen = tuple(dict.fromkeys(names[word.lower()] for word in words))
+    return (*chosen, BAD_BATCH) if reports else chosen
+
+
+def _times(text: str) -> Times | None:
+    if not text:
+        return None
+    if text.startswith("{") or re.fullmatch("[0-9]+", text):
+        return parse_times("startingTimestamp", text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        reason = "must be milliseconds since 1970, a time such as 2026-01-31T12:00:00Z, or JSON by topic and partition"
+        raise UsageError(f"startingTimestamp={text}: {reason}") from error
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return parse_times("startingTimestamp", json.dumps(int(moment.timestamp() * 1000)))

@@ -1,0 +1,90 @@
+"""
+The data source as Spark knows it: `spark.read.format("kafkalog")` and its stream and sink.
+
+Loaded by Spark only. What it does with a log is done by the other files of this room.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+
+from cleaner.frames.columns import ddl
+from cleaner.frames.filters import Pruning, follow
+from cleaner.frames.options import read_options
+from cleaner.frames.plan import Task, plan
+from cleaner.storage.fs import FileSystem
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+_PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
+
+
+class KafkaLogSource(DataSource):
+    """Kafka's log files as a DataFrame; see docs/spark.md for the options."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the format's name."""
+        return "kafkalog"
+
+    def schema(self) -> str:
+        """Return the columns the options ask for."""
+        return ddl(read_options(self.options).columns)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the reader of a batch query."""
+        return FilteringReader(self.options) if _is_pushing() else LogReader(self.options)
+
+
+@dataclass
+class TaskPartition(InputPartition):
+    """A task, as Spark hands it to an executor."""
+
+    task: Task
+
+
+class LogReader(DataSourceReader):
+    """Reads what the options say."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self.options = read_options(options)
+        self.pruning = Pruning()
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return the tasks."""
+        return [TaskPartition(task) for task in plan(FileSystem(), self.options, self.pruning)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Do a task, on an executor."""
+        if not isinstance(partition, TaskPartition):
+            return iter(())  # there is nothing to read, and Spark wants one task
+        from cleaner.frames.task import run_task
+
+        return run_task(FileSystem(), self.options, partition.task, self.pruning.least_timestamp_ms)
+
+
+class FilteringReader(LogReader):
+    """
+    The same, told the query's filters.
+
+    Spark refuses a reader with this method unless `spark.sql.python.filterPushdown.enabled` is set.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
+        """Follow filters, and give back those that Spark has to ask again."""
+        self.pruning, unmet = follow(filters, self.pruning, latest_per_key=self.options.latest_per_key)
+        return iter(unmet)
+
+
+def _is_pushing() -> bool:
+    """Tell whether this process was started to be told filters; only then are they allowed."""
+    main = sys.modules.get("__main__")
+    spec = getattr(main, "__spec__", None)
+    return _PUSHING in sys.modules or (spec is not None and spec.name == _PUSHING)

@@ -1,0 +1,67 @@
+"""A task of a query: its part of the log, as record batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cleaner.format.layout import lay_out
+from cleaner.format.records import Block
+from cleaner.frames.arrow import RecordBatches, Rows
+from cleaner.frames.damage import Damage
+from cleaner.frames.latest import latest_rows
+from cleaner.frames.options import ReadOptions
+from cleaner.frames.plan import SpansTask, Task
+from cleaner.frames.read import Flags, SpanReader
+from cleaner.frames.spans import Span
+from cleaner.model import TopicPartition
+from cleaner.storage.fs import FileSystem
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def run_task(
+    fs: FileSystem, options: ReadOptions, task: Task, least_timestamp_ms: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """
+    Read what a task is to read.
+
+    Args:
+        least_timestamp_ms: older records may be left out.
+    Raises:
+        CorruptLogError: damage, unless it is passed over.
+        OffsetOutOfRangeError: offsets have gone.
+    """
+    damage = Damage(options.bad_batches)
+    batches = RecordBatches(options.columns)
+    if isinstance(task, SpansTask):
+        reader = SpanReader(fs, options, damage, least_timestamp_ms)
+        for span in task.spans:
+            yield from _told(batches, damage, span.topic_partition, reader.each(span, _laid_out(span)))
+    else:
+        yield from _told(batches, damage, task.topic_partition, latest_rows(fs, options, task, damage))
+    yield from batches.finish()
+
+
+def _told(
+    batches: RecordBatches, damage: Damage, topic_partition: TopicPartition, found: Iterator[Rows]
+) -> Iterator[pa.RecordBatch]:
+    """Take rows in, and tell of damage before those that were found behind it."""
+    for rows in found:
+        for error in damage.told():
+            yield from batches.report(topic_partition, error)
+        yield from batches.add(rows)
+    for error in damage.told():
+        yield from batches.report(topic_partition, error)
+
+
+def _laid_out(span: Span) -> Callable[[Path, Block, Flags], Rows]:
+    """Return what lays out the records of a span."""
+
+    def work(path: Path, block: Block, hidden: Flags) -> Rows:
+        layout = lay_out(path, block, hidden, span.first_offset, span.end_offset)
+        return Rows(span.topic_partition, path, layout, block.batches, hidden)
+
+    return work

@@ -1,0 +1,141 @@
+"""Logs as DataFrames in a real session: found by itself, the same records as without Spark, whatever is asked of it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cleaner.model import TopicPartition
+from cleaner.testing.batch_builder import Producer, Record
+from cleaner.testing.log_builder import START_MS, LogBuilder, write_log_dir
+from tests.golden.fixtures import unpacked
+from tests.golden.scenario import Step, steps
+from tests.golden.test_reading import as_consumer
+from tests.unit.frames.reading import Row, rows_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["unpacked"]
+
+pytest.importorskip("pyspark", reason="needs the extra `spark`")
+pytestmark = [
+    pytest.mark.skipif(shutil.which("java") is None, reason="needs Java"),
+    pytest.mark.xdist_group("spark"),
+]
+SCENARIOS = ("broker-transactions", "headers-and-nulls", "legacy-magic", "log-append-time", "zstd")
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    """Give one session for all tests here."""
+    from cleaner.bulk.session import make_spark
+
+    session = make_spark("test", {"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2"})
+    yield session
+    session.stop()
+
+
+def read(spark: SparkSession, path: Path | str, **options: str) -> DataFrame:
+    """Return a log as a DataFrame."""
+    return spark.read.format("kafkalog").options(**options).load(str(path))
+
+
+def plain(frame: DataFrame) -> list[Row]:
+    """Collect rows as `rows_of` has them: no Row, no bytearray, times as UTC."""
+    return frame.toArrow().to_pylist()
+
+
+def a_log(topic: str = "prices", partition: int = 0) -> LogBuilder:
+    """Two segments of records with headers, one transaction aborted."""
+    log = LogBuilder(TopicPartition(topic, partition), index_interval_bytes=0)
+    for number in range(40):
+        if number == 20:
+            log.roll()
+        log.append(Record(b"k%d" % (number % 5), b"v%d" % number, headers=((b"h", None),)), ("k", None), codec="lz4")
+    log.append(("x", "aborted"), producer=Producer(9, 0, 0, transactional=True))
+    log.end_transaction(9, 0, commit=False)
+    return log
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_brokers_log_is_read_as_its_consumer_reads_it(
+    spark: SparkSession, scenario: str, unpacked: Callable[[str], Path]
+) -> None:
+    """Keys, values, times and headers, over many tasks, aborted records left out."""
+    step: Step = next(each for each in steps() if each.scenario == scenario)
+    log_dir = unpacked(scenario) / step.input
+    topic, partition = TopicPartition.parse(step.partition)
+    options = {"topics": topic, "partitions": str(partition), "maxPartitionBytes": "20k", "includeHeaders": "true"}
+    rows = plain(read(spark, log_dir, isolationLevel="read_committed", **options).orderBy("offset"))
+    assert rows == sorted(rows_of(log_dir, isolationLevel="read_committed", **options), key=lambda row: row["offset"])
+    expected = [(r.key, r.value, r.offset) for r in as_consumer(log_dir / step.partition, committed=True)]
+    assert [(row["key"], row["value"], row["offset"]) for row in rows] == expected
+
+
+def test_filters_reach_the_plan_if_the_session_lets_them(spark: SparkSession, tmp_path: Path) -> None:
+    """With Spark's own default they are asked of every record, and the answer is the same."""
+    write_log_dir(tmp_path, a_log(), a_log("other", 3))
+    shutil.copy(tmp_path / "prices-0" / f"{0:020d}.log", tmp_path / "sound.log")
+    asked = "topic = 'prices' AND partition IN (0, 7) AND offset >= 50 AND offset < 60 AND timestamp > '2023-01-01'"
+    (tmp_path / "prices-0" / f"{0:020d}.log").write_bytes(b"damage, which a plan that follows the filters never meets")
+    assert [row["offset"] for row in plain(read(spark, tmp_path).where(asked))] == list(range(50, 60))
+    (tmp_path / "sound.log").rename(tmp_path / "prices-0" / f"{0:020d}.log")
+    assert read(spark, tmp_path).where("timestamp >= '2023-11-14T22:13:20.041Z'").count() == 2
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+    try:
+        assert [row["offset"] for row in plain(read(spark, tmp_path).where(asked))] == list(range(50, 60))
+    finally:
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+
+
+def test_pattern_reads_all_log_dirs_and_refuses_a_partition_twice(spark: SparkSession, tmp_path: Path) -> None:
+    """The advice reaches who reads."""
+    for name in ("a", "b"):
+        write_log_dir(tmp_path / name, a_log(), a_log(name, 1))
+    with pytest.raises(Exception, match=r"prices-0 is in 2 directories .*replica=longest"):
+        read(spark, f"{tmp_path}/*").count()
+    counts = read(spark, f"{tmp_path}/*", replica="longest").groupBy("topic").count().collect()
+    assert {row["topic"]: row["count"] for row in counts} == {"prices": 81, "a": 81, "b": 81}
+
+
+def test_damage_is_an_error_with_its_place_or_a_row(spark: SparkSession, tmp_path: Path) -> None:
+    """`fail`, `skip` and `report`."""
+    log = write_log_dir(tmp_path, a_log()) / "prices-0" / f"{0:020d}.log"
+    content = bytearray(log.read_bytes())
+    content[80] ^= 1
+    log.write_bytes(content)
+    with pytest.raises(Exception, match=r"at byte 0: the CRC-32C does not match.*badBatches=skip"):
+        read(spark, tmp_path).count()
+    assert read(spark, tmp_path, badBatches="skip").count() == 79
+    (told,) = plain(read(spark, tmp_path, badBatches="report").where("badBatch IS NOT NULL"))
+    assert (told["badBatch"]["file"], told["badBatch"]["position"]) == (str(log), 0)
+
+
+def test_latest_per_key_is_one_row_a_key(spark: SparkSession, tmp_path: Path) -> None:
+    """Of each partition, tombstones on request."""
+    write_log_dir(tmp_path, a_log(), a_log(partition=1))
+    latest = read(spark, tmp_path, latestPerKey="true", isolationLevel="read_committed")
+    assert sorted((row["partition"], row["key"]) for row in plain(latest)) == [
+        (partition, b"k%d" % number) for partition in (0, 1) for number in range(5)
+    ]
+    options: dict[str, Any] = {"latestPerKey": "true", "isolationLevel": "read_committed", "includeTombstones": "true"}
+    assert read(spark, tmp_path, **options).where("value IS NULL").count() == 2
+
+
+def test_option_nobody_knows_is_refused_with_the_nearest(spark: SparkSession, tmp_path: Path) -> None:
+    """When the DataFrame is made, before anything is read."""
+    write_log_dir(tmp_path, a_log())
+    with pytest.raises(Exception, match="no option 'topic'; the nearest is 'topics'"):
+        read(spark, tmp_path, topic="prices")
+
+
+def test_empty_log_dir_is_an_empty_frame(spark: SparkSession, tmp_path: Path) -> None:
+    """With the usual schema."""
+    write_log_dir(tmp_path, LogBuilder(timestamp_ms=START_MS))
+    frame = read(spark, tmp_path, columns="offset,key")
+    assert (frame.count(), frame.columns) == (0, ["offset", "key"])

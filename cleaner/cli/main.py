@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import NoReturn, TextIO
 
 from cleaner.cli import (
+    check,
     clean,
     config,
     consume,
@@ -45,6 +46,7 @@ from cleaner.errors import CleanerError, ConfigError
 _COMMANDS = {
     "clean": clean,
     "plan": plan,
+    "check": check,
     "recover": recover,
     "run": run_daemon,
     "config": config,

@@ -38,6 +38,11 @@ def json_line(value: DataclassInstance, kind: str, **more: object) -> str:
     return json.dumps(_head(kind) | fields | more, ensure_ascii=False)
 
 
+def object_line(kind: str, fields: Mapping[str, object]) -> str:
+    """Return fields as one line of JSON, ASCII only; `kind` as for `json_line`."""
+    return json.dumps(_head(kind) | dict(fields))
+
+
 def refusal_line(refusal: Refusal, kind: str) -> str:
     """Return a refused partition as one line of JSON: its name, `error` in words, and what to do `next`."""
     told = {"partition": refusal.partition, "error": str(refusal.error), "next": advice(refusal.error)}

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from cleaner.errors import CorruptBatchError
-from cleaner.format.chunks import BATCH_DTYPE, REASONS, TABLE_ROWS, Bytes, Chunk, ReadableFile
+from cleaner.format.chunks import BATCH_DTYPE, NO_ORDER_CHECK, REASONS, TABLE_ROWS, Bytes, Chunk, ReadableFile
 from cleaner.format.legacy_checksums import BAD_LEGACY_CHECKSUM, first_bad_legacy_checksum
 from cleaner.kernels import PAD_BYTES
 from cleaner.kernels import scan_status as status
@@ -88,17 +88,20 @@ class SideBySideReader:
         start: position of the first batch to read.
         window_bytes: the size of a window; a batch's first 17 bytes must fit.
         check_order_from: demand that the first batch's base offset is at least this and that offsets ascend, and
-            check what Kafka checks only when it reads records (counts, codecs).
+            check what Kafka checks only when it reads records (counts, codecs). None: leave both to the caller; only
+            what hides where the next batch begins, and a control batch's checksum, is a failure then.
     """
 
-    def __init__(self, file: ReadableFile, *, size: int, start: int, window_bytes: int, check_order_from: int) -> None:
+    def __init__(
+        self, file: ReadableFile, *, size: int, start: int, window_bytes: int, check_order_from: int | None
+    ) -> None:
         self._file = file
         self._size = size
         self._window_bytes = window_bytes
         self._claimed = start
         # From here on: what belongs to the thread whose turn it is to arrange.
         self._position = start
-        self._previous_offset = check_order_from - 1
+        self._previous_offset = NO_ORDER_CHECK if check_order_from is None else check_order_from - 1
         self._carried: Bytes = np.zeros(0, np.uint8)
         self._has_failed = False
 
@@ -185,7 +188,7 @@ class SideBySideReader:
             if code != status.SCAN_TABLE_FULL:
                 break
             buffer.grow_table()
-        if count:
+        if count and self._previous_offset != NO_ORDER_CHECK:
             self._previous_offset = int(buffer.table[count - 1]["last_offset"])
         chunk = Chunk(data, int(covered), self._position, buffer.table[:count], int(kinds))
         return chunk, int(code), int(needed)

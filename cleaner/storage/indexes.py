@@ -13,7 +13,7 @@ Source: rules R-301 to R-314, R-330 to R-333; `OffsetIndex.java`, `TimeIndex.jav
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -48,14 +48,23 @@ Aborts = npt.NDArray[np.int64]
 FIRST_OFFSET, LAST_OFFSET, LAST_STABLE_OFFSET = 1, 2, 3
 """Columns of `Aborts`."""
 
+OnFault = Callable[[CorruptIndexError], None]
+"""Told of every entry that is not good, one call each; what it raises ends the check."""
 
-def read_offset_index(fs: FileSystem, path: Path, log_bytes: int) -> Entries:
+
+def refuse(error: CorruptIndexError) -> None:
+    """Raise the first fault: for whoever is going to use the index."""
+    raise error
+
+
+def read_offset_index(fs: FileSystem, path: Path, log_bytes: int, on_fault: OnFault = refuse) -> Entries:
     """
     Read and check an offset index.
 
     Args:
         path: the `.index` file.
         log_bytes: size of the `.log` it belongs to.
+        on_fault: told of what is not good; entries are given back all the same.
     Returns:
         OFFSET_ENTRY rows.
     Raises:
@@ -63,43 +72,56 @@ def read_offset_index(fs: FileSystem, path: Path, log_bytes: int) -> Entries:
         CorruptIndexError: an odd length, an entry below the base offset or past the end of the log, or entries that
             do not ascend in both offset and position (the part of R-333 that needs no look at the log).
     """
-    entries = _read(fs, path, OFFSET_ENTRY)
-    offsets = entries["relative_offset"].astype(np.int64)
-    positions = entries["position"].astype(np.int64)
-    size = OFFSET_ENTRY.itemsize
-    _refuse_first(path, size, offsets < 0, "an offset below the segment's base offset")
-    _refuse_first(
-        path, size, (positions < 0) | (positions >= log_bytes), f"a position outside the log's {log_bytes} bytes"
-    )
-    _refuse_first(path, size, _falls(offsets, strictly=True), "an offset that is not above the one before")
-    _refuse_first(path, size, _falls(positions, strictly=True), "a position that is not above the one before")
+    entries = read_entries(fs, path, OFFSET_ENTRY, on_fault)
+    check_offset_entries(entries, path, log_bytes, on_fault)
     return entries
 
 
-def read_time_index(fs: FileSystem, path: Path) -> Entries:
+def check_offset_entries(entries: Entries, path: Path, log_bytes: int, on_fault: OnFault = refuse) -> None:
+    """Hold the entries of an offset index against each other; see `read_offset_index`."""
+    offsets = entries["relative_offset"].astype(np.int64)
+    positions = entries["position"].astype(np.int64)
+    size = OFFSET_ENTRY.itemsize
+    outside = (positions < 0) | (positions >= log_bytes)
+    _tell(path, size, offsets < 0, "an offset below the segment's base offset", on_fault)
+    _tell(path, size, outside, f"a position outside the log's {log_bytes} bytes", on_fault)
+    _tell(path, size, _falls(offsets, strictly=True), "an offset that is not above the one before", on_fault)
+    _tell(path, size, _falls(positions, strictly=True), "a position that is not above the one before", on_fault)
+
+
+def read_time_index(fs: FileSystem, path: Path, on_fault: OnFault = refuse) -> Entries:
     """
     Read and check a time index.
 
+    Args:
+        on_fault: as for `read_offset_index`.
     Returns:
         TIME_ENTRY rows.
     Raises:
         FileNotFoundError: there is none.
         CorruptIndexError: an odd length, or timestamps or offsets that go back (R-313, R-332).
     """
-    entries = _read(fs, path, TIME_ENTRY)
-    offsets = entries["relative_offset"].astype(np.int64)
-    size = TIME_ENTRY.itemsize
-    _refuse_first(path, size, offsets < 0, "an offset below the segment's base offset")
-    _refuse_first(path, size, _falls(offsets, strictly=False), "an offset that goes back")
-    timestamps = entries["timestamp"].astype(np.int64)
-    _refuse_first(path, size, _falls(timestamps, strictly=False), "a timestamp that goes back")
+    entries = read_entries(fs, path, TIME_ENTRY, on_fault)
+    check_time_entries(entries, path, on_fault)
     return entries
 
 
-def read_txn_index(fs: FileSystem, path: Path) -> Aborts:
+def check_time_entries(entries: Entries, path: Path, on_fault: OnFault = refuse) -> None:
+    """Hold the entries of a time index against each other; see `read_time_index`."""
+    offsets = entries["relative_offset"].astype(np.int64)
+    timestamps = entries["timestamp"].astype(np.int64)
+    size = TIME_ENTRY.itemsize
+    _tell(path, size, offsets < 0, "an offset below the segment's base offset", on_fault)
+    _tell(path, size, _falls(offsets, strictly=False), "an offset that goes back", on_fault)
+    _tell(path, size, _falls(timestamps, strictly=False), "a timestamp that goes back", on_fault)
+
+
+def read_txn_index(fs: FileSystem, path: Path, on_fault: OnFault = refuse) -> Aborts:
     """
     Read a transaction index; a trailing partial entry is ignored, as Kafka does.
 
+    Args:
+        on_fault: as for `read_offset_index`.
     Returns:
         Rows in file order.
     Raises:
@@ -110,9 +132,10 @@ def read_txn_index(fs: FileSystem, path: Path) -> Aborts:
     entries = np.frombuffer(data, TXN_ENTRY, count=len(data) // TXN_ENTRY.itemsize)
     size = TXN_ENTRY.itemsize
     # Kafka looks at the first byte of the version alone (R-303).
-    _refuse_first(path, size, entries["version"].astype(np.int64) >= 256, "an entry of an unknown version")
+    _tell(path, size, entries["version"].astype(np.int64) >= 256, "an entry of an unknown version", on_fault)
     last_offsets = entries["last_offset"].astype(np.int64)
-    _refuse_first(path, size, _falls(last_offsets, strictly=True), "a last offset that is not above the one before")
+    falls = _falls(last_offsets, strictly=True)
+    _tell(path, size, falls, "a last offset that is not above the one before", on_fault)
     return np.stack([entries[name].astype(np.int64) for name in AbortedTxn._fields], axis=1)
 
 
@@ -161,13 +184,24 @@ class OffsetIndexCheck:
     last offset) or, up to 3.9.0 and in 4.0.0, per append (the append's last offset, at the append's first batch).
 
     Args:
-        entries: what `read_offset_index` returned.
+        entries: what `read_offset_index` returned, ascending.
         path: the index file, for error messages.
         base_offset: the segment's.
+        on_fault: told of entries that are not good.
+        slots: where in the file each entry stands; None: one behind the other.
     """
 
-    def __init__(self, entries: Entries, path: Path, base_offset: int) -> None:
+    def __init__(
+        self,
+        entries: Entries,
+        path: Path,
+        base_offset: int,
+        on_fault: OnFault = refuse,
+        slots: npt.NDArray[np.intp] | None = None,
+    ) -> None:
         self._path = path
+        self._on_fault = on_fault
+        self._slots = np.arange(len(entries)) if slots is None else slots
         self._offsets = entries["relative_offset"].astype(np.int64) + base_offset
         self._positions = entries["position"].astype(np.int64)
         self._next = 0
@@ -180,44 +214,53 @@ class OffsetIndexCheck:
         Check the entries that point into the next batches of the log, given in file order from position 0 on.
 
         Raises:
-            CorruptIndexError: an entry is not good.
+            CorruptIndexError: an entry is not good, unless `on_fault` lets it pass.
         """
         if not len(positions):
             return
         stop = int(np.searchsorted(self._positions, positions[-1], side="right"))
         wanted = slice(self._next, stop)
         rows = np.searchsorted(positions, self._positions[wanted])
-        self._refuse(positions[rows] != self._positions[wanted], "an entry that points into the middle of a batch")
+        astray = positions[rows] != self._positions[wanted]
+        self._refuse(astray, "an entry that points into the middle of a batch")
         offsets = self._offsets[wanted]
         before = np.concatenate(([self._last_offset], last_offsets))[rows]
-        self._refuse(base_offsets[rows] > offsets, "an entry whose offset lies before the batch it points at")
-        self._refuse(before >= offsets, "an entry whose offset lies before the place it points at")
+        early = ~astray & (base_offsets[rows] > offsets)
+        self._refuse(early, "an entry whose offset lies before the batch it points at")
+        self._refuse(~astray & ~early & (before >= offsets), "an entry whose offset lies before the place it points at")
         self._next = stop
         self._last_offset = int(last_offsets[-1])
+
+    def pass_over(self, end: int) -> None:
+        """Judge no entry that points below a position: what lies there cannot be read."""
+        self._next = max(self._next, int(np.searchsorted(self._positions, end)))
 
     def finish(self) -> None:
         """
         Check what could not be checked before the end of the log was seen.
 
         Raises:
-            CorruptIndexError: an entry points past the last batch, or names an offset beyond the last one.
+            CorruptIndexError: an entry points past the last batch, or names an offset beyond the last one, unless
+                `on_fault` lets it pass.
         """
         self._refuse(np.ones(len(self._offsets) - self._next, bool), "an entry that points past the last batch")
+        beyond = self._offsets[: self._next] > self._last_offset
         self._next = 0
-        self._refuse(self._offsets > self._last_offset, f"an offset beyond the segment's last, {self._last_offset}")
+        self._refuse(beyond, f"an offset beyond the segment's last, {self._last_offset}")
 
     def _refuse(self, bad: npt.NDArray[np.bool_], reason: str) -> None:
-        if bad.any():
-            slot = self._next + int(bad.argmax())
-            raise CorruptIndexError(self._path, slot * OFFSET_ENTRY.itemsize, reason)
+        for row in np.flatnonzero(bad).tolist():
+            position = int(self._slots[self._next + row]) * OFFSET_ENTRY.itemsize
+            self._on_fault(CorruptIndexError(self._path, position, reason))
 
 
-def _read(fs: FileSystem, path: Path, entry: np.dtype[np.void]) -> Entries:
+def read_entries(fs: FileSystem, path: Path, entry: np.dtype[np.void], on_fault: OnFault = refuse) -> Entries:
+    """Read the whole entries of an offset or time index; a length that is no multiple of theirs is a fault."""
     data = fs.read_bytes(path)
-    if len(data) % entry.itemsize:
-        whole = len(data) - len(data) % entry.itemsize
-        raise CorruptIndexError(path, whole, f"{len(data)} bytes are no multiple of {entry.itemsize}")
-    return np.frombuffer(data, entry)
+    whole = len(data) - len(data) % entry.itemsize
+    if whole < len(data):
+        on_fault(CorruptIndexError(path, whole, f"{len(data)} bytes are no multiple of {entry.itemsize}"))
+    return np.frombuffer(data, entry, whole // entry.itemsize)
 
 
 def _falls(values: npt.NDArray[np.int64], *, strictly: bool) -> npt.NDArray[np.bool_]:
@@ -227,6 +270,6 @@ def _falls(values: npt.NDArray[np.int64], *, strictly: bool) -> npt.NDArray[np.b
     return falls
 
 
-def _refuse_first(path: Path, entry_bytes: int, bad: npt.NDArray[np.bool_], reason: str) -> None:
-    if bad.any():
-        raise CorruptIndexError(path, int(bad.argmax()) * entry_bytes, reason)
+def _tell(path: Path, entry_bytes: int, bad: npt.NDArray[np.bool_], reason: str, on_fault: OnFault) -> None:
+    for row in np.flatnonzero(bad).tolist():
+        on_fault(CorruptIndexError(path, row * entry_bytes, reason))

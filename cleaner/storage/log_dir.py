@@ -20,7 +20,7 @@ from __future__ import annotations
 import enum
 import stat
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -83,10 +83,12 @@ class LogDir:
         self._parsed: dict[OffsetKind, tuple[bytes, Mapping[TopicPartition, int]]] = {}
         self._listed: tuple[Sequence[str], Listing] | None = None
 
-    def listing(self) -> Listing:
+    def listing(self, on_fault: Callable[[UncleanableError], None] | None = None) -> Listing:
         """
         Sort the sub-directories.
 
+        Args:
+            on_fault: told of each directory that is refused, which is then left out; None raises.
         Raises:
             UncleanableError: a name no broker would start beside (R-102), or two directories for one partition (R-105).
             LogDirOfflineError: the directory cannot be listed.
@@ -95,7 +97,12 @@ class LogDir:
         with disk_errors(self.path):
             entries = self.fs.list_dir(self.path)
         for name in entries:
-            self._sort_in(found, name)
+            try:
+                self._sort_in(found, name)
+            except UncleanableError as error:
+                if on_fault is None:
+                    raise
+                on_fault(error)
         return found
 
     def _sort_in(self, found: Listing, name: str) -> None:
@@ -290,7 +297,19 @@ def find_conflicts(log_dirs: Sequence[LogDir]) -> list[Conflict]:
     """
     homes = {log_dir.path: log_dir.listing() for log_dir in log_dirs}
     directories = {path: found.current.keys() | found.linked.keys() for path, found in homes.items()}
-    lines = {log_dir.path: log_dir.cleaner_offsets.keys() for log_dir in log_dirs}
+    return conflicts_of(directories, {log_dir.path: log_dir.cleaner_offsets.keys() for log_dir in log_dirs})
+
+
+def conflicts_of(
+    directories: Mapping[Path, Set[TopicPartition]], lines: Mapping[Path, Set[TopicPartition]]
+) -> list[Conflict]:
+    """
+    List the partitions that are named twice.
+
+    Args:
+        directories: by log dir, the partitions that have a directory there.
+        lines: by log dir, those with a line in `cleaner-offset-checkpoint`.
+    """
     conflicts = [Conflict(tp, "directory", paths, ()) for tp, paths in _claimed_twice(directories)]
     for tp, paths in _claimed_twice(lines):
         droppable = tuple(path for path in paths if tp not in directories[path])

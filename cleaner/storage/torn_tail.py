@@ -24,20 +24,29 @@ _LARGEST_BATCH_BYTES = 256 << 20
 
 
 def holds_whole_batch(segment: Segment, position: int) -> bool:
+    """Tell whether a whole batch begins anywhere from a position on; see `find_whole_batch`."""
+    with segment.open_log() as file:
+        return find_whole_batch(file, segment.size, position) is not None
+
+
+def find_whole_batch(file: File, size: int, position: int) -> int | None:
     """
-    Tell whether a whole batch of magic 2, with a right checksum, begins anywhere from a position on.
+    Return where the next whole batch of magic 2, with a right checksum, begins from a position on; None without one.
 
     Every byte position is tried, since damage leaves no batch boundary to go by. Batches of magic 0 and 1 are not
     looked for: no broker has written any since 4.0.
+
+    Args:
+        file: the open `.log`.
+        size: bytes of it that count.
     """
-    with segment.open_log() as file:
-        while position + HEADER_BYTES <= segment.size:
-            data = np.frombuffer(file.read(_SEARCH_BYTES + HEADER_BYTES, position), np.uint8)
-            for start in _candidates(data, segment.size - position):
-                if _is_sound(file, position + start, int.from_bytes(data[start + 8 : start + 12].tobytes(), "big")):
-                    return True
-            position += _SEARCH_BYTES
-    return False
+    while position + HEADER_BYTES <= size:
+        data = np.frombuffer(file.read(min(_SEARCH_BYTES + HEADER_BYTES, size - position), position), np.uint8)
+        for start in _candidates(data, size - position):
+            if _is_sound(file, position + start, int.from_bytes(data[start + 8 : start + 12].tobytes(), "big")):
+                return position + start
+        position += _SEARCH_BYTES
+    return None
 
 
 def _candidates(data: npt.NDArray[np.uint8], left_bytes: int) -> list[int]:

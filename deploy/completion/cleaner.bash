@@ -6,10 +6,11 @@
 # See also: https://github.com/scop/bash-completion/blob/main/doc/configuration.md
 
 _shtab_cleaner_config_subparsers=(check show docs)
-_shtab_cleaner_subparsers=(clean plan recover run config warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume)
+_shtab_cleaner_subparsers=(clean plan check recover run config warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume)
 
 _shtab_cleaner_clean_option_strings=(-h --help --set --topics-dir --config --metadata-dir --now --format --as-root --all --dry-run --retention --recover --allow-truncate --high-watermark --rounds --keep-tombstones --max-dirty-bytes --max-seconds --no-verify --trust-default-policy)
 _shtab_cleaner_plan_option_strings=(-h --help --set --topics-dir --config --metadata-dir --now --format --as-root --high-watermark --trust-default-policy)
+_shtab_cleaner_check_option_strings=(-h --help --clean-section --memory --repair --set --topics-dir --config --metadata-dir --now --format --as-root)
 _shtab_cleaner_recover_option_strings=(-h --help --set --topics-dir --config --metadata-dir --now --format --as-root --allow-truncate)
 _shtab_cleaner_run_option_strings=(-h --help --config --set --as-root)
 _shtab_cleaner_config_check_option_strings=(-h --help --set --topics-dir --config --metadata-dir --log-dir)
@@ -41,6 +42,10 @@ _shtab_cleaner_plan_pos_0_COMPGEN=_shtab_compgen_dirs
 _shtab_cleaner_plan___topics_dir_COMPGEN=_shtab_compgen_dirs
 _shtab_cleaner_plan___config_COMPGEN=_shtab_compgen_files
 _shtab_cleaner_plan___metadata_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_cleaner_check_pos_0_COMPGEN=_shtab_compgen_dirs
+_shtab_cleaner_check___topics_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_cleaner_check___config_COMPGEN=_shtab_compgen_files
+_shtab_cleaner_check___metadata_dir_COMPGEN=_shtab_compgen_dirs
 _shtab_cleaner_recover_pos_0_COMPGEN=_shtab_compgen_dirs
 _shtab_cleaner_recover___topics_dir_COMPGEN=_shtab_compgen_dirs
 _shtab_cleaner_recover___config_COMPGEN=_shtab_compgen_files
@@ -99,6 +104,7 @@ _shtab_cleaner_consume___formatter_config_COMPGEN=_shtab_compgen_files
 
 _shtab_cleaner_clean___format_choices=(table json)
 _shtab_cleaner_plan___format_choices=(table json)
+_shtab_cleaner_check___format_choices=(table json)
 _shtab_cleaner_recover___format_choices=(table json)
 _shtab_cleaner_config_show___format_choices=(table json)
 _shtab_cleaner_config_pos_0_choices=(check show docs)
@@ -119,7 +125,7 @@ _shtab_cleaner_topics___format_choices=(table json)
 _shtab_cleaner_produce___format_choices=(lines json)
 _shtab_cleaner_consume___isolation_level_choices=(read_uncommitted read_committed)
 _shtab_cleaner_consume___format_choices=(text json)
-_shtab_cleaner_pos_0_choices=(clean plan recover run config warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume)
+_shtab_cleaner_pos_0_choices=(clean plan check recover run config warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume)
 
 _shtab_cleaner_clean_pos_1_nargs='*'
 _shtab_cleaner_clean__h_nargs=0
@@ -137,6 +143,12 @@ _shtab_cleaner_plan__h_nargs=0
 _shtab_cleaner_plan___help_nargs=0
 _shtab_cleaner_plan___as_root_nargs=0
 _shtab_cleaner_plan___trust_default_policy_nargs=0
+_shtab_cleaner_check_pos_0_nargs='*'
+_shtab_cleaner_check__h_nargs=0
+_shtab_cleaner_check___help_nargs=0
+_shtab_cleaner_check___clean_section_nargs=0
+_shtab_cleaner_check___repair_nargs=0
+_shtab_cleaner_check___as_root_nargs=0
 _shtab_cleaner_recover_pos_1_nargs='*'
 _shtab_cleaner_recover__h_nargs=0
 _shtab_cleaner_recover___help_nargs=0

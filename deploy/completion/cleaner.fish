@@ -50,8 +50,8 @@ function _shtab_cleaner_using
   test "$_shtab_cleaner_cmdpath" = "$argv"
 end
 
-set -g _shtab_cleaner_commands clean plan recover run config 'config check' 'config show' 'config docs' warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume
-set -g _shtab_cleaner_opts_with_value --add-config --cancel --config --delete-config --entity-name --file --format --formatter --formatter-config --formatter-property --high-watermark --isolation-level --key-deserializer --kind --last --line-reader --log-dir --logs --max-dirty-bytes --max-messages --max-seconds --metadata-dir --now --offset --partition --partitions --probe --property --rate --reader-config --reader-property --rounds --set --since --socket --state-dir --timeout-ms --topic --topic-id --topics-dir --transaction-records --transaction-timeout-ms --transactional-id --value-deserializer --writer-config
+set -g _shtab_cleaner_commands clean plan check recover run config 'config check' 'config show' 'config docs' warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume
+set -g _shtab_cleaner_opts_with_value --add-config --cancel --config --delete-config --entity-name --file --format --formatter --formatter-config --formatter-property --high-watermark --isolation-level --key-deserializer --kind --last --line-reader --log-dir --logs --max-dirty-bytes --max-messages --max-seconds --memory --metadata-dir --now --offset --partition --partitions --probe --property --rate --reader-config --reader-property --rounds --set --since --socket --state-dir --timeout-ms --topic --topic-id --topics-dir --transaction-records --transaction-timeout-ms --transactional-id --value-deserializer --writer-config
 
 complete -c cleaner -e
 complete -c cleaner -f
@@ -92,6 +92,19 @@ complete -c cleaner -n '_shtab_cleaner_using plan' -l as-root -d 'started as roo
 complete -c cleaner -n '_shtab_cleaner_using plan' -l high-watermark -x -d 'up to where records count as replicated, and may be cleaned: replication-offset-checkpoint, the log end, or an offset (default: checkpoint; a partition without a line there is not cleaned)'
 complete -c cleaner -n '_shtab_cleaner_using plan' -l trust-default-policy -d 'judge as clean --all --trust-default-policy would'
 complete -c cleaner -n '_shtab_cleaner_using plan; and test $_shtab_cleaner_npos -eq 0' -ka "(__fish_complete_directories)" -d 'one entry of a broker'"'"'s log.dirs'
+complete -c cleaner -n '_shtab_cleaner_using; and test $_shtab_cleaner_npos -eq 0' -a check -d 'Reads every byte of the logs, indexes, producer snapshots, checkpoints and ids in log dirs (or in single partition'
+complete -c cleaner -n '_shtab_cleaner_using check' -s h -l help -d 'show this help message and exit'
+complete -c cleaner -n '_shtab_cleaner_using check' -l clean-section -d 'also look for keys that occur twice below cleaner-offset-checkpoint: one more pass over what is clean'
+complete -c cleaner -n '_shtab_cleaner_using check' -l memory -x -d 'for --clean-section: beyond it more passes are made (default: 256M)'
+complete -c cleaner -n '_shtab_cleaner_using check' -l repair -d 'make damaged indexes and producer snapshots anew'
+complete -c cleaner -n '_shtab_cleaner_using check' -l set -x -d 'a setting of one topic, or of the process and all topics; may be repeated'
+complete -c cleaner -n '_shtab_cleaner_using check' -l topics-dir -xka "(__fish_complete_directories)" -d 'a directory of <topic>.properties files'
+complete -c cleaner -n '_shtab_cleaner_using check' -l config -xka "(__fish_complete_path (commandline -ct))" -d 'a server.properties, or a file with a few of its or a topic'"'"'s keys'
+complete -c cleaner -n '_shtab_cleaner_using check' -l metadata-dir -xka "(__fish_complete_directories)" -d 'where __cluster_metadata-0 is, if not in the log dir'
+complete -c cleaner -n '_shtab_cleaner_using check' -l now -x -d 'the moment to work by, in ms since 1970 (default: the clock'"'"'s)'
+complete -c cleaner -n '_shtab_cleaner_using check' -l format -xka "table json" -d 'json: one object a line (default: table)'
+complete -c cleaner -n '_shtab_cleaner_using check' -l as-root -d 'started as root, stay root instead of becoming the directory'"'"'s owner'
+complete -c cleaner -n '_shtab_cleaner_using check; and test $_shtab_cleaner_npos -ge 0' -ka "(__fish_complete_directories)" -d 'what to read'
 complete -c cleaner -n '_shtab_cleaner_using; and test $_shtab_cleaner_npos -eq 0' -a recover -d 'Loads every log as a broker does when it starts: completes or undoes interrupted swaps, checks what may be torn,'
 complete -c cleaner -n '_shtab_cleaner_using recover' -s h -l help -d 'show this help message and exit'
 complete -c cleaner -n '_shtab_cleaner_using recover' -l set -x -d 'a setting of one topic, or of the process and all topics; may be repeated'

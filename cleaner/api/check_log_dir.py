@@ -1,0 +1,264 @@
+"""
+`check`: everything in log dirs or partition directories read, and what is wrong in them told.
+
+Without `repair` nothing is locked and nothing written; with it each log dir is locked as for a round.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+from cleaner.api.options import Sources, Surroundings
+from cleaner.api.session import Session, as_cleaner_errors, open_session
+from cleaner.check.batches import BatchChecker
+from cleaner.check.findings import Finding
+from cleaner.check.log_dirs import SurveyedLogDir, compare, survey
+from cleaner.check.log_file import LaneMemory
+from cleaner.check.partition import CheckContext, CheckedPartition, PartitionCheck, Surveyed
+from cleaner.check.repair import RepairContext, RepairedFile, is_repairable, repair_partition, repairable_files
+from cleaner.check.twice import DEFAULT_MEMORY_BYTES, new_keys
+from cleaner.config import TopicConfig
+from cleaner.errors import CorruptCheckpointError, UsageError
+from cleaner.format.side_by_side import WindowBuffer
+from cleaner.model import TopicPartition
+from cleaner.recopy.pipeline import lanes_for
+from cleaner.settings.resolver import SettingsResolver
+from cleaner.storage import names
+from cleaner.storage.log_dir import OffsetKind
+from cleaner.storage.names import parse_file_name, parse_partition_dir
+from cleaner.storage.partition_metadata import read_topic_id
+
+
+class CheckObserver(Protocol):
+    """Told of results as they come."""
+
+    def on_log_dir(self, path: Path, findings: Sequence[Finding]) -> None:
+        """A log dir's own files were read."""
+
+    def on_partition(self, partition: CheckedPartition, repaired: Sequence[RepairedFile]) -> None:
+        """A partition was read; with repairs, `partition` is what was found after them."""
+
+
+@dataclass(frozen=True)
+class CheckOptions:
+    """
+    What to check.
+
+    Attributes:
+        clean_section: also look for keys that occur twice below `cleaner-offset-checkpoint`.
+        repair: make anew what intact logs determine.
+        memory_bytes: for digests of keys.
+    """
+
+    clean_section: bool = False
+    repair: bool = False
+    memory_bytes: int = DEFAULT_MEMORY_BYTES
+
+
+@dataclass
+class CheckTotals:
+    """Sums over all that was checked: damage, files to be repaired and notes after repairs, and what was repaired."""
+
+    partitions: int = 0
+    segments: int = 0
+    bytes: int = 0
+    damages: int = 0
+    repairable: int = 0
+    notes: int = 0
+    repaired: int = 0
+    not_repaired: int = 0
+    in_use: bool = False
+
+
+def check_paths(
+    paths: Sequence[Path], sources: Sources, surroundings: Surroundings, options: CheckOptions, observer: CheckObserver
+) -> CheckTotals:
+    """
+    Check log dirs and partition directories; several log dirs are taken for those of one broker (D-14).
+
+    Args:
+        paths: each a log dir or a partition's directory; none: `log.dirs` of the configuration.
+        sources: where settings come from.
+        surroundings: the caller's clock and the like.
+        options: what to check.
+        observer: told of everything that was found.
+    Raises:
+        UsageError: a path that is no directory.
+        ConfigError: a bad setting.
+        LogDirLockedError: with `repair`, somebody else is at work.
+    """
+    if not paths:
+        configured = SettingsResolver.of(surroundings.fs, None, sources).cleaner.log_dirs
+        paths = [Path(text) for text in configured]
+        if not paths:
+            raise UsageError("no directory named, and no log.dirs in --config")
+    for path in paths:
+        if not path.is_dir():
+            raise UsageError(f"{path}: no such directory")
+    work = _Check(sources, surroundings, options, observer)
+    log_dirs = [path for path in paths if not is_partition_dir(path)]
+    surveyed = [work.survey(path) for path in log_dirs]
+    across = compare(surveyed)
+    for each in surveyed:
+        mine = [finding for finding in across if finding.path.is_relative_to(each.log_dir.path)]
+        work.check_log_dir(each, mine)
+    for path in paths:
+        if path not in log_dirs:
+            work.check_partition_dir(path.resolve())
+    return work.totals
+
+
+def is_partition_dir(path: Path) -> bool:
+    """Tell whether this is a partition's directory, not a log dir: by its name, and by what it holds."""
+    try:
+        parse_partition_dir(path.resolve().name)
+    except ValueError:
+        return False
+    markers = (names.LEADER_EPOCHS, names.PARTITION_METADATA)
+    return any(parse_file_name(entry.name) or entry.name in markers for entry in path.iterdir())
+
+
+@dataclass
+class _Check:
+    sources: Sources
+    surroundings: Surroundings
+    options: CheckOptions
+    observer: CheckObserver
+    totals: CheckTotals = field(default_factory=CheckTotals)
+
+    def survey(self, path: Path) -> SurveyedLogDir:
+        """Look at a log dir as a whole."""
+        with as_cleaner_errors(path):
+            return survey(self.surroundings.fs, path)
+
+    def check_log_dir(self, surveyed: SurveyedLogDir, across: Sequence[Finding]) -> None:
+        """Check a log dir's partitions."""
+        path = surveyed.log_dir.path
+        findings = [*surveyed.findings, *across]
+        self.observer.on_log_dir(path, findings)
+        self._count(findings)
+        with self._session(surveyed) as session:
+            settings = _Settings(self, path, session)
+            for topic_partition, directory in sorted(surveyed.listing.current.items()):
+                self._check(surveyed, settings, topic_partition, directory)
+
+    def check_partition_dir(self, directory: Path) -> None:
+        """Check one partition; what its log dir says of it is taken into account, and not checked itself."""
+        surveyed = self.survey(directory.parent)
+        # A copy that lies anywhere: nothing around it says that anybody is to recover it.
+        if surveyed.properties is None and not any(surveyed.offsets.values()):
+            surveyed.is_clean = True
+        with self._session(surveyed) as session:
+            settings = _Settings(self, surveyed.log_dir.path, session)
+            self._check(surveyed, settings, parse_partition_dir(directory.name).topic_partition, directory)
+
+    @contextlib.contextmanager
+    def _session(self, surveyed: SurveyedLogDir) -> Iterator[Session | None]:
+        """Open the log dir for a repair; None where nothing is to be changed, or may be."""
+        if not self.options.repair:
+            yield None
+            return
+        with open_session(surveyed.log_dir.path, self.sources, self.surroundings) as session:
+            yield session
+
+    def _check(
+        self, surveyed: SurveyedLogDir, settings: _Settings, topic_partition: TopicPartition, directory: Path
+    ) -> None:
+        self.surroundings.check_done()
+        session, topic = settings.session, settings.topic(topic_partition, directory)
+        here = Surveyed(
+            directory.name,
+            directory,
+            log_start_offset=surveyed.offset(OffsetKind.LOG_START, topic_partition) or 0,
+            recovery_point=surveyed.offset(OffsetKind.RECOVERY_POINT, topic_partition) or 0,
+            cleaner_offset=surveyed.offset(OffsetKind.CLEANER, topic_partition),
+            is_clean=surveyed.is_clean,
+            is_in_use=surveyed.is_in_use if session is None else session.beside_writer,
+        )
+        context = self._context(settings, topic)
+        with as_cleaner_errors(directory):
+            found = PartitionCheck(context, here).run()
+            repaired: list[RepairedFile] = []
+            if session is not None and any(map(is_repairable, found.findings)):
+                repaired = self._repair(session, topic, topic_partition, here, found)
+                found = PartitionCheck(context, here).run()
+        self.observer.on_partition(found, repaired)
+        self._count(found.findings)
+        totals = self.totals
+        totals.partitions += 1
+        totals.repairable += len(repairable_files(found.findings))
+        totals.segments += found.segments
+        totals.bytes += found.bytes
+        totals.repaired += sum(not file.error for file in repaired)
+        totals.not_repaired += sum(bool(file.error) for file in repaired)
+        totals.in_use |= found.in_use
+
+    def _count(self, findings: Sequence[Finding]) -> None:
+        damages = sum(finding.is_damage for finding in findings)
+        self.totals.damages += damages
+        self.totals.notes += len(findings) - damages
+
+    def _context(self, settings: _Settings, topic: TopicConfig) -> CheckContext:
+        lent = self.surroundings
+        return CheckContext(
+            lent.fs,
+            settings.lanes(topic),
+            lent.progress,
+            lent.check_done,
+            clean_section=self.options.clean_section,
+            memory_bytes=self.options.memory_bytes,
+        )
+
+    def _repair(
+        self,
+        session: Session,
+        topic: TopicConfig,
+        topic_partition: TopicPartition,
+        here: Surveyed,
+        found: CheckedPartition,
+    ) -> list[RepairedFile]:
+        context = RepairContext(
+            self.surroundings.fs,
+            topic,
+            here.log_start_offset,
+            now_ms=self.surroundings.clock.now_ms(),
+            expiration_ms=session.settings.cleaner.producer_id_expiration_ms,
+            keeps_active=session.beside_writer,
+            still_held=session.still_held,
+        )
+        with session.swapping(topic_partition):
+            return repair_partition(context, here.directory, found.findings)
+
+
+class _Settings:
+    """The settings of one log dir's topics, and the memory to check with."""
+
+    def __init__(self, check: _Check, log_dir: Path, session: Session | None) -> None:
+        self.session = session
+        self._fs = check.surroundings.fs
+        self._resolver = SettingsResolver.of(self._fs, log_dir, check.sources)
+        self._lanes: dict[int, list[LaneMemory]] = {}
+
+    def topic(self, topic_partition: TopicPartition, directory: Path) -> TopicConfig:
+        """Return a topic's settings; a damaged id is as good as none."""
+        topic_id = None
+        with contextlib.suppress(CorruptCheckpointError):
+            topic_id = read_topic_id(self._fs, directory / names.PARTITION_METADATA)
+        return self._resolver.topic(topic_partition.topic, topic_id).config
+
+    @cached_property
+    def _buffers(self) -> list[WindowBuffer]:
+        return [WindowBuffer() for _ in range(lanes_for(self._resolver.cleaner.pipeline_threads))]
+
+    def lanes(self, topic: TopicConfig) -> list[LaneMemory]:
+        """Return the memory of all lanes, for batches as large as the topic's may get."""
+        limit_bytes = self._resolver.cleaner.batch_limit_bytes(topic)
+        if limit_bytes not in self._lanes:
+            keys = new_keys()
+            self._lanes[limit_bytes] = [LaneMemory(buffer, BatchChecker(limit_bytes, keys)) for buffer in self._buffers]
+        return self._lanes[limit_bytes]

@@ -1,0 +1,1 @@
+"""Everything in a log dir read and held against each other: `cleaner check`."""

@@ -1,0 +1,56 @@
+"""
+Which transactions of a log were aborted, as its batches say: each must stand in a transaction index.
+
+An entry that is missing there makes aborted records visible. One too many does no harm: the records of a transaction
+may have been cleaned away before its marker was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from cleaner.check.batches import Flags
+from cleaner.check.findings import Finding, Kind, OnFinding
+from cleaner.errors import CorruptBatchError
+from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk
+from cleaner.model import AbortedTxn
+from cleaner.storage.fs import FileSystem
+from cleaner.storage.producer_state import ProducerState
+from cleaner.storage.replay import replay
+from cleaner.storage.snapshots import Snapshots
+
+_WANTED = CONTROL_FLAG | TRANSACTIONAL_FLAG
+
+
+class TransactionFollower:
+    """Follows the transactions of one partition, segment after segment."""
+
+    def __init__(self, fs: FileSystem, directory: Path) -> None:
+        self._state = ProducerState(Snapshots(fs, directory, ()), now_ms=0, expiration_ms=0)
+
+    def take(self, path: Path, chunk: Chunk, good: Flags, on_finding: OnFinding) -> list[AbortedTxn]:
+        """
+        Take in the good batches of a chunk; returns the transactions that end in it and were aborted.
+
+        A batch whose marker cannot be read is told of, and is good no more.
+        """
+        aborted: list[AbortedTxn] = []
+        if not chunk.kinds & _WANTED:
+            return aborted
+        rows = np.flatnonzero(good & (chunk.batches["attributes"] & _WANTED != 0))
+        while len(rows):
+            part = replace(chunk, batches=chunk.batches[rows], failure=None)
+            try:
+                aborted += replay(self._state, part, slice(None), path, each_batch=True)
+                break
+            except CorruptBatchError as error:
+                self._state.discard_pending()
+                at = int(np.searchsorted(part.batches["position"], error.position))
+                offset = int(part.batches["base_offset"][at])
+                on_finding(Finding(Kind.BATCH_TRANSACTION, path, error.reason, error.position, offset))
+                good[rows[at]] = False
+                rows = rows[at + 1 :]
+        return aborted

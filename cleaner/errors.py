@@ -12,6 +12,7 @@ Every error the cleaner raises on purpose, and the exit code a command ends with
     |- PolicyRefusedError             1   the topic's policy forbids it or is not known
     |- NoSpaceError                   1   too little room for a group's output; says how many bytes are missing
     |- LogDirOfflineError             1   the disk failed: nothing more is tried in this log dir
+    |- SparkJobError                  1   Spark is not there, or a job of it failed; what is swapped stays
     |- CleaningAborted                1   asked to stop; what is swapped stays, temporary files are gone
     |  |- LogChangedError                 a writer changed the log meanwhile: the round is to be tried again
     |  |- WriterWaitingError              a writer wants to load the logs: the lock is to be given back
@@ -160,6 +161,10 @@ def is_disk_failure(error: Exception) -> bool:
     """Tell whether the disk itself failed, so that nothing more should be tried in its log dir."""
     cause = error.cause if isinstance(error, LogDirOfflineError) else error
     return isinstance(cause, OSError) and cause.errno in _DISK_ERRNOS
+
+
+class SparkJobError(CleanerError):
+    """Spark cannot be used here, or a job failed for a reason that is not the log's; nothing half done counts."""
 
 
 class CleaningAborted(CleanerError):

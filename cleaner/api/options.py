@@ -6,11 +6,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from cleaner.clock import Clock, StillClock, SystemClock
 from cleaner.config_table import TOPIC_SETTINGS
 from cleaner.storage.fs import FileSystem
+
+if TYPE_CHECKING:
+    from cleaner.config import CleanerConfig, TopicConfig
+    from cleaner.engine.context import RoundContext
+    from cleaner.engine.round import RoundResult
+    from cleaner.policy.cleanable import Cleanable
+    from cleaner.storage.log import Log
+
+CleanRound = Callable[["Log", "Cleanable", "TopicConfig", "CleanerConfig", "RoundContext"], "RoundResult"]
+"""Cleans one log once: `engine.round.clean_log`, or what does the same elsewhere."""
 
 HighWatermark = int | Literal["checkpoint", "end"]
 Rounds = int | Literal["all"]
@@ -137,6 +147,7 @@ class CleanOptions:
             passed: a replica that was away so long has yet to see them (D-13).
         max_dirty_bytes: end a round's map after so many bytes of the dirty section, as a smaller map would.
         max_seconds: end a round's map after so long.
+        clean_round: does each round; None for the engine, in this process.
     """
 
     high_watermark: HighWatermark = "checkpoint"
@@ -148,3 +159,4 @@ class CleanOptions:
     keep_tombstones: bool = False
     max_dirty_bytes: int | None = None
     max_seconds: float | None = None
+    clean_round: CleanRound | None = None

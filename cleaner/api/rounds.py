@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cleaner.api import load as loading
-from cleaner.api.options import CleanOptions
+from cleaner.api.options import CleanOptions, CleanRound
 from cleaner.api.reports import CleanReport, Removed
 from cleaner.api.session import Session
 from cleaner.config import TopicConfig
@@ -86,19 +86,22 @@ def run_rounds(work: Work, found: Cleanable) -> CleanReport:
         if found.force_checkpoint:
             work.write_checkpoint(found.first_dirty_offset)
         return replace(report, note=_why_nothing(work, found))
+    if work.options.clean_round is not None:
+        return _run_rounds(work, found, report, work.context(), work.options.clean_round)
+    from cleaner.engine.round import clean_log
     from cleaner.offset_map import OffsetMap  # compiles kernels: not for those who only ask
 
     config = work.session.settings.cleaner
     with closing(OffsetMap(config.key_limit, config.slots)) as offset_map:
-        return _run_rounds(work, found, report, replace(work.context(), offset_map=offset_map))
+        return _run_rounds(work, found, report, replace(work.context(), offset_map=offset_map), clean_log)
 
 
-def _run_rounds(work: Work, found: Cleanable, report: CleanReport, context: RoundContext) -> CleanReport:
-    from cleaner.engine.round import clean_log
-
+def _run_rounds(
+    work: Work, found: Cleanable, report: CleanReport, context: RoundContext, clean_round: CleanRound
+) -> CleanReport:
     while True:
         try:
-            result = clean_log(work.log, found, work.topic, work.session.settings.cleaner, context)
+            result = clean_round(work.log, found, work.topic, work.session.settings.cleaner, context)
         except LogChangedError:
             raise
         except CleaningAborted as error:

@@ -22,30 +22,26 @@ round goes on from there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 from cleaner.config import CleanerConfig, TopicConfig
 from cleaner.engine.build_map import BuiltMap, MapBuilder
 from cleaner.engine.context import RoundContext
 from cleaner.engine.expected_output import ExpectedOutput
-from cleaner.errors import CleaningAborted, PolicyRefusedError
+from cleaner.engine.steps import groups_of, install_group, refuse_keyless, rules_of, settle_before_swaps
 from cleaner.format.records import Unpacker
 from cleaner.format.side_by_side import WindowBuffer
 from cleaner.offset_map import OffsetMap
 from cleaner.policy.cleanable import Cleanable
-from cleaner.policy.grouping import group_segments
-from cleaner.policy.record_filter import NEVER_MS, legacy_delete_horizon_ms, removal_moment_ms
 from cleaner.recopy.cleaned_segment import CleanedSegment
 from cleaner.recopy.fates import ActiveProducers
-from cleaner.recopy.group import GroupRecopier, LaneMemory, RecopyRules
+from cleaner.recopy.group import GroupRecopier, LaneMemory
 from cleaner.recopy.pipeline import lanes_for, threads_of
 from cleaner.recopy.retained import Removed
 from cleaner.recopy.survivors import MapSurvivors
 from cleaner.recopy.verify import verify_cleaned
 from cleaner.storage.log import Log
 from cleaner.storage.segment import Segment
-from cleaner.storage.swap import fsync_sources, remove_deleted, replace_segments
 
 
 @dataclass(frozen=True)
@@ -106,22 +102,12 @@ def clean_log(
 
     built = MapBuilder(log, cleanable, offset_map, lanes, context).build()
     mapped_ns = context.clock.monotonic_ns()
-    if context.refuse_keyless and built.keyless_messages:
-        reason = f"{built.keyless_messages} records without a key would be removed; name the partition to clean it"
-        raise PolicyRefusedError(f"{log.directory}: {reason}")
-
-    # A swap drops older values for newer ones: those, and all names, must be on disk first (D-10). So must the rest of
-    # a log that somebody only copied here: what the swap makes durable must not be all that a power cut leaves.
-    # Beside a writer the active segment is left to it.
-    sources = log.segments[:-1] if log.is_beside_writer else log.segments
-    fsync_sources(context.fs, log.directory, [segment.base_offset for segment in sources])
-    if not log.is_beside_writer:
-        with context.swapping():
-            log.settle(context.fs)
+    refuse_keyless(log, built.keyless_messages, context)
+    settle_before_swaps(log, context)
 
     recopier = _make_recopier(log, cleanable, topic, offset_map, lanes, built, context)
     room = ExpectedOutput(offset_map, built.messages_by_segment)
-    for group in _groups(log, cleanable, topic, built.end_offset):
+    for group in groups_of(log, cleanable, topic, built.end_offset):
         room.require_room(context.fs, group)
         _clean_group(log, group, topic, recopier, lanes, context)
 
@@ -146,15 +132,6 @@ def clean_log(
     )
 
 
-def _groups(log: Log, cleanable: Cleanable, topic: TopicConfig, end_offset: int) -> list[list[Segment]]:
-    return group_segments(
-        log.segments_between(0, end_offset),
-        max_log_bytes=topic.segment_bytes,
-        max_index_bytes=topic.segment_index_bytes,
-        first_uncleanable_offset=cleanable.first_uncleanable_offset,
-    )
-
-
 def _make_recopier(
     log: Log,
     cleanable: Cleanable,
@@ -164,7 +141,6 @@ def _make_recopier(
     built: BuiltMap,
     context: RoundContext,
 ) -> GroupRecopier:
-    clean = log.segments_between(0, cleanable.first_dirty_offset)
     total_bytes = sum(segment.size for segment in log.segments_between(0, built.end_offset))
     done_bytes = 0
 
@@ -174,19 +150,10 @@ def _make_recopier(
         done_bytes += read_bytes
         context.progress("copy", done_bytes, total_bytes)
 
-    last_clean_ms = clean[-1].mtime_ms if clean else None
-    legacy_horizon_ms = legacy_delete_horizon_ms(last_clean_ms, topic.delete_retention_ms)
-    removal_ms = removal_moment_ms(context.now_ms, keeps_tombstones=context.keep_tombstones)
-    rules = RecopyRules(
-        first_uncleanable_offset=cleanable.first_uncleanable_offset,
-        legacy_horizon_ms=NEVER_MS if context.keep_tombstones else legacy_horizon_ms,
-        now_ms=context.now_ms,
-        removal_ms=removal_ms,
-        delete_retention_ms=topic.delete_retention_ms,
-    )
+    rules = rules_of(log, cleanable, topic, context)
     return GroupRecopier(
         rules=rules,
-        make_survivors=lambda: MapSurvivors(offset_map, removal_ms),
+        make_survivors=lambda: MapSurvivors(offset_map, rules.removal_ms),
         producers=ActiveProducers(log.last_records),
         collect_aborted=log.collect_aborted,
         lanes=lanes,
@@ -206,8 +173,6 @@ def _clean_group(
 ) -> None:
     """
     Recopy a group, read the result back, and swap it in. On any failure before the swap the group is as it was.
-
-    Files are removed when the partition is free again: that takes longer than all renames.
     """
     target = CleanedSegment(
         context.fs,
@@ -234,22 +199,5 @@ def _clean_group(
     except BaseException:
         target.discard()
         raise
-    old_bases = [segment.base_offset for segment in group]
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(context.swapping())
-            log.require_unchanged(group)
-        except CleaningAborted:
-            target.discard()
-            raise
-        replace_segments(
-            context.fs,
-            log.directory,
-            new_base=target.base_offset,
-            old_bases=old_bases,
-            still_held=context.still_held,
-            keep_deleted=True,
-        )
-        log.replace(group, target.base_offset)
     # Removing files is waiting for the disk: as many threads as may work beside the one that coordinates them.
-    remove_deleted(context.fs, log.directory, old_bases, threads=threads_of(lanes) + 1)
+    install_group(log, group, context, discard=target.discard, threads=threads_of(lanes) + 1)

@@ -26,13 +26,15 @@ from cleaner.kernels.checksums import crc32c, xxhash32
 from cleaner.kernels.ready import columns as column_kernel
 from cleaner.kernels.ready import offset_map as map_kernel
 from cleaner.kernels.ready import retain
+from cleaner.kernels.ready import transactions as transaction_kernel
 from cleaner.model import AbortedTxn, LastRecord
 from cleaner.offset_map import OffsetMap
 from cleaner.recopy.cleaned_segment import SegmentIndexes
 from cleaner.recopy.fates import ActiveProducers, decide_fates
 from cleaner.recopy.index_follower import IndexFollower
+from cleaner.recopy.offset_bits import OffsetBits
 from cleaner.recopy.retained import RetainedWriter
-from cleaner.recopy.survivors import MapSurvivors
+from cleaner.recopy.survivors import BitmapSurvivors, MapSurvivors
 from cleaner.recopy.transactions import CleanedTransactions
 from cleaner.storage.indexes import offset_entries
 
@@ -111,6 +113,9 @@ def warm_up() -> None:
     _encode()
     log = _log()
     offset_map, unpacker, path = OffsetMap(8, 8), Unpacker(1 << 20), Path("warm-up")
+    bits = OffsetBits(0)
+    bits.set(np.zeros(1, np.int64))
+    by_bits = BitmapSurvivors(bits, 0, 0, 0)
     survivors, writer = MapSurvivors(offset_map, 0), RetainedWriter(0)
     indexes = SegmentIndexes(path, 0, 0, 1024)
     digests = np.zeros(4 * map_kernel.DIGEST_WORDS, np.uint64)
@@ -124,6 +129,7 @@ def warm_up() -> None:
         no_flags = np.zeros(len(chunk.batches), np.uint8)
         transactions = CleanedTransactions()
         transactions.add_aborted([AbortedTxn(7, 0, 0, 1)])
+        transaction_kernel.list_markers(chunk.data, chunk.batches, np.empty(len(chunk.batches), np.int8))
         fates = decide_fates(
             chunk.batches,
             transactions.discardable(path, chunk),
@@ -143,6 +149,7 @@ def warm_up() -> None:
             )
             offset_map.put(digests, int(state[map_kernel.STATE_KEYED]))
             survivors.judge(path, block, fates, verdicts)
+            by_bits.judge(path, block, fates, verdicts)
             verdicts[:] = map_kernel.KEEP_TOMBSTONE  # a horizon: all are rebuilt, some of them packed
             writer.write(path, block, fates, verdicts)
         indexes.append(writer.end().written)

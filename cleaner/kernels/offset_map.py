@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from numba import int64, uint64
 
-from cleaner.kernels.compile import jit
+from cleaner.kernels.compile import inlined_jit, jit
 from cleaner.kernels.digest import murmur3_low, siphash13
 from cleaner.kernels.memory import multiply_high, prefetch
 from cleaner.kernels.records import RECORD_GOOD, RECORD_LEFT_OVER, read_next_record
@@ -46,6 +46,34 @@ DISCARDED = 16
     STATE_RECORD_POSITION,
 ) = range(6)
 STATE_CELLS = 6
+
+
+@inlined_jit
+def tombstones_stay(attributes, magic, base_timestamp, now_ms, legacy_deletes_stay):
+    """Tell whether the tombstones of a batch stay, unless a later record takes their place (R-551)."""
+    if magic < 2:
+        return legacy_deletes_stay
+    return attributes & 0x40 == 0 or now_ms < base_timestamp
+
+
+@inlined_jit
+def verdict_alone(is_discarded, is_control, is_covered, key_size, value_size, deletes_stay):
+    """
+    Return the verdict on a record by what it is itself, and whether a later one of its key can take its place (R-550,
+    R-551).
+
+    Args:
+        is_covered: its offset is at most the last one that was looked at for keys.
+    """
+    if is_discarded:
+        return int64(DISCARDED), False
+    if is_control or not is_covered:
+        return int64(KEEP) if value_size >= 0 else int64(KEEP_TOMBSTONE), False
+    if key_size < 0:
+        return int64(KEYLESS), False
+    if value_size >= 0:
+        return int64(KEEP), True
+    return int64(KEEP_TOMBSTONE) if deletes_stay else int64(EXPIRED_TOMBSTONE), True
 
 
 @jit
@@ -232,10 +260,7 @@ def judge_records(
             continue
         body = unpacked if row.unpacked else data
         is_control = row.attributes & 0x20 != 0
-        if row.magic < 2:
-            deletes_stay = legacy_deletes_stay
-        else:
-            deletes_stay = row.attributes & 0x40 == 0 or now_ms < row.base_timestamp
+        deletes_stay = tombstones_stay(row.attributes, row.magic, row.base_timestamp, now_ms, legacy_deletes_stay)
         # A transactional batch may count as aborted in one pass and not in the other, as in Kafka: then its records
         # were never put, have no bit, and the table alone can answer (R-550).
         has_bits = row.attributes & 0x10 == 0
@@ -253,28 +278,23 @@ def judge_records(
                 return DIGEST_BAD_RECORD
             previous_delta = delta
             offset = base_offset + delta
-            verdict = KEEP if value_size >= 0 else KEEP_TOMBSTONE
-            if is_discarded:
-                verdict = DISCARDED
-            elif not is_control and offset <= latest_offset:
-                if key_size < 0:
-                    verdict = KEYLESS
-                else:
-                    if value_size < 0 and not deletes_stay:
-                        verdict = EXPIRED_TOMBSTONE
-                    place = offset - latest_base
-                    if has_bits and _in_bitmap(latest, place):
-                        verdicts[ordinal] = verdict if latest[place >> 3] >> (place & 7) & 1 else SUPERSEDED
-                        ordinal += 1
-                        at = after
-                        continue
-                    sip = siphash13(body, key_start, key_size, keys[0], keys[1])
-                    scratch[WORDS * pending] = sip
-                    scratch[WORDS * pending + 1] = murmur3_low(body, key_start, key_size)
-                    scratch[WORDS * pending + 2] = uint64(offset + 1)
-                    scratch[WORDS * BLOCK + pending] = uint64(ordinal)
-                    prefetch(table, WORDS * _first_slot(sip, slots))
-                    pending += 1
+            verdict, has_rivals = verdict_alone(
+                is_discarded, is_control, offset <= latest_offset, key_size, value_size, deletes_stay
+            )
+            if has_rivals:
+                place = offset - latest_base
+                if has_bits and _in_bitmap(latest, place):
+                    verdicts[ordinal] = verdict if latest[place >> 3] >> (place & 7) & 1 else SUPERSEDED
+                    ordinal += 1
+                    at = after
+                    continue
+                sip = siphash13(body, key_start, key_size, keys[0], keys[1])
+                scratch[WORDS * pending] = sip
+                scratch[WORDS * pending + 1] = murmur3_low(body, key_start, key_size)
+                scratch[WORDS * pending + 2] = uint64(offset + 1)
+                scratch[WORDS * BLOCK + pending] = uint64(ordinal)
+                prefetch(table, WORDS * _first_slot(sip, slots))
+                pending += 1
             verdicts[ordinal] = verdict
             ordinal += 1
             if pending == BLOCK:

@@ -24,14 +24,15 @@ STATE_CELLS = 4
 # Columns of an aborted transaction, in the order of `model.AbortedTxn`.
 ABORT_PRODUCER, ABORT_FIRST, ABORT_LAST, ABORT_LAST_STABLE = range(4)
 
-# What is known of a producer; with _ABORTED, its words are the offsets of the transaction index entry.
-_COMMITTED = 1  # transactional data seen that no entry calls aborted, and no marker since
-_ABORTED = 2
-_HAS_DATA = 4  # of the aborted transaction
+# What is known of a producer; with ABORTED, its words are the offsets of the transaction index entry.
+COMMITTED = 1  # transactional data seen that no entry calls aborted, and no marker since
+ABORTED = 2
+HAS_DATA = 4  # of the aborted transaction
 
 _HEADER_BYTES = 61
 _TRANSACTIONAL, _CONTROL = 0x10, 0x20
-_MARKER_ABORT, _MARKER_COMMIT, _MARKER_OTHER, _MARKER_EMPTY, _MARKER_BAD = range(5)
+MARKER_ABORT, MARKER_COMMIT, _MARKER_OTHER, _MARKER_EMPTY, _MARKER_BAD = range(5)
+NO_MARKER = -1
 
 
 @jit
@@ -64,7 +65,23 @@ def marker_kind(data, at, end):
     if load_u16_be(data, key) > 0x7FFF:
         return _MARKER_BAD
     kind = int64(load_u16_be(data, key + 2))
-    return kind if kind in (_MARKER_ABORT, _MARKER_COMMIT) else _MARKER_OTHER
+    return kind if kind in (MARKER_ABORT, MARKER_COMMIT) else _MARKER_OTHER
+
+
+@jit
+def list_markers(data, batches, kinds):
+    """
+    Tell what the control batches of a chunk say of transactions.
+
+    Args:
+        data, batches: the chunk; rows of BATCH_DTYPE.
+        kinds: int8 a batch, to be filled with MARKER_...; NO_MARKER for batches of data.
+    """
+    for b in range(batches.size):
+        row = batches[b]
+        kinds[b] = NO_MARKER
+        if row.magic == 2 and row.attributes & _CONTROL and row.count:
+            kinds[b] = marker_kind(data, row.start + _HEADER_BYTES, row.start + row.size)
 
 
 @jit
@@ -75,8 +92,8 @@ def _begin_abort(pending, at, producers, slots, key_word, rows):
     if slots[slot] == 0:
         rows = take_row(producers, slots, slot, producer_id, rows)
     producer = int64(slots[slot]) - 1
-    if producers[producer, STATE] & _ABORTED == 0:
-        producers[producer, STATE] |= _ABORTED
+    if producers[producer, STATE] & ABORTED == 0:
+        producers[producer, STATE] |= ABORTED
         producers[producer, WORD_1] = pending[at, ABORT_FIRST]
         producers[producer, WORD_2] = pending[at, ABORT_LAST]
         producers[producer, WORD_3] = pending[at, ABORT_LAST_STABLE]
@@ -122,8 +139,8 @@ def discard_batches(data, batches, pending, producers, slots, key, retained, dis
             if producer == NO_ROW:
                 producer = state[STATE_PRODUCERS]
                 state[STATE_PRODUCERS] = take_row(producers, slots, slot, row.producer_id, producer)
-            is_aborted = producers[producer, STATE] & _ABORTED != 0
-            producers[producer, STATE] |= _HAS_DATA if is_aborted else _COMMITTED
+            is_aborted = producers[producer, STATE] & ABORTED != 0
+            producers[producer, STATE] |= HAS_DATA if is_aborted else COMMITTED
             discarded[b] = is_aborted
             continue
         kind = marker_kind(data, row.start + _HEADER_BYTES, row.start + row.size) if row.count else _MARKER_EMPTY
@@ -133,11 +150,11 @@ def discard_batches(data, batches, pending, producers, slots, key, retained, dis
         if kind == _MARKER_OTHER:
             continue
         known = int64(0) if producer == NO_ROW or kind == _MARKER_EMPTY else producers[producer, STATE]
-        ends = _COMMITTED if kind == _MARKER_COMMIT else _ABORTED | _HAS_DATA
+        ends = COMMITTED if kind == MARKER_COMMIT else ABORTED | HAS_DATA
         discarded[b] = known & ends != ends  # R-533
         if known & ends:
             producers[producer, STATE] = known & ~ends
-        if kind == _MARKER_ABORT and known & ends == ends:
+        if kind == MARKER_ABORT and known & ends == ends:
             _retain(producers, producer, retained, state[STATE_RETAINED])
             state[STATE_RETAINED] += 1
     return TXN_DONE

@@ -19,6 +19,7 @@ from cleaner.kernels.ready import index as kernel
 from cleaner.model import AbortedTxn
 from cleaner.storage.fs import File, FileSystem
 from cleaner.storage.indexes import Aborts, txn_index_bytes
+from cleaner.storage.names import CLEANED, SEGMENT_SUFFIXES, attempt_file_name, segment_file_name
 from cleaner.storage.swap import discard_cleaned
 
 # What the appender notes of each batch: all that index entries depend on.
@@ -122,8 +123,10 @@ class CleanedSegment:
         fs: the door to the disk.
         directory: of the partition.
         base_offset: of the group's first segment.
-        like: the group's first `.log`, whose owner, mode and attributes the new files take over.
+        like: the group's first `.log`, whose owner, mode and attributes the new files take over; None where that is
+            not for this process to do.
         interval_bytes, max_index_bytes: `index.interval.bytes` and `segment.index.bytes`.
+        attempt: where several processes may write the same segment, what the names of this one's files tell it by.
 
     Attributes:
         path: the `.log.cleaned` file.
@@ -137,15 +140,17 @@ class CleanedSegment:
         directory: Path,
         base_offset: int,
         *,
-        like: Path,
+        like: Path | None,
         interval_bytes: int,
         max_index_bytes: int,
+        attempt: str = "",
     ) -> None:
         self._fs = fs
         self._directory = directory
         self._like = like
+        self._attempt = attempt
         self.base_offset = base_offset
-        discard_cleaned(fs, directory, base_offset)
+        self._discard_files()
         self.path = self._name("log")
         self.size = 0
         self.batch_count = 0
@@ -154,7 +159,10 @@ class CleanedSegment:
         self._file: File = fs.create(self.path, like=like)
 
     def _name(self, extension: str) -> Path:
-        return self._directory / f"{self.base_offset:020d}.{extension}.cleaned"
+        suffix = f".{extension}"
+        if self._attempt:
+            return self._directory / attempt_file_name(self.base_offset, suffix, self._attempt)
+        return self._directory / segment_file_name(self.base_offset, suffix, CLEANED)
 
     def reserve(self, size: int, written: np.ndarray, largest_offset: int) -> int:
         """
@@ -207,8 +215,8 @@ class CleanedSegment:
         self._fs.fsync_dir(self._directory)
 
     def _write(self, extension: str, content: bytes | memoryview, mtime_ns: int | None) -> None:
-        source = self._like.with_suffix("." + extension)
-        like = source if self._fs.exists(source) else self._like
+        source = None if self._like is None else self._like.with_suffix("." + extension)
+        like = source if source is not None and self._fs.exists(source) else self._like
         with self._fs.create(self._name(extension), like=like) as file:
             file.write(content, 0)
             if mtime_ns is not None:
@@ -218,4 +226,11 @@ class CleanedSegment:
     def discard(self) -> None:
         """Remove everything written so far."""
         self._file.close()
-        discard_cleaned(self._fs, self._directory, self.base_offset)
+        self._discard_files()
+
+    def _discard_files(self) -> None:
+        if self._attempt:
+            names = [attempt_file_name(self.base_offset, suffix, self._attempt) for suffix in SEGMENT_SUFFIXES]
+            self._fs.remove_all(self._directory, names)
+        else:
+            discard_cleaned(self._fs, self._directory, self.base_offset)

@@ -9,7 +9,7 @@ happens chunk after chunk; the rest on several lanes side by side (`pipeline.py`
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +59,34 @@ class RecopyRules:
         return (self.now_ms + self.delete_retention_ms + 2**63) % 2**64 - 2**63
 
 
+class MappedBatches:
+    """
+    Tells of what batches the first pass took no keys, which may know other aborted transactions than the second.
+
+    Args:
+        transactions: what the first pass knew where the first group begins, or where it began itself.
+        first_offset, first_position: base offset of the segment it began in, and the batch there.
+    """
+
+    def __init__(self, transactions: CleanedTransactions, first_offset: int, first_position: int) -> None:
+        self._transactions = transactions
+        self._first = (first_offset, first_position)
+
+    def left_out(self, claim: Claim, chunk: Chunk) -> Flags:
+        """Return uint8 a batch: 1 for those whose records were left out. To be called in order."""
+        rows = chunk.batches
+        result: Flags = np.zeros(len(rows), np.uint8)
+        base_offset = claim.segment.base_offset
+        if base_offset < self._first[0] or not len(rows):
+            return result
+        is_within = base_offset == self._first[0]
+        first = int(np.searchsorted(rows["position"], self._first[1])) if is_within else 0
+        if first == len(rows):
+            return result
+        result[first:] = self._transactions.discardable(claim.path, replace(chunk, batches=rows[first:]))
+        return result
+
+
 @dataclass
 class LaneMemory:
     """What one lane needs for a chunk, used again for every chunk of every pass."""
@@ -88,6 +116,8 @@ class GroupRecopier:
         before_read: called in order with the bytes of every window before it is read.
         before_chunk: called in order with the bytes of every chunk before it is worked on; may raise to stop.
         after_write: called with the bytes written of every chunk, by any lane.
+        transactions: what is known where the first group begins; None at the beginning of a log.
+        mapped: tells of what batches the first pass took no keys, for survivors that need to know.
     """
 
     def __init__(
@@ -101,13 +131,16 @@ class GroupRecopier:
         before_read: Callable[[int], None],
         before_chunk: Callable[[int], None],
         after_write: Callable[[int], None],
+        transactions: CleanedTransactions | None = None,
+        mapped: MappedBatches | None = None,
     ) -> None:
         self._rules = rules
         self._producers = producers
         self._collect_aborted = collect_aborted
         self.before_read = before_read
         self._before_chunk = before_chunk
-        self._transactions = CleanedTransactions()
+        self._transactions = transactions or CleanedTransactions()
+        self._mapped = mapped
         self._window_bytes = lanes[0].buffer.window_bytes
         self._lanes = [
             _Lane(self, memory, make_survivors(), RetainedWriter(rules.new_horizon_ms), after_write) for memory in lanes
@@ -172,7 +205,7 @@ class GroupRecopier:
         legacy_deletes_stay = claim.segment.mtime_ms > self._rules.legacy_horizon_ms
         if not is_last and not chunk.kinds & _KINDS_WITH_A_FATE:
             return BlockFates.undecided(len(rows), legacy_deletes_stay)
-        return decide_fates(
+        fates = decide_fates(
             rows,
             self._transactions.discardable(claim.path, chunk),
             self._producers,
@@ -180,6 +213,7 @@ class GroupRecopier:
             now_ms=self._rules.removal_ms,
             legacy_deletes_stay=legacy_deletes_stay,
         )
+        return fates if self._mapped is None else replace(fates, unmapped=self._mapped.left_out(claim, chunk))
 
 
 class _Lane:

@@ -15,8 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cleaner.format.records import Block, bad_record
+from cleaner.kernels.ready import offset_bits as bits_kernel
 from cleaner.kernels.ready import offset_map as kernel
 from cleaner.offset_map import OffsetMap
+from cleaner.recopy.offset_bits import OffsetBits
 
 Flags = npt.NDArray[np.uint8]
 
@@ -44,6 +46,8 @@ class BlockFates:
         unread: uint8 a batch; 1 for batches that go whole.
         empties_marker: uint8 a batch; 1 for a marker none of whose data is left (R-542).
         legacy_deletes_stay: whether tombstones of magic 0 and 1 stay (R-551).
+        unmapped: uint8 a batch; 1 for those whose records the first pass took no keys of, by what it knew of
+            transactions. None where nobody asks.
     """
 
     fates: npt.NDArray[np.int8]
@@ -51,6 +55,7 @@ class BlockFates:
     unread: Flags
     empties_marker: Flags
     legacy_deletes_stay: bool
+    unmapped: Flags | None = None
 
     @staticmethod
     def undecided(count: int, legacy_deletes_stay: bool) -> BlockFates:
@@ -62,7 +67,12 @@ class BlockFates:
         """Return the same for `count` batches from `first` on."""
         cut = slice(first, first + count)
         return BlockFates(
-            self.fates[cut], self.discarded[cut], self.unread[cut], self.empties_marker[cut], self.legacy_deletes_stay
+            self.fates[cut],
+            self.discarded[cut],
+            self.unread[cut],
+            self.empties_marker[cut],
+            self.legacy_deletes_stay,
+            None if self.unmapped is None else self.unmapped[cut],
         )
 
 
@@ -101,7 +111,51 @@ class MapSurvivors:
             verdicts,
             self._state,
         )
-        if status != kernel.DIGEST_GOOD:
-            row = block.batches[int(self._state[kernel.STATE_BATCH])]
-            record_position = int(self._state[kernel.STATE_RECORD_POSITION])
-            raise bad_record(path, row, int(self._state[kernel.STATE_STATUS]), record_position)
+        _require_good(status, path, block, self._state)
+
+
+class BitmapSurvivors:
+    """
+    Verdicts from the bits of offsets of one group (R-550, R-551). One instance a thread.
+
+    Args:
+        bits: of a record that was among the keys of the dirty section: whether it is the last one of its key; of all
+            others: whether a later one of its key is there.
+        first_dirty_offset, latest_offset: first and last offset of the dirty section covered.
+        removal_ms: as for `MapSurvivors`.
+    """
+
+    def __init__(self, bits: OffsetBits, first_dirty_offset: int, latest_offset: int, removal_ms: int) -> None:
+        self._bits = bits
+        self._first_dirty_offset = first_dirty_offset
+        self._latest_offset = latest_offset
+        self._removal_ms = removal_ms
+        self._state = np.zeros(kernel.STATE_CELLS, np.int64)
+
+    def judge(self, path: Path, block: Block, fates: BlockFates, verdicts: Flags) -> None:
+        """Fill `verdicts`; see `Survivors`."""
+        unmapped = np.zeros(len(block.batches), np.uint8) if fates.unmapped is None else fates.unmapped
+        status = bits_kernel.judge_by_bits(
+            block.data,
+            block.unpacked,
+            block.batches,
+            fates.unread,
+            fates.discarded,
+            unmapped,
+            self._first_dirty_offset,
+            self._latest_offset,
+            self._removal_ms,
+            fates.legacy_deletes_stay,
+            self._bits.directory,
+            self._bits.blocks,
+            self._bits.base_offset,
+            verdicts,
+            self._state,
+        )
+        _require_good(status, path, block, self._state)
+
+
+def _require_good(status: int, path: Path, block: Block, state: npt.NDArray[np.int64]) -> None:
+    if status != kernel.DIGEST_GOOD:
+        row = block.batches[int(state[kernel.STATE_BATCH])]
+        raise bad_record(path, row, int(state[kernel.STATE_STATUS]), int(state[kernel.STATE_RECORD_POSITION]))

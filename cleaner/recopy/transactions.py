@@ -21,7 +21,7 @@ from cleaner.format.control import read_control_type
 from cleaner.kernels.ready import producer_table as table
 from cleaner.kernels.ready import transactions as kernel
 from cleaner.model import AbortedTxn
-from cleaner.recopy.producer_table import ProducerTable
+from cleaner.recopy.producer_table import ProducerTable, Rows
 from cleaner.storage.indexes import Aborts, abort_rows
 
 Flags = npt.NDArray[np.uint8]
@@ -29,14 +29,34 @@ _COLUMNS = len(AbortedTxn._fields)
 
 
 class CleanedTransactions:
-    """The transaction state of one pass over a log (R-530)."""
+    """
+    The transaction state of one pass over a log (R-530).
 
-    def __init__(self) -> None:
-        self._producers = ProducerTable(np.zeros((0, table.COLUMNS), np.int64))
+    Args:
+        known: what is known of producers where the pass begins, as `known` gives it; None at the beginning of a log.
+        pending: aborted transactions it has not come to.
+    """
+
+    def __init__(self, known: Rows | None = None, pending: Aborts | None = None) -> None:
+        self._producers = ProducerTable(np.zeros((0, table.COLUMNS), np.int64) if known is None else known.copy())
         self._pending: Aborts = np.zeros((0, _COLUMNS), np.int64)
         self._first_offsets = np.zeros(0, np.int64)
         self._retained: Aborts = np.zeros((0, _COLUMNS), np.int64)
         self._state = np.zeros(kernel.STATE_CELLS, np.int64)
+        self._state[kernel.STATE_PRODUCERS] = len(self._producers.rows)
+        if pending is not None:
+            self.add_aborted(pending)
+
+    @property
+    def known(self) -> Rows:
+        """What is known of producers with a transaction that is not over, one a row."""
+        rows: Rows = self._producers.rows[: int(self._state[kernel.STATE_PRODUCERS])]
+        return rows[np.flatnonzero(rows[:, table.STATE])].copy()
+
+    @property
+    def pending(self) -> Aborts:
+        """Aborted transactions that no batch has reached yet, by first offset."""
+        return self._pending[int(self._state[kernel.STATE_PENDING]) :].copy()
 
     @property
     def retained_aborts(self) -> Aborts:

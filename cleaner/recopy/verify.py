@@ -7,19 +7,45 @@ A bad disk, a bad codec or a wrong kernel is caught while the old data is still 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
 
 from cleaner.errors import CorruptBatchError, CorruptIndexError
 from cleaner.format.chunks import Chunk
 from cleaner.format.side_by_side import SideBySideReader, Window, WindowBuffer, verify_checksums
-from cleaner.recopy.cleaned_segment import CleanedSegment, SegmentIndexes, add_offsets
+from cleaner.recopy.cleaned_segment import SegmentIndexes, add_offsets
 from cleaner.recopy.pipeline import OrderedPipeline
 from cleaner.storage.fs import FileSystem
+
+
+class Written(Protocol):
+    """What whoever wrote a segment knows of it; see `CleanedSegment`."""
+
+    @property
+    def path(self) -> Path:
+        """The `.log.cleaned` file."""
+
+    @property
+    def base_offset(self) -> int:
+        """The segment's."""
+
+    @property
+    def size(self) -> int:
+        """Bytes written."""
+
+    @property
+    def batch_count(self) -> int:
+        """Batches written."""
+
+    @property
+    def offset_sum(self) -> int:
+        """The sum of their last offsets."""
 
 
 class _Readback:
     """What was read back so far."""
 
-    def __init__(self, segment: CleanedSegment, reader: SideBySideReader, indexes: SegmentIndexes) -> None:
+    def __init__(self, segment: Written, reader: SideBySideReader, indexes: SegmentIndexes) -> None:
         self.segment = segment
         self.reader = reader
         self.indexes = indexes
@@ -72,7 +98,7 @@ class _Lane:
 
 def verify_cleaned(
     fs: FileSystem,
-    segment: CleanedSegment,
+    segment: Written,
     messages: int,
     *,
     interval_bytes: int,

@@ -73,17 +73,20 @@ class FileSystem:
             raise LogDirOfflineError(path, OSError(errno.EINVAL, "not a regular file"))
         return File(path, descriptor)
 
-    def create(self, path: Path, *, like: Path) -> File:
+    def create(self, path: Path, *, like: Path | None) -> File:
         """
         Create a file that must not exist yet, open for reading and writing.
 
         Args:
             path: the new file.
-            like: a file or directory whose owner, group, mode and extended attributes it takes over.
+            like: a file or directory whose owner, group, mode and extended attributes it takes over; None leaves it to
+                this process's user, and lets others read it.
         """
         with disk_errors(path):
-            descriptor = os.open(path, _WRITE_FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
+            descriptor = os.open(path, _WRITE_FLAGS | os.O_CREAT | os.O_EXCL, 0o600 if like else 0o644)
         file = File(path, descriptor)
+        if like is None:
+            return file
         try:
             self._take_ownership(file, like)
         except BaseException:

@@ -9,18 +9,16 @@ Source: rules R-401, R-402, R-407, R-535, R-545, R-641; `UnifiedLog.java`, `Loca
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from pathlib import Path
-
-import numpy as np
 
 from cleaner.config import TopicConfig
 from cleaner.errors import LogChangedError
 from cleaner.model import LastRecord, TopicPartition
 from cleaner.storage import names
+from cleaner.storage.aborted_walk import AbortedWalk, replaced
 from cleaner.storage.fs import FileSystem
-from cleaner.storage.indexes import FIRST_OFFSET, LAST_OFFSET, LAST_STABLE_OFFSET, Aborts, abort_rows
+from cleaner.storage.indexes import Aborts
 from cleaner.storage.load_changes import LoadChanges
 from cleaner.storage.producer_state import LastRecords, ProducerState
 from cleaner.storage.rebuild import segments_between
@@ -84,8 +82,7 @@ class Log:
         self._fs = fs
         self._producers = producers
         self._changes = changes
-        # Segments but for those whose transaction index is known to be empty; None until somebody asks.
-        self._with_aborts: list[Segment] | None = None
+        self._aborted = AbortedWalk()
 
     def __repr__(self) -> str:
         return f"Log({self.directory}, {len(self.segments)} segments, [{self.log_start_offset}, {self.log_end_offset}))"
@@ -176,32 +173,7 @@ class Log:
         Raises:
             CorruptIndexError: a transaction index is damaged.
         """
-        collected = [abort_rows(())]
-        holder = bisect_right(self.segments, from_offset, key=_base_offset) - 1
-        if holder < 0:
-            return collected[0]
-        # The walk reaches far where little was aborted: what holds nothing is opened once, not once a segment.
-        if self._with_aborts is None:
-            self._with_aborts = list(self.segments)
-        first = bisect_left(self._with_aborts, self.segments[holder].base_offset, key=_base_offset)
-        found = []
-        looked_at = 0
-        for segment in self._with_aborts[first:]:
-            looked_at += 1
-            aborts = segment.aborted_txns()
-            if not len(aborts):
-                continue
-            found.append(segment)
-            beyond = aborts[:, LAST_STABLE_OFFSET] >= upper_offset
-            is_last = bool(beyond.any())
-            if is_last:
-                aborts = aborts[: int(beyond.argmax()) + 1]
-            is_wanted = (aborts[:, LAST_OFFSET] >= self.log_start_offset) & (aborts[:, FIRST_OFFSET] < upper_offset)
-            collected.append(aborts[is_wanted])
-            if is_last:
-                break
-        self._with_aborts[first : first + looked_at] = found
-        return np.concatenate(collected)
+        return self._aborted.collect(self.segments, from_offset, upper_offset, self.log_start_offset)
 
     def require_unchanged(self, sources: Sequence[Segment]) -> None:
         """
@@ -226,9 +198,8 @@ class Log:
         new = Segment.open(self._fs, self.directory, new_base)
         for base in gone - {new_base}:
             self._changes.snapshots.forget(base)
-        self.segments = _replaced(self.segments, gone, new)
-        if self._with_aborts is not None:
-            self._with_aborts = _replaced(self._with_aborts, gone, new)
+        self.segments = replaced(self.segments, gone, new)
+        self._aborted.replace(gone, new)
         return new
 
     @property
@@ -252,11 +223,3 @@ class Log:
         """
         self._producers.take_snapshot()
         self.settle(fs)
-
-
-def _base_offset(segment: Segment) -> int:
-    return segment.base_offset
-
-
-def _replaced(segments: Sequence[Segment], gone: Set[int], new: Segment) -> list[Segment]:
-    return sorted([*(each for each in segments if each.base_offset not in gone), new], key=_base_offset)

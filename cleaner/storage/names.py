@@ -132,6 +132,38 @@ def segment_file_name(base_offset: int, suffix: str, temporary: str = "") -> str
     return offset_prefix(base_offset) + suffix + temporary
 
 
+def attempt_file_name(base_offset: int, suffix: str, attempt: str) -> str:
+    """
+    Name a file of a segment that one of several processes tries to write.
+
+    Invariant: the number in front is the highest there is, not the segment's. A loader removes the file like every
+    other `.cleaned` file, and takes the lowest number in front of one for the place up to which a swap was complete:
+    one left behind by a process that died, or that nobody waits for any more, must never undo a swap that is decided.
+
+    Args:
+        base_offset: the segment's base offset.
+        suffix: one of `SEGMENT_SUFFIXES`.
+        attempt: told from every other attempt by this; letters, digits and dashes.
+    """
+    return f"{offset_prefix(_MAX_OFFSET)}.{offset_prefix(base_offset)}-{attempt}{suffix}{CLEANED}"
+
+
+def attempt_of(name: str) -> str | None:
+    """Return what tells the attempt from others in the name of one of its files; None for any other file."""
+    front = f"{offset_prefix(_MAX_OFFSET)}."
+    if not name.startswith(front) or not name.endswith(CLEANED):
+        return None
+    return name.removeprefix(front).partition("-")[2].partition(".")[0] or None
+
+
+def name_in_place_of(name: str) -> str:
+    """Return the name the file of an attempt gets when it is taken; every other name as it is."""
+    if attempt_of(name) is None:
+        return name
+    base_offset, _, rest = name.partition(".")[2].partition("-")
+    return base_offset + rest[rest.index(".") :]
+
+
 def snapshot_file_name(offset: int) -> str:
     """Name the snapshot of the producers' state up to `offset`, exclusive."""
     return segment_file_name(offset, SNAPSHOT)

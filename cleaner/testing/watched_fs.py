@@ -95,7 +95,7 @@ class WatchedFileSystem(FileSystem):
         """Open as `FileSystem.open`; also a file opened for reading can be fsynced."""
         return self._watched(super().open(path, write=write))
 
-    def create(self, path: Path, *, like: Path) -> File:
+    def create(self, path: Path, *, like: Path | None) -> File:
         """Create as `FileSystem.create`."""
         with disk_errors(path):
             self.before(Operation("create", path))

@@ -1,0 +1,74 @@
+"""The aborted transactions of a part of a log, gathered from the transaction indexes of its segments (R-535)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence, Set
+
+import numpy as np
+
+from cleaner.storage.indexes import FIRST_OFFSET, LAST_OFFSET, LAST_STABLE_OFFSET, Aborts, abort_rows
+from cleaner.storage.segment import Segment
+
+
+class AbortedWalk:
+    """Walks over the transaction indexes of one log, and remembers which of its segments have none."""
+
+    def __init__(self) -> None:
+        # The walk reaches far where little was aborted: what holds nothing is opened once, not once a segment. None
+        # until somebody asks.
+        self._with_aborts: list[Segment] | None = None
+
+    def collect(
+        self, segments: Sequence[Segment], from_offset: int, upper_offset: int, log_start_offset: int
+    ) -> Aborts:
+        """
+        Collect the aborted transactions that reach into [from, upper).
+
+        Some lie wholly below `from_offset`: the walk begins at the segment that holds it and compares with the log
+        start offset, as Kafka's does.
+
+        Args:
+            segments: of the log, ascending; the same ones each time, but for those replaced.
+        Raises:
+            CorruptIndexError: a transaction index is damaged.
+        """
+        collected = [abort_rows(())]
+        holder = bisect_right(segments, from_offset, key=_base_offset) - 1
+        if holder < 0:
+            return collected[0]
+        if self._with_aborts is None:
+            self._with_aborts = list(segments)
+        first = bisect_left(self._with_aborts, segments[holder].base_offset, key=_base_offset)
+        found = []
+        looked_at = 0
+        for segment in self._with_aborts[first:]:
+            looked_at += 1
+            aborts = segment.aborted_txns()
+            if not len(aborts):
+                continue
+            found.append(segment)
+            beyond = aborts[:, LAST_STABLE_OFFSET] >= upper_offset
+            is_last = bool(beyond.any())
+            if is_last:
+                aborts = aborts[: int(beyond.argmax()) + 1]
+            is_wanted = (aborts[:, LAST_OFFSET] >= log_start_offset) & (aborts[:, FIRST_OFFSET] < upper_offset)
+            collected.append(aborts[is_wanted])
+            if is_last:
+                break
+        self._with_aborts[first : first + looked_at] = found
+        return np.concatenate(collected)
+
+    def replace(self, gone: Set[int], new: Segment) -> None:
+        """Note that one segment has taken the place of those with the base offsets `gone`."""
+        if self._with_aborts is not None:
+            self._with_aborts = replaced(self._with_aborts, gone, new)
+
+
+def replaced(segments: Sequence[Segment], gone: Set[int], new: Segment) -> list[Segment]:
+    """Return segments, ascending, with a new one in the place of those with the base offsets `gone`."""
+    return sorted([*(each for each in segments if each.base_offset not in gone), new], key=_base_offset)
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset

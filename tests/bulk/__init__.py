@@ -1,0 +1,1 @@
+"""The bulk path as a whole: beside the engine without Spark, then with it."""

@@ -1,0 +1,107 @@
+"""Bulk rounds beside the engine's, on random logs: the same files, figures and errors, however the work is cut up."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from typing import NamedTuple
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import cleaner
+from cleaner.api.reports import CleanReport
+from cleaner.config import CleanerConfig
+from cleaner.errors import CleanerError
+from cleaner.testing.log_builder import HIGH_WATERMARKS, offset_checkpoint
+from tests.bulk.local_jobs import bulk_clean
+from tests.golden.comparison import contents, differences
+from tests.property.logs import FIRST_ROUND_MS, PARTITION, Case, cases
+from tests.property.rounds import offset_at, write_case
+from tests.scratch import scratch_directory
+
+# Durations, and what only a map of one process has.
+UNLIKE = {"map_seconds", "copy_seconds", "elapsed_seconds", "map_utilization", "map_bytes_read"}
+
+
+class Cut(NamedTuple):
+    """How the work is cut up; `is_unbounded` lets the round cover all, else it ends where the engine's map is full."""
+
+    range_bytes: int | None
+    task_memory_bytes: int
+    groups_in_flight: int
+    is_unbounded: bool
+
+
+cuts = st.builds(
+    Cut,
+    range_bytes=st.sampled_from([None, 100, 400]),
+    task_memory_bytes=st.sampled_from([1, 100, 1 << 20]),
+    groups_in_flight=st.sampled_from([1, 3]),
+    is_unbounded=st.booleans(),
+)
+
+
+def figures(report: CleanReport | CleanerError, log_dir: Path) -> object:
+    """Return what two reports, or errors, must have in common."""
+    if isinstance(report, CleanerError):
+        return type(report).__name__, str(report).replace(str(log_dir), "")
+    return {name: value for name, value in asdict(report).items() if name not in UNLIKE}
+
+
+def files_and_times(log_dir: Path) -> dict[str, int]:
+    """Return the times of the partition's `.log` files."""
+    return {path.name: path.stat().st_mtime_ns for path in (log_dir / str(PARTITION)).glob("*.log")}
+
+
+def clean_both(case: Case, cut: Cut, now_ms: int, engine_dir: Path, bulk_dir: Path, work_dir: Path) -> list[object]:
+    """Clean one round with each and list what differs."""
+    given_settings = dict(case.settings)
+    if cut.is_unbounded:
+        given_settings["log.cleaner.dedupe.buffer.size"] = str(16 << 20)
+    entries = None if cut.is_unbounded else CleanerConfig.from_mapping(given_settings).key_limit
+    results: list[CleanReport | CleanerError] = []
+    try:
+        results.append(cleaner.clean(engine_dir, str(PARTITION), given_settings, now_ms=now_ms))
+    except CleanerError as error:
+        results.append(error)
+    try:
+        report = bulk_clean(
+            bulk_dir,
+            str(PARTITION),
+            given_settings,
+            work_dir=work_dir,
+            now_ms=now_ms,
+            range_bytes=cut.range_bytes,
+            task_memory_bytes=cut.task_memory_bytes,
+            groups_in_flight=cut.groups_in_flight,
+            map_entries=entries,
+        )
+        results.append(report)
+    except CleanerError as error:
+        results.append(error)
+    found: list[object] = list(differences(contents(engine_dir), contents(bulk_dir)))
+    mine, theirs = figures(results[1], bulk_dir), figures(results[0], engine_dir)
+    if not cut.is_unbounded and isinstance(mine, dict) and isinstance(theirs, dict):
+        for name in ("map_messages_read", "note", "rounds_remaining"):  # of what lies behind the map's end
+            del mine[name], theirs[name]
+    found += [] if mine == theirs else [mine, theirs]
+    found += [] if files_and_times(engine_dir) == files_and_times(bulk_dir) else ["times"]
+    return found + sorted(work_dir.rglob("*"))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(cases(), cuts)
+def test_bulk_rounds_on_random_logs_leave_the_engines_files(case: Case, cut: Cut) -> None:
+    """Three rounds: transactions, old formats, gaps, tiny groups; ranges cut at every index entry, maps of one key."""
+    with scratch_directory() as directory:
+        engine_dir, bulk_dir = directory / "engine", directory / "bulk"
+        log = write_case(case, engine_dir)
+        shutil.copytree(engine_dir, bulk_dir)
+        now_ms = FIRST_ROUND_MS
+        for percent, advance in zip(case.replicated_percent, case.advances_ms, strict=True):
+            now_ms += advance
+            for log_dir in (engine_dir, bulk_dir):
+                (log_dir / HIGH_WATERMARKS).write_bytes(offset_checkpoint({PARTITION: offset_at(log, percent)}))
+            assert clean_both(case, cut, now_ms, engine_dir, bulk_dir, directory / "work") == []

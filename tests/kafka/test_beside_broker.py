@@ -1,0 +1,106 @@
+"""
+The commands that only look, beside a real broker under load: on a read-only mount, without a lock, changing nothing.
+
+A producer writes to a compacted topic whose segments are small, so that while a command reads the broker rolls, cleans,
+swaps and deletes. The commands see the directory through a mount that nothing can be written through.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.kafka.broker import Broker, Outgoing
+from tests.kafka.rig import Rig
+
+pytestmark = [pytest.mark.kafka, pytest.mark.root]
+
+TOPIC = "prices"
+SETTINGS = {
+    "cleanup.policy": "compact",
+    "segment.bytes": str(1 << 20),
+    "min.cleanable.dirty.ratio": "0.01",
+    "file.delete.delay.ms": "200",
+}
+WRITES = 4
+
+
+@pytest.fixture(scope="module")
+def broker(kafka: Rig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker with one topic."""
+    if os.geteuid() != 0:
+        pytest.skip("a read-only mount takes root")
+    with Broker(kafka, kafka, tmp_path_factory.mktemp("beside") / "broker") as broker:
+        broker.create([TOPIC], SETTINGS)
+        yield broker
+
+
+def records(turn: int) -> list[Outgoing]:
+    """Return 5 MB of new values of 200 keys."""
+    return [Outgoing(f"key-{number % 200}", f"{turn}-{number}-" * 30) for number in range(15_000)]
+
+
+@contextmanager
+def under_load(broker: Broker) -> Iterator[threading.Thread]:
+    """Write to the topic for as long as the block lasts, or until all is written."""
+    failures: list[BaseException] = []
+
+    def write() -> None:
+        try:
+            for turn in range(WRITES):
+                broker.write(TOPIC, records(turn))
+        except BaseException as error:  # noqa: BLE001 - the test that waits for the thread raises it
+            failures.append(error)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        yield writer
+    finally:
+        writer.join()
+    assert failures == []
+
+
+def look(broker: Broker, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command that sees the log dir read-only."""
+    command = [sys.executable, "-m", "cleaner", *words]
+    script = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@"'
+    return subprocess.run(
+        ["unshare", "--mount", "/bin/sh", "-c", script, str(broker.log_dir), *command],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        cwd=Path(__file__).parents[2],
+    )
+
+
+LOOKS = (
+    ("plan", "{dir}", "--format", "json"),
+    ("explain", "{dir}", f"{TOPIC}-0"),
+    ("check", "{dir}", "--clean-section"),
+)
+
+
+def test_commands_look_at_a_busy_log_dir(broker: Broker) -> None:
+    """They find nothing wrong with a log that is written, rolled and cleaned, and say that it is in use."""
+    done = []
+    with under_load(broker) as writer:
+        while writer.is_alive():
+            words = LOOKS[len(done) % len(LOOKS)]
+            done.append(look(broker, *(word.format(dir=broker.log_dir) for word in words)))
+    assert len(done) > len(LOOKS)
+    assert [(each.returncode, each.stderr) for each in done] == [(0, "")] * len(done)
+    assert all("in use" in each.stdout or "in_use" in each.stdout for each in done)
+
+    newest = {record.key: record.value for record in broker.read([TOPIC])[TOPIC]}
+    expected = {record.key.encode(): (record.value or "").encode() for record in records(WRITES - 1)}
+    assert newest == expected, "the broker has noticed"
+    assert [line for line in broker.log.splitlines() if " ERROR " in line] == []

@@ -35,6 +35,7 @@ from cleaner.cli import (
     status,
     throttle,
     topics,
+    verify,
     warm,
 )
 from cleaner.cli import run as run_daemon
@@ -48,6 +49,7 @@ _COMMANDS = {
     "plan": plan,
     "check": check,
     "recover": recover,
+    "verify": verify,
     "run": run_daemon,
     "config": config,
     "warm": warm,

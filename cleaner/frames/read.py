@@ -23,8 +23,8 @@ from cleaner.frames.options import ReadOptions
 from cleaner.frames.partition_log import LogLooker, PartitionLog
 from cleaner.frames.plan import out_of_range
 from cleaner.frames.spans import Span, spans_of
-from cleaner.logs.aborted import hidden_batches
 from cleaner.logs.stream import LIMIT_BYTES
+from cleaner.storage.aborted import hidden_batches
 from cleaner.storage.fs import File, FileSystem
 from cleaner.storage.indexes import Aborts
 

@@ -23,7 +23,7 @@ from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk
 from cleaner.format.layout import lay_out
 from cleaner.format.records import Block, Unpacker, bad_record
 from cleaner.kernels.ready import offset_map as kernel
-from cleaner.logs.aborted import AbortedTransactions, Flags, hidden_batches
+from cleaner.logs.aborted import AbortedTransactions
 from cleaner.logs.columns import Columns
 from cleaner.logs.cursor import Cursor
 from cleaner.logs.open_segment import OpenSegment
@@ -34,6 +34,7 @@ from cleaner.logs.stream import LIMIT_BYTES, Isolation, reach
 from cleaner.logs.view import ReadView
 from cleaner.offset_map import OffsetMap
 from cleaner.recopy.survivors import BlockFates, MapSurvivors
+from cleaner.storage.aborted import Flags, hidden_batches
 
 _MOST_TRIES = 100
 _LOAD_FACTOR = 0.75

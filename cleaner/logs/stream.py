@@ -10,11 +10,12 @@ import numpy as np
 from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk
 from cleaner.format.layout import lay_out
 from cleaner.format.records import Unpacker
-from cleaner.logs.aborted import AbortedTransactions, Flags, hidden_batches
+from cleaner.logs.aborted import AbortedTransactions
 from cleaner.logs.columns import Columns
 from cleaner.logs.cursor import LARGEST_CHUNK_BYTES, Cursor
 from cleaner.logs.partition_files import Listing, PartitionFiles
 from cleaner.logs.view import ReadView
+from cleaner.storage.aborted import Flags, hidden_batches
 
 Isolation = Literal["read_uncommitted", "read_committed"]
 Until = Literal["high_watermark", "end"]

@@ -6,12 +6,13 @@
 # See also: https://github.com/scop/bash-completion/blob/main/doc/configuration.md
 
 _shtab_cleaner_config_subparsers=(check show docs)
-_shtab_cleaner_subparsers=(clean plan check recover run config warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume)
+_shtab_cleaner_subparsers=(clean plan check recover verify run config warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume)
 
 _shtab_cleaner_clean_option_strings=(-h --help --set --topics-dir --config --metadata-dir --now --format --as-root --all --dry-run --retention --recover --allow-truncate --high-watermark --rounds --keep-tombstones --max-dirty-bytes --max-seconds --no-verify --trust-default-policy)
 _shtab_cleaner_plan_option_strings=(-h --help --set --topics-dir --config --metadata-dir --now --format --as-root --high-watermark --trust-default-policy)
 _shtab_cleaner_check_option_strings=(-h --help --clean-section --memory --repair --set --topics-dir --config --metadata-dir --now --format --as-root)
 _shtab_cleaner_recover_option_strings=(-h --help --set --topics-dir --config --metadata-dir --now --format --as-root --allow-truncate)
+_shtab_cleaner_verify_option_strings=(-h --help --end --now --since --delete-retention-ms --memory --temp-dir --set --topics-dir --config --metadata-dir --format --as-root)
 _shtab_cleaner_run_option_strings=(-h --help --config --set --as-root)
 _shtab_cleaner_config_check_option_strings=(-h --help --set --topics-dir --config --metadata-dir --log-dir)
 _shtab_cleaner_config_show_option_strings=(-h --help --set --topics-dir --config --metadata-dir --log-dir --topic --changed-only --format)
@@ -50,6 +51,12 @@ _shtab_cleaner_recover_pos_0_COMPGEN=_shtab_compgen_dirs
 _shtab_cleaner_recover___topics_dir_COMPGEN=_shtab_compgen_dirs
 _shtab_cleaner_recover___config_COMPGEN=_shtab_compgen_files
 _shtab_cleaner_recover___metadata_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_cleaner_verify_pos_0_COMPGEN=_shtab_compgen_files
+_shtab_cleaner_verify_pos_1_COMPGEN=_shtab_compgen_files
+_shtab_cleaner_verify___temp_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_cleaner_verify___topics_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_cleaner_verify___config_COMPGEN=_shtab_compgen_files
+_shtab_cleaner_verify___metadata_dir_COMPGEN=_shtab_compgen_dirs
 _shtab_cleaner_run___config_COMPGEN=_shtab_compgen_files
 _shtab_cleaner_config_check___topics_dir_COMPGEN=_shtab_compgen_dirs
 _shtab_cleaner_config_check___config_COMPGEN=_shtab_compgen_files
@@ -106,6 +113,7 @@ _shtab_cleaner_clean___format_choices=(table json)
 _shtab_cleaner_plan___format_choices=(table json)
 _shtab_cleaner_check___format_choices=(table json)
 _shtab_cleaner_recover___format_choices=(table json)
+_shtab_cleaner_verify___format_choices=(table json)
 _shtab_cleaner_config_show___format_choices=(table json)
 _shtab_cleaner_config_pos_0_choices=(check show docs)
 _shtab_cleaner_status___format_choices=(table json)
@@ -125,7 +133,7 @@ _shtab_cleaner_topics___format_choices=(table json)
 _shtab_cleaner_produce___format_choices=(lines json)
 _shtab_cleaner_consume___isolation_level_choices=(read_uncommitted read_committed)
 _shtab_cleaner_consume___format_choices=(text json)
-_shtab_cleaner_pos_0_choices=(clean plan check recover run config warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume)
+_shtab_cleaner_pos_0_choices=(clean plan check recover verify run config warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume)
 
 _shtab_cleaner_clean_pos_1_nargs='*'
 _shtab_cleaner_clean__h_nargs=0
@@ -154,6 +162,10 @@ _shtab_cleaner_recover__h_nargs=0
 _shtab_cleaner_recover___help_nargs=0
 _shtab_cleaner_recover___as_root_nargs=0
 _shtab_cleaner_recover___allow_truncate_nargs=0
+_shtab_cleaner_verify_pos_2_nargs='*'
+_shtab_cleaner_verify__h_nargs=0
+_shtab_cleaner_verify___help_nargs=0
+_shtab_cleaner_verify___as_root_nargs=0
 _shtab_cleaner_run__h_nargs=0
 _shtab_cleaner_run___help_nargs=0
 _shtab_cleaner_run___as_root_nargs=0

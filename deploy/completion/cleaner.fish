@@ -50,8 +50,8 @@ function _shtab_cleaner_using
   test "$_shtab_cleaner_cmdpath" = "$argv"
 end
 
-set -g _shtab_cleaner_commands clean plan check recover run config 'config check' 'config show' 'config docs' warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume
-set -g _shtab_cleaner_opts_with_value --add-config --cancel --config --delete-config --entity-name --file --format --formatter --formatter-config --formatter-property --high-watermark --isolation-level --key-deserializer --kind --last --line-reader --log-dir --logs --max-dirty-bytes --max-messages --max-seconds --memory --metadata-dir --now --offset --partition --partitions --probe --property --rate --reader-config --reader-property --rounds --set --since --socket --state-dir --timeout-ms --topic --topic-id --topics-dir --transaction-records --transaction-timeout-ms --transactional-id --value-deserializer --writer-config
+set -g _shtab_cleaner_commands clean plan check recover verify run config 'config check' 'config show' 'config docs' warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume
+set -g _shtab_cleaner_opts_with_value --add-config --cancel --config --delete-config --delete-retention-ms --end --entity-name --file --format --formatter --formatter-config --formatter-property --high-watermark --isolation-level --key-deserializer --kind --last --line-reader --log-dir --logs --max-dirty-bytes --max-messages --max-seconds --memory --metadata-dir --now --offset --partition --partitions --probe --property --rate --reader-config --reader-property --rounds --set --since --socket --state-dir --temp-dir --timeout-ms --topic --topic-id --topics-dir --transaction-records --transaction-timeout-ms --transactional-id --value-deserializer --writer-config
 
 complete -c cleaner -e
 complete -c cleaner -f
@@ -116,6 +116,22 @@ complete -c cleaner -n '_shtab_cleaner_using recover' -l format -xka "table json
 complete -c cleaner -n '_shtab_cleaner_using recover' -l as-root -d 'started as root, stay root instead of becoming the log dir'"'"'s owner'
 complete -c cleaner -n '_shtab_cleaner_using recover' -l allow-truncate -d 'cut off more than the torn end of a last segment if need be'
 complete -c cleaner -n '_shtab_cleaner_using recover; and test $_shtab_cleaner_npos -eq 0' -ka "(__fish_complete_directories)" -d 'one entry of a broker'"'"'s log.dirs'
+complete -c cleaner -n '_shtab_cleaner_using; and test $_shtab_cleaner_npos -eq 0' -a verify -d 'Proves that what is in AFTER may be what cleaning has made of BEFORE: of every key the last record stays, nothing'
+complete -c cleaner -n '_shtab_cleaner_using verify' -s h -l help -d 'show this help message and exit'
+complete -c cleaner -n '_shtab_cleaner_using verify' -l end -x -d 'up to where it was cleaned, exclusive (default: cleaner-offset-checkpoint beside AFTER)'
+complete -c cleaner -n '_shtab_cleaner_using verify' -l now -x -d 'the very moment of the last round, in ms since 1970: what had to go by then must be gone (default: some moment up to now)'
+complete -c cleaner -n '_shtab_cleaner_using verify' -l since -x -d 'the moment of the first of several rounds: what it gave a horizon may be gone by --now'
+complete -c cleaner -n '_shtab_cleaner_using verify' -l delete-retention-ms -x -d 'in the place of the topic'"'"'s setting'
+complete -c cleaner -n '_shtab_cleaner_using verify' -l memory -x -d 'for sorting, 200 bytes a record; more goes to a file (K, M, G; default: 1G)'
+complete -c cleaner -n '_shtab_cleaner_using verify' -l temp-dir -xka "(__fish_complete_directories)" -d 'where that file is made (default: $TMPDIR)'
+complete -c cleaner -n '_shtab_cleaner_using verify' -l set -x -d 'a setting of one topic, or of the process and all topics; may be repeated'
+complete -c cleaner -n '_shtab_cleaner_using verify' -l topics-dir -xka "(__fish_complete_directories)" -d 'a directory of <topic>.properties files'
+complete -c cleaner -n '_shtab_cleaner_using verify' -l config -xka "(__fish_complete_path (commandline -ct))" -d 'a server.properties, or a file with a few of its or a topic'"'"'s keys'
+complete -c cleaner -n '_shtab_cleaner_using verify' -l metadata-dir -xka "(__fish_complete_directories)" -d 'where __cluster_metadata-0 is, if not in the log dir'
+complete -c cleaner -n '_shtab_cleaner_using verify' -l format -xka "table json" -d 'json: one object a partition, see docs/verify.md (default: table)'
+complete -c cleaner -n '_shtab_cleaner_using verify' -l as-root -d 'started as root, stay root instead of becoming the log dirs'"'"' owner'
+complete -c cleaner -n '_shtab_cleaner_using verify; and test $_shtab_cleaner_npos -eq 0' -ka "(__fish_complete_path (commandline -ct))" -d 'the log dir, or partition, as it was'
+complete -c cleaner -n '_shtab_cleaner_using verify; and test $_shtab_cleaner_npos -eq 1' -ka "(__fish_complete_path (commandline -ct))" -d 'the same, cleaned'
 complete -c cleaner -n '_shtab_cleaner_using; and test $_shtab_cleaner_npos -eq 0' -a run -d 'Not for the log dirs of a live broker: a broker locks them, and this daemon leaves alone what is locked.'
 complete -c cleaner -n '_shtab_cleaner_using run' -s h -l help -d 'show this help message and exit'
 complete -c cleaner -n '_shtab_cleaner_using run' -l config -xka "(__fish_complete_path (commandline -ct))" -d 'a server.properties or cleaner.properties'

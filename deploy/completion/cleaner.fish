@@ -51,7 +51,7 @@ function _shtab_cleaner_using
 end
 
 set -g _shtab_cleaner_commands clean plan check recover verify run config 'config check' 'config show' 'config docs' warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume
-set -g _shtab_cleaner_opts_with_value --add-config --cancel --config --delete-config --delete-retention-ms --end --entity-name --file --format --formatter --formatter-config --formatter-property --high-watermark --isolation-level --key-deserializer --kind --last --line-reader --log-dir --logs --max-dirty-bytes --max-messages --max-seconds --memory --metadata-dir --now --offset --partition --partitions --probe --property --rate --reader-config --reader-property --rounds --set --since --socket --state-dir --temp-dir --timeout-ms --topic --topic-id --topics-dir --transaction-records --transaction-timeout-ms --transactional-id --value-deserializer --writer-config
+set -g _shtab_cleaner_opts_with_value --add-config --cancel --config --delete-config --delete-retention-ms --end --entity-name --file --format --formatter --formatter-config --formatter-property --high-watermark --isolation-level --key-deserializer --kind --last --line-reader --log-dir --logs --max-dirty-bytes --max-messages --max-seconds --memory --metadata-dir --now --offset --partition --partitions --probe --property --rate --reader-config --reader-property --rounds --sample --set --since --socket --state-dir --temp-dir --timeout-ms --topic --topic-id --topics-dir --transaction-records --transaction-timeout-ms --transactional-id --value-deserializer --writer-config
 
 complete -c cleaner -e
 complete -c cleaner -f
@@ -90,6 +90,8 @@ complete -c cleaner -n '_shtab_cleaner_using plan' -l now -x -d 'the moment to w
 complete -c cleaner -n '_shtab_cleaner_using plan' -l format -xka "table json" -d 'json: one object a line (default: table)'
 complete -c cleaner -n '_shtab_cleaner_using plan' -l as-root -d 'started as root, stay root instead of becoming the log dir'"'"'s owner'
 complete -c cleaner -n '_shtab_cleaner_using plan' -l high-watermark -x -d 'up to where records count as replicated, and may be cleaned: replication-offset-checkpoint, the log end, or an offset (default: checkpoint; a partition without a line there is not cleaned)'
+complete -c cleaner -n '_shtab_cleaner_using plan' -l estimate -d 'read samples of what is dirty to foretell bytes freed, extra disk, rounds and seconds'
+complete -c cleaner -n '_shtab_cleaner_using plan' -l sample -x -d 'read so much of each log for the estimate, K, M, G, T (default: a tenth, 256M to 4G)'
 complete -c cleaner -n '_shtab_cleaner_using plan' -l trust-default-policy -d 'judge as clean --all --trust-default-policy would'
 complete -c cleaner -n '_shtab_cleaner_using plan; and test $_shtab_cleaner_npos -eq 0' -ka "(__fish_complete_directories)" -d 'one entry of a broker'"'"'s log.dirs'
 complete -c cleaner -n '_shtab_cleaner_using; and test $_shtab_cleaner_npos -eq 0' -a check -d 'Reads every byte of the logs, indexes, producer snapshots, checkpoints and ids in log dirs (or in single partition'
@@ -178,6 +180,8 @@ complete -c cleaner -n '_shtab_cleaner_using explain' -l now -x -d 'the moment t
 complete -c cleaner -n '_shtab_cleaner_using explain' -l format -xka "table json" -d 'json: one object a line (default: table)'
 complete -c cleaner -n '_shtab_cleaner_using explain' -l as-root -d 'started as root, stay root instead of becoming the log dir'"'"'s owner'
 complete -c cleaner -n '_shtab_cleaner_using explain' -l high-watermark -x -d 'up to where records count as replicated, and may be cleaned: replication-offset-checkpoint, the log end, or an offset (default: checkpoint; a partition without a line there is not cleaned)'
+complete -c cleaner -n '_shtab_cleaner_using explain' -l estimate -d 'read samples of what is dirty to foretell bytes freed, extra disk, rounds and seconds'
+complete -c cleaner -n '_shtab_cleaner_using explain' -l sample -x -d 'read so much of each log for the estimate, K, M, G, T (default: a tenth, 256M to 4G)'
 complete -c cleaner -n '_shtab_cleaner_using explain' -l state-dir -xka "(__fish_complete_directories)" -d 'its cleaner.state.dir'
 complete -c cleaner -n '_shtab_cleaner_using explain' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'its cleaner.control.socket'
 complete -c cleaner -n '_shtab_cleaner_using; and test $_shtab_cleaner_npos -eq 0' -a now -d 'Asks a running daemon to clean one partition before all others, whatever its dirty ratio, outside of windows too. It'

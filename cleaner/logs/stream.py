@@ -20,9 +20,6 @@ from cleaner.storage.aborted import Flags, hidden_batches
 Isolation = Literal["read_uncommitted", "read_committed"]
 Until = Literal["high_watermark", "end"]
 
-LIMIT_BYTES = 1 << 30
-"""The most that one batch may unpack to; what is larger is damage or an attack."""
-
 
 def reach(view: ReadView, isolation: Isolation, until: Until) -> int:
     """Return the offset that may be read up to now, exclusive. Committed records are told at the last stable offset."""
@@ -58,7 +55,7 @@ class RecordStream:
         self._view = view
         self._is_committed = isolation == "read_committed"
         self._cursor = Cursor(files, offset, chunk_bytes)
-        self._unpacker = Unpacker(LIMIT_BYTES)
+        self._unpacker = Unpacker(files.batch_limit_bytes)
         self._aborted: tuple[Listing, AbortedTransactions] | None = None
 
     def close(self) -> None:

@@ -151,10 +151,10 @@ class Story:
 
 
 @pytest.fixture(scope="module")
-def story(kafka: Rig, tmp_path_factory: pytest.TempPathFactory) -> Story:
-    """Run the whole story once."""
+def story(kafka: Rig, broker_rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Story:
+    """Run the whole story once with each version of the broker."""
     home = tmp_path_factory.mktemp("handover")
-    broker = Broker(kafka, kafka, home / "broker")
+    broker = Broker(broker_rig, kafka, home / "broker")
     with broker:
         for codec in CODECS:
             broker.create([codec], {"compression.type": codec} | SMALL)

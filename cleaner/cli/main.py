@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import NoReturn, TextIO
 
 from cleaner.cli import (
+    bulk,
     check,
     clean,
     config,
@@ -46,6 +47,7 @@ from cleaner.errors import CleanerError, ConfigError
 
 _COMMANDS = {
     "clean": clean,
+    "bulk": bulk,
     "plan": plan,
     "check": check,
     "recover": recover,

@@ -6,9 +6,10 @@
 # See also: https://github.com/scop/bash-completion/blob/main/doc/configuration.md
 
 _shtab_cleaner_config_subparsers=(check show docs)
-_shtab_cleaner_subparsers=(clean plan check recover verify run config warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume)
+_shtab_cleaner_subparsers=(clean bulk plan check recover verify run config warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume)
 
-_shtab_cleaner_clean_option_strings=(-h --help --set --topics-dir --config --metadata-dir --now --format --as-root --all --dry-run --retention --recover --allow-truncate --high-watermark --rounds --keep-tombstones --max-dirty-bytes --max-seconds --no-verify --trust-default-policy)
+_shtab_cleaner_clean_option_strings=(-h --help --set --topics-dir --config --metadata-dir --now --format --as-root --all --dry-run --retention --recover --allow-truncate --high-watermark --keep-tombstones --no-verify --trust-default-policy --rounds --max-dirty-bytes --max-seconds)
+_shtab_cleaner_bulk_option_strings=(-h --help --set --topics-dir --config --metadata-dir --now --format --as-root --all --dry-run --retention --recover --allow-truncate --high-watermark --keep-tombstones --no-verify --trust-default-policy --master --conf --work-dir --map-entries)
 _shtab_cleaner_plan_option_strings=(-h --help --set --topics-dir --config --metadata-dir --now --format --as-root --high-watermark --estimate --sample --trust-default-policy)
 _shtab_cleaner_check_option_strings=(-h --help --clean-section --memory --repair --set --topics-dir --config --metadata-dir --now --format --as-root)
 _shtab_cleaner_recover_option_strings=(-h --help --set --topics-dir --config --metadata-dir --now --format --as-root --allow-truncate)
@@ -39,6 +40,11 @@ _shtab_cleaner_clean_pos_0_COMPGEN=_shtab_compgen_dirs
 _shtab_cleaner_clean___topics_dir_COMPGEN=_shtab_compgen_dirs
 _shtab_cleaner_clean___config_COMPGEN=_shtab_compgen_files
 _shtab_cleaner_clean___metadata_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_cleaner_bulk_pos_0_COMPGEN=_shtab_compgen_dirs
+_shtab_cleaner_bulk___topics_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_cleaner_bulk___config_COMPGEN=_shtab_compgen_files
+_shtab_cleaner_bulk___metadata_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_cleaner_bulk___work_dir_COMPGEN=_shtab_compgen_dirs
 _shtab_cleaner_plan_pos_0_COMPGEN=_shtab_compgen_dirs
 _shtab_cleaner_plan___topics_dir_COMPGEN=_shtab_compgen_dirs
 _shtab_cleaner_plan___config_COMPGEN=_shtab_compgen_files
@@ -110,6 +116,7 @@ _shtab_cleaner_consume___log_dir_COMPGEN=_shtab_compgen_dirs
 _shtab_cleaner_consume___formatter_config_COMPGEN=_shtab_compgen_files
 
 _shtab_cleaner_clean___format_choices=(table json)
+_shtab_cleaner_bulk___format_choices=(table json)
 _shtab_cleaner_plan___format_choices=(table json)
 _shtab_cleaner_check___format_choices=(table json)
 _shtab_cleaner_recover___format_choices=(table json)
@@ -133,7 +140,7 @@ _shtab_cleaner_topics___format_choices=(table json)
 _shtab_cleaner_produce___format_choices=(lines json)
 _shtab_cleaner_consume___isolation_level_choices=(read_uncommitted read_committed)
 _shtab_cleaner_consume___format_choices=(text json)
-_shtab_cleaner_pos_0_choices=(clean plan check recover verify run config warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume)
+_shtab_cleaner_pos_0_choices=(clean bulk plan check recover verify run config warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume)
 
 _shtab_cleaner_clean_pos_1_nargs='*'
 _shtab_cleaner_clean__h_nargs=0
@@ -147,6 +154,18 @@ _shtab_cleaner_clean___allow_truncate_nargs=0
 _shtab_cleaner_clean___keep_tombstones_nargs=0
 _shtab_cleaner_clean___no_verify_nargs=0
 _shtab_cleaner_clean___trust_default_policy_nargs=0
+_shtab_cleaner_bulk_pos_1_nargs='*'
+_shtab_cleaner_bulk__h_nargs=0
+_shtab_cleaner_bulk___help_nargs=0
+_shtab_cleaner_bulk___as_root_nargs=0
+_shtab_cleaner_bulk___all_nargs=0
+_shtab_cleaner_bulk___dry_run_nargs=0
+_shtab_cleaner_bulk___retention_nargs=0
+_shtab_cleaner_bulk___recover_nargs=0
+_shtab_cleaner_bulk___allow_truncate_nargs=0
+_shtab_cleaner_bulk___keep_tombstones_nargs=0
+_shtab_cleaner_bulk___no_verify_nargs=0
+_shtab_cleaner_bulk___trust_default_policy_nargs=0
 _shtab_cleaner_plan__h_nargs=0
 _shtab_cleaner_plan___help_nargs=0
 _shtab_cleaner_plan___as_root_nargs=0

@@ -50,8 +50,8 @@ function _shtab_cleaner_using
   test "$_shtab_cleaner_cmdpath" = "$argv"
 end
 
-set -g _shtab_cleaner_commands clean plan check recover verify run config 'config check' 'config show' 'config docs' warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume
-set -g _shtab_cleaner_opts_with_value --add-config --cancel --config --delete-config --delete-retention-ms --end --entity-name --file --format --formatter --formatter-config --formatter-property --high-watermark --isolation-level --key-deserializer --kind --last --line-reader --log-dir --logs --max-dirty-bytes --max-messages --max-seconds --memory --metadata-dir --now --offset --partition --partitions --probe --property --rate --reader-config --reader-property --rounds --sample --set --since --socket --state-dir --temp-dir --timeout-ms --topic --topic-id --topics-dir --transaction-records --transaction-timeout-ms --transactional-id --value-deserializer --writer-config
+set -g _shtab_cleaner_commands clean bulk plan check recover verify run config 'config check' 'config show' 'config docs' warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume
+set -g _shtab_cleaner_opts_with_value --add-config --cancel --conf --config --delete-config --delete-retention-ms --end --entity-name --file --format --formatter --formatter-config --formatter-property --high-watermark --isolation-level --key-deserializer --kind --last --line-reader --log-dir --logs --map-entries --master --max-dirty-bytes --max-messages --max-seconds --memory --metadata-dir --now --offset --partition --partitions --probe --property --rate --reader-config --reader-property --rounds --sample --set --since --socket --state-dir --temp-dir --timeout-ms --topic --topic-id --topics-dir --transaction-records --transaction-timeout-ms --transactional-id --value-deserializer --work-dir --writer-config
 
 complete -c cleaner -e
 complete -c cleaner -f
@@ -73,13 +73,36 @@ complete -c cleaner -n '_shtab_cleaner_using clean' -l retention -d 'afterwards 
 complete -c cleaner -n '_shtab_cleaner_using clean' -l recover -d 'without a clean-shutdown marker: recover the logs first, not refuse'
 complete -c cleaner -n '_shtab_cleaner_using clean' -l allow-truncate -d 'let that recovery cut more than the torn end of a last segment'
 complete -c cleaner -n '_shtab_cleaner_using clean' -l high-watermark -x -d 'up to where records count as replicated, and may be cleaned: replication-offset-checkpoint, the log end, or an offset (default: checkpoint; a partition without a line there is not cleaned)'
-complete -c cleaner -n '_shtab_cleaner_using clean' -l rounds -x -d 'go on while the offset map is too small for the dirty section (default: 1)'
 complete -c cleaner -n '_shtab_cleaner_using clean' -l keep-tombstones -d 'give tombstones and transaction markers their delete horizon, but remove none: for a log whose followers may have been away for longer than delete.retention.ms'
-complete -c cleaner -n '_shtab_cleaner_using clean' -l max-dirty-bytes -x -d 'end a round'"'"'s map after so much (K, M, G, T)'
-complete -c cleaner -n '_shtab_cleaner_using clean' -l max-seconds -x -d 'end a round'"'"'s map after so long'
 complete -c cleaner -n '_shtab_cleaner_using clean' -l no-verify -d 'do not re-read a written segment before it replaces the old ones'
 complete -c cleaner -n '_shtab_cleaner_using clean' -l trust-default-policy -d 'with --all: also clean topics of which only a default says that they are compacted'
+complete -c cleaner -n '_shtab_cleaner_using clean' -l rounds -x -d 'go on while the offset map is too small for the dirty section (default: 1)'
+complete -c cleaner -n '_shtab_cleaner_using clean' -l max-dirty-bytes -x -d 'end a round'"'"'s map after so much (K, M, G, T)'
+complete -c cleaner -n '_shtab_cleaner_using clean' -l max-seconds -x -d 'end a round'"'"'s map after so long'
 complete -c cleaner -n '_shtab_cleaner_using clean; and test $_shtab_cleaner_npos -eq 0' -ka "(__fish_complete_directories)" -d 'one entry of a broker'"'"'s log.dirs'
+complete -c cleaner -n '_shtab_cleaner_using; and test $_shtab_cleaner_npos -eq 0' -a bulk -d 'Cleans compacted partitions as `cleaner clean` does, to the same bytes, but with no offset map that could be too small:'
+complete -c cleaner -n '_shtab_cleaner_using bulk' -s h -l help -d 'show this help message and exit'
+complete -c cleaner -n '_shtab_cleaner_using bulk' -l set -x -d 'a setting of one topic, or of the process and all topics; may be repeated'
+complete -c cleaner -n '_shtab_cleaner_using bulk' -l topics-dir -xka "(__fish_complete_directories)" -d 'a directory of <topic>.properties files'
+complete -c cleaner -n '_shtab_cleaner_using bulk' -l config -xka "(__fish_complete_path (commandline -ct))" -d 'a server.properties, or a file with a few of its or a topic'"'"'s keys'
+complete -c cleaner -n '_shtab_cleaner_using bulk' -l metadata-dir -xka "(__fish_complete_directories)" -d 'where __cluster_metadata-0 is, if not in the log dir'
+complete -c cleaner -n '_shtab_cleaner_using bulk' -l now -x -d 'the moment to work by, in ms since 1970 (default: the clock'"'"'s)'
+complete -c cleaner -n '_shtab_cleaner_using bulk' -l format -xka "table json" -d 'json: one object a line (default: table)'
+complete -c cleaner -n '_shtab_cleaner_using bulk' -l as-root -d 'started as root, stay root instead of becoming the log dir'"'"'s owner'
+complete -c cleaner -n '_shtab_cleaner_using bulk' -l all -d 'every partition that is due'
+complete -c cleaner -n '_shtab_cleaner_using bulk' -l dry-run -d 'change nothing, only say what would be cleaned'
+complete -c cleaner -n '_shtab_cleaner_using bulk' -l retention -d 'afterwards delete expired segments (cleanup.policy=compact,delete)'
+complete -c cleaner -n '_shtab_cleaner_using bulk' -l recover -d 'without a clean-shutdown marker: recover the logs first, not refuse'
+complete -c cleaner -n '_shtab_cleaner_using bulk' -l allow-truncate -d 'let that recovery cut more than the torn end of a last segment'
+complete -c cleaner -n '_shtab_cleaner_using bulk' -l high-watermark -x -d 'up to where records count as replicated, and may be cleaned: replication-offset-checkpoint, the log end, or an offset (default: checkpoint; a partition without a line there is not cleaned)'
+complete -c cleaner -n '_shtab_cleaner_using bulk' -l keep-tombstones -d 'give tombstones and transaction markers their delete horizon, but remove none: for a log whose followers may have been away for longer than delete.retention.ms'
+complete -c cleaner -n '_shtab_cleaner_using bulk' -l no-verify -d 'do not re-read a written segment before it replaces the old ones'
+complete -c cleaner -n '_shtab_cleaner_using bulk' -l trust-default-policy -d 'with --all: also clean topics of which only a default says that they are compacted'
+complete -c cleaner -n '_shtab_cleaner_using bulk' -l master -x -d 'of Spark: local[2], spark://host:7077, yarn, ... (local[*])'
+complete -c cleaner -n '_shtab_cleaner_using bulk' -l conf -x -d 'a setting of Spark; may be repeated'
+complete -c cleaner -n '_shtab_cleaner_using bulk' -l work-dir -xka "(__fish_complete_directories)" -d 'where jobs keep what they must remember (cleaner.bulk.work.dir)'
+complete -c cleaner -n '_shtab_cleaner_using bulk' -l map-entries -x -d 'end the round where an offset map of N keys would be full, to compare with `cleaner clean`'
+complete -c cleaner -n '_shtab_cleaner_using bulk; and test $_shtab_cleaner_npos -eq 0' -ka "(__fish_complete_directories)" -d 'one entry of a broker'"'"'s log.dirs'
 complete -c cleaner -n '_shtab_cleaner_using; and test $_shtab_cleaner_npos -eq 0' -a plan -d 'Lists every partition of a log dir: its cleanup policy and where that comes from, its segments, how much of it is'
 complete -c cleaner -n '_shtab_cleaner_using plan' -s h -l help -d 'show this help message and exit'
 complete -c cleaner -n '_shtab_cleaner_using plan' -l set -x -d 'a setting of one topic, or of the process and all topics; may be repeated'

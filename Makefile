@@ -20,10 +20,13 @@ SEED ?= $(shell date +%s)
 # Tools that tools/prepare fetches.
 export PATH := $(CURDIR)/.cache/bin:$(PATH)
 
-.PHONY: demo test check bench bench-guard crash day random-logs image lock python tools
+.PHONY: demo test check bench bench-guard crash day random-logs image lock python spark tools
 
 python:
 	@tools/prepare python
+
+spark:
+	@tools/prepare spark
 
 tools:
 	@tools/prepare tests
@@ -37,7 +40,7 @@ test: tools
 	@$(BIN)/cleaner warm  # once, not in both test processes at a time
 	$(PYTEST) -m "not slow" $(ARGS)
 
-check: python
+check: spark
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy

@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cleaner.api import CleanReport, PlanEntry, RecoverReport, Removed, clean, plan, recover
+    from cleaner.api import CleanReport, PlanEntry, RecoverReport, Removed, Sampling, clean, plan, recover
     from cleaner.errors import CleanerError
     from cleaner.logs.columns import Columns
     from cleaner.logs.follow import Follower
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _ROOMS = {
-    "cleaner.api": ("CleanReport", "PlanEntry", "RecoverReport", "Removed", "clean", "plan", "recover"),
+    "cleaner.api": ("CleanReport", "PlanEntry", "RecoverReport", "Removed", "Sampling", "clean", "plan", "recover"),
     "cleaner.errors": ("CleanerError",),
     "cleaner.logs.columns": ("Columns",),
     "cleaner.logs.follow": ("Follower",),
@@ -61,6 +61,7 @@ __all__ = [
     "RecordColumns",
     "RecoverReport",
     "Removed",
+    "Sampling",
     "clean",
     "open_reader",
     "plan",

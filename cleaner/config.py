@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from cleaner.config_bulk_rows import SPARK_PREFIX
 from cleaner.config_forms import parse_address, parse_log_dir_rates
 from cleaner.config_read import SettingReader, check_broker_keys
 from cleaner.config_table import BROKER_SETTINGS, LONG_MAX, UNLIMITED_RATE
@@ -40,8 +41,8 @@ class CleanerConfig:
     The settings of the process: those of Kafka's cleaner under the names after `log.cleaner.`, and a few of the broker.
 
     Those of whoever writes logs are named likewise, ours after what follows `cleaner.`. `log_dirs` is empty when the
-    configuration names none; `windows` and `windows_time_zone` are as written, see `settings.windows_of`. `warnings`
-    are for the operator and no part of the value.
+    configuration names none; `windows` and `windows_time_zone` are as written, see `settings.windows_of`. `spark` holds
+    the settings that are passed on to Spark as they are. `warnings` are for the operator and no part of the value.
     """
 
     enable: bool = True
@@ -90,6 +91,12 @@ class CleanerConfig:
     log_level: str = "info"
     stuck_ms: int = 300_000
     job_history: int = 64
+    bulk_enable: bool = True
+    bulk_min_bytes: int = 100 << 30
+    bulk_groups_in_flight: int = 4
+    configured_bulk_work_dir: str | None = None
+    bulk_task_memory: int = 64 * MIB
+    spark: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = field(default=(), compare=False)
 
     @property
@@ -124,6 +131,11 @@ class CleanerConfig:
     def control_socket(self) -> str:
         """Return the path of the control socket."""
         return self.configured_control_socket or str(Path(self.state_dir) / "control.sock")
+
+    @property
+    def bulk_work_dir(self) -> str:
+        """Return where bulk jobs keep what they must remember."""
+        return self.configured_bulk_work_dir or str(Path(self.state_dir) / "bulk")
 
     @property
     def retry_max_ms(self) -> int:
@@ -203,6 +215,12 @@ class CleanerConfig:
             log_level=read.text("cleaner.log.level"),
             stuck_ms=read.integer("cleaner.stuck.ms"),
             job_history=read.integer("cleaner.job.history"),
+            bulk_enable=read.flag("cleaner.bulk.enable"),
+            bulk_min_bytes=read.integer("cleaner.bulk.min.bytes"),
+            bulk_groups_in_flight=read.integer("cleaner.bulk.groups.in.flight"),
+            configured_bulk_work_dir=read.optional_text("cleaner.bulk.work.dir"),
+            bulk_task_memory=read.integer("cleaner.bulk.task.memory"),
+            spark=tuple(sorted((key, text) for key, text in values.items() if key.startswith(SPARK_PREFIX))),
         )
         for check in (config._check_rates, config._check_map, config._check_daemon):
             check(read, mistakes, warnings)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from cleaner.config_bulk_rows import SPARK_PREFIX
 from cleaner.config_def import Setting, Value
 from cleaner.config_table import BROKER_SETTINGS, SETTING_OF_SYNONYM, TOPIC_SETTINGS, UNUSED_TOPIC_KEYS
 from cleaner.errors import ConfigError
@@ -144,6 +145,8 @@ def check_broker_keys(values: Mapping[str, str]) -> list[str]:
     unknown = []
     mistakes = Mistakes()
     for key, value in values.items():
+        if key.startswith(SPARK_PREFIX):
+            continue
         if key not in _READ_KEYS and key not in _TOPIC_KEYS and key not in FORMER_TOPIC_KEYS and not is_broker_key(key):
             with mistakes.collected():
                 refuse_slip(key, _READ_KEYS, value)

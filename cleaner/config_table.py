@@ -5,14 +5,15 @@ The only place where a setting is declared: `config.py` gives the values a shape
 here. Topic settings are those of spec rule R-802, broker settings those of R-801; names that begin with `cleaner.`
 are our own. Of several broker names the first one that is set counts.
 
-The rows stand in `config_topic_rows.py`, `config_process_rows.py` (every command), `config_daemon_rows.py` and
-`config_log_rows.py` (whoever writes logs).
+The rows stand in `config_topic_rows.py`, `config_process_rows.py` (every command), `config_bulk_rows.py` (with
+Spark), `config_daemon_rows.py` and `config_log_rows.py` (whoever writes logs).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from cleaner.config_bulk_rows import BULK_ROWS
 from cleaner.config_daemon_rows import DAEMON_ROWS
 from cleaner.config_def import Setting
 from cleaner.config_log_rows import LOG_ROWS
@@ -36,7 +37,7 @@ def _table(settings: Iterable[Setting]) -> dict[str, Setting]:
 TOPIC_SETTINGS = _table(TOPIC_ROWS)
 
 # The settings of the process; `is_daemon` tells those that only the daemon reads.
-BROKER_SETTINGS = _table((*PROCESS_ROWS, *LOG_ROWS, *DAEMON_ROWS))
+BROKER_SETTINGS = _table((*PROCESS_ROWS, *LOG_ROWS, *BULK_ROWS, *DAEMON_ROWS))
 
 # A broker's name of a topic setting -> the setting and the synonym, to recognise it wherever it is written.
 SETTING_OF_SYNONYM = {

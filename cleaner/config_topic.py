@@ -39,6 +39,8 @@ class TopicConfig:
     flush_messages: int = LONG_MAX
     flush_ms: int = LONG_MAX
     message_timestamp_type: str = "CreateTime"
+    message_timestamp_before_max_ms: int = LONG_MAX
+    message_timestamp_after_max_ms: int = 3_600_000
     preallocate: bool = False
     compression_type: str = "producer"
     remote_storage_enable: bool = False
@@ -104,6 +106,8 @@ class TopicConfig:
             flush_messages=read.integer("flush.messages"),
             flush_ms=read.integer("flush.ms"),
             message_timestamp_type=read.text("message.timestamp.type"),
+            message_timestamp_before_max_ms=read.integer("message.timestamp.before.max.ms"),
+            message_timestamp_after_max_ms=read.integer("message.timestamp.after.max.ms"),
             preallocate=read.flag("preallocate"),
             compression_type=read.text("compression.type"),
             remote_storage_enable=read.flag("remote.storage.enable"),

@@ -283,6 +283,10 @@ class KeylessRecordError(LogWriteError):
     """A record without a key for a compacted topic, where nothing could ever replace it; nothing was written."""
 
 
+class InvalidTimestampError(LogWriteError):
+    """A record whose time is too far from the log's clock for its topic; nothing was written."""
+
+
 class OutOfOrderSequenceError(LogWriteError):
     """A producer's sequence numbers do not follow the last ones known, and are no duplicate of them."""
 

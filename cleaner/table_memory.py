@@ -11,6 +11,8 @@ from __future__ import annotations
 import ctypes
 import mmap
 import threading
+from bisect import bisect_left, insort
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -75,26 +77,36 @@ class TableMemory:
             self._memory.madvise(mmap.MADV_FREE, 0, self._clean_from)
 
 
+_MOST_SPARE = 4  # so many workers may end their rounds at the same moment and find memory for the next ones
+
+
 class _Spare:
-    """What the last round left."""
+    """What rounds have left, the smallest piece first."""
 
     lock = threading.Lock()
-    memory: TableMemory | None = None
+    pieces: ClassVar[list[TableMemory]] = []
 
 
 def borrow(size: int) -> TableMemory:
-    """Return memory for `size` bytes: what an earlier round gave back, if it is large enough."""
+    """Return memory for `size` bytes: the smallest that an earlier round gave back and that is large enough."""
     with _Spare.lock:
-        memory, _Spare.memory = _Spare.memory, None
-    if memory is None or memory.size < size:
-        return TableMemory(size)
-    memory.begin_anew()
-    return memory
+        number = bisect_left(_Spare.pieces, size, key=_size)
+        if number < len(_Spare.pieces):
+            memory = _Spare.pieces.pop(number)
+            memory.begin_anew()
+            return memory
+        # Too small, all of them: the largest makes way for the one that is made now.
+        del _Spare.pieces[-1:]
+    return TableMemory(size)
 
 
 def give_back(memory: TableMemory) -> None:
-    """Keep memory for the next round; nobody may use its tables any more. One piece is kept, the largest."""
+    """Keep memory for a next round; nobody may use its tables any more. Of too many pieces the smallest goes."""
     memory.offer()
     with _Spare.lock:
-        if _Spare.memory is None or _Spare.memory.size < memory.size:
-            _Spare.memory = memory
+        insort(_Spare.pieces, memory, key=_size)
+        del _Spare.pieces[:-_MOST_SPARE]
+
+
+def _size(memory: TableMemory) -> int:
+    return memory.size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from cleaner.config_bulk_rows import BULK_ROWS
 from cleaner.config_daemon_rows import DAEMON_ROWS
 from cleaner.config_def import Setting
 from cleaner.config_log_rows import LOG_ROWS
@@ -21,6 +22,7 @@ _CHAPTERS = (
     ("TOPIC SETTINGS", TOPIC_ROWS),
     ("SETTINGS OF THE PROCESS", PROCESS_ROWS),
     ("SETTINGS OF A PROCESS THAT WRITES LOGS", LOG_ROWS),
+    ("SETTINGS OF BULK CLEANING", BULK_ROWS),
     ("SETTINGS OF THE DAEMON", DAEMON_ROWS),
 )
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 
-from cleaner.api.options import CleanOptions, HighWatermark, Progress, Rounds, Sources, Surroundings
+from cleaner.api.options import CleanOptions, HighWatermark, Progress, Rounds, Sampling, Sources, Surroundings
 from cleaner.api.plan_report import PlanEntry
 from cleaner.api.reports import CleanReport, RecoveredPartition, RecoverReport, Refusal, Removed
 from cleaner.errors import CleanerError
@@ -24,6 +24,7 @@ __all__ = [
     "RecoveredPartition",
     "Refusal",
     "Removed",
+    "Sampling",
     "clean",
     "plan",
     "recover",
@@ -112,6 +113,7 @@ def plan(
     *,
     now_ms: int | None = None,
     high_watermark: HighWatermark = "checkpoint",
+    sampling: Sampling | None = None,
     fs: FileSystem | None = None,
     topics_dir: str | PathLike[str] | None = None,
     metadata_dir: str | PathLike[str] | None = None,
@@ -124,6 +126,7 @@ def plan(
         settings: as a `server.properties`: settings of the broker, which topics without settings of their own take.
         now_ms: the moment to judge by; None: now.
         high_watermark: as for `clean`.
+        sampling: also foretell what cleaning would do, from samples; None: do not.
         fs: the door to the file system.
         topics_dir, metadata_dir: as for `clean`.
     Raises:
@@ -132,7 +135,8 @@ def plan(
     from cleaner.api.plan_log_dir import plan_log_dir
 
     sources = Sources.of_call(None, settings, topics_dir, metadata_dir)
-    return plan_log_dir(Path(log_dir), sources, Surroundings.of(fs, now_ms), high_watermark=high_watermark)
+    lent = Surroundings.of(fs, now_ms)
+    return plan_log_dir(Path(log_dir), sources, lent, high_watermark=high_watermark, sampling=sampling)
 
 
 def recover(

@@ -130,6 +130,18 @@ class Surroundings:
 
 
 @dataclass(frozen=True)
+class Sampling:
+    """
+    How `plan` foretells what cleaning would do.
+
+    Attributes:
+        most_bytes: how much of each log to read; None: a tenth, at least 256 MiB and at most 4 GiB.
+    """
+
+    most_bytes: int | None = None
+
+
+@dataclass(frozen=True)
 class CleanOptions:
     """
     How to clean.

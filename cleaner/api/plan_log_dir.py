@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from cleaner.api import load as loading
 from cleaner.api.look import Look, Place, look_at
-from cleaner.api.options import HighWatermark, Sources, Surroundings
+from cleaner.api.options import HighWatermark, Sampling, Sources, Surroundings
+from cleaner.api.plan_estimate import estimate_look
 from cleaner.api.plan_report import PlanEntry, Why
 from cleaner.api.plan_settings import settings_in_force
 from cleaner.api.replication import replication_warning
@@ -45,6 +46,7 @@ def plan_log_dir(
     partitions: Sequence[str] | None = None,
     high_watermark: HighWatermark = "checkpoint",
     as_if_all: bool = False,
+    sampling: Sampling | None = None,
 ) -> list[PlanEntry]:
     """
     Look at every partition of a log dir.
@@ -58,6 +60,7 @@ def plan_log_dir(
         partitions: names, judged as the operator's choice; None: all of them, judged as by `clean --all`.
         high_watermark: up to where records count as replicated.
         as_if_all: judge those named as by `clean --all`, too.
+        sampling: also foretell what cleaning would do; None: do not.
     Raises:
         UsageError: no such directory or partition.
         CorruptCheckpointError, UncleanableError: the directory as a whole is not sound.
@@ -70,9 +73,8 @@ def plan_log_dir(
         entries = []
         for topic_partition, directory in choose_partitions(session, named).items():
             surroundings.check_done()
-            view = _View(
-                session, topic_partition, directory, named is not None and not as_if_all, high_watermark, state
-            )
+            is_named = named is not None and not as_if_all
+            view = _View(session, topic_partition, directory, is_named, high_watermark, state, sampling)
             entries.append(view.entry())
         return entries
 
@@ -110,6 +112,7 @@ class _View:
     is_named: bool
     high_watermark: HighWatermark
     state: _DirState
+    sampling: Sampling | None
 
     def entry(self) -> PlanEntry:
         """Return what there is to see, or what keeps it from being seen; listed again when a file vanishes."""
@@ -208,6 +211,10 @@ class _View:
             cut_bytes=look.cut_bytes,
         )
         entry = self._bound(entry, look, place)
+        if self.sampling is not None and found.cleanable_bytes:
+            sample_bytes = self.sampling.most_bytes
+            foretold, ahead = estimate_look(session, self.directory, look, topic, now_ms, sample_bytes)
+            entry = replace(entry, estimate=foretold, rounds=ahead)
         reason = due_words(dueness, found, delay_ms, topic.min_cleanable_dirty_ratio)
         if dueness is Dueness.NOTHING_TO_CLEAN:
             if loading.lacks_high_watermark(session, self.topic_partition, self.high_watermark):

@@ -6,6 +6,7 @@ import enum
 from dataclasses import dataclass, field
 
 from cleaner.policy.cleanable import Bound
+from cleaner.policy.estimate import Estimate
 from cleaner.policy.rounds_ahead import RoundsAhead
 from cleaner.policy.sections import Sections
 from cleaner.storage.undecided import Undecided
@@ -69,6 +70,7 @@ class PlanEntry:
         overdue_at_ms: when it will be; None where nothing dirty has a time, or it is already, or never.
         sections: the log to scale.
         rounds: what is ahead with this dedupe buffer.
+        estimate: what cleaning would do, foretold from a sample; None where nobody asked, or nothing is dirty.
         settings: those the verdict rests on.
         replicas, replicas_origin: how many replicas the topic has, and who says so; None: nobody does.
         cut_bytes: what a recovery would cut from its end, as far as batch headers tell.
@@ -108,6 +110,7 @@ class PlanEntry:
     overdue_at_ms: int | None = None
     sections: Sections | None = None
     rounds: RoundsAhead | None = None
+    estimate: Estimate | None = None
     settings: tuple[SettingInForce, ...] = field(default=())
     replicas: int | None = None
     replicas_origin: str = ""

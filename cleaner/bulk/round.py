@@ -18,6 +18,7 @@ Who is killed when leaves files that every loader removes, and a directory that 
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -81,16 +82,20 @@ class BulkOptions:
 
 class BulkCleaner:
     """
-    Cleans logs with Spark.
+    Cleans logs with Spark. Thread-safe.
 
     Args:
-        jobs: runs the jobs.
-        options: how.
+        make_jobs: makes what runs jobs, from the settings of the process; asked when the first log is cleaned.
+        make_options: says how to clean, from the same.
     """
 
-    def __init__(self, jobs: SparkJobs, options: BulkOptions) -> None:
-        self._jobs = jobs
-        self._options = options
+    def __init__(
+        self, make_jobs: Callable[[CleanerConfig], SparkJobs], make_options: Callable[[CleanerConfig], BulkOptions]
+    ) -> None:
+        self._make_jobs = make_jobs
+        self._make_options = make_options
+        self._lock = threading.Lock()
+        self._jobs: SparkJobs | None = None  # guarded by _lock
 
     def clean(
         self, log: Log, cleanable: Cleanable, topic: TopicConfig, config: CleanerConfig, context: RoundContext
@@ -99,7 +104,10 @@ class BulkCleaner:
         Clean one log once, or finish the round an earlier process had begun. Arguments and errors are those of
         `engine.round.clean_log`; also SparkJobError.
         """
-        one = _Round(self._jobs, self._options, log, cleanable, topic, config, context)
+        options = self._make_options(config)
+        with self._lock:
+            jobs = self._jobs = self._jobs or self._make_jobs(config)
+        one = _Round(jobs, options, log, cleanable, topic, config, context)
         try:
             return one.run()
         except (CorruptLogError, UncleanableError):

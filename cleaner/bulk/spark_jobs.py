@@ -14,7 +14,7 @@ say, the job is run again with a join that answers any number.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -23,6 +23,7 @@ from cleaner.bulk.digest_task import RangeStart, digest_range
 from cleaner.bulk.plan import GROUP_SHIFT, CopyRules, JobSettings
 from cleaner.bulk.probe import require_probes
 from cleaner.bulk.recopy_task import GroupResult, GroupWork, recopy_group
+from cleaner.bulk.session import make_spark
 from cleaner.bulk.verdicts import CROWDED, GroupBits, Verdicts
 from cleaner.errors import SparkJobError
 from cleaner.storage.fs import FileSystem
@@ -155,6 +156,25 @@ class SessionJobs:
             return job()
         except (PySparkException, Py4JError, OSError) as error:
             raise SparkJobError(f"a Spark job failed: {_reason(error)}") from error
+
+
+def start_jobs(name: str, given: Mapping[str, str]) -> SessionJobs:
+    """
+    Start Spark in this process.
+
+    Args:
+        name: as the cluster shows it.
+        given: `spark.*` keys, see `session.spark_settings`.
+    Raises:
+        SparkJobError: it does not start.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        return SessionJobs(make_spark(name, given))
+    except (PySparkException, Py4JError, OSError) as error:
+        raise SparkJobError(f"Spark does not start: {_reason(error)}") from error
 
 
 def _digest_batches(

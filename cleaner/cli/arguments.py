@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cleaner.api.options import HighWatermark, Rounds, SetOption, Sources
+    from cleaner.api.options import HighWatermark, Rounds, Sampling, SetOption, Sources
 
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
@@ -77,6 +77,28 @@ def add_high_watermark(parser: argparse.ArgumentParser) -> None:
         help="up to where records count as replicated, and may be cleaned: replication-offset-checkpoint, the log end, "
         "or an offset (default: checkpoint; a partition without a line there is not cleaned)",
     )
+
+
+def add_sampling(parser: argparse.ArgumentParser) -> None:
+    """Add `--estimate` and how much of a log it reads."""
+    parser.add_argument(
+        "--estimate",
+        action="store_true",
+        help="read samples of what is dirty to foretell bytes freed, extra disk, rounds and seconds",
+    )
+    parser.add_argument(
+        "--sample",
+        metavar="BYTES",
+        type=parse_bytes,
+        help="read so much of each log for the estimate, K, M, G, T (default: a tenth, 256M to 4G)",
+    )
+
+
+def sampling_of(arguments: argparse.Namespace) -> Sampling | None:
+    """Return how to sample; None where nobody asks for an estimate."""
+    from cleaner.api.options import Sampling
+
+    return Sampling(arguments.sample) if arguments.estimate or arguments.sample is not None else None
 
 
 def sources(arguments: argparse.Namespace) -> Sources:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cleaner.cli.arguments import (
@@ -47,6 +48,22 @@ exit status:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
+    add_shared(parser)
+    parser.add_argument(
+        "--rounds",
+        metavar="N|all",
+        type=parse_rounds,
+        default=1,
+        help="go on while the offset map is too small for the dirty section (default: 1)",
+    )
+    parser.add_argument(
+        "--max-dirty-bytes", metavar="BYTES", type=parse_bytes, help="end a round's map after so much (K, M, G, T)"
+    )
+    parser.add_argument("--max-seconds", metavar="S", type=parse_seconds, help="end a round's map after so long")
+
+
+def add_shared(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of every command that cleans partitions of a log dir."""
     add_common(parser)
     parser.add_argument("partitions", metavar="TOPIC-PARTITION", nargs="*", help="as the directory is named: prices-0")
     parser.add_argument("--all", action="store_true", help="every partition that is due")
@@ -62,22 +79,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_high_watermark(parser)
     parser.add_argument(
-        "--rounds",
-        metavar="N|all",
-        type=parse_rounds,
-        default=1,
-        help="go on while the offset map is too small for the dirty section (default: 1)",
-    )
-    parser.add_argument(
         "--keep-tombstones",
         action="store_true",
         help="give tombstones and transaction markers their delete horizon, but remove none: for a log whose followers "
         "may have been away for longer than delete.retention.ms",
     )
-    parser.add_argument(
-        "--max-dirty-bytes", metavar="BYTES", type=parse_bytes, help="end a round's map after so much (K, M, G, T)"
-    )
-    parser.add_argument("--max-seconds", metavar="S", type=parse_seconds, help="end a round's map after so long")
     parser.add_argument(
         "--no-verify", action="store_true", help="do not re-read a written segment before it replaces the old ones"
     )
@@ -90,13 +96,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Clean, or say what would be cleaned; returns the exit code."""
+    options = replace(
+        shared_options(arguments),
+        rounds=arguments.rounds,
+        max_dirty_bytes=arguments.max_dirty_bytes,
+        max_seconds=arguments.max_seconds,
+    )
+    return run_shared(arguments, sources(arguments), options)
+
+
+def run_shared(arguments: argparse.Namespace, settings: Sources, options: CleanOptions) -> int:
+    """Clean with some options, or say what would be cleaned; returns the exit code."""
     if bool(arguments.partitions) == arguments.all:
         raise UsageError("name the partitions to clean, or --all (and not both)")
-    settings = sources(arguments)
-    return _preview(arguments, settings) if arguments.dry_run else _clean(arguments, settings)
+    return _preview(arguments, settings) if arguments.dry_run else _clean(arguments, settings, options)
 
 
-def _clean(arguments: argparse.Namespace, settings: Sources) -> int:
+def _clean(arguments: argparse.Namespace, settings: Sources, options: CleanOptions) -> int:
     from cleaner.api.clean_log_dir import clean_log_dir
     from cleaner.api.options import Surroundings
     from cleaner.cli.compiling import announce_compiling
@@ -118,7 +134,7 @@ def _clean(arguments: argparse.Namespace, settings: Sources) -> int:
                 now_ms=arguments.now, progress=bar, check_done=flag.check_done, warn=bar.speaking(log_warning)
             )
             names = None if arguments.all else arguments.partitions
-            for outcome in clean_log_dir(arguments.log_dir, names, settings, _options(arguments), lent):
+            for outcome in clean_log_dir(arguments.log_dir, names, settings, options, lent):
                 printer.show(outcome)
 
         try:
@@ -128,7 +144,8 @@ def _clean(arguments: argparse.Namespace, settings: Sources) -> int:
     return printer.exit_code
 
 
-def _options(arguments: argparse.Namespace) -> CleanOptions:
+def shared_options(arguments: argparse.Namespace) -> CleanOptions:
+    """Return what `add_shared`'s options say."""
     from cleaner.api.options import CleanOptions
 
     return CleanOptions(
@@ -137,10 +154,7 @@ def _options(arguments: argparse.Namespace) -> CleanOptions:
         allow_truncate=arguments.allow_truncate,
         retention=arguments.retention,
         verify=not arguments.no_verify,
-        rounds=arguments.rounds,
         keep_tombstones=arguments.keep_tombstones,
-        max_dirty_bytes=arguments.max_dirty_bytes,
-        max_seconds=arguments.max_seconds,
     )
 
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from cleaner.cli.arguments import add_high_watermark, add_way_of_looking, settings_given, sources
+from cleaner.cli.arguments import (
+    add_high_watermark,
+    add_sampling,
+    add_way_of_looking,
+    sampling_of,
+    settings_given,
+    sources,
+)
 from cleaner.cli.daemon_options import EXIT_CODES, add_daemon, control_of, options_given, parse_partition
 from cleaner.errors import UsageError
 
@@ -43,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_way_of_looking(parser)
     add_high_watermark(parser)
+    add_sampling(parser)
     add_daemon(parser, has_config=True)
 
 
@@ -57,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(str(error)) from error
     if places:
         return _look(Path(places[0]), partition, arguments)
-    if arguments.sets or arguments.topics_dir or arguments.metadata_dir:
+    if arguments.sets or arguments.topics_dir or arguments.metadata_dir or sampling_of(arguments):
         raise UsageError("a daemon has settings of its own: name the LOG_DIR before the partition to look without it")
     return _ask(partition, arguments)
 
@@ -73,10 +81,17 @@ def _look(log_dir: Path, name: str, arguments: argparse.Namespace) -> int:
     from cleaner.cli.show_plan import entry_line
     from cleaner.cli.show_plan_page import show_plan_page
 
-    take_identity(log_dir, stay_root=arguments.as_root, needs_kernels=False)
+    sampling = sampling_of(arguments)
+    take_identity(log_dir, stay_root=arguments.as_root, needs_kernels=sampling is not None)
     lent = Surroundings.of(now_ms=arguments.now, warn=log_warning)
     (entry,) = plan_log_dir(
-        log_dir, settings, lent, partitions=[name], high_watermark=arguments.high_watermark, as_if_all=True
+        log_dir,
+        settings,
+        lent,
+        partitions=[name],
+        high_watermark=arguments.high_watermark,
+        as_if_all=True,
+        sampling=sampling,
     )
     options = settings_given(arguments)
     if arguments.format == "json":

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import NoReturn, TextIO
 
 from cleaner.cli import (
+    bulk,
     check,
     clean,
     config,
@@ -35,6 +36,7 @@ from cleaner.cli import (
     status,
     throttle,
     topics,
+    verify,
     warm,
 )
 from cleaner.cli import run as run_daemon
@@ -45,9 +47,11 @@ from cleaner.errors import CleanerError, ConfigError
 
 _COMMANDS = {
     "clean": clean,
+    "bulk": bulk,
     "plan": plan,
     "check": check,
     "recover": recover,
+    "verify": verify,
     "run": run_daemon,
     "config": config,
     "warm": warm,

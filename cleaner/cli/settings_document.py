@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from cleaner.config_bulk_rows import BULK_ROWS
 from cleaner.config_daemon_rows import DAEMON_ROWS
 from cleaner.config_def import Setting
 from cleaner.config_log_rows import LOG_ROWS
@@ -94,6 +95,10 @@ def document() -> str:
         "\n## Settings of a process that writes logs\n\nFor `cleaner.LogManager` and the commands built on it; others "
         "pass them over.\n\n",
         *_rows(LOG_ROWS, with_synonyms=False),
+        "\n## Settings of bulk cleaning\n\nFor `cleaner bulk`, and for the daemon's large logs. Beside them every "
+        "setting that begins with `spark.` is passed on to Spark as it is, `spark.master` first of all; it counts for "
+        "the next session. [spark.md](spark.md) says which ones matter.\n\n",
+        *_rows(BULK_ROWS, with_synonyms=False),
         "\n## Settings of the daemon\n\nOther commands pass them over.\n\n",
         *_rows(DAEMON_ROWS, with_synonyms=False),
     ]

@@ -14,6 +14,7 @@ from cleaner.cli.words import duration
 
 MOST_COLUMNS = 120
 _HEADINGS = ("partition", "policy", "segments", "clean", "dirty", "uncleanable", "ratio", "due", "why")
+_ESTIMATE_HEADINGS = ("partition", "sample", "dirty keys", "freed", "likely", "extra disk", "rounds", "time")
 _WORDS = frozenset((0, 1, 7, 8))
 _SHRINKING = (0, 8)
 
@@ -32,6 +33,7 @@ def show_plan(entries: Sequence[PlanEntry], form: str, log_dir: Path, options: s
             print(entry_line(entry, log_dir, options))
     elif entries:
         print(table(_HEADINGS, map(_row, entries), left=_WORDS, most=MOST_COLUMNS, shrinking=_SHRINKING))
+        _show_estimates(entries)
         _show_notes(entries, log_dir)
     broken = [entry for entry in entries if entry.error]
     for entry in broken:
@@ -44,6 +46,27 @@ def entry_line(entry: PlanEntry, log_dir: Path, options: str) -> str:
     found = explain_entry(entry, log_dir, options)
     commands = [{"command": command, "what": what} for command, what in found.commands]
     return json_line(entry, "plan", meaning=found.meaning, settings_behind=list(found.settings), next=commands)
+
+
+def _show_estimates(entries: Sequence[PlanEntry]) -> None:
+    """Print what cleaning would do, where that was asked for."""
+    rows = [
+        (
+            entry.partition,
+            f"{entry.estimate.sample_part:.0%}",
+            str(entry.estimate.dirty_keys),
+            human_bytes(entry.estimate.bytes_freed),
+            f"{human_bytes(entry.estimate.least_bytes_freed)} to {human_bytes(entry.estimate.most_bytes_freed)}",
+            human_bytes(entry.estimate.extra_disk_bytes),
+            str(entry.rounds.count if entry.rounds else 0),
+            duration(1000 * entry.estimate.seconds),
+        )
+        for entry in entries
+        if entry.estimate is not None
+    ]
+    if rows:
+        print()
+        print(table(_ESTIMATE_HEADINGS, rows, most=MOST_COLUMNS, shrinking=(0,)))
 
 
 def _show_notes(entries: Sequence[PlanEntry], log_dir: Path) -> None:

@@ -34,6 +34,7 @@ def show_plan_page(entry: PlanEntry, log_dir: Path, options: str) -> None:
     page.words("meaning", found.meaning)
     page.words("settings", ", ".join(found.settings))
     page.words("rounds", _rounds(entry))
+    page.words("estimate", _estimate(entry))
     if entry.cut_bytes:
         page.words("recovery", f"would cut {human_bytes(entry.cut_bytes)} from the end, as far as batch headers tell")
     if entry.in_use:
@@ -99,13 +100,27 @@ def _overdue(entry: PlanEntry) -> str:
     return f"over it in {duration(entry.overdue_at_ms - entry.now_ms)}"
 
 
+def _estimate(entry: PlanEntry) -> str:
+    """Say what cleaning would do, from a sample."""
+    found = entry.estimate
+    if found is None:
+        return ""
+    least, most = human_bytes(found.least_bytes_freed), human_bytes(found.most_bytes_freed)
+    return (
+        f"frees {human_bytes(found.bytes_freed)} of {human_bytes(found.bytes_before)} (likely {least} to {most}), "
+        f"needs {human_bytes(found.extra_disk_bytes)} beside it for a while, takes about "
+        f"{duration(1000 * found.seconds)}; {found.dirty_keys} keys are dirty; read: {found.sample_part:.0%}"
+    )
+
+
 def _rounds(entry: PlanEntry) -> str:
     """Say how many rounds are ahead with this buffer, and with which it would be one."""
     ahead = entry.rounds
     if ahead is None or not entry.dirty_bytes:
         return ""
+    at_most = "at most" if entry.estimate is None else "about"
     words = (
-        f"at most {ahead.count}: there are at most {ahead.keys} keys, and a round takes {ahead.most_keys} "
+        f"{at_most} {ahead.count}: there are {at_most} {ahead.keys} keys, and a round takes {ahead.most_keys} "
         f"({human_bytes(ahead.buffer_bytes)} a thread, {ahead.slots} slots)"
     )
     if ahead.count <= 1:

@@ -45,14 +45,21 @@ def _record(record: memoryview) -> bytes:
     fields += encode_varint(timestamp_delta) + encode_varint(offset_delta)
     for _ in range(2):
         at = _copy_field(record, at, fields)
-    headers, at = read_varint(record, at)
-    fields += encode_varint(headers)
-    for _ in range(headers):
-        size, at = read_varint(record, at)
-        key = java_utf8(bytes(record[at : at + size]))
-        fields += encode_varint(len(key)) + key
-        at = _copy_field(record, at + size, fields)
+    fields += canonical_headers(record[at:])
     return encode_varint(len(fields)) + bytes(fields)
+
+
+def canonical_headers(data: memoryview) -> bytes:
+    """Return headers, the number of them first, as Kafka would write them; what lies behind them does not matter."""
+    fields = bytearray()
+    count, at = read_varint(data, 0)
+    fields += encode_varint(count)
+    for _ in range(count):
+        size, at = read_varint(data, at)
+        key = java_utf8(bytes(data[at : at + size]))
+        fields += encode_varint(len(key)) + key
+        at = _copy_field(data, at + size, fields)
+    return bytes(fields)
 
 
 def _copy_field(record: memoryview, at: int, fields: bytearray) -> int:

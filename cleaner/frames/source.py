@@ -8,15 +8,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamReader,
+    Filter,
+    InputPartition,
+)
 
 from cleaner.frames.columns import ddl
 from cleaner.frames.filters import Pruning, follow
 from cleaner.frames.options import read_options
-from cleaner.frames.plan import Task, plan
+from cleaner.frames.partitions import TaskPartition, read_partition
+from cleaner.frames.plan import plan
 from cleaner.storage.fs import FileSystem
 
 if TYPE_CHECKING:
@@ -42,12 +49,17 @@ class KafkaLogSource(DataSource):
         """Return the reader of a batch query."""
         return FilteringReader(self.options) if _is_pushing() else LogReader(self.options)
 
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return the reader of a stream."""
+        from cleaner.frames.stream import LogStreamReader
 
-@dataclass
-class TaskPartition(InputPartition):
-    """A task, as Spark hands it to an executor."""
+        return LogStreamReader(self.options)
 
-    task: Task
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """Return what writes a DataFrame."""
+        from cleaner.frames.sink import LogWriter
+
+        return LogWriter(self.options, schema, overwrite=overwrite)
 
 
 class LogReader(DataSourceReader):
@@ -63,11 +75,7 @@ class LogReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Do a task, on an executor."""
-        if not isinstance(partition, TaskPartition):
-            return iter(())  # there is nothing to read, and Spark wants one task
-        from cleaner.frames.task import run_task
-
-        return run_task(FileSystem(), self.options, partition.task, self.pruning.least_timestamp_ms)
+        return read_partition(self.options, partition, self.pruning.least_timestamp_ms)
 
 
 class FilteringReader(LogReader):

@@ -64,7 +64,8 @@ def murmur3_low(data, start, size):
 
 
 @inlined_jit
-def _sip_round(v0, v1, v2, v3):
+def sip_round(v0, v1, v2, v3):
+    """Mix the four words of SipHash's state once."""
     v0 += v1
     v1 = rotate_left(v1, uint64(13)) ^ v0
     v0 = rotate_left(v0, uint64(32))
@@ -89,14 +90,14 @@ def siphash13(data, start, size, key0, key1):
     end = start + (size & -8)
     while at < end:
         word = load_u64_le(data, at)
-        v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3 ^ word)
+        v0, v1, v2, v3 = sip_round(v0, v1, v2, v3 ^ word)
         v0 ^= word
         at += 8
     word = (uint64(size & 255) << uint64(56)) | _tail(data, at, size & 7)
-    v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3 ^ word)
+    v0, v1, v2, v3 = sip_round(v0, v1, v2, v3 ^ word)
     v0 ^= word
     v2 ^= uint64(255)
-    v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
-    v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
-    v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
+    v0, v1, v2, v3 = sip_round(v0, v1, v2, v3)
+    v0, v1, v2, v3 = sip_round(v0, v1, v2, v3)
+    v0, v1, v2, v3 = sip_round(v0, v1, v2, v3)
     return v0 ^ v1 ^ v2 ^ v3

@@ -23,17 +23,18 @@ from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk
 from cleaner.format.layout import lay_out
 from cleaner.format.records import Block, Unpacker, bad_record
 from cleaner.kernels.ready import offset_map as kernel
-from cleaner.logs.aborted import AbortedTransactions, Flags, hidden_batches
+from cleaner.logs.aborted import AbortedTransactions
 from cleaner.logs.columns import Columns
 from cleaner.logs.cursor import Cursor
 from cleaner.logs.open_segment import OpenSegment
 from cleaner.logs.partition_files import Listing, PartitionFiles
 from cleaner.logs.places import Place
 from cleaner.logs.record import Record
-from cleaner.logs.stream import LIMIT_BYTES, Isolation, reach
+from cleaner.logs.stream import Isolation, reach
 from cleaner.logs.view import ReadView
 from cleaner.offset_map import OffsetMap
 from cleaner.recopy.survivors import BlockFates, MapSurvivors
+from cleaner.storage.aborted import Flags, hidden_batches
 
 _MOST_TRIES = 100
 _LOAD_FACTOR = 0.75
@@ -50,10 +51,12 @@ class HeldFiles:
     Args:
         segments: open, ascending.
         listing: where they were found.
+        batch_limit_bytes: what a batch may unpack to.
     """
 
-    def __init__(self, directory: Path, listing: Listing, segments: list[OpenSegment]) -> None:
+    def __init__(self, directory: Path, listing: Listing, segments: list[OpenSegment], batch_limit_bytes: int) -> None:
         self.directory = directory
+        self.batch_limit_bytes = batch_limit_bytes
         self._listing = listing
         self._sizes = [_size_and_time(segment) for segment in segments]
         self._segments = {segment.base_offset: segment for segment in segments}
@@ -217,7 +220,7 @@ class Latest:
 
     def _blocks(self) -> Iterator[tuple[Path, Block, Flags]]:
         """Read the log: blocks, and which of their batches are not to be seen."""
-        cursor, unpacker = Cursor(self._held, self._start_offset), Unpacker(LIMIT_BYTES)
+        cursor, unpacker = Cursor(self._held, self._start_offset), Unpacker(self._held.batch_limit_bytes)
         try:
             while (chunk := cursor.next_chunk(self.next_offset)) is not None:
                 hidden = self._hidden(chunk, cursor)
@@ -281,4 +284,4 @@ def _hold(files: PartitionFiles, listing: Listing) -> HeldFiles:
         for segment in segments:
             segment.close()
         raise
-    return HeldFiles(files.directory, listing, segments)
+    return HeldFiles(files.directory, listing, segments, files.batch_limit_bytes)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Protocol
 
 from cleaner.clock import Clock
+from cleaner.config import CleanerConfig, TopicConfig
 from cleaner.errors import CleanerError, UsageError
 from cleaner.logs.columns import Columns
 from cleaner.logs.epochs import EpochEnd
@@ -51,15 +52,29 @@ class Log:
         writer: does the writing.
         flusher: forces it to disk.
         clock: tells when a transaction has taken too long.
+        batch_limit: tells the most bytes that a batch of a topic may unpack to; None: by the settings' defaults.
     """
 
-    def __init__(self, writer: PartitionWriter, flusher: Flusher, clock: Clock) -> None:
+    def __init__(
+        self,
+        writer: PartitionWriter,
+        flusher: Flusher,
+        clock: Clock,
+        batch_limit: Callable[[TopicConfig], int] | None = None,
+    ) -> None:
         self._writer = writer
         self._flusher = flusher
         self._clock = clock
         self._ids = TransactionalIds(writer.log_dir.fs, writer.directory)
-        log_dir = writer.log_dir
-        self._reader = LogReader(log_dir.fs, log_dir.path, writer.topic_partition, WriterView(writer), clock)
+        log_dir, limit_of = writer.log_dir, batch_limit or CleanerConfig().batch_limit_bytes
+        self._reader = LogReader(
+            log_dir.fs,
+            log_dir.path,
+            writer.topic_partition,
+            WriterView(writer),
+            clock,
+            lambda: limit_of(writer.topic),
+        )
         self._guard = threading.Lock()
         # Guarded by _guard: the instance that has each transactional id now.
         self._producers: dict[str, LogProducer] = {}
@@ -137,6 +152,21 @@ class Log:
         if not is_repeat:
             self._flusher.appended()
         return Appended(base_offset, last_offset, append_time_ms, self._flusher.durable, is_repeat=is_repeat)
+
+    def fence(self, identity: Identity) -> None:
+        """
+        Fence off the earlier instances of a producer; for producers of this log.
+
+        If that ends a transaction, its marker is forced to disk soon: readers of committed records wait for it, and
+        nobody else might ask for it.
+
+        Raises:
+            CleanerError: as `PartitionWriter.fence`.
+        """
+        marker_offset = self._writer.fence(*identity)
+        if marker_offset is not None:
+            self._flusher.appended()
+            self._flusher.durable(marker_offset)
 
     def flush(self) -> int:
         """
@@ -240,8 +270,8 @@ class Log:
             identity = self._ids.begin(transactional_id, self._writer.producer_epoch, self._clock.now_ms())
             before = self._producers.get(transactional_id)
             if before is not None and before.identity.producer_id != identity.producer_id:
-                self._writer.fence(before.identity.producer_id, before.identity.epoch + 1)
-            self._writer.fence(*identity)
+                self.fence(before.identity._replace(epoch=before.identity.epoch + 1))
+            self.fence(identity)
             made = LogProducer(
                 self,
                 self._writer,

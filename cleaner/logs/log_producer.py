@@ -28,6 +28,9 @@ class AppendedLog(Protocol):
     ) -> Appended:
         """Note that something was appended; returns what an append answers."""
 
+    def fence(self, identity: Identity) -> None:
+        """Fence off the earlier instances of a producer, and end what they have left open."""
+
 
 class LogProducer:
     """
@@ -189,7 +192,7 @@ class LogProducer:
             if began_ms is None or ids is None or name is None or now_ms - began_ms <= self._timeout_ms:
                 return False
             raised = ids.raise_epoch(name, self.identity, self._writer.producer_epoch, now_ms)
-            self._writer.fence(*raised)
+            self._log.fence(raised)
             return True
 
     @property

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cleaner.config import TopicConfig
-from cleaner.errors import KeylessRecordError, RecordTooLargeError, UsageError
+from cleaner.errors import InvalidTimestampError, KeylessRecordError, RecordTooLargeError, UsageError
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.compression import CODEC_NAMES, NONE
 from cleaner.format.encode import (
@@ -25,8 +25,7 @@ from cleaner.format.encode import (
 )
 from cleaner.logs.record import ProducerStamp, Record, RecordColumns
 
-BATCH_BYTES = 64 << 10
-"""A batch is full then, unpacked. Larger ones hardly pack better, and who reads one record has to unpack them all."""
+_MOST_EXPANSION = 16  # a producer's batch may take so many times the largest one, if it packs so well
 
 _KEPT_BUFFER_BYTES = 16 << 20
 _UNCOMPRESSED = ("producer", "uncompressed")  # what a producer packs with by default is nothing
@@ -68,28 +67,49 @@ def build_batches(
     topic: TopicConfig,
     *,
     now_ms: int,
-    batch_bytes: int,
+    batch_bytes: int | None,
     producer: ProducerStamp | None,
 ) -> NewBatches:
     """
     Build the batches of an append; they lie in this thread's buffer until it builds others, or `let_go`.
 
+    It is one batch where the topic's limit allows that, so that no crash leaves a part of it. A producer outside of
+    transactions gets one batch or an error, as from Kafka: its repeats are known by their batches.
+
     Args:
         where: the partition, for errors.
-        batch_bytes: what a batch of several records may take unpacked.
+        batch_bytes: what a batch of several records may take unpacked; None: what the topic allows.
         producer: with the sequence of the first record.
     Raises:
         UsageError: no records, columns of different lengths, or what is not bytes.
-        KeylessRecordError, RecordTooLargeError: see there.
+        KeylessRecordError, InvalidTimestampError, RecordTooLargeError: see there.
     """
     columns = _join(records, now_ms)
     if topic.compact and columns.has_null_keys:
         row = int(columns.key_lengths.argmin())
         raise KeylessRecordError(where, f"record {row} has no key, and the topic is compacted")
     append_time_ms = now_ms if topic.message_timestamp_type == LOG_APPEND_TIME else None
+    if append_time_ms is None:
+        _check_times(where, columns, topic, now_ms)
     stamp = NO_PRODUCER if producer is None else BatchProducer(*producer)
-    batches = _encode(where, columns, topic, append_time_ms, stamp, batch_bytes)
+    whole = producer is not None and not producer.is_transactional
+    batches = _encode(where, columns, topic, append_time_ms, stamp, batch_bytes, whole=whole)
     return NewBatches(_buffers.batches.view, batches, len(columns), append_time_ms)
+
+
+def _check_times(where: str, columns: Columns, topic: TopicConfig, now_ms: int) -> None:
+    """Refuse records whose times are too far off, as Kafka does; the two limits count from the log's clock."""
+    earliest = now_ms - topic.message_timestamp_before_max_ms
+    latest = now_ms + topic.message_timestamp_after_max_ms
+    times = columns.timestamps
+    if int(times.min()) < earliest or int(times.max()) > latest:
+        row = int(times.argmin()) if int(times.min()) < earliest else int(times.argmax())
+        limit = "before" if int(times[row]) < earliest else "after"
+        raise InvalidTimestampError(
+            where,
+            f"record {row} is of {int(times[row])}, which is not within {max(earliest, 0)} and {latest}: "
+            f"message.timestamp.{limit}.max.ms",
+        )
 
 
 def let_go() -> None:
@@ -124,14 +144,16 @@ def _encode(
     topic: TopicConfig,
     append_time_ms: int | None,
     producer: BatchProducer,
-    batch_bytes: int,
+    batch_bytes: int | None,
+    *,
+    whole: bool,
 ) -> list[NewBatch]:
     """Build the batches, with fewer records in each where packing has made one larger than the topic allows."""
     name = topic.compression_type
     codec = NONE if name in _UNCOMPRESSED else CODEC_NAMES.index(name)
     # A segment takes no batch larger than itself either, as in Kafka.
     most_bytes = min(topic.max_message_bytes, topic.segment_bytes)
-    room = min(batch_bytes, most_bytes)
+    room = _MOST_EXPANSION * most_bytes if whole else min(batch_bytes or most_bytes, most_bytes)
     while True:
         batches = encode_batches(
             columns,
@@ -142,12 +164,19 @@ def _encode(
             producer=producer,
             scratch=_buffers.records,
         )
+        limit = "max.message.bytes" if most_bytes == topic.max_message_bytes else "segment.bytes"
         largest = max(batches, key=_size)
+        if whole and (len(batches) > 1 or largest.size > most_bytes):
+            size = sum(map(_size, batches))
+            raise RecordTooLargeError(
+                where,
+                f"{len(columns)} records of a producer make a batch of {size} bytes; {limit} is {most_bytes}. Append "
+                "fewer at a time, or in a transaction",
+            )
         if largest.size <= most_bytes:
             return batches
         for batch in batches:
             if batch.size > most_bytes and batch.record_count == 1:
-                limit = "max.message.bytes" if most_bytes == topic.max_message_bytes else "segment.bytes"
                 raise RecordTooLargeError(
                     where, f"record {batch.first_record} makes a batch of {batch.size} bytes; {limit} is {most_bytes}"
                 )

@@ -34,6 +34,9 @@ _TICK_NS = 20_000_000
 _PAUSE_SECONDS = 0.002
 _PATIENCE_NS = 1_000_000_000  # a swap takes a dozen fsyncs; what lasts longer nobody is at work on
 
+MAX_BATCH_BYTES = 1 << 30
+"""What a batch may unpack to where nobody knows its topic's settings; more is damage or an attack."""
+
 _Result = TypeVar("_Result")
 
 
@@ -77,19 +80,33 @@ class PartitionFiles:
         log_dir: the log dir, links followed.
         topic_partition: whose.
         clock: to wait by.
+        batch_limit: tells the most bytes that one batch may unpack to; None: `MAX_BATCH_BYTES`.
     """
 
-    def __init__(self, fs: FileSystem, log_dir: Path, topic_partition: TopicPartition, clock: Clock) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        log_dir: Path,
+        topic_partition: TopicPartition,
+        clock: Clock,
+        batch_limit: Callable[[], int] | None = None,
+    ) -> None:
         self.fs = fs
         self.log_dir = log_dir
         self.topic_partition = topic_partition
         self.directory = log_dir / str(topic_partition)
         self.clock = clock
+        self._batch_limit = batch_limit
         self._guard = threading.Lock()
         # Guarded by _guard.
         self._listing: Listing | None = None
         self._generations: File | None = None
         self._is_closed = False
+
+    @property
+    def batch_limit_bytes(self) -> int:
+        """The most bytes that one batch may unpack to, as things stand."""
+        return MAX_BATCH_BYTES if self._batch_limit is None else self._batch_limit()
 
     def close(self) -> None:
         """Let go of what is open; a second call does nothing. Iterators that are under way go on."""

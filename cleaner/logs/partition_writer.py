@@ -1,8 +1,9 @@
 """
 The one writer of a partition, for many threads: append, roll, cut, flush, close.
 
-An append is all or nothing: an error that is reported has left the log as it was. (A process killed in the middle of
-one may leave its first batches; it has not answered then.) A failed fsync closes the log for good (R3).
+An append is all or nothing: an error that is reported has left the log as it was. A crash in the middle of one leaves
+no part of it if it is one batch, and perhaps the first of its batches otherwise. A failed fsync closes the log for good
+(R3).
 
 Records are encoded before the lock is taken, and forced to disk after it was given back (`guarded_log.py`): a flush
 does not hold up appends. What is done under the lock is told in `writable_log.py`.
@@ -216,7 +217,7 @@ class PartitionWriter:
             producer: with the sequence of the first record; for who wants repeats recognised, or a transaction.
         Raises:
             UsageError: no records, columns of different lengths, or what is not bytes.
-            KeylessRecordError, RecordTooLargeError: see there.
+            KeylessRecordError, InvalidTimestampError, RecordTooLargeError: see there.
             OutOfOrderSequenceError, ProducerFencedError, InvalidTxnStateError: see there.
             NoSpaceError, LogDirOfflineError, LogChangedError: the disk, or somebody has the partition's lock for good;
                 nothing was appended.
@@ -271,17 +272,20 @@ class PartitionWriter:
         with self._guard.using() as log:
             return log.end_transaction(producer_id, epoch, commit=commit)
 
-    def fence(self, producer_id: int, epoch: int) -> None:
+    def fence(self, producer_id: int, epoch: int) -> int | None:
         """
         Take nothing more from a producer with an epoch below this one, and abort its transaction if one is open.
 
+        Returns:
+            The offset of the marker; None without a transaction.
         Raises:
             LogClosedError, NoSpaceError, LogDirOfflineError: as `append`.
         """
         with self._guard.using() as log:
             log.producers.fence(producer_id, epoch)
-            if producer_id in log.producers.open_transactions():
-                log.end_transaction(producer_id, epoch, commit=False)
+            if producer_id not in log.producers.open_transactions():
+                return None
+            return log.end_transaction(producer_id, epoch, commit=False)
 
     def open_transactions(self) -> dict[int, int]:
         """Return the first offset of each open transaction by producer id."""

@@ -179,7 +179,8 @@ class Partitions:
             topic=resolved.config,
             flushed=flushed,
         )
-        served = ServedLog(partition, state, resolved, writer, flusher, Log(writer, flusher, services.clock))
+        log = Log(writer, flusher, services.clock, services.config.batch_limit_bytes)
+        served = ServedLog(partition, state, resolved, writer, flusher, log)
         with self._lock:
             self._served[partition] = served
         return served

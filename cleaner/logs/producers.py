@@ -2,9 +2,10 @@
 What a writer knows of the producers of its partition: which epoch counts, which sequence comes next, which appends are
 repeats, which transactions are open.
 
-It judges before anything is written and remembers afterwards, by Kafka's rules. One difference: Kafka remembers the
-last five *batches* of a producer to know a repeat by, this the last five *appends*, since an append may be cut into
-several batches here. Of a log that was loaded only the last batch is known, as in Kafka.
+It judges before anything is written and remembers afterwards, by Kafka's rules: the last five appends of a producer are
+known, to know a repeat by, and of a log that was loaded the last batch, however it was left: a snapshot holds no more,
+and recovery writes one at the end of what it recovers. An append outside of transactions is one batch, as in Kafka, so
+the last append is known in any case. Within a transaction it may be cut into several.
 
 Source: rules R-125, R-211, R-407, R-653; `ProducerAppendInfo.java`, `ProducerStateEntry.java`,
 `ProducerStateManager.java`.

@@ -12,7 +12,7 @@ and swapped for cleaned ones; see `cursor.py` for how.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -25,7 +25,7 @@ from cleaner.logs.directory_view import DirectoryView
 from cleaner.logs.epochs import EpochEnd, LeaderEpochs
 from cleaner.logs.follow import Follower
 from cleaner.logs.latest import Latest, take_latest
-from cleaner.logs.partition_files import PartitionFiles
+from cleaner.logs.partition_files import MAX_BATCH_BYTES, PartitionFiles
 from cleaner.logs.record import Record
 from cleaner.logs.search import find_by_time
 from cleaner.logs.stream import Isolation, RecordStream, Until, reach
@@ -49,6 +49,7 @@ class LogReader:
         topic_partition: whose log.
         view: how far it reaches; None: find out from the directory.
         clock: to wait by.
+        batch_limit: tells the most bytes that one batch may unpack to; None: a GiB.
     """
 
     def __init__(
@@ -58,9 +59,10 @@ class LogReader:
         topic_partition: TopicPartition,
         view: ReadView | None = None,
         clock: Clock | None = None,
+        batch_limit: Callable[[], int] | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
-        self._files = PartitionFiles(fs, log_dir.resolve(), topic_partition, self._clock)
+        self._files = PartitionFiles(fs, log_dir.resolve(), topic_partition, self._clock, batch_limit)
         self._own_view: DirectoryView | None = None
         if view is None:
             view = self._own_view = DirectoryView(self._files)
@@ -225,6 +227,7 @@ def open_reader(
     *,
     fs: FileSystem | None = None,
     clock: Clock | None = None,
+    max_decompressed_batch_bytes: int = MAX_BATCH_BYTES,
 ) -> LogReader:
     """
     Open a partition for reading: beside a writer or a daemon in other processes, or in an archive, on any system.
@@ -235,6 +238,8 @@ def open_reader(
 
     Args:
         log_dir: the log dir, one entry of `log.dirs`.
+        max_decompressed_batch_bytes: what is larger is taken for damage or an attack, and never unpacked. A manager's
+            own logs go by their settings.
     Raises:
         UnknownTopicError: there is no such partition.
     """
@@ -243,7 +248,8 @@ def open_reader(
     directory = Path(log_dir).resolve() / str(topic_partition)
     if not fs.exists(directory):
         raise UnknownTopicError(str(topic_partition), f"no such partition in {log_dir}")
-    return LogReader(fs, Path(log_dir), topic_partition, clock=clock)
+    limit = max_decompressed_batch_bytes
+    return LogReader(fs, Path(log_dir), topic_partition, clock=clock, batch_limit=lambda: limit)
 
 
 def _require(name: str, value: str, allowed: tuple[str, ...]) -> None:

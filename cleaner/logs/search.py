@@ -8,7 +8,6 @@ from cleaner.format.layout import lay_out
 from cleaner.format.records import Unpacker
 from cleaner.logs.cursor import SMALLEST_CHUNK_BYTES, Cursor
 from cleaner.logs.partition_files import Listing, PartitionFiles
-from cleaner.logs.stream import LIMIT_BYTES
 
 
 def find_by_time(files: PartitionFiles, first_offset: int, end_offset: int, timestamp_ms: int) -> int | None:
@@ -19,7 +18,7 @@ def find_by_time(files: PartitionFiles, first_offset: int, end_offset: int, time
     other one says is older. Markers of transactions count, as in Kafka.
     """
     start = max(first_offset, _first_candidate(files, timestamp_ms))
-    cursor, unpacker = Cursor(files, start, SMALLEST_CHUNK_BYTES), Unpacker(LIMIT_BYTES)
+    cursor, unpacker = Cursor(files, start, SMALLEST_CHUNK_BYTES), Unpacker(files.batch_limit_bytes)
     try:
         while (chunk := cursor.next_chunk(end_offset)) is not None:
             rows = chunk.batches

@@ -10,17 +10,15 @@ import numpy as np
 from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk
 from cleaner.format.layout import lay_out
 from cleaner.format.records import Unpacker
-from cleaner.logs.aborted import AbortedTransactions, Flags, hidden_batches
+from cleaner.logs.aborted import AbortedTransactions
 from cleaner.logs.columns import Columns
 from cleaner.logs.cursor import LARGEST_CHUNK_BYTES, Cursor
 from cleaner.logs.partition_files import Listing, PartitionFiles
 from cleaner.logs.view import ReadView
+from cleaner.storage.aborted import Flags, hidden_batches
 
 Isolation = Literal["read_uncommitted", "read_committed"]
 Until = Literal["high_watermark", "end"]
-
-LIMIT_BYTES = 1 << 30
-"""The most that one batch may unpack to; what is larger is damage or an attack."""
 
 
 def reach(view: ReadView, isolation: Isolation, until: Until) -> int:
@@ -57,7 +55,7 @@ class RecordStream:
         self._view = view
         self._is_committed = isolation == "read_committed"
         self._cursor = Cursor(files, offset, chunk_bytes)
-        self._unpacker = Unpacker(LIMIT_BYTES)
+        self._unpacker = Unpacker(files.batch_limit_bytes)
         self._aborted: tuple[Listing, AbortedTransactions] | None = None
 
     def close(self) -> None:

@@ -23,7 +23,7 @@ from cleaner.errors import CleanerError, FailedFsyncError, LogClosedError, LogDi
 from cleaner.format.encode import place
 from cleaner.logs.active_segment import ActiveSegment, Mark, create_segment, discard_segment
 from cleaner.logs.epochs import LeaderEpochs
-from cleaner.logs.new_batches import BATCH_BYTES, NewBatches, build_marker
+from cleaner.logs.new_batches import NewBatches, build_marker
 from cleaner.logs.opening import OpenedLog, cut_log
 from cleaner.logs.producers import KnownProducer, Producers
 from cleaner.logs.record import ProducerStamp
@@ -50,12 +50,12 @@ class WriterOptions:
 
     Attributes:
         producer_id_expiration_ms: `producer.id.expiration.ms`.
-        batch_bytes: what a batch of several records may take unpacked.
+        batch_bytes: what a batch of several records may take unpacked; None: what the topic allows.
         random: chooses each segment's jitter (R-804).
     """
 
     producer_id_expiration_ms: int = 86_400_000
-    batch_bytes: int = BATCH_BYTES
+    batch_bytes: int | None = None
     random: Random = field(default_factory=SystemRandom)
 
 

@@ -34,17 +34,18 @@ class RoundsAhead:
     one_round_buffer_size: int | None
 
 
-def rounds_ahead(config: CleanerConfig, *, keys: int, dirty_bytes: int) -> RoundsAhead:
+def rounds_ahead(config: CleanerConfig, *, keys: int, dirty_bytes: int, head_part: float | None = None) -> RoundsAhead:
     """
-    Foretell rounds from how many distinct keys there may be, as if they were spread evenly.
+    Foretell rounds from how many distinct keys there may be.
 
     Args:
         config: the process's settings.
         keys: distinct keys of the dirty section, at most.
         dirty_bytes: what it weighs.
+        head_part: which part of it has as many keys as a round takes; None: as if no key came twice.
     """
     # A full map ends the round before anybody knows that what follows holds no new key: room for one more is needed.
-    share = min(1.0, config.key_limit / (keys + 1))
+    share = min(1.0, config.key_limit / (keys + 1) if head_part is None or keys < config.key_limit else head_part)
     return RoundsAhead(
         buffer_bytes=config.map_bytes,
         slots=config.slots,

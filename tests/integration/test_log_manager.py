@@ -16,6 +16,7 @@ import pytest
 
 from cleaner.clock import Clock
 from cleaner.errors import (
+    CorruptBatchError,
     ForkedError,
     LogClosedError,
     LogDirLockedError,
@@ -25,6 +26,7 @@ from cleaner.errors import (
     UsageError,
 )
 from cleaner.logs.manager import LogManager
+from cleaner.logs.reader import open_reader
 from cleaner.logs.record import Record
 from cleaner.model import TopicPartition
 from cleaner.storage.clean_shutdown import has_marker
@@ -64,6 +66,27 @@ def _wait_until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         threading.Event().wait(0.01)
+
+
+def test_batch_that_unpacks_to_more_than_the_settings_allow_is_not_unpacked(tmp_path: Path) -> None:
+    """Damage, or an attack; the limit is the cleaner's. Who reads beside the manager says what the limit is."""
+    settings = {"compression.type": "zstd", "cleaner.max.decompressed.batch.bytes": "50000"}
+    with _manager(tmp_path, settings) as manager:
+        manager.create_topic("prices")
+        log = manager.log("prices")
+        log.append([Record(b"k", b"v" * 10_000, timestamp_ms=1)] * 4)
+        log.flush()
+        assert len(list(log.read(0))) == 4
+        log.append([Record(b"k", b"v" * 10_000, timestamp_ms=2)] * 6)
+        log.flush()
+        for attempt in (lambda: list(log.read(4)), lambda: log.offset_for_time(2), lambda: log.latest().to_dict()):
+            with pytest.raises(CorruptBatchError):
+                attempt()
+    with open_reader(tmp_path, "prices") as reader:
+        assert len(list(reader.read(0))) == 10
+    limited = open_reader(tmp_path, "prices", max_decompressed_batch_bytes=50_000)
+    with limited as reader, pytest.raises(CorruptBatchError):
+        list(reader.read(4))
 
 
 def test_closed_in_order_is_opened_without_recovery(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cleaner import LogManager
 from cleaner.model import TopicPartition
 from cleaner.testing.batch_builder import Producer, Record
 from cleaner.testing.log_builder import START_MS, LogBuilder, write_log_dir
@@ -139,3 +140,62 @@ def test_empty_log_dir_is_an_empty_frame(spark: SparkSession, tmp_path: Path) ->
     write_log_dir(tmp_path, LogBuilder(timestamp_ms=START_MS))
     frame = read(spark, tmp_path, columns="offset,key")
     assert (frame.count(), frame.columns) == (0, ["offset", "key"])
+
+
+# ---- writing and following ------------------------------------------------------------------------------------------
+
+
+def test_frame_is_written_and_read_back(spark: SparkSession, tmp_path: Path) -> None:
+    """By several tasks; what was read can be written as it is, and offsets are given anew."""
+    write_log_dir(tmp_path / "from", a_log(), a_log("other", 3))
+    frame = read(spark, tmp_path / "from", isolationLevel="read_committed", includeHeaders="true")
+    frame.repartitionByRange(3, "offset").sortWithinPartitions("topic", "offset").write.format("kafkalog").mode(
+        "append"
+    ).option("compression", "zstd").save(str(tmp_path / "to"))
+    written = plain(read(spark, tmp_path / "to", includeHeaders="true").orderBy("topic", "offset"))
+    assert written == plain(frame.orderBy("topic", "offset"))
+    with LogManager(tmp_path / "to", cleaner=False) as manager:
+        assert (manager.failed, sorted(manager.topics())) == ({}, ["other", "prices"])
+
+
+def test_write_that_fails_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    """Neither a task that dies, nor a partition that is there; and nothing is replaced."""
+    frame = spark.sql("SELECT 'v' AS value, IF(id = 3, -5, 0) AS partition, 't' AS topic FROM range(0, 4, 1, 4)")
+    writer = frame.write.format("kafkalog").option("meta", "leave")
+    with pytest.raises(Exception, match="partition -5: they count from 0"):
+        writer.mode("append").save(str(tmp_path / "to"))
+    assert list((tmp_path / "to").iterdir()) == []
+    with pytest.raises(Exception, match=r"replaces no log; use mode\('append'\)"):
+        writer.mode("overwrite").save(str(tmp_path / "to"))
+    sound = frame.where("partition = 0").write.format("kafkalog").mode("append")
+    sound.save(str(tmp_path / "to"))
+    with pytest.raises(Exception, match="t-0: is there already"):
+        sound.save(str(tmp_path / "to"))
+    assert read(spark, tmp_path / "to").count() == 3
+    assert not [path for path in (tmp_path / "to").iterdir() if path.name.endswith("-delete")]
+
+
+def test_stream_follows_rolled_segments(spark: SparkSession, tmp_path: Path) -> None:
+    """So many offsets at a time, nothing twice over restarts, and the active segment when it is rolled."""
+    log = a_log()
+    write_log_dir(tmp_path / "logs", log)
+
+    def run() -> list[list[int]]:
+        stream = spark.readStream.format("kafkalog").option("maxOffsetsPerTrigger", "15").load(str(tmp_path / "logs"))
+        found: list[list[int]] = []
+        query = (
+            stream.select("offset")
+            .writeStream.foreachBatch(lambda rows, _: found.append(sorted(row["offset"] for row in rows.collect())))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        return found
+
+    assert run() == [list(range(15)), list(range(15, 30)), list(range(30, 40))]
+    assert run() == []
+    log.roll()
+    log.append(("later", "waits"))
+    log.write(tmp_path / "logs")
+    assert [offset for offsets in run() for offset in offsets] == list(range(40, 81))

@@ -2,22 +2,27 @@
 What we write a broker takes over, and the other way round: `docs/handover.md`.
 
 A broker makes the topics and writes to them, and stops. We open its log dir and go on writing: every codec,
-transactions, an idempotent producer, on topics that only the broker's metadata log has settings of. A log that was made
-and filled elsewhere, under the id the broker gave its topic, is put in the place of an empty one. The broker starts.
+transactions, an idempotent producer, on topics that only the broker's metadata log has settings of. Logs that were made
+and filled elsewhere, one of them from a DataFrame's rows, under the ids the broker gave their topics, are put in the
+place of empty ones. The broker starts.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
 from cleaner import Log, LogManager, Record, open_reader
 from cleaner.model import TopicPartition
 from cleaner.storage.fs import FileSystem
+from cleaner.storage.kafka_uuid import format_uuid
 from cleaner.storage.partition_metadata import read_topic_id
 from tests.kafka.broker import (
     CLUSTER_ID,
@@ -31,6 +36,8 @@ from tests.kafka.broker import (
     write_checkpoint,
 )
 from tests.kafka.rig import Rig
+from tests.unit.frames.reading import Row
+from tests.unit.frames.writing import write_frame
 
 pytestmark = pytest.mark.kafka
 
@@ -38,7 +45,9 @@ CODECS = ("uncompressed", "gzip", "snappy", "lz4", "zstd")
 TRANSACTIONS = "transactions"
 APPEND_TIME = "append-time"
 ELSEWHERE = "elsewhere"
-TOPICS = (*CODECS, TRANSACTIONS, APPEND_TIME, ELSEWHERE)
+FRAME = "frame"
+WRITTEN = (*CODECS, TRANSACTIONS, APPEND_TIME)
+TOPICS = (*WRITTEN, ELSEWHERE, FRAME)
 # A ratio of 1 is never exceeded: the broker leaves it to us what its consumer gets.
 COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1.0"}
 SMALL = {"segment.bytes": str(1 << 20)}
@@ -85,6 +94,22 @@ def fill(manager: LogManager, topic: str) -> None:
     log.append([Record(b"last", b"one")])
 
 
+def fill_from_rows(path: Path, topic_id: UUID) -> None:
+    """Make a log dir as `df.write.format("kafkalog")` does, of three tasks' rows in many segments."""
+    rows: list[Row] = [
+        {
+            "key": record.key,
+            "value": record.value,
+            "headers": [{"key": key, "value": value} for key, value in record.headers],
+            "timestamp": datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=record.timestamp_ms or 0),
+        }
+        for record in records(0, 2400)
+    ]
+    options = {"topic": FRAME, "compression": "zstd", "segmentBytes": "20k", "batchBytes": "4k"}
+    ids = json.dumps({FRAME: format_uuid(topic_id)})
+    write_frame(path, rows[:900], rows[900:901], rows[901:], clusterId=CLUSTER_ID, topicIds=ids, **options)
+
+
 def put_in_place(broker: Broker, source: Path, topic: str) -> None:
     """Move a partition's directory, `partition.metadata` too, and its lines of the checkpoints."""
     partition = TopicPartition(topic, 0)
@@ -126,30 +151,34 @@ class Story:
 
 
 @pytest.fixture(scope="module")
-def story(kafka: Rig, tmp_path_factory: pytest.TempPathFactory) -> Story:
-    """Run the whole story once."""
+def story(kafka: Rig, broker_rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Story:
+    """Run the whole story once with each version of the broker."""
     home = tmp_path_factory.mktemp("handover")
-    broker = Broker(kafka, kafka, home / "broker")
+    broker = Broker(broker_rig, kafka, home / "broker")
     with broker:
         for codec in CODECS:
             broker.create([codec], {"compression.type": codec} | SMALL)
         broker.create([TRANSACTIONS], COMPACTED | SMALL)
         broker.create([APPEND_TIME], {"message.timestamp.type": "LogAppendTime"})
-        broker.create([ELSEWHERE], COMPACTED)
-        for topic in TOPICS[:-1]:
+        broker.create([ELSEWHERE, FRAME], COMPACTED)
+        for topic in WRITTEN:
             broker.write(topic, [Outgoing(f"k{number}", f"v{number}") for number in range(50)])
         before = broker.read(TOPICS)
     ours_before = {topic: read_by_us(broker.log_dir, topic) for topic in TOPICS}
 
     with LogManager(broker.log_dir, cleaner=False) as manager:
-        for topic in TOPICS[:-1]:
+        for topic in WRITTEN:
             fill(manager, topic)
         in_transactions(manager.log(TRANSACTIONS))
     topic_id = read_topic_id(FileSystem(), broker.log_dir / f"{ELSEWHERE}-0" / "partition.metadata")
     with LogManager(home / "elsewhere", create=True, cluster_id=CLUSTER_ID, cleaner=False) as manager:
         manager.create_topic(ELSEWHERE, 1, {"cleanup.policy": "compact"}, topic_id=topic_id)
         fill(manager, ELSEWHERE)
+    frame_id = read_topic_id(FileSystem(), broker.log_dir / f"{FRAME}-0" / "partition.metadata")
+    assert frame_id is not None
+    fill_from_rows(home / "frame", frame_id)
     put_in_place(broker, home / "elsewhere", ELSEWHERE)
+    put_in_place(broker, home / "frame", FRAME)
     ours = {topic: read_by_us(broker.log_dir, topic) for topic in TOPICS}
     ours_committed = read_by_us(broker.log_dir, TRANSACTIONS, committed=True)
 
@@ -182,7 +211,7 @@ def story(kafka: Rig, tmp_path_factory: pytest.TempPathFactory) -> Story:
 
 def test_we_read_what_a_broker_wrote(story: Story) -> None:
     """As its own consumer does."""
-    assert all(len(story.broker_before[topic]) == 50 for topic in TOPICS[:-1])
+    assert all(len(story.broker_before[topic]) == 50 for topic in WRITTEN)
     assert story.ours_before == story.broker_before
 
 

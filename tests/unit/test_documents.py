@@ -38,7 +38,7 @@ def test_links_of_a_document_lead_to_files(document: Path) -> None:
 
 def test_readme_options_are_the_commands_options() -> None:
     """Every option the README names is one of a command it shows, or of none of ours."""
-    shown = ("clean", "topics", "produce", "consume")
+    shown = ("clean", "bulk", "topics", "produce", "consume")
     known = {option for command in shown for option in re.findall(r"--[a-z-]+", command_help(command))}
     not_ours = {"--no-install-recommends"}
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", (ROOT / "README.md").read_text()))

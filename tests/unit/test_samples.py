@@ -32,6 +32,7 @@ EXAMPLES = {
     "cleaner.max.decompressed.batch.bytes": "67109632",
     "cleaner.log.dir.max.workers": "1",
     "cleaner.http.web.config.file": "/etc/cleaner/web.yml",
+    "cleaner.bulk.work.dir": "/var/lib/cleaner/bulk",
     "cleaner.control.socket": "/run/cleaner/control.sock",
     "internal.segment.bytes": "1048576",
 }

@@ -18,7 +18,7 @@ PAGE = mmap.PAGESIZE
 @pytest.fixture(autouse=True)
 def nothing_spare(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Hide what other tests of this process have given back."""
-    monkeypatch.setattr(table_memory._Spare, "memory", None)
+    monkeypatch.setattr(table_memory._Spare, "pieces", [])
     yield
 
 
@@ -77,13 +77,23 @@ def test_memory_that_is_too_small_is_not_lent() -> None:
 
 
 def test_two_who_borrow_never_share() -> None:
-    """There is one piece to spare; the larger of two given back is kept."""
+    """What two have given back at the same time serves two again, each with the smallest piece that will do."""
     first, second = borrow(2 * PAGE), borrow(4 * PAGE)
     assert first is not second
     give_back(second)
     give_back(first)
+    assert borrow(PAGE) is first
     assert borrow(PAGE) is second
-    assert borrow(PAGE) is not second
+    assert borrow(PAGE) not in (first, second)
+
+
+def test_of_many_pieces_the_largest_are_kept() -> None:
+    """And one that is too small makes way for the one that is made in its place."""
+    for memory in [borrow(pages * PAGE) for pages in range(1, 7)]:
+        give_back(memory)
+    assert [piece.size for piece in table_memory._Spare.pieces] == [3 * PAGE, 4 * PAGE, 5 * PAGE, 6 * PAGE]
+    borrow(7 * PAGE)
+    assert [piece.size for piece in table_memory._Spare.pieces] == [3 * PAGE, 4 * PAGE, 5 * PAGE]
 
 
 def test_pages_are_private() -> None:

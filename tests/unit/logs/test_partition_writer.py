@@ -17,6 +17,7 @@ from cleaner.errors import (
     CleanerError,
     FailedFsyncError,
     ForkedError,
+    InvalidTimestampError,
     InvalidTxnStateError,
     KeylessRecordError,
     LogClosedError,
@@ -144,7 +145,7 @@ def test_append_on_a_failing_disk_leaves_no_trace(tmp_path: Path) -> None:
             writer.flush_to_disk()
             fs._fail_at = fs.calls + number
             try:
-                writer.append(RecordColumns([b"v" * 100] * 20, [b"k"] * 20), producer=ProducerStamp(5, 0, 0))
+                writer.append(RecordColumns([b"v" * 100] * 20, [b"k"] * 20), producer=ProducerStamp(5, 0, 0, True))
                 writer.abandon()
                 assert number > 30
                 assert outcomes == {"as it was", "closed"}
@@ -302,6 +303,8 @@ def test_repeats_of_the_last_five_appends_are_answered_as_before(tmp_path: Path)
         appended = [
             writer.append([pair("k", "v" * 20)] * 4, producer=ProducerStamp(5, 1, 4 * number)) for number in range(6)
         ]
+        assert len(place.batches()) == 6
+
         for number in range(1, 6):
             again = writer.append([pair("k", "v" * 20)] * 4, producer=ProducerStamp(5, 1, 4 * number))
             assert again == appended[number]._replace(is_repeat=True)
@@ -315,6 +318,39 @@ def test_repeats_of_the_last_five_appends_are_answered_as_before(tmp_path: Path)
             with pytest.raises(error):
                 writer.append([pair("k", "v")] * 4, producer=stamp)
         assert writer.append([pair("k", "v")], producer=ProducerStamp(5, 2, 0)).base_offset == 24
+
+
+def test_repeat_of_the_last_append_is_known_after_reopening(tmp_path: Path) -> None:
+    """Killed or closed in order: a snapshot holds a producer's last batch, and such an append is one (R-652)."""
+    with writing(tmp_path / "log") as place:
+        writer = place.open()
+        values = RecordColumns([b"v" * 1000] * 300, [b"k"] * 300)
+        appended = [writer.append(values, producer=ProducerStamp(5, 0, 300 * number)) for number in range(3)]
+        writer.abandon()
+        for was_closed in (False, True):
+            writer = place.open(was_closed=was_closed)
+            again = writer.append(values, producer=ProducerStamp(5, 0, 600))
+            assert again == appended[2]._replace(is_repeat=True)
+            with pytest.raises(OutOfOrderSequenceError):
+                writer.append(values, producer=ProducerStamp(5, 0, 300))
+            assert writer.log_end_offset == 900
+            writer.close()
+
+
+def test_append_is_one_batch_up_to_the_topics_limit(tmp_path: Path) -> None:
+    """So that no crash leaves a part; of a producer outside of transactions nothing larger is taken, as by Kafka."""
+    with writing(tmp_path / "log") as place:
+        writer = place.open({"max.message.bytes": "5000", "compression.type": "lz4"})
+        writer.append([pair("k", "v" * 100)] * 40)
+        writer.append([pair("k", "v" * 100)] * 400, producer=ProducerStamp(5, 0, 0))
+        assert [batch.last_offset for batch in place.batches()] == [39, 439], "what counts is the size it is packed to"
+        noise = RecordColumns([os.urandom(100) for _ in range(60)], [b"k"] * 60)
+        with pytest.raises(RecordTooLargeError, match="fewer at a time, or in a transaction"):
+            writer.append(noise, producer=ProducerStamp(5, 0, 400))
+        assert len(place.batches()) == 2
+        writer.append(noise)
+        writer.append(noise, producer=ProducerStamp(6, 0, 0, True))
+        assert [batch.record_count for batch in place.batches()][2:] == [44, 16, 44, 16]
 
 
 @pytest.mark.parametrize(
@@ -339,6 +375,31 @@ def test_append_of_what_a_log_refuses_changes_nothing(
         with pytest.raises(error):
             writer.append(records)
         assert place.files() == before
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "limits"),
+    [
+        (-1001, {"message.timestamp.before.max.ms": "1000"}),
+        (3_600_001, {}),
+        (1, {"message.timestamp.after.max.ms": "0"}),
+    ],
+)
+def test_record_dated_too_far_from_the_clock_is_refused(
+    tmp_path: Path, milliseconds: int, limits: dict[str, str]
+) -> None:
+    """Kafka's InvalidTimestamp; a millisecond less is taken, as is anything where the log's own clock dates records."""
+    with writing(tmp_path / "log") as place:
+        writer, now_ms = place.open(limits), place.clock.now_ms()
+        late = Record(b"k", b"v", timestamp_ms=now_ms + milliseconds)
+        with pytest.raises(InvalidTimestampError, match=f"record 1 is of {late.timestamp_ms}"):
+            writer.append([pair("k", "v"), late, pair("k", "v")])
+        assert writer.log_end_offset == 0
+        nearer = milliseconds - (1 if milliseconds > 0 else -1)
+        writer.append([Record(b"k", b"v", timestamp_ms=now_ms + nearer)])
+        writer.topic = TopicConfig.from_mapping({"message.timestamp.type": "LogAppendTime", **limits})
+        writer.append([late])
+        assert writer.log_end_offset == 2
 
 
 def test_compression_that_does_not_help_makes_smaller_batches(tmp_path: Path) -> None:

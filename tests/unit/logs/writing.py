@@ -31,7 +31,7 @@ class Writing:
         self.directory = path / str(PARTITION)
 
     def open(
-        self, settings: Mapping[str, str] | None = None, *, was_closed: bool = False, batch_bytes: int = 65536
+        self, settings: Mapping[str, str] | None = None, *, was_closed: bool = False, batch_bytes: int | None = None
     ) -> PartitionWriter:
         """Open the partition for writing."""
         return PartitionWriter.open(

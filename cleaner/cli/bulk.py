@@ -1,0 +1,90 @@
+"""`cleaner bulk`."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cleaner.cli.arguments import parse_count, sources
+from cleaner.cli.clean import add_shared, run_shared, shared_options
+from cleaner.config_bulk_rows import SPARK_PREFIX
+from cleaner.errors import SparkJobError, UsageError
+
+if TYPE_CHECKING:
+    from cleaner.api.options import CleanRound
+
+SUMMARY = "clean logs that are too large for one process, with Spark"
+
+DESCRIPTION = """\
+Cleans compacted partitions as `cleaner clean` does, to the same bytes, but with no offset map that could be too small:
+the keys are digested, and the segments recopied, by the tasks of a Spark session, and what a task cannot hold in
+memory Spark keeps on disk. One round covers all that can be cleaned.
+
+For a log that fits the map this takes longer than `cleaner clean`. Needs the extra `spark` and Java 17. Without
+--master Spark runs in this machine's processes alone. On a cluster all executors must see the log dir and the work
+directory under the same paths.
+
+A job that was killed is finished by the next one for the same partition, or begun anew if the log has changed."""
+
+EXAMPLES = """\
+examples:
+  cleaner bulk /var/lib/kafka prices-0 --set prices:cleanup.policy=compact
+  cleaner bulk /mnt/kafka --all --config /etc/kafka/server.properties --master spark://head:7077 --work-dir /mnt/bulk
+  cleaner bulk /var/lib/kafka prices-0 --conf spark.driver.memory=8g --conf spark.local.dir=/scratch
+
+exit status:
+  0  cleaned, or nothing to do          1  some partition was refused, or a Spark job failed
+  2  usage      75  the log dir is in use      78  a bad setting"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    add_shared(parser)
+    parser.add_argument("--master", metavar="URL", help="of Spark: local[2], spark://host:7077, yarn, ... (local[*])")
+    parser.add_argument(
+        "--conf", metavar="spark.KEY=VALUE", action="append", default=[], help="a setting of Spark; may be repeated"
+    )
+    parser.add_argument(
+        "--work-dir", metavar="DIR", type=Path, help="where jobs keep what they must remember (cleaner.bulk.work.dir)"
+    )
+    parser.add_argument(
+        "--map-entries",
+        metavar="N",
+        type=parse_count,
+        help="end the round where an offset map of N keys would be full, to compare with `cleaner clean`",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Clean with Spark; returns the exit code."""
+    from cleaner.bulk.available import why_not_available
+
+    reason = why_not_available()
+    if reason and not arguments.dry_run:
+        raise SparkJobError(reason)
+    settings = sources(arguments)
+    settings = replace(settings, config={**settings.config, **_spark_settings(arguments)})
+    return run_shared(arguments, settings, replace(shared_options(arguments), clean_round=_clean_round(arguments)))
+
+
+def _spark_settings(arguments: argparse.Namespace) -> dict[str, str]:
+    found = {}
+    for text in arguments.conf:
+        key, equals, value = text.partition("=")
+        if not equals or not key.startswith(SPARK_PREFIX):
+            raise UsageError(f"--conf {text}: not spark.KEY=VALUE")
+        found[key] = value
+    return found if arguments.master is None else {**found, "spark.master": arguments.master}
+
+
+def _clean_round(arguments: argparse.Namespace) -> CleanRound:
+    from cleaner.bulk.round import BulkCleaner
+    from cleaner.bulk.spark_jobs import start_jobs
+    from cleaner.bulk.work_dir import options_of
+
+    return BulkCleaner(
+        lambda config: start_jobs("cleaner bulk", dict(config.spark)),
+        lambda config: options_of(config, arguments.log_dir, arguments.work_dir, arguments.map_entries),
+    ).clean

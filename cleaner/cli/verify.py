@@ -1,0 +1,127 @@
+"""`cleaner verify`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cleaner.cli.arguments import add_format, add_settings, parse_bytes, parse_now, parse_offset, sources
+
+if TYPE_CHECKING:
+    from cleaner.api.verify_log_dirs import VerifyOptions
+
+SUMMARY = "prove a cleaned log right against the log it was made from"
+
+DESCRIPTION = """\
+Proves that what is in AFTER may be what cleaning has made of BEFORE: of every key the last record stays, nothing
+that stays has changed, nothing else went that might not go, what is behind the cleaned range is the same, and
+readers of committed records see the same. It sorts all keys, on disk if need be, and uses no code of the cleaner;
+so it also proves what a broker has cleaned, in one round or in many.
+
+BEFORE and AFTER are two log dirs, or two directories of one partition, each beside its checkpoints. Nothing is
+locked and nothing changes. What is wrong is told with file, position and offset, never with a key."""
+
+EXAMPLES = """\
+examples:
+  cleaner verify /backup/kafka /var/lib/kafka                     every partition
+  cleaner verify /backup/kafka /var/lib/kafka prices-0 --config /etc/kafka/server.properties
+  cleaner verify /backup/prices-0 /var/lib/kafka/prices-0 --end 120000
+  cleaner verify /backup/kafka /var/lib/kafka --since 1760000000000   rounds over more than delete.retention.ms
+
+exit status:
+  0  proven      1  refuted, or a log that cannot be read      2  usage      78  a bad setting"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.add_argument("before", metavar="BEFORE", type=Path, help="the log dir, or partition, as it was")
+    parser.add_argument("after", metavar="AFTER", type=Path, help="the same, cleaned")
+    parser.add_argument("partitions", metavar="TOPIC-PARTITION", nargs="*", help="only these (default: all)")
+    parser.add_argument(
+        "--end",
+        metavar="OFFSET",
+        type=parse_offset,
+        help="up to where it was cleaned, exclusive (default: cleaner-offset-checkpoint beside AFTER)",
+    )
+    parser.add_argument(
+        "--now",
+        metavar="MS",
+        type=parse_now,
+        help="the very moment of the last round, in ms since 1970: what had to go by then must be gone (default: some "
+        "moment up to now)",
+    )
+    parser.add_argument(
+        "--since",
+        metavar="MS",
+        type=parse_now,
+        help="the moment of the first of several rounds: what it gave a horizon may be gone by --now",
+    )
+    parser.add_argument(
+        "--delete-retention-ms", metavar="MS", type=parse_offset, help="in the place of the topic's setting"
+    )
+    parser.add_argument(
+        "--memory",
+        metavar="BYTES",
+        type=parse_bytes,
+        default=1 << 30,
+        help="for sorting, 200 bytes a record; more goes to a file (K, M, G; default: 1G)",
+    )
+    parser.add_argument("--temp-dir", metavar="DIR", type=Path, help="where that file is made (default: $TMPDIR)")
+    add_settings(parser)
+    add_format(parser, "one object a partition, see docs/verify.md")
+    parser.add_argument(
+        "--as-root", action="store_true", help="started as root, stay root instead of becoming the log dirs' owner"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prove what is asked for; returns the exit code."""
+    settings = sources(arguments)
+
+    from cleaner.api.options import Surroundings
+    from cleaner.api.verify_log_dirs import verify_log_dirs
+    from cleaner.cli.compiling import announce_compiling
+    from cleaner.cli.identity import take_identity
+    from cleaner.cli.logs import log_warning
+    from cleaner.cli.output import print_error
+    from cleaner.cli.progress import ProgressBar
+    from cleaner.cli.show_verify import VerifyPrinter
+    from cleaner.cli.stop import StopFlag, run_interruptibly
+
+    bar = ProgressBar()
+    announce_compiling(bar.speaking(print_error))
+    # Two owners: only root can read both.
+    stay_root = arguments.as_root or not _have_one_owner(arguments.before, arguments.after)
+    take_identity(arguments.after, stay_root=stay_root)
+    printer = VerifyPrinter(arguments.format, bar)
+
+    def work(flag: StopFlag) -> None:
+        lent = Surroundings.of(progress=bar, check_done=flag.check_done, warn=bar.speaking(log_warning))
+        for outcome in verify_log_dirs(
+            arguments.before, arguments.after, settings, lent, _options(arguments), arguments.partitions
+        ):
+            printer.show(outcome)
+
+    with bar:
+        run_interruptibly(work)
+    return printer.exit_code
+
+
+def _have_one_owner(before: Path, after: Path) -> bool:
+    return before.is_dir() and after.is_dir() and before.stat().st_uid == after.stat().st_uid
+
+
+def _options(arguments: argparse.Namespace) -> VerifyOptions:
+    import tempfile
+
+    from cleaner.api.verify_log_dirs import VerifyOptions
+
+    return VerifyOptions(
+        end_offset=arguments.end,
+        now_ms=arguments.now,
+        since_ms=arguments.since,
+        delete_retention_ms=arguments.delete_retention_ms,
+        memory_bytes=arguments.memory,
+        temp_dir=arguments.temp_dir or Path(tempfile.gettempdir()),
+    )

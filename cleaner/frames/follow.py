@@ -1,0 +1,149 @@
+"""
+Following logs segment by segment: what a stream may read, from where it is, and what has gone meanwhile.
+
+A segment that is rolled does not grow any more, so its end is an offset to stop at; the active one waits for its roll.
+Offsets are kept by partition. A partition that turns up later is read from its beginning.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from cleaner.errors import LogChangedError, UsageError
+from cleaner.frames.decide import stable_end
+from cleaner.frames.find import find_partitions
+from cleaner.frames.offsets import LATEST
+from cleaner.frames.options import ReadOptions
+from cleaner.frames.partition_log import LogLooker, PartitionLog
+from cleaner.frames.plan import Task, first_offset, one_replica_each, out_of_range, pack
+from cleaner.frames.spans import Span, spans_of
+from cleaner.model import TopicPartition
+from cleaner.storage.fs import FileSystem
+
+Positions = dict[TopicPartition, int]
+
+_MOST_TRIES = 10
+
+
+def _to_stderr(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+class RolledSegments:
+    """
+    The closed segments of the partitions that a path stands for, as they become more.
+
+    Args:
+        fs: the door to the file system.
+        options: of the stream.
+        tell: gets a line about each partition whose active segment waits, once.
+    Raises:
+        UsageError: options that a stream cannot have.
+    """
+
+    def __init__(self, fs: FileSystem, options: ReadOptions, tell: Callable[[str], None] = _to_stderr) -> None:
+        if options.latest_per_key:
+            raise UsageError("latestPerKey=true is of one moment, so it is for spark.read, not for a stream")
+        if options.ending.usual != LATEST or options.ending.by_partition:
+            raise UsageError("endingOffsets is for spark.read; a stream goes on")
+        self._fs = fs
+        self._options = options
+        self._tell = tell
+        self._told: set[TopicPartition] = set()
+        self._until: Positions | None = None
+
+    def first(self) -> Positions:
+        """Return where a stream begins that has read nothing yet."""
+        # `latest` is the end of what is closed: the active segment is read when it is rolled.
+        return {
+            name: min(first_offset(log, self._options), max(self._closed_end(log), log.start_offset))
+            for name, log in self._logs().items()
+        }
+
+    def latest(self, start: Positions, most: int | None = None) -> Positions:
+        """
+        Return where to read up to.
+
+        Args:
+            start: where the stream is.
+            most: how many offsets to go on at most, shared out as there is to read.
+        """
+        logs = self._logs()
+        found = {name: max(self._closed_end(log), start.get(name, log.start_offset)) for name, log in logs.items()}
+        if self._until is not None:
+            found = {name: min(end, self._until[name]) for name, end in found.items() if name in self._until}
+        for name, log in logs.items():
+            self._tell_of_active(name, log)
+        begin = {name: start.get(name, logs[name].start_offset) for name in found}
+        return {**start, **(found if most is None else _limited(begin, found, most))}
+
+    def ends(self) -> Positions:
+        """Return where the logs end, their active segments included: what a stream lags behind."""
+        return {name: log.end_offset for name, log in self._logs().items()}
+
+    def stop_at_present(self) -> None:
+        """Go no further than what is closed now."""
+        self._until = {name: self._closed_end(log) for name, log in self._logs().items()}
+
+    def tasks(self, start: Positions, end: Positions) -> list[Task]:
+        """
+        Return the tasks that read from one place to another.
+
+        Raises:
+            OffsetOutOfRangeError: records in between have gone, or the log was made anew.
+            UsageError: a partition has gone.
+        """
+        spans: list[Span] = []
+        logs = self._logs()
+        for name, until in sorted(end.items()):
+            log = logs.get(name)
+            if log is not None and until != start.get(name):
+                spans += self._spans(log, start.get(name, log.start_offset), until)
+            elif log is None and until != start.get(name) and self._options.fail_on_data_loss:
+                raise UsageError(f"{name} has gone from {self._options.path}; failOnDataLoss=false reads the others")
+        return pack(spans, self._options.task_bytes)
+
+    def _spans(self, log: PartitionLog, begin: int, until: int) -> list[Span]:
+        for _ in range(_MOST_TRIES):
+            lost = begin if begin < log.start_offset else until
+            if self._options.fail_on_data_loss and not log.start_offset <= lost <= log.end_offset:
+                raise out_of_range(log, lost)
+            try:
+                return list(spans_of(log, begin, until, self._options.task_bytes))
+            except FileNotFoundError:
+                log = LogLooker(self._fs).look(log.topic_partition, log.directory)
+        raise LogChangedError(f"{log.directory}: its segments change faster than they can be opened")
+
+    def _logs(self) -> dict[TopicPartition, PartitionLog]:
+        looker = LogLooker(self._fs)
+        found = find_partitions(self._fs, self._options)
+        return {
+            name: looker.look(name, directory)
+            for name, directory in one_replica_each(looker, found, self._options).items()
+        }
+
+    def _closed_end(self, log: PartitionLog) -> int:
+        """Return the offset behind the last closed segment, or where committed records end before it."""
+        end = log.places[-1].base_offset if log.places else log.start_offset
+        return min(end, stable_end(log, self._options.bad_batches)) if self._options.committed else end
+
+    def _tell_of_active(self, name: TopicPartition, log: PartitionLog) -> None:
+        if name not in self._told and log.places and log.end_offset > log.places[-1].base_offset:
+            self._told.add(name)
+            first = log.places[-1].base_offset
+            self._tell(f"kafkalog: {name}: offsets from {first} on are in the active segment; read when it is rolled")
+
+
+def _limited(start: Positions, end: Positions, most: int) -> Positions:
+    """Bring ends nearer so that no more than `most` offsets lie before them, each log's share as large as its part."""
+    total = sum(end[name] - start[name] for name in end)
+    if total <= most:
+        return end
+    limited = {name: start[name] + (end[name] - start[name]) * most // total for name in end}
+    left = most - sum(limited[name] - start[name] for name in end)
+    for name in sorted(end):
+        more = min(left, end[name] - limited[name])
+        limited[name] += more
+        left -= more
+    return limited

@@ -1,0 +1,34 @@
+"""What cleaning one log would do, foretold from a sample of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """
+    What all rounds together would do, from samples.
+
+    Attributes:
+        sampled_bytes, sample_part: how much was read, and which part that is of what a round recopies.
+        keys, dirty_keys: distinct keys of all that is recopied, and of the dirty section.
+        bytes_before, bytes_after, bytes_freed: of the `.log` files that are recopied, and of what takes their place.
+        least_bytes_freed, most_bytes_freed: what the same estimate from half of the sample makes likely; where they lie
+            far apart a larger sample is needed. Not a proof: the true number may lie outside.
+        extra_disk_bytes: the most that is there beside the old segments at any moment, and not yet paid back by groups
+            that are done.
+        seconds: on this machine with these settings, from rates measured while sampling; half as much more or less.
+    """
+
+    sampled_bytes: int
+    sample_part: float
+    keys: int
+    dirty_keys: int
+    bytes_before: int
+    bytes_after: int
+    bytes_freed: int
+    least_bytes_freed: int
+    most_bytes_freed: int
+    extra_disk_bytes: int
+    seconds: float

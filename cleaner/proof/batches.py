@@ -1,0 +1,102 @@
+"""What is held of batches as a whole: their headers, their horizons, and those that have to be there."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from cleaner.format.chunks import (
+    COMPRESSION_MASK,
+    CONTROL_FLAG,
+    DELETE_HORIZON_FLAG,
+    TIMESTAMP_TYPE_FLAG,
+    TRANSACTIONAL_FLAG,
+    Batches,
+)
+from cleaner.proof.findings import Findings, Kind
+from cleaner.proof.rules import Rules
+from cleaner.proof.steps import Step
+
+Flags = npt.NDArray[np.bool_]
+
+_KINDS = TIMESTAMP_TYPE_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG
+# What a rebuilt batch takes over from its source, and what one that was of magic 0 or 1 has instead (R-570, R-577).
+_TAKEN_OVER = (
+    ("last_offset", "lastOffsetDelta", None),
+    ("leader_epoch", "partitionLeaderEpoch", -1),
+    ("producer_id", "producerId", -1),
+    ("producer_epoch", "producerEpoch", -1),
+    ("base_sequence", "baseSequence", -1),
+)
+
+
+def horizon_of(row: np.void) -> int | None:
+    """Return a batch's delete horizon, None without one."""
+    has_horizon = row["magic"] == 2 and row["attributes"] & DELETE_HORIZON_FLAG
+    return int(row["base_timestamp"]) if has_horizon else None
+
+
+def has_horizon(rows: Batches) -> Flags:
+    """Tell which batches have a delete horizon; their `base_timestamp` is it."""
+    flags: Flags = (rows["magic"] == 2) & (rows["attributes"] & DELETE_HORIZON_FLAG != 0)
+    return flags
+
+
+def check_headers(step: Step, rebuilt: Flags, findings: Findings) -> None:
+    """
+    Compare the headers of rebuilt batches with those they were made from.
+
+    Args:
+        rebuilt: batches before whose partner is not the same bytes.
+    """
+    rows = step.before.batches[rebuilt]
+    others = step.after.batches[step.partners[rebuilt]]
+    was_legacy = rows["magic"] < 2
+    wrong = [("magic", others["magic"] != 2)]
+    for field, name, of_legacy in _TAKEN_OVER:
+        expected = rows[field]
+        if of_legacy is not None:
+            expected = np.where(was_legacy, of_legacy, expected)
+        wrong.append((name, (others[field] != expected) & ~(was_legacy & (of_legacy is None))))
+    mask = np.where(was_legacy, TIMESTAMP_TYPE_FLAG | CONTROL_FLAG | TRANSACTIONAL_FLAG, _KINDS)
+    kinds = np.where(was_legacy, rows["attributes"] & TIMESTAMP_TYPE_FLAG, rows["attributes"] & _KINDS)
+    kinds = np.where(rows["magic"] == 0, 0, kinds)
+    wrong.append(("attributes", others["attributes"] & mask != kinds))
+    codecs = rows["attributes"] & COMPRESSION_MASK
+    wrong.append(("compression", (others["attributes"] & COMPRESSION_MASK != codecs) & (others["count"] > 0)))
+    for name, is_wrong in wrong:
+        for other in others[is_wrong]:
+            reason = f"{name} is not that of the batch it was made from"
+            findings.add(Kind.CHANGED, step.after_path, other["position"], other["base_offset"], reason)
+
+
+def check_horizons(
+    step: Step, judged: Flags, had_tombstone: Flags, has_tombstone: Flags, rules: Rules, findings: Findings
+) -> None:
+    """
+    Check the horizons of data batches: kept where there was one, set where a tombstone stays for the first time.
+
+    Args:
+        judged: data batches before that a round has recopied and that have a partner.
+        had_tombstone, has_tombstone: those that had a tombstone before, and of which one is there still.
+    """
+    at = np.flatnonzero(judged)
+    rows, others = step.before.batches[at], step.after.batches[step.partners[at]]
+    has_records = others["count"] > 0
+    had, has = has_horizon(rows), has_horizon(others)
+    moved = had & has_records & (~has | (rows["base_timestamp"] != others["base_timestamp"]))
+    is_new = ~had & has
+    # A horizon stays when the tombstone it was set for has gone in a later round (R-563).
+    may_be_new = (has_tombstone if rules.is_one_round else had_tombstone)[at]
+    missing = ~had & ~has & has_tombstone[at] & rules.sets_horizons
+    for is_wrong, reason in (
+        (moved, "its delete horizon is not the one it had"),
+        (is_new & ~may_be_new, "a delete horizon without a tombstone"),
+        (missing, "a tombstone that was cleaned has no delete horizon"),
+    ):
+        for other in others[is_wrong]:
+            findings.add(Kind.HORIZON, step.after_path, other["position"], other["base_offset"], reason)
+    for other in others[is_new]:
+        if not rules.allows_new_horizon(int(other["base_timestamp"])):
+            reason = "no round can have set its delete horizon to that moment"
+            findings.add(Kind.HORIZON, step.after_path, other["position"], other["base_offset"], reason)

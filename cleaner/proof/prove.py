@@ -1,0 +1,346 @@
+"""
+The proof: one walk through both logs side by side, then the sorting.
+
+    walk    each batch after is the batch before it was made from, byte for byte or rebuilt; each record is unchanged;
+            behind the cleaned range everything is the same. Of each record in the range the digest of its key, its
+            offset and whether it is kept are written down
+    sort    of each key the last record is kept, or was a tombstone that might go; none that a later one supersedes is
+
+Transactions are settled in between: what belongs to aborted ones is known when the last marker was read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from cleaner.errors import CorruptLogError
+from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG
+from cleaner.kernels.ready import proof as kernel
+from cleaner.proof.batches import check_headers, check_horizons, has_horizon, horizon_of
+from cleaner.proof.findings import MOST_FINDINGS, Finding, Findings, Kind
+from cleaner.proof.key_rows import COLUMNS, DIGEST, DIGEST_REST, FLAGS, KEPT, MAY_GO, MUST_GO, OFFSET, KeyRows
+from cleaner.proof.last_values import judge
+from cleaner.proof.producers import ProtectedBatches
+from cleaner.proof.records import RecordBlock, RecordReader
+from cleaner.proof.rules import Rules
+from cleaner.proof.side import BatchStream, LogSide
+from cleaner.proof.steps import Step, side_by_side
+from cleaner.proof.transactions import ABSENT, EMPTY, WITH_RECORDS, DataBatch, Marker, Transactions
+from cleaner.storage.aborted import hidden_batches
+from cleaner.storage.indexes import FIRST_OFFSET, LAST_OFFSET, Aborts
+
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Proof:
+    """
+    What came of it.
+
+    Attributes:
+        findings: what is wrong, by offset, at most a thousand.
+        total_findings: all of them.
+        records, keys: of the cleaned range before.
+        bytes_before, bytes_after: read.
+        log_start_offset, log_end_offset: of the log after.
+    """
+
+    findings: tuple[Finding, ...]
+    total_findings: int
+    records: int
+    keys: int
+    bytes_before: int
+    bytes_after: int
+    log_start_offset: int
+    log_end_offset: int
+
+
+@dataclass(frozen=True)
+class _Walked:
+    """What was found of a step's batches before, a flag each: the last three while records are read."""
+
+    is_judged: Flags
+    is_expired: Flags
+    is_control: Flags
+    had_tombstone: Flags
+    has_tombstone: Flags
+    has_lost: Flags
+
+
+class Prover:
+    """
+    Holds two logs against each other.
+
+    Args:
+        before, after: the logs.
+        rules: what rounds there were.
+        producers: who is active, in the log before.
+        rows: empty; filled and sorted here.
+        limit_bytes: most bytes one batch may unpack to.
+        before_step: told the bytes read with each step; may raise to stop.
+    """
+
+    def __init__(
+        self,
+        before: LogSide,
+        after: LogSide,
+        rules: Rules,
+        producers: ProtectedBatches,
+        rows: KeyRows,
+        *,
+        limit_bytes: int,
+        before_step: Callable[[int], None],
+    ) -> None:
+        self._before, self._after, self._rules, self._rows = before, after, rules, rows
+        self._producers = producers
+        self._before_step = before_step
+        self._findings = Findings()
+        self._keys = np.frombuffer(bytearray(os.urandom(16)), np.uint64)
+        self._recopied_end = before.end_of_recopied(rules.end_offset) if rules.has_rounds else -(2**63)
+        # Below it segments are gone, and may be.
+        self._floor = after.bases[0] if rules.may_expire else -(2**63)
+        self._transactions = Transactions(rules, before.log_start_offset, self._recopied_end, self._findings)
+        self._reader = RecordReader(limit_bytes, self._findings)
+        self._aborts = after.aborted()
+        self._missing_producers: list[tuple[int, Finding]] = []
+        # Legacy tombstones go by the times of files (R-502, R-551).
+        clean = [segment for segment in before.segments if segment.base_offset < rules.first_dirty_offset]
+        self._legacy_horizon_ms = clean[-1].mtime_ms - rules.delete_retention_ms if clean else 0
+
+    def prove(self) -> Proof:
+        """
+        Hold the logs against each other.
+
+        Raises:
+            CorruptLogError: the log before is damaged, so that nothing can be proven by it.
+        """
+        with self._before.batches() as before, self._after.batches() as after:
+            try:
+                self._walk(before, after)
+            except CorruptLogError as error:
+                if error.path.parent != self._after.directory:
+                    raise
+                self._findings.add(Kind.DAMAGED, error.path, error.position, after.next_offset, error.reason)
+                keys = 0
+            else:
+                keys = self._sort()
+        return Proof(
+            self._findings.in_order(),
+            self._findings.total,
+            self._rows.count,
+            keys,
+            before.read_bytes,
+            after.read_bytes,
+            self._after.log_start_offset,
+            after.next_offset,
+        )
+
+    def _walk(self, before: BatchStream, after: BatchStream) -> None:
+        read_bytes = 0
+        for step in side_by_side(before, after):
+            self._before_step(before.read_bytes + after.read_bytes - read_bytes)
+            read_bytes = before.read_bytes + after.read_bytes
+            self._take(step)
+        self._check_ends(before.next_offset, after.next_offset)
+        self._transactions.finish()
+        for producer_id, finding in self._missing_producers:
+            if self._producers.still_speaks_of(producer_id):
+                self._findings.add(*vars(finding).values())
+
+    def _take(self, step: Step) -> None:
+        for row in step.after.batches[step.strangers]:
+            reason = "no batch of the log before is at these offsets"
+            self._findings.add(Kind.INVENTED, step.after_path, row["position"], row["base_offset"], reason)
+        rows = step.before.batches
+        if not len(rows):
+            return
+        self._producers.see(rows)
+        same = np.zeros(len(rows), np.uint8)
+        kernel.find_same_batches(step.before.data, rows, step.after.data, step.after.batches, step.partners, same)
+        is_same = same != 0
+        # Reading records tells where batches of magic 0 and 1 begin, and changes these columns.
+        is_head = rows["base_offset"] >= self._recopied_end
+        is_expired = rows["last_offset"] < self._floor
+        is_judged = ~is_head & ~is_expired
+        is_control = (rows["magic"] == 2) & (rows["attributes"] & CONTROL_FLAG != 0)
+        self._check_head(step, is_head & ~is_expired & ~is_same)
+        is_read = is_judged & ((rows["base_offset"] < self._rules.end_offset) | ~is_same)
+        found = _Walked(is_judged, is_expired, is_control, *np.zeros((3, len(rows)), np.bool_))
+        types: dict[int, int] = {}
+        for block in self._reader.blocks(step, is_read | is_control, is_same):
+            for record in np.flatnonzero(is_control[block.rows]).tolist():
+                types[int(block.rows[record])] = block.control_type(record)
+            self._note(step, block, found)
+        rebuilt = is_judged & ~is_same & (step.partners >= 0)
+        check_headers(step, rebuilt, self._findings)
+        has_partner = is_judged & ~is_control & (step.partners >= 0)
+        check_horizons(step, has_partner, found.had_tombstone, found.has_tombstone, self._rules, self._findings)
+        has_to_stay = self._check_required(step, found)
+        self._follow_transactions(step, found, types, has_to_stay)
+
+    def _check_head(self, step: Step, is_wrong: Flags) -> None:
+        for at in np.flatnonzero(is_wrong).tolist():
+            row, partner = step.before.batches[at], int(step.partners[at])
+            if partner < 0:
+                reason = "behind the cleaned range, and not there any more"
+                self._findings.add(Kind.HEAD, step.before_path, row["position"], row["base_offset"], reason)
+            else:
+                other = step.after.batches[partner]
+                reason = "behind the cleaned range, and not the bytes it was"
+                self._findings.add(Kind.HEAD, step.after_path, other["position"], other["base_offset"], reason)
+
+    def _note(self, step: Step, block: RecordBlock, found: _Walked) -> None:
+        """Write down the records of a block, and see to those that no sorting is needed for."""
+        layout, rules = block.layout, self._rules
+        rows = step.before.batches
+        is_data = ~found.is_control[block.rows] & ~found.is_expired[block.rows]
+        is_null = layout.value_sizes < 0
+        found.had_tombstone[block.rows[is_data & is_null]] = True
+        found.has_tombstone[block.rows[is_data & is_null & block.is_kept]] = True
+        is_transactional = (rows["attributes"] & TRANSACTIONAL_FLAG != 0)[block.rows]
+        below = layout.offsets < rules.end_offset
+        # Behind the range only what is aborted goes.
+        lost = is_data & ~below & ~block.is_kept
+        found.has_lost[block.rows[lost & is_transactional]] = True
+        for record in np.flatnonzero(lost & ~is_transactional).tolist():
+            reason = "behind the cleaned range, and not there any more"
+            position = rows[block.rows[record]]["position"]
+            self._findings.add(Kind.LOST, step.before_path, position, layout.offsets[record], reason)
+        is_keyed = layout.key_sizes >= 0
+        for record in np.flatnonzero(is_data & below & ~is_keyed & block.is_kept & rules.has_rounds).tolist():
+            position = step.after.batches[step.partners[block.rows[record]]]["position"]
+            reason = "a record without a key in the cleaned range"
+            self._findings.add(Kind.REVIVED, step.after_path, position, layout.offsets[record], reason)
+        # Below the log start nobody knows of transactions (R-535).
+        is_known = ~is_transactional | (layout.offsets >= self._before.log_start_offset)
+        wanted = is_data & below & is_keyed & is_known
+        if wanted.any():
+            self._write_down(step, block, wanted, is_null)
+
+    def _write_down(self, step: Step, block: RecordBlock, wanted: Flags, is_null: Flags) -> None:
+        layout = block.layout
+        digests = np.zeros(kernel.DIGEST_WORDS * len(layout), np.uint64)
+        kernel.digest_fields(layout.data, layout.key_starts, layout.key_sizes, self._keys, digests)
+        flags = np.where(block.is_kept, KEPT, 0)
+        if is_null.any():
+            may_go, must_go = self._tombstones(step, block)
+            flags |= np.where(is_null & may_go, MAY_GO, 0) | np.where(is_null & must_go, MUST_GO, 0)
+        rows = np.empty((int(wanted.sum()), COLUMNS), np.uint64)
+        rows[:, [DIGEST, DIGEST_REST]] = digests.reshape(-1, kernel.DIGEST_WORDS)[wanted]
+        rows[:, OFFSET] = layout.offsets[wanted].astype(np.uint64)
+        rows[:, FLAGS] = flags[wanted].astype(np.uint64)
+        self._rows.add(rows)
+
+    def _tombstones(self, step: Step, block: RecordBlock) -> tuple[Flags, Flags]:
+        """Tell for each record, if its value is null, whether it may go for that alone, and whether it must."""
+        rules, rows = self._rules, step.before.batches
+        had = has_horizon(rows)
+        passed = had & (rows["base_timestamp"] <= rules.now_ms)
+        may_go = passed | (~had & rules.lasted_retention)
+        must_go = passed & rules.is_now_exact
+        legacy = rows["magic"] < 2
+        if legacy.any():
+            mtime_ms = step.segment.mtime_ms
+            is_old = mtime_ms <= self._legacy_horizon_ms
+            may_go |= legacy & (is_old | rules.is_long_ago(mtime_ms))
+            must_go |= legacy & is_old & rules.is_one_round
+        return may_go[block.rows], must_go[block.rows]
+
+    def _check_required(self, step: Step, found: _Walked) -> Flags:
+        """
+        Look for batches that have to be there, if without records; returns which those are.
+
+        The batch that ends the cleanable range is one of them (R-541). Whether that range went further than the cleaned
+        one nobody can tell, but where the cleaned one reaches the active segment it did not.
+        """
+        rows = step.before.batches
+        is_missing = found.is_judged & (step.partners < 0)
+        protected = self._producers.protects(rows) & found.is_judged
+        ends_range = np.zeros(len(rows), np.bool_)
+        if self._rules.end_offset == self._before.bases[-1]:
+            ends_range = found.is_judged & (rows["last_offset"] == self._rules.end_offset - 1)
+        for at in np.flatnonzero(is_missing & protected).tolist():
+            reason = f"the last batch of producer {rows[at]['producer_id']} is missing, and it is active"
+            finding = self._finding(Kind.PRODUCER, step, rows[at], reason)
+            self._missing_producers.append((int(rows[at]["producer_id"]), finding))
+        for row in rows[is_missing & ends_range]:
+            reason = "the batch that ends the cleaned range is missing; without it the log's end may move back"
+            self._findings.add(*vars(self._finding(Kind.LOG_END, step, row, reason)).values())
+        return protected | ends_range
+
+    def _finding(self, kind: Kind, step: Step, row: np.void, reason: str) -> Finding:
+        return Finding(kind, str(step.before_path), int(row["position"]), int(row["base_offset"]), reason)
+
+    def _follow_transactions(self, step: Step, found: _Walked, types: dict[int, int], has_to_stay: Flags) -> None:
+        rows, others = step.before.batches, step.after.batches
+        concerned = (rows["magic"] == 2) & (rows["attributes"] & (TRANSACTIONAL_FLAG | CONTROL_FLAG) != 0)
+        if not concerned.any():
+            return
+        hidden = hidden_batches(others, self._reaching_into(step))
+        for at in np.flatnonzero(concerned).tolist():
+            row, partner = rows[at], int(step.partners[at])
+            place = (step.before_path, int(row["position"]))
+            became = ABSENT
+            if partner >= 0:
+                place = (step.after_path, int(others[partner]["position"]))
+                became = WITH_RECORDS if others[partner]["count"] > 0 else EMPTY
+            base, producer_id = int(row["base_offset"]), int(row["producer_id"])
+            if found.is_control[at]:
+                new_horizon = horizon_of(others[partner]) if partner >= 0 else None
+                marker = Marker(
+                    base,
+                    producer_id,
+                    types.get(at, -1),
+                    *place,
+                    became,
+                    horizon_of(row),
+                    new_horizon,
+                    bool(has_to_stay[at]),
+                )
+                self._transactions.add_marker(marker, was_recopied=bool(found.is_judged[at]))
+            else:
+                is_hidden = partner >= 0 and bool(hidden[partner])
+                has_lost, is_expired = bool(found.has_lost[at]), bool(found.is_expired[at])
+                self._transactions.add_data(
+                    producer_id,
+                    DataBatch(base, int(row["last_offset"]), *place, became, is_hidden, has_lost, is_expired),
+                )
+
+    def _reaching_into(self, step: Step) -> Aborts:
+        """Return the aborted transactions, as told after, that may hold one of a step's batches."""
+        others = step.after.batches
+        if not len(others):
+            return self._aborts[:0]
+        first, last = int(others["base_offset"][0]), int(others["last_offset"][-1])
+        return self._aborts[(self._aborts[:, LAST_OFFSET] >= first) & (self._aborts[:, FIRST_OFFSET] <= last)]
+
+    def _check_ends(self, end_before: int, end_after: int) -> None:
+        before, after = self._before, self._after
+        first, last = after.segments[0].log_path, after.segments[-1].log_path
+        start = after.log_start_offset
+        if start < before.log_start_offset or (start > before.log_start_offset and not self._rules.may_expire):
+            reason = f"the log starts at offset {start}, before at {before.log_start_offset}"
+            self._findings.add(Kind.LOG_START, first, 0, start, reason)
+        if end_after != end_before:
+            reason = f"the log ends at offset {end_after}, before at {end_before}"
+            self._findings.add(Kind.LOG_END, last, after.segments[-1].size, end_after, reason)
+
+    def _sort(self) -> int:
+        """Judge all records by their keys; returns how many keys there were."""
+        rules, aborted = self._rules, self._transactions.aborted()
+        judged = judge(self._rows, rules.first_dirty_offset, aborted, is_one_round=rules.is_one_round)
+        for kind, side, offsets, reason in (
+            (Kind.LOST, self._before, judged.lost, "the last record of its key, and not there any more"),
+            (Kind.REVIVED, self._after, judged.superseded, "a later record of its key is in the cleaned range"),
+            (Kind.REVIVED, self._after, judged.expired, "a tombstone that is there past its horizon"),
+        ):
+            places = side.find(offsets[:MOST_FINDINGS].tolist())
+            for offset, place in zip(offsets.tolist(), places, strict=False):
+                self._findings.add(kind, place.path, place.position, offset, reason)
+            self._findings.total += max(0, len(offsets) - MOST_FINDINGS)
+        return judged.keys

@@ -1,0 +1,134 @@
+"""Bulk rounds with Spark itself: Kafka's files on `local[2]`, in one session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import cleaner
+from cleaner.bulk.spark_jobs import SessionJobs
+from cleaner.config import CleanerConfig
+from cleaner.errors import CorruptLogError
+from cleaner.model import TopicPartition
+from cleaner.testing.batch_builder import Record
+from cleaner.testing.log_builder import START_MS, LogBuilder, write_log_dir
+from tests.bulk.local_jobs import bulk_clean
+from tests.golden.comparison import contents, differences
+from tests.golden.scenario import Step, steps
+from tests.reference.batches import read_batches
+from tests.unit.kernels.collisions import colliding_keys
+
+CLEANED = [step for step in steps() if step.kind in ("byte-identical", "logically-identical")]
+REFUSED = [step for step in steps() if step.kind == "refuse"]
+# Aborted and open transactions; tombstones past their horizon in a log that was cleaned before.
+SHORT = ("transactions-1", "tombstones-2")
+SETTINGS = {"cleanup.policy": "compact", "internal.segment.bytes": "4000", "index.interval.bytes": "200"}
+PARTITION = TopicPartition("topic", 0)
+NOW_MS = START_MS + 10**9
+
+
+def long_but(names: tuple[str, ...], all_steps: list[Step]) -> list[object]:
+    """Return all steps as parameters, those not named marked slow."""
+    marks = {str(step): () if str(step) in names else (pytest.mark.slow,) for step in all_steps}
+    return [pytest.param(step, id=str(step), marks=marks[str(step)]) for step in all_steps]
+
+
+@pytest.mark.parametrize("step", long_but(SHORT, CLEANED))
+def test_bulk_on_golden_input_leaves_kafkas_files(
+    step: Step, unpacked: Callable[[str], Path], tmp_path: Path, local_spark: SessionJobs
+) -> None:
+    """Files, checkpoint and times are Kafka's, with ranges cut wherever the index allows."""
+    home = unpacked(step.scenario)
+    work = step.prepare(home, tmp_path / "logs")
+    source = contents(work)
+    entries = CleanerConfig.from_mapping(step.settings).key_limit
+    report = bulk_clean(
+        work,
+        step.partition,
+        dict(step.settings),
+        work_dir=tmp_path / "work",
+        now_ms=step.now_ms,
+        jobs=local_spark,
+        range_bytes=2000,
+        map_entries=entries if step.expected["end_offset"] < step.expected["first_uncleanable"] else None,
+        retention=step.retention,
+    )
+    found = differences(
+        contents(home / step.output),
+        contents(work),
+        compressed=step.kind == "logically-identical",
+        source_batches={b.raw for name, data in source.items() if name.endswith(".log") for b in read_batches(data)},
+        index_interval_bytes=int(step.settings.get("index.interval.bytes", 4096)),
+    )
+    assert found == []
+    assert report.end_offset == step.expected["end_offset"]
+    assert report.messages_written == step.expected["stats"]["messages_written"]
+
+
+@pytest.mark.parametrize("step", long_but((), REFUSED))
+def test_bulk_on_damaged_directory_names_the_damage_and_changes_nothing(
+    step: Step, unpacked: Callable[[str], Path], tmp_path: Path, local_spark: SessionJobs
+) -> None:
+    """The very error of the engine, however the segment is cut, and the directory as it was."""
+    work = step.prepare(unpacked(step.scenario), tmp_path / "logs")
+    before = contents(work)
+    with pytest.raises(CorruptLogError) as theirs:
+        cleaner.clean(work, step.partition, dict(step.settings), now_ms=step.now_ms)
+    with pytest.raises(CorruptLogError) as mine:
+        bulk_clean(
+            work,
+            step.partition,
+            dict(step.settings),
+            work_dir=tmp_path / "work",
+            now_ms=step.now_ms,
+            jobs=local_spark,
+            range_bytes=2000,
+        )
+
+    assert (type(mine.value), str(mine.value)) == (type(theirs.value), str(theirs.value))
+    assert contents(work) == before
+    assert list((tmp_path / "work").glob("*")) == []
+
+
+def clean_both(log: LogBuilder, tmp_path: Path, jobs: SessionJobs, clean_until: int = 0) -> list[str]:
+    """Clean a log with the engine and in bulk, and list what differs."""
+    for name in ("engine", "bulk"):
+        write_log_dir(tmp_path / name, log, cleaner_offsets={PARTITION: clean_until} if clean_until else {})
+    cleaner.clean(tmp_path / "engine", str(PARTITION), SETTINGS, now_ms=NOW_MS)
+    bulk_clean(
+        tmp_path / "bulk",
+        str(PARTITION),
+        SETTINGS,
+        work_dir=tmp_path / "work",
+        now_ms=NOW_MS,
+        jobs=jobs,
+        range_bytes=500,
+        task_memory_bytes=200,
+    )
+    return differences(contents(tmp_path / "engine"), contents(tmp_path / "bulk"))
+
+
+def test_bulk_keeps_keys_that_collide_in_murmur(tmp_path: Path, local_spark: SessionJobs) -> None:
+    """The digests that are shuffled are keyed: nobody can build keys that delete each other's records."""
+    log = LogBuilder(PARTITION, index_interval_bytes=200)
+    keys = colliding_keys(5)
+    for key in keys:
+        log.append(Record(key, b"v"))
+    log.roll()
+    assert clean_both(log, tmp_path, local_spark) == []
+    (path,) = (path for path in (tmp_path / "bulk").rglob("*.log") if path.stat().st_size)
+    assert sum(batch.count for batch in read_batches(path.read_bytes())) == len(keys)
+
+
+def test_bulk_on_many_clean_records_of_a_key_goes_on_with_a_join(tmp_path: Path, local_spark: SessionJobs) -> None:
+    """More records of a key in the clean section than a cleaned log can have: all of them go for one dirty record."""
+    log = LogBuilder(PARTITION, index_interval_bytes=200)
+    for i in range(30):
+        log.append((f"k{i % 3}", f"v{i}"), (f"only-{i}", "v"))
+    log.roll()
+    clean_until = log.next_offset
+    log.append(("k0", "last"), ("k1", "last"), ("new", "v"))
+    log.roll()
+    assert clean_both(log, tmp_path, local_spark, clean_until) == []

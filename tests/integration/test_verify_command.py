@@ -1,0 +1,122 @@
+"""`cleaner verify`: what it says of a cleaned log, as a user sees it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import cleaner
+from cleaner.cli.main import main
+from cleaner.testing.batch_reader import split_batches
+from cleaner.testing.log_builder import write_log_dir
+from tests.integration.log_dirs import NOW, contents, flip_bit, keyed_log
+
+COMPACT = ("--set", "topic:cleanup.policy=compact")
+FIRST = "00000000000000000000.log"
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[Path, Path]:
+    """A log dir of two partitions, and the same cleaned."""
+    before, after = tmp_path / "before", tmp_path / "after"
+    before.mkdir()
+    write_log_dir(before, keyed_log(), keyed_log("topic-1"))
+    shutil.copytree(before, after)
+    for name in ("topic-0", "topic-1"):
+        cleaner.clean(after, name, {"cleanup.policy": "compact"}, now_ms=NOW)
+    return before, after
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
+    code = main(["verify", *map(str, arguments)])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_verify_of_log_dirs_proves_each_partition_and_leaves_no_trace(
+    pair: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All partitions without names, in JSON with a version; not a file changes, and no lock is taken."""
+    found = contents(pair[0]), contents(pair[1])
+    (pair[1] / ".lock").unlink(missing_ok=True)
+    code, out, err = run(capsys, *pair, *COMPACT, "--now", str(NOW), "--format", "json")
+    reports = [json.loads(line) for line in out.splitlines()]
+
+    assert (code, err) == (0, "")
+    assert [(each["partition"], each["is_proven"]) for each in reports] == [("topic-0", True), ("topic-1", True)]
+    assert {(each["format"], each["format_version"]) for each in reports} == {("cleaner-verify", 1)}
+    assert (reports[0]["records"], reports[0]["keys"], reports[0]["end_offset"]) == (60, 5, 60)
+    assert (contents(pair[0]), contents(pair[1])) == found
+    assert not (pair[1] / ".lock").exists()
+
+
+def test_verify_of_partition_directories_goes_by_the_checkpoints_beside_them(
+    pair: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two directories of a partition, with or without `--end`."""
+    sides = [side / "topic-0" for side in pair]
+    assert run(capsys, *sides, *COMPACT)[0] == 0
+    (pair[1] / "cleaner-offset-checkpoint").unlink()
+    code, out, _ = run(capsys, *sides, *COMPACT)
+    assert code == 1
+    assert "say up to where: --end" in out
+    assert run(capsys, *sides, *COMPACT, "--end", "60", "--memory", "1")[0] == 0
+
+
+def test_verify_of_a_log_that_lost_a_record_says_where_and_no_key(
+    pair: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """File, position, offset and reason; 1 is the exit code; the other partition is proven."""
+    path = pair[1] / "topic-0" / FIRST
+    batches = split_batches(path.read_bytes())
+    path.write_bytes(b"".join(batches[:-3] + batches[-2:]))
+    code, out, _ = run(capsys, *pair, *COMPACT)
+
+    assert code == 1
+    lines = out.splitlines()
+    assert lines[0] == "topic-0: REFUTED, 1 findings"
+    assert lines[2] == "  offset 57: lost: the last record of its key, and not there any more"
+    assert lines[3].startswith(f"    {pair[0] / 'topic-0' / '00000000000000000040.log'}: at byte ")
+    assert "topic-1: proven" in lines
+    assert "k2" not in out.replace(str(pair[0]), "")
+
+
+def test_verify_with_damage_refutes_what_is_cleaned_and_refuses_the_source(
+    pair: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A damaged result is a finding; by a damaged source nothing can be proven."""
+    flip_bit(pair[1] / "topic-0" / FIRST)
+    code, out, _ = run(capsys, *pair, "topic-0", *COMPACT)
+    assert code == 1
+    assert "damaged: the CRC-32C does not match" in out
+    flip_bit(pair[0] / "topic-1" / FIRST)
+    code, _, err = run(capsys, *pair, "topic-1", *COMPACT)
+    assert code == 1
+    assert f"{pair[0] / 'topic-1' / FIRST}: at byte" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("nowhere", "after"), "nowhere: no such directory"),
+        (("before", "after", "topic-7"), "no partition topic-7"),
+        (("before/topic-0", "after/topic-0", "topic-0"), "two partition directories and names"),
+        (("before/topic-0", "after"), "give two log dirs, or two directories"),
+    ],
+    ids=["no-directory", "no-partition", "names-too-many", "mixed"],
+)
+def test_verify_of_what_is_not_there_is_refused(
+    pair: tuple[Path, Path],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    words: str,
+) -> None:
+    """Usage errors name what is wrong."""
+    monkeypatch.chdir(pair[0].parent)
+    code, _, err = run(capsys, *arguments, *COMPACT)
+    assert code == 2
+    assert words in err

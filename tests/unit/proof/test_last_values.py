@@ -1,0 +1,84 @@
+"""Rows sorted by key, in memory or through a file, against a dictionary."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cleaner.proof.key_rows import KEPT, MAY_GO, MUST_GO, KeyRows
+from cleaner.proof.last_values import LastValues, judge
+from cleaner.storage.fs import File, FileSystem
+
+NO_ABORTS = np.empty((0, 2), np.int64)
+Row = tuple[int, int, int, int]
+
+
+def key_rows(tmp_path: Path, rows: list[Row], memory_bytes: int, made: list[Path] | None = None) -> KeyRows:
+    """Return rows (digest, its rest, offset, flags), added a few at a time."""
+
+    def make() -> File:
+        path = tmp_path / f"rows-{len(list(tmp_path.iterdir()))}"
+        if made is not None:
+            made.append(path)
+        return FileSystem().create(path, like=tmp_path)
+
+    found = KeyRows(memory_bytes, make)
+    for at in range(0, len(rows), 37):
+        found.add(np.array(rows[at : at + 37], np.uint64))
+    return found
+
+
+def expected(rows: list[Row], first_dirty: int, aborted: list[tuple[int, int]], *, is_one_round: bool) -> LastValues:
+    """The obvious way."""
+    counted = [row for row in rows if not any(low <= row[2] <= high for low, high in aborted)]
+    last = {row[:2]: row[2] for row in counted}
+    lost, superseded, expired = [], [], []
+    for *digest, offset, flags in counted:
+        end = last[(digest[0], digest[1])]
+        is_superseded = end > offset and end >= first_dirty
+        stays = not is_superseded if is_one_round else end == offset
+        if stays and not flags & (KEPT | MAY_GO):
+            lost.append(offset)
+        if flags & KEPT and is_superseded:
+            superseded.append(offset)
+        elif flags & KEPT and flags & MUST_GO:
+            expired.append(offset)
+    return LastValues(len(last), *(np.array(some, np.int64) for some in (lost, superseded, expired)))
+
+
+@pytest.mark.parametrize("is_one_round", [True, False], ids=["one-round", "rounds"])
+@pytest.mark.parametrize("memory_bytes", [1, 1 << 24], ids=["on-disk", "in-memory"])
+@pytest.mark.parametrize("seed", range(6))
+def test_judgement_agrees_with_a_dictionary(tmp_path: Path, seed: int, memory_bytes: int, is_one_round: bool) -> None:
+    """
+    Random rows, digests that agree in their first half, and a key with most of the records, which then does not fit the
+    memory its part may take.
+    """
+    randomness = random.Random(seed)
+    keys = [(randomness.getrandbits(64), randomness.getrandbits(64)) for _ in range(300)]
+    keys += [(keys[0][0], 1), (keys[0][0], 2)]
+    rows: list[Row] = []
+    for offset in range(6000):
+        key = keys[7] if randomness.random() < 0.6 else randomness.choice(keys)
+        flags = randomness.choice([0, KEPT, KEPT, KEPT | MUST_GO | MAY_GO, MAY_GO])
+        rows.append((*key, 10 + 3 * offset, flags))
+    aborted = [(40, 45), (5000, 6000), (18_000, 18_009)]
+    made: list[Path] = []
+    found = judge(
+        key_rows(tmp_path, rows, memory_bytes, made), 9000, np.array(aborted, np.int64), is_one_round=is_one_round
+    )
+    wanted = expected(rows, 9000, aborted, is_one_round=is_one_round)
+
+    assert found.keys == wanted.keys
+    for name in ("lost", "superseded", "expired"):
+        assert getattr(found, name).tolist() == getattr(wanted, name).tolist()
+    assert len(wanted.lost) and len(wanted.superseded) and len(wanted.expired)
+    assert len(made) == (1 if memory_bytes == 1 else 0)
+
+
+def test_no_rows_have_no_keys(tmp_path: Path) -> None:
+    """An empty log is as right as any."""
+    assert judge(key_rows(tmp_path, [], 1), 0, NO_ABORTS, is_one_round=True).keys == 0

@@ -1,0 +1,113 @@
+"""The driver killed at every change it makes: the next job finishes the round, or begins it anew, to the same bytes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cleaner.testing.watched_fs import Operation, WatchedFileSystem
+from tests.bulk.local_jobs import LocalJobs, bulk_clean
+from tests.golden.comparison import contents, differences
+from tests.golden.scenario import Step, steps
+from tests.scratch import scratch_directory
+
+# Cleaned before; aborted data and markers, some of them to go now; several groups.
+STEP = next(step for step in steps() if str(step) == "transactions-3")
+SETTINGS = {**STEP.settings, "internal.segment.bytes": "6000", "log.cleaner.dedupe.buffer.size": str(1 << 20)}
+KILLED = 9
+
+
+class DyingFileSystem(WatchedFileSystem):
+    """A disk whose process is gone at the `die_at`-th change (from 0); without one, changes are counted."""
+
+    def __init__(self, die_at: int | None) -> None:
+        self.changes = 0
+        self._die_at = die_at
+
+    def before(self, operation: Operation) -> None:
+        """Count, or die."""
+        if self.changes == self._die_at:
+            os._exit(KILLED)
+        self.changes += 1
+
+
+def run(step: Step, log_dir: Path, work_dir: Path, fs: WatchedFileSystem | None = None) -> LocalJobs:
+    """Clean the step's log, group by group."""
+    jobs = LocalJobs() if fs is None else LocalJobs(fs)
+    bulk_clean(
+        log_dir,
+        step.partition,
+        SETTINGS,
+        work_dir=work_dir,
+        now_ms=step.now_ms,
+        jobs=jobs,
+        range_bytes=2000,
+        groups_in_flight=1,
+        fs=fs,
+    )
+    return jobs
+
+
+def run_and_die(step: Step, log_dir: Path, work_dir: Path, die_at: int) -> int:
+    """Clean in a child that dies; returns how it ended."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            run(step, log_dir, work_dir, DyingFileSystem(die_at))
+            status = 0
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def logs_of(log_dir: Path) -> dict[str, bytes]:
+    """Return all files but producer snapshots, which the loader clears away with a swap it completes (R-631)."""
+    return {name: data for name, data in contents(log_dir).items() if not name.endswith(".snapshot")}
+
+
+def kill_and_restart(home: Path, die_at: int, expected: dict[str, bytes]) -> tuple[int, list[str], list[str]]:
+    """Kill one job and run the next; returns how the first ended, what the second did, and what differs."""
+    with scratch_directory() as directory:
+        log_dir, work_dir = STEP.prepare(home, directory / "logs"), directory / "work"
+        ended = run_and_die(STEP, log_dir, work_dir, die_at)
+        jobs = run(STEP, log_dir, work_dir)
+        found = differences(expected, logs_of(log_dir))
+        # What a job leaves that died behind its checkpoint goes with the partition's next one.
+        left = [str(path) for path in sorted(work_dir.rglob("*"))] if jobs.told else []
+        return ended, jobs.told, found + left
+
+
+def sweep(home: Path, every: int) -> tuple[int, int]:
+    """Kill at every so many changes; returns how many jobs were killed, and how many of the next ones went on."""
+    with scratch_directory() as directory:
+        fs = DyingFileSystem(None)
+        log_dir = STEP.prepare(home, directory / "logs")
+        groups = run(STEP, log_dir, directory / "work", fs).told.count("recopy")
+        expected = logs_of(log_dir)
+    assert groups >= 3
+    assert fs.changes > 100
+    killed = went_on = 0
+    for die_at in range(0, fs.changes, every):
+        ended, told, found = kill_and_restart(home, die_at, expected)
+        assert found == [], f"killed at change {die_at} of {fs.changes}, then {told}"
+        assert ended == KILLED
+        killed += 1
+        went_on += "digest" not in told
+    return killed, went_on
+
+
+def test_killed_driver_is_followed_by_one_that_finishes(unpacked: Callable[[str], Path]) -> None:
+    """A sample of all moments; some of the next jobs need not look for the survivors again."""
+    killed, went_on = sweep(unpacked(STEP.scenario), every=29)
+    assert 0 < went_on < killed
+
+
+@pytest.mark.slow
+def test_killed_driver_is_followed_by_one_that_finishes_whatever_the_moment(unpacked: Callable[[str], Path]) -> None:
+    """Every single one."""
+    killed, went_on = sweep(unpacked(STEP.scenario), every=1)
+    assert 0 < went_on < killed

@@ -3,8 +3,9 @@ How many records a second can be put on disk one by one, each waited for, beside
 
     .venv/bin/python -m benchmarks.commit [--runs 5] [--scratch DIR]
 
-Threads that each append a record of 1 KB and wait until it is on disk, again and again for two seconds. Ours has
-`flush.messages=1` and waits for `durable.result()`; the plain file an fsync a record; SQLite a connection a thread, a
+Threads that each append a record of 1 KB and wait until it is on disk, again and again for two seconds. *durable* has
+`flush.messages=1` and waits for `durable.result()`, which wakes another thread each time, as its caller might not have
+waited; *flush* calls `log.flush()` instead. The plain file has an fsync a record, SQLite a connection a thread, a
 transaction a record and `synchronous=FULL`, as NORMAL does not wait for the disk.
 """
 
@@ -61,7 +62,18 @@ def _sqlite(directory: Path, threads: int) -> Iterator[list[Commit]]:
         yield [commit_to(rows) for rows in tables]
 
 
-STORES = {"ours": _ours, "plain file": _plain, "SQLite, FULL": _sqlite}
+@contextmanager
+def _ours_by_flush(directory: Path, threads: int) -> Iterator[list[Commit]]:
+    with open_log(directory / "logs") as log:
+
+        def commit(key: bytes, value: bytes) -> None:
+            log.append([Record(key, value)])
+            log.flush()
+
+        yield [commit] * threads
+
+
+STORES = {"ours, durable": _ours, "ours, flush": _ours_by_flush, "plain file": _plain, "SQLite, FULL": _sqlite}
 
 
 def commits_a_second(commits: list[Commit], seconds: float) -> float:
@@ -95,7 +107,7 @@ def commit_table(runs: int, scratch: Path, seconds: float = SECONDS) -> str:
                 with tempfile.TemporaryDirectory(dir=scratch) as directory, store(Path(directory), threads) as commits:
                     found[name].append(commits_a_second(commits, seconds))
         medians = [statistics.median(each) for each in found.values()]
-        rows.append([f"{threads}", *(f"{each:.0f}" for each in medians), f"{medians[0] / medians[-1]:.1f} x"])
+        rows.append([f"{threads}", *(f"{each:.0f}" for each in medians), f"{max(medians[:2]) / medians[-1]:.1f} x"])
     title = f"Records of {RECORD_BYTES} bytes put on disk one by one, a second"
     return table(title, ["threads", *STORES, "ours to SQLite"], rows)
 

@@ -7,8 +7,7 @@ commit*. It is what makes `flush.messages=1` bearable.
 
     append          `appended()`: counts against `flush.messages`, starts the time of `flush.ms`
     `.durable`      `durable(offset)`: a future; to ask for it is to ask for the flush
-    `.result()`     waits; the caller's own thread does the fsync, unless somebody else's covers it
-    `flush()`       the same for all that is appended
+    `flush()`       waits; the caller's own thread does the fsync, unless somebody else's covers it
     a thread        does what was asked for in passing, log after log
 
 Futures are resolved in the order of their offsets. After an fsync that failed all of them fail, and so does whatever is
@@ -44,25 +43,6 @@ class Flushable(Protocol):
 
     def flush_to_disk(self) -> int:
         """Force all that was appended to disk; returns the flushed offset then. After an error it raises for ever."""
-
-
-class _Durable(Future[None]):
-    """
-    A future whose waiter does the work: to wake a thread for it, and be woken by it, takes as long as many an fsync.
-
-    Args:
-        flush: flushes what is waited for, if nobody has meanwhile.
-    """
-
-    def __init__(self, flush: Callable[[], None]) -> None:
-        super().__init__()
-        self._flush = flush
-
-    def result(self, timeout: float | None = None) -> None:
-        """Wait; who does not want to wait for long leaves the flush to others."""
-        if timeout is None and not self.done():
-            self._flush()
-        return super().result(timeout)
 
 
 class _Waiting(NamedTuple):
@@ -137,7 +117,7 @@ class LogFlusher:
 
         It fails with FailedFsyncError, or with LogClosedError if the log was closed without a flush.
         """
-        future = _Durable(lambda: self._flush_up_to(last_offset))
+        future: Future[None] = Future()
         with self._lock:
             end = self._end
             if end is None and self._log.flushed_offset <= last_offset:
@@ -202,20 +182,15 @@ class LogFlusher:
         self._submit(self._flush_aside)
 
     def _flush_aside(self) -> None:
-        """Flush as another thread."""
+        """Flush as another thread; whoever waits is told of an error by the future."""
         with self._flushing:
             with self._lock:
                 # From here on what is asked for may come too late for this flush.
                 self._is_requested = False
-            self._flush_up_to(self._log.log_end_offset - 1)
-
-    def _flush_up_to(self, last_offset: int) -> None:
-        """Flush unless somebody has; whoever waits is told of an error by the future."""
-        with self._flushing:
-            if self._end is not None:
-                return
+                if self._end is not None:
+                    return
             try:
-                if self._log.flushed_offset <= last_offset:
+                if self._log.flushed_offset < self._log.log_end_offset:
                     self._flush()
             except CleanerError:
                 return

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -74,18 +73,6 @@ def _append(log: _Log, flusher: LogFlusher, count: int = 1) -> int:
     return log.log_end_offset - 1
 
 
-def _wait_in_a_thread(future: Future[None]) -> None:
-    """Wait for a future as its owner would, for ten seconds at most."""
-
-    def wait() -> None:
-        with contextlib.suppress(FailedFsyncError):
-            future.result()
-
-    waiter = threading.Thread(target=wait, daemon=True)
-    waiter.start()
-    waiter.join(10)
-
-
 def test_futures_of_many_appends_share_one_fsync_and_are_resolved_in_order() -> None:
     """Also when they are asked for out of order."""
     log, later = _Log(), _Later()
@@ -97,37 +84,6 @@ def test_futures_of_many_appends_share_one_fsync_and_are_resolved_in_order() -> 
     assert len(later.asked) == 1
     later.run()
     assert (order, log.flushes) == ([0, 1, 2, 3, 4], 1)
-
-
-def test_result_is_waited_for_by_flushing_in_the_same_thread() -> None:
-    """No thread has to be woken for it, and the one that was asked finds nothing left to do."""
-    log, later = _Log(), _Later()
-    flusher = _flusher(log, later)
-    first, second = (flusher.durable(_append(log, flusher)) for _ in range(2))
-    _wait_in_a_thread(second)
-    assert (first.done(), second.done(), log.flushed_offset, log.flushes) == (True, True, 2, 1)
-    later.run()
-    first.result()
-    assert log.flushes == 1
-
-
-def test_result_that_is_to_come_in_time_leaves_the_flush_to_others() -> None:
-    """Nobody knows how long an fsync takes."""
-    log, later = _Log(), _Later()
-    future = _flusher(log, later).durable(0)
-    with pytest.raises(TimeoutError):
-        future.result(timeout=0)
-    assert log.flushes == 0
-
-
-def test_result_of_a_flush_that_failed_in_the_same_thread_raises_why() -> None:
-    """As it does when another thread did it."""
-    log, later = _Log(), _Later()
-    flusher = _flusher(log, later)
-    future = flusher.durable(_append(log, flusher))
-    log.error = FailedFsyncError(Path("a-0"), OSError(5, "EIO"))
-    _wait_in_a_thread(future)
-    assert isinstance(future.exception(timeout=0), FailedFsyncError)
 
 
 def test_append_alone_asks_for_no_flush() -> None:

@@ -14,8 +14,10 @@ from cleaner.logs.record import Record
 from cleaner.model import TopicPartition
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.indexes import read_txn_index
+from tests.golden.random_rounds import PARTITION, random_rounds
 from tests.golden.scenario import Step, steps
 from tests.reference.batches import Batch, Rec, read_batches, read_records
+from tests.scratch import scratch_directory
 
 pytestmark = pytest.mark.kernels
 
@@ -62,19 +64,43 @@ def stages(step: Step, unpacked: Callable[[str], Path]) -> list[Path]:
 @pytest.mark.parametrize("step", SOUND, ids=str)
 def test_log_of_a_broker_is_read_as_its_consumer_reads_it(step: Step, unpacked: Callable[[str], Path]) -> None:
     """Same records, offsets, timestamps and headers, in the same order, aborted ones and markers left out."""
-    name = TopicPartition.parse(step.partition)
     for log_dir in stages(step, unpacked):
-        directory = log_dir / step.partition
-        everything = list(as_consumer(directory, committed=False))
-        committed = list(as_consumer(directory, committed=True))
-        with open_reader(log_dir, *name) as reader:
-            start, stable = reader.log_start_offset, reader.last_stable_offset
-            assert list(reader.read(start, until="end")) == [r for r in everything if (r.offset or 0) >= start]
-            shown = [r for r in committed if start <= (r.offset or 0) < stable]
-            assert list(reader.read(start, isolation="read_committed")) == shown
-            check_places(reader, [r for r in everything if (r.offset or 0) >= start])
-            check_latest(reader, shown)
-            check_times(reader, directory, start)
+        check_log(log_dir, TopicPartition.parse(step.partition))
+
+
+def test_random_logs_of_kafka_are_read_as_its_consumer_reads_them(random_logs: Path) -> None:
+    """All codecs and magics, transactions of several producers at a time; every third round's input (`slow`: all)."""
+    assert check_random_logs(random_logs, every=3) > 40
+
+
+@pytest.mark.slow
+def test_random_logs_of_kafka_are_read_as_its_consumer_reads_them_long_form(random_logs: Path) -> None:
+    """The same before every round."""
+    assert check_random_logs(random_logs, every=1) > 120
+
+
+def check_random_logs(random_logs: Path, *, every: int) -> int:
+    """Read what the rounds began with; returns how many logs it was."""
+    sound = [this for this in random_rounds(random_logs) if "error" not in this.got][::every]
+    for this in sound:
+        with scratch_directory() as work:
+            check_log(this.prepare(work), PARTITION)
+    return len(sound)
+
+
+def check_log(log_dir: Path, name: TopicPartition) -> None:
+    """Read a log in all ways there are."""
+    directory = log_dir / str(name)
+    everything = list(as_consumer(directory, committed=False))
+    committed = list(as_consumer(directory, committed=True))
+    with open_reader(log_dir, *name) as reader:
+        start, stable = reader.log_start_offset, reader.last_stable_offset
+        assert list(reader.read(start, until="end")) == [r for r in everything if (r.offset or 0) >= start]
+        shown = [r for r in committed if start <= (r.offset or 0) < stable]
+        assert list(reader.read(start, isolation="read_committed")) == shown
+        check_places(reader, [r for r in everything if (r.offset or 0) >= start])
+        check_latest(reader, shown)
+        check_times(reader, directory, start)
 
 
 def check_places(reader: LogReader, records: list[Record]) -> None:

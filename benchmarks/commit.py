@@ -4,9 +4,9 @@ How many records a second can be put on disk one by one, each waited for, beside
     .venv/bin/python -m benchmarks.commit [--runs 5] [--scratch DIR]
 
 Threads that each append a record of 1 KB and wait until it is on disk, again and again for two seconds. *durable* has
-`flush.messages=1` and waits for `durable.result()`, which wakes another thread each time, as its caller might not have
-waited; *flush* calls `log.flush()` instead. The plain file has an fsync a record, SQLite a connection a thread, a
-transaction a record and `synchronous=FULL`, as NORMAL does not wait for the disk.
+`flush.messages=1` and waits for `durable.result()`: another thread does the fsyncs. *flush* calls `log.flush()`, which
+does them in its own. The plain file has an fsync a record, SQLite a connection a thread, a transaction a record and
+`synchronous=FULL`, as NORMAL does not wait for the disk.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ What the daemon's workers gain from a second core, and how exactly its speed lim
     .venv/bin/python -m benchmarks.daemon [--logs 8] [--megabytes 200] [--runs 3] [--scratch DIR]
 
 **Workers**: `cleaner run` on copies of one log, pipeline threads off, with one worker and with two. The time is from
-the first round's begin to the last one's end, by the daemon's journal.
+the first round's begin to the last one's end, by the daemon's journal. Two daemons with one worker and half of the logs
+each show what the machine has to give: nothing is shared but processors, memory and disk.
 
 **Speed limit**: `cleaner run` with two workers and `log.cleaner.io.max.bytes.per.second`, watched for ten seconds in
 which it has work. *counted* is the daemon's own sum (`cleaner status`), *moved* what its system calls read and wrote by
@@ -21,6 +22,7 @@ import statistics
 import tempfile
 import threading
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.generate import Shape, generate
@@ -58,36 +60,45 @@ def write_logs(path: Path, logs: int, size_bytes: int) -> None:
         write_offset_checkpoint(FS, path / name, dict.fromkeys(partitions, end))
 
 
-def clean_all(original: Path, workers: int, scratch: Path) -> float:
-    """Clean a copy of a log dir; returns seconds."""
-    with tempfile.TemporaryDirectory(dir=scratch) as directory:
-        root = Path(directory)
-        shutil.copytree(original, root / "logs")
+def clean_all(original: Path, scratch: Path, *, workers: int, processes: int = 1) -> float:
+    """Clean a copy of a log dir, its logs dealt out to so many daemons; returns seconds."""
+    names = sorted(path.name for path in original.glob("*-*/"))
+    with tempfile.TemporaryDirectory(dir=scratch) as directory, ExitStack() as stack:
+        runs = []
+        for number in range(processes):
+            root = Path(directory) / str(number)
+            others = [name for name in names if name not in names[number::processes]]
+            shutil.copytree(original, root / "logs", ignore=shutil.ignore_patterns(*others))
+            settings = SETTINGS | {"log.dirs": str(root / "logs"), "log.cleaner.threads": str(workers)}
+            runs.append(stack.enter_context(cleaner_run(root, settings)))
         os.sync()
-        settings = SETTINGS | {"log.dirs": str(root / "logs"), "log.cleaner.threads": str(workers)}
-        with cleaner_run(root, settings) as run:
-            run.start()
-            wait_until(lambda: len(run.events("cleaned")) == len(list(original.glob("*-*/"))), "all is clean", 600)
+        for run in runs:
+            run.begin()
+        wait_until(lambda: sum(len(run.events("cleaned")) for run in runs) == len(names), "all is clean", 600)
+        for run in runs:
             run.stop()
-            ended = [
-                (each.time_ms / 1000, float(str(each.details["seconds"])))
-                for each in JournalReader(FS, run.state_dir).entries()
-                if each.kind == "round" and each.details["result"] == "done"
-            ]
+        ended = [
+            (each.time_ms / 1000, float(str(each.details["seconds"])))
+            for run in runs
+            for each in JournalReader(FS, run.state_dir).entries()
+            if each.kind == "round" and each.details["result"] == "done"
+        ]
     return max(end for end, _ in ended) - min(end - seconds for end, seconds in ended)
 
 
 def worker_table(original: Path, runs: int, scratch: Path) -> str:
-    """Measure one worker and two in turns."""
+    """Measure one worker, two, and two processes in turns."""
     size_mb = sum(file.stat().st_size for file in original.rglob("*.log")) / 1e6
-    seconds = {workers: [clean_all(original, workers, scratch)] for workers in (1, 2)}
-    for _ in range(runs - 1):
-        for workers, each in seconds.items():
-            each.append(clean_all(original, workers, scratch))
-    one, two = (statistics.median(each) for each in seconds.values())
+    ways = {"one": (1, 1), "two": (2, 1), "two processes": (1, 2)}
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(runs):
+        for name, (workers, processes) in ways.items():
+            seconds[name].append(clean_all(original, scratch, workers=workers, processes=processes))
+    one, two, apart = (statistics.median(each) for each in seconds.values())
     logs = len(list(original.glob("*-*/")))
-    row = [f"{logs} logs, {size_mb:.0f} MB", f"{one:.2f} s", f"{two:.2f} s", *TWO_WORKERS.cells(one / two, "")]
-    return table("Two workers, pipeline threads off", ["", "one", "two", "times as fast", *HELD_TO], [row])
+    cells = [f"{one:.2f} s", f"{two:.2f} s", f"{one / apart:.2f}", *TWO_WORKERS.cells(one / two, "")]
+    columns = ["", "one", "two", "two processes, times as fast", "times as fast", *HELD_TO]
+    return table("Two workers, pipeline threads off", columns, [[f"{logs} logs, {size_mb:.0f} MB", *cells]])
 
 
 def _moved_bytes(pid: int) -> int:

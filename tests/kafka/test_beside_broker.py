@@ -91,7 +91,7 @@ LOOKS = (
 
 def test_commands_look_at_a_busy_log_dir(broker: Broker) -> None:
     """They find nothing wrong with a log that is written, rolled and cleaned, and say that it is in use."""
-    done = []
+    done: list[subprocess.CompletedProcess[str]] = []
     with under_load(broker) as writer:
         while writer.is_alive():
             words = LOOKS[len(done) % len(LOOKS)]

@@ -20,7 +20,8 @@ def estimate_look(
 
     The log must have something to clean.
     """
-    from cleaner.engine.estimate import Subject, estimate  # loads kernels: not for those who only ask
+    from cleaner.engine.estimate import estimate  # loads kernels: not for those who only ask
+    from cleaner.engine.trial_recopy import Subject
 
     lent, bound = session.surroundings, look.found.first_uncleanable_offset
     segments = [

@@ -61,12 +61,12 @@ class Cells:
         """How many there are."""
         return int(self._first[-1])
 
-    def draw(self, most_bytes: int, chance: random.Random) -> list[int]:
-        """Draw as many cells as amount to so many bytes, two at least; returns their numbers, ascending."""
-        wanted = max(2, int(self.count * most_bytes / max(1, self.total_bytes)))
-        if wanted >= self.count:
-            return list(range(self.count))
-        return sorted(chance.sample(range(self.count), wanted))
+    def draw(self, first: int, end: int, most_bytes: int, chance: random.Random) -> list[int]:
+        """Draw cells with numbers in a range that amount to so many bytes, two at least; returns them ascending."""
+        wanted = max(2, most_bytes // self.cell_bytes)
+        if wanted >= end - first:
+            return list(range(first, end))
+        return sorted(chance.sample(range(first, end), wanted))
 
     def first_of(self, segment: int) -> int:
         """Return the number of a segment's first cell."""

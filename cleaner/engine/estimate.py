@@ -11,28 +11,20 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Sequence
 
 import numpy as np
 
-from cleaner.clock import Clock
-from cleaner.config import CleanerConfig, TopicConfig
 from cleaner.engine.cell_reader import CellReader
 from cleaner.engine.cells import Cell, Cells
 from cleaner.engine.key_sample import KeySample
-from cleaner.engine.unseen_keys import Counts, Floats, Multiplicities
-from cleaner.kernels.ready import offset_map as kernel
-from cleaner.offset_map import OffsetMap
-from cleaner.policy.cleanable import Cleanable
+from cleaner.engine.survival import Drawn, likely_error, survival
+from cleaner.engine.trial_recopy import Subject, TrialRecopier
+from cleaner.engine.unseen_keys import Floats
 from cleaner.policy.estimate import Estimate
 from cleaner.policy.grouping import group_segments
 from cleaner.policy.rounds_ahead import RoundsAhead, rounds_ahead
-from cleaner.recopy.group import RecopyRules
-from cleaner.recopy.retained import RetainedWriter
-from cleaner.recopy.survivors import MapSurvivors
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.segment import Segment
 
 LEAST_SAMPLE_BYTES = 256 << 20
 MOST_SAMPLE_BYTES = 4 << 30
@@ -40,35 +32,10 @@ SAMPLE_PART = 0.1
 _MOST_RECOPIED_BYTES = 64 << 20
 _BINS = 16
 _STRETCHES, _STRETCH_BYTES = 8, 4 << 20
-_NEVER = 2**62  # as the last offset of a map: every record is asked for
 _INDEX_PART = 0.006  # index entries of 20 bytes for every 4 KiB
 # Measured: what a round takes beside its bytes.
 _SECONDS_A_ROUND, _SECONDS_A_GROUP, _SECONDS_A_SEGMENT = 0.05, 0.02, 0.0005
 _SPEED_UP_A_THREAD = 0.8
-
-
-@dataclass(frozen=True)
-class Subject:
-    """
-    The log to be foretold.
-
-    Attributes:
-        fs, clock: the caller's.
-        segments: all up to the first uncleanable offset, in order.
-        found: the cleanable range.
-        topic, config: the settings.
-        now_ms: the moment.
-        check_done: asked before each cell; raises to stop.
-    """
-
-    fs: FileSystem
-    clock: Clock
-    segments: Sequence[Segment]
-    found: Cleanable
-    topic: TopicConfig
-    config: CleanerConfig
-    now_ms: int
-    check_done: Callable[[], None]
 
 
 def default_sample_bytes(total_bytes: int) -> int:
@@ -91,72 +58,74 @@ def estimate(subject: Subject, sample_bytes: int | None) -> tuple[Estimate, Roun
     cells = Cells(subject.segments)
     # Whoever asks again is told the same.
     chance = random.Random(cells.total_bytes)  # noqa: S311 - no secret
-    wanted = default_sample_bytes(cells.total_bytes) if sample_bytes is None else sample_bytes
-    numbers = cells.draw(wanted, chance)
-    drawn = list(cells.place(numbers))
+    most_bytes = default_sample_bytes(cells.total_bytes) if sample_bytes is None else sample_bytes
+    bases = [segment.base_offset for segment in subject.segments]
+    first_dirty = max(0, bisect_right(bases, subject.found.first_dirty_offset) - 1)
+    bound = cells.first_of(first_dirty)
+    # The dirty section says which keys come again: it gets half, and what the clean one does not need.
+    clean_bytes = int(cells.sizes[:first_dirty].sum())
+    for_dirty = max(most_bytes // 2, most_bytes - clean_bytes)
+    dirty = cells.draw(bound, cells.count, for_dirty, chance)
+    for_clean = max(0, most_bytes - min(for_dirty, cells.total_bytes - clean_bytes))
+    clean = cells.draw(0, bound, for_clean, chance) if bound else []
+    placed = list(cells.place([*clean, *dirty]))
+    drawn = Drawn(
+        places=np.array([cell.place for cell in placed]),
+        clean=len(clean),
+        clean_cells=bound,
+        dirty_cells=cells.count - bound,
+        dirty_place=clean_bytes / max(1, cells.total_bytes),
+    )
     limit_bytes = subject.config.batch_limit_bytes(subject.topic)
     with CellReader(subject.fs, subject.segments, limit_bytes, subject.now_ms) as reader:
-        return _Estimator(subject, cells, numbers, drawn, reader, chance).estimate()
+        return _Estimator(subject, cells, placed, drawn, reader, chance).estimate()
 
 
 class _Estimator:
+    """One estimate."""
+
     def __init__(
         self,
         subject: Subject,
         cells: Cells,
-        numbers: Sequence[int],
-        drawn: Sequence[Cell],
+        placed: Sequence[Cell],
+        drawn: Drawn,
         reader: CellReader,
         chance: random.Random,
     ) -> None:
         self._subject = subject
         self._cells = cells
-        self._numbers = np.array(numbers, np.int64)
+        self._placed = placed
         self._drawn = drawn
         self._reader = reader
         self._chance = chance
         self._sample = KeySample()
-        self._sampled_bytes = sum(cell.end - cell.start for cell in drawn)
+        self._sampled_bytes = sum(cell.end - cell.start for cell in placed)
         # Those that are recopied in memory, spread over the log.
         step = max(1, math.ceil(self._sampled_bytes / _MOST_RECOPIED_BYTES))
-        self._recopied = set(range(0, len(drawn), step))
+        self._recopied = range(0, len(placed), step)
 
     def estimate(self) -> tuple[Estimate, RoundsAhead]:
-        subject, found = self._subject, self._subject.found
+        """Read, judge, recopy, and add up."""
+        subject, config, total = self._subject, self._subject.config, self._cells.total_bytes
         self._read_keys()
-        every = np.arange(len(self._drawn), dtype=np.int64)
-        met = self._sample.met(every)
-        keys = Multiplicities.fit(met.cells, len(every), self._cells.count)
-        bases = [segment.base_offset for segment in subject.segments]
-        first_dirty = max(0, int(np.searchsorted(bases, found.first_dirty_offset, side="right")) - 1)
-        dirty = self._fit_from(first_dirty)
-        places = np.array([cell.place for cell in self._drawn])
-        rows = self._sample.first_rows()
-        of_cell = np.searchsorted(rows, met.last_record, side="right") - 1
-        stays = np.zeros(int(rows[-1]))
-        stays[met.last_record] = keys.chance_of_last(met.cells, places[of_cell])
-        usual = float(stays.mean()) if len(stays) else 1.0
-        shares, whole = self._recopy(stays, rows, usual)
-        sizes = self._cells.sizes
-        segment_places = (np.cumsum(sizes) - sizes / 2) / max(1, self._cells.total_bytes)
-        after = sizes * shares[np.minimum((segment_places * _BINS).astype(np.int64), _BINS - 1)]
-        bytes_after = int(self._cells.total_bytes * whole)
-        after *= bytes_after / max(1.0, after.sum())
-        error = self._error(keys, every)
-        scale = 1 / self._sample.part
-        head_part = dirty.part_with(subject.config.key_limit * self._sample.part)
+        found = survival(self._sample, self._drawn)
+        usual = float(found.stays.mean()) if len(found.stays) else 1.0
+        after = self._recopy(found.stays, usual)
+        bytes_after = int(after.sum())
+        error = likely_error(self._sample, self._drawn, found, self._chance)
+        dirty_keys = round(found.dirty.total / self._sample.part)
         ahead = rounds_ahead(
-            subject.config,
-            keys=round(dirty.total * scale),
-            dirty_bytes=found.cleanable_bytes,
-            head_part=head_part,
+            config,
+            keys=dirty_keys,
+            dirty_bytes=subject.found.cleanable_bytes,
+            head_part=found.dirty.part_with(config.key_limit * self._sample.part),
         )
-        total = self._cells.total_bytes
         return Estimate(
             sampled_bytes=self._sampled_bytes,
             sample_part=self._sampled_bytes / max(1, total),
-            keys=round(keys.total * scale),
-            dirty_keys=round(dirty.total * scale),
+            records=round(found.records / self._sample.part),
+            dirty_keys=dirty_keys,
             bytes_before=total,
             bytes_after=bytes_after,
             bytes_freed=total - bytes_after,
@@ -168,41 +137,39 @@ class _Estimator:
 
     def _read_keys(self) -> None:
         """Collect the keys of the drawn cells."""
-        for number, cell in enumerate(self._drawn):
+        for number, cell in enumerate(self._placed):
             self._subject.check_done()
             self._sample.begin_cell()
             for part in self._reader.blocks(cell, leaves_cache=number in self._recopied):
                 self._sample.add(self._reader.digest(part, self._sample.keys)[0])
 
-    def _fit_from(self, segment: int) -> Multiplicities:
-        """Estimate the keys of all cells from a segment on."""
-        first_number = int(np.searchsorted(self._numbers, self._cells.first_of(segment)))
-        mine = np.arange(first_number, len(self._drawn), dtype=np.int64)
-        count = self._cells.count - self._cells.first_of(segment)
-        return Multiplicities.fit(self._sample.met(mine).cells, max(1, len(mine)), max(1, count))
-
-    def _error(self, keys: Multiplicities, every: Counts) -> float:
-        """Return how far the estimate may be wrong, as a part of what stays."""
-        by_chance = 2 / math.sqrt(max(1.0, keys.total))
-        if keys.share >= 1:
-            return by_chance if self._sample.part < 1 else 0.0
-        half = np.sort(np.array(self._chance.sample(every.tolist(), max(1, len(every) // 2)), np.int64))
-        fewer = Multiplicities.fit(self._sample.met(half).cells, len(half), self._cells.count)
-        return by_chance + abs(fewer.total - keys.total) / max(1.0, keys.total)
-
-    def _recopy(self, stays: Floats, rows: Counts, usual: float) -> tuple[Floats, float]:
-        """Recopy some cells in memory; returns the part that stays by place in the log, and of all."""
-        recopier = _Recopier(self._subject, self._reader, self._sample)
-        read, written = np.zeros(_BINS), np.zeros(_BINS)
-        for number in sorted(self._recopied):
+    def _recopy(self, stays: Floats, usual: float) -> Floats:
+        """Recopy some cells in memory; returns how many bytes of each segment stay."""
+        recopier = TrialRecopier(self._subject, self._reader, self._sample)
+        rows = self._sample.first_rows()
+        read, written = np.zeros((2, _BINS)), np.zeros((2, _BINS))
+        for number in self._recopied:
             self._subject.check_done()
-            cell = self._drawn[number]
+            cell = self._placed[number]
             mine = stays[rows[number] : rows[number + 1]]
-            place = min(int(cell.place * _BINS), _BINS - 1)
-            read[place] += cell.end - cell.start
-            written[place] += recopier.recopy(cell, mine, float(mine.mean()) if len(mine) else usual)
-        whole = written.sum() / max(1.0, read.sum())
-        return np.where(read > 0, written / np.maximum(read, 1), whole), float(whole)
+            at = int(number >= self._drawn.clean), min(int(cell.place * _BINS), _BINS - 1)
+            read[at] += cell.end - cell.start
+            written[at] += recopier.recopy(cell, mine, float(mine.mean()) if len(mine) else usual)
+        return self._spread(read, written)
+
+    def _spread(self, read: Floats, written: Floats) -> Floats:
+        """Spread what stays over segments: by their places, and as much as in all of their section."""
+        sizes = self._cells.sizes
+        begins = np.cumsum(sizes) - sizes
+        place = np.minimum(((begins + sizes / 2) * _BINS / max(1, sizes.sum())).astype(np.int64), _BINS - 1)
+        is_dirty = (np.arange(len(sizes)) >= self._cells.segment_of(self._drawn.clean_cells)).astype(np.int64)
+        whole = np.where(read.sum(axis=1) > 0, written.sum(axis=1) / np.maximum(read.sum(axis=1), 1), 1.0)
+        shares = np.where(read > 0, written / np.maximum(read, 1), whole[:, None])
+        after: Floats = sizes * shares[is_dirty, place]
+        for section in (0, 1):
+            mine = is_dirty == section
+            after[mine] *= whole[section] * sizes[mine].sum() / max(1.0, after[mine].sum())
+        return after
 
     def _rates(self, usual: float) -> tuple[float, float]:
         """
@@ -210,7 +177,7 @@ class _Estimator:
 
         Cells are short, and what there is to do for each takes longer than its bytes.
         """
-        recopier = _Recopier(self._subject, self._reader, self._sample)
+        recopier = TrialRecopier(self._subject, self._reader, self._sample)
         stretches = list(self._cells.stretches(_STRETCHES, _STRETCH_BYTES))
         nothing = np.zeros(0)
         # The first is done twice: kernels are loaded when they are first called.
@@ -259,44 +226,3 @@ class _Estimator:
         at_least = (dirty_bytes + recopied * (1 + kept)) / config.io_max_bytes_per_second
         beside = rounds * (_SECONDS_A_ROUND + self._groups * _SECONDS_A_GROUP) + len(after) * _SECONDS_A_SEGMENT
         return max(seconds, at_least) + beside
-
-
-class _Recopier:
-    """Recopies cells into memory, each record staying by chance."""
-
-    def __init__(self, subject: Subject, reader: CellReader, sample: KeySample) -> None:
-        rules = RecopyRules(0, 0, subject.now_ms, subject.now_ms, subject.topic.delete_retention_ms)
-        nothing_known = OffsetMap(8, 8)
-        nothing_known.latest_offset = _NEVER
-        self._writer = RetainedWriter(rules.new_horizon_ms)
-        self._survivors = MapSurvivors(nothing_known, subject.now_ms)
-        self._reader = reader
-        self._sample = sample
-        self._draw = np.random.default_rng(len(subject.segments))
-
-    def recopy(self, cell: Cell, known: Floats, others: float) -> int:
-        """
-        Recopy a cell; returns the bytes that stay.
-
-        Args:
-            cell: which.
-            known: chances of the cell's records that were kept in the sample, in order; empty: none was.
-            others: the chance of all others.
-        """
-        at, before = 0, self._writer.counts.bytes_written
-        for part in self._reader.blocks(cell):
-            fates = part.fates()
-            verdicts = np.zeros(part.block.record_count(part.gone), np.uint8)
-            self._survivors.judge(part.path, part.block, fates, verdicts)
-            digests, places = self._reader.digest(part, self._sample.keys)
-            chances = np.full(len(digests), others)
-            if len(known):
-                is_kept = digests <= self._sample.threshold
-                kept = int(is_kept.sum())
-                chances[is_kept] = known[at : at + kept]
-                at += kept
-            verdicts[places[self._draw.random(len(digests)) >= chances]] = kernel.SUPERSEDED
-            self._writer.begin(len(part.block.batches))
-            self._writer.write(part.path, part.block, fates, verdicts)
-            self._writer.end()
-        return self._writer.counts.bytes_written - before

@@ -27,12 +27,22 @@ class MetKeys:
     What was met, one row a key.
 
     Attributes:
-        cells: in how many of the drawn cells.
+        digests: ascending.
+        cells: in how many of the cells asked for.
         last_record: the row of its last record among all records kept.
     """
 
+    digests: Words
     cells: Counts
     last_record: Counts
+
+    def times(self, digests: Words) -> Counts:
+        """Return in how many cells each of some digests was met; 0 for those that were not."""
+        if not len(self.digests):
+            return np.zeros(len(digests), np.int64)
+        place = np.minimum(np.searchsorted(self.digests, digests), len(self.digests) - 1)
+        times: Counts = np.where(self.digests[place] == digests, self.cells[place], 0)
+        return times
 
 
 class KeySample:
@@ -76,13 +86,17 @@ class KeySample:
         """Return for each cell, and for the end, how many records were kept before it."""
         return np.concatenate([[0], np.cumsum([len(kept) for kept in self._digests])]).astype(np.int64)
 
-    def met(self, cells: Counts) -> MetKeys:
-        """Return the keys met in some cells, ascending numbers among those that were begun."""
+    def records_of(self, cells: Counts) -> tuple[Words, Counts]:
+        """Return the digests of the records kept of some cells, and their rows among all."""
         rows = self.first_rows()
-        kept = [self._digests[cell] for cell in cells.tolist()]
-        digests = np.concatenate([np.zeros(0, np.uint64), *kept])
-        of_cell = np.repeat(cells, [len(part) for part in kept])
-        place = np.concatenate([np.zeros(0, np.int64), *(np.arange(rows[c], rows[c + 1]) for c in cells.tolist())])
+        digests = [self._digests[cell] for cell in cells.tolist()]
+        places = [np.arange(rows[cell], rows[cell + 1]) for cell in cells.tolist()]
+        return np.concatenate([np.zeros(0, np.uint64), *digests]), np.concatenate([np.zeros(0, np.int64), *places])
+
+    def met(self, cells: Counts) -> MetKeys:
+        """Return the keys met in some cells, given as ascending numbers among those that were begun."""
+        digests, place = self.records_of(cells)
+        of_cell = np.repeat(cells, [len(self._digests[cell]) for cell in cells.tolist()])
         order = np.argsort(digests, kind="stable")
         digests, of_cell, place = digests[order], of_cell[order], place[order]
         is_new_key = np.ones(len(digests), np.bool_)
@@ -90,6 +104,7 @@ class KeySample:
         is_new_cell = is_new_key.copy()
         is_new_cell[1:] |= of_cell[1:] != of_cell[:-1]
         begins = np.flatnonzero(is_new_key)
-        counts = np.add.reduceat(is_new_cell.astype(np.int64), begins) if len(begins) else np.zeros(0, np.int64)
-        ends = np.append(begins[1:], len(digests)) - 1
-        return MetKeys(counts, place[ends] if len(begins) else np.zeros(0, np.int64))
+        if not len(begins):
+            return MetKeys(digests, np.zeros(0, np.int64), np.zeros(0, np.int64))
+        counts = np.add.reduceat(is_new_cell.astype(np.int64), begins)
+        return MetKeys(digests[begins], counts, place[np.append(begins[1:], len(digests)) - 1])

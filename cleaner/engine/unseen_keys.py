@@ -60,17 +60,31 @@ class Multiplicities:
         if share >= 1 or not seen.sum():
             occurs = np.arange(1.0, _MOST_MET + 1)
             return Multiplicities(1.0 if share >= 1 else share, occurs, seen, hot_keys)
-        most = min(cells, math.ceil(4 * _MOST_MET / share))
-        occurs = np.unique(np.round(np.geomspace(1, most, _GRID)))
+        occurs = _grid(share, cells)
         chances = _binomial(np.arange(_MOST_MET + 1.0)[:, None], occurs[None, :], share)
         is_met = 1 - chances[0]
-        truncated = chances[1:] / is_met
-        part = seen / seen.sum()
-        weights = np.full(len(occurs), 1 / len(occurs))
-        for _ in range(_STEPS):
-            weights *= truncated.T @ (part / np.maximum(truncated @ weights, 1e-300))
-            weights /= weights.sum()
+        weights = _most_likely(chances[1:] / is_met, seen)
         return Multiplicities(share, occurs, seen.sum() * weights / is_met, hot_keys)
+
+    @staticmethod
+    def part_unmet(met: Counts, drawn: int, cells: int) -> tuple[float, float]:
+        """
+        Estimate which part of some given keys occurs in no cell at all.
+
+        Args:
+            met: for each of the keys in how many of the drawn cells; 0 for many.
+            drawn, cells: how many were drawn, of how many.
+        Returns:
+            That part, and the chance that a key that was not met is one of them.
+        """
+        share = drawn / cells
+        seen = np.bincount(np.minimum(met, _MOST_MET), minlength=_MOST_MET + 1).astype(np.float64)
+        if share >= 1 or not seen.sum():
+            return float(seen[0] / max(1.0, seen.sum())), 1.0
+        occurs = np.concatenate([[0.0], _grid(share, cells)])
+        chances = _binomial(np.arange(_MOST_MET + 1.0)[:, None], occurs[None, :], share)
+        weights = _most_likely(chances, seen)
+        return float(weights[0]), float(weights[0] / max(1e-300, (chances[0] * weights).sum()))
 
     @property
     def total(self) -> float:
@@ -114,6 +128,22 @@ class Multiplicities:
         for _ in range(5):  # on the whole as many as there are keys whose last cell was drawn
             chances = np.minimum(1.0, chances * (wanted / max(chances.sum(), 1e-300)))
         return chances
+
+
+def _grid(share: float, cells: int) -> Floats:
+    """Return numbers of cells that keys may occur in, close together where they matter."""
+    most = min(cells, math.ceil(4 * _MOST_MET / share))
+    return np.unique(np.round(np.geomspace(1, most, _GRID)))
+
+
+def _most_likely(chances: Floats, seen: Floats) -> Floats:
+    """Return the weights of the columns that make it most likely to see each row so often."""
+    part = seen / seen.sum()
+    weights = np.full(chances.shape[1], 1 / chances.shape[1])
+    for _ in range(_STEPS):
+        weights *= chances.T @ (part / np.maximum(chances @ weights, 1e-300))
+        weights /= weights.sum()
+    return weights
 
 
 def _binomial(successes: Floats, trials: Floats, chance: float) -> Floats:

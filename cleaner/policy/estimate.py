@@ -12,7 +12,8 @@ class Estimate:
 
     Attributes:
         sampled_bytes, sample_part: how much was read, and which part that is of what a round recopies.
-        keys, dirty_keys: distinct keys of all that is recopied, and of the dirty section.
+        records: how many are left, one a key.
+        dirty_keys: distinct keys of the dirty section.
         bytes_before, bytes_after, bytes_freed: of the `.log` files that are recopied, and of what takes their place.
         least_bytes_freed, most_bytes_freed: what the same estimate from half of the sample makes likely; where they lie
             far apart a larger sample is needed. Not a proof: the true number may lie outside.
@@ -23,7 +24,7 @@ class Estimate:
 
     sampled_bytes: int
     sample_part: float
-    keys: int
+    records: int
     dirty_keys: int
     bytes_before: int
     bytes_after: int

@@ -10,6 +10,7 @@ Every error the cleaner raises on purpose, and the exit code a command ends with
     |- NotCleanlyShutDownError        1   no clean-shutdown marker: recovery has to come first
     |- TruncationRefusedError         1   recovery would cut more than a torn tail
     |- PolicyRefusedError             1   the topic's policy forbids it or is not known
+    |- UndoRefusedError               1   the log is not what a round has left any more, or the kept files are damaged
     |- NoSpaceError                   1   too little room for a group's output; says how many bytes are missing
     |- LogDirOfflineError             1   the disk failed: nothing more is tried in this log dir
     |- SparkJobError                  1   Spark is not there, or a job of it failed; what is swapped stays
@@ -125,6 +126,21 @@ class TruncationRefusedError(CleanerError):
 
 class PolicyRefusedError(CleanerError):
     """The topic is not compacted, or its policy is only a default nobody confirmed."""
+
+
+class UndoRefusedError(CleanerError):
+    """
+    A cleaning that cannot be undone; nothing has changed.
+
+    Args:
+        path: the file that is not what it should be.
+        reason: what is wrong with it.
+    """
+
+    def __init__(self, path: Path | str, reason: str) -> None:
+        self.path = Path(path)
+        self.reason = reason
+        super().__init__(f"{self.path}: {reason}")
 
 
 class NoSpaceError(CleanerError):

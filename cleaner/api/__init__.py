@@ -44,6 +44,7 @@ def clean(
     verify: bool = True,
     rounds: Rounds = 1,
     keep_tombstones: bool = False,
+    keep_old: str | PathLike[str] | None = None,
     max_dirty_bytes: int | None = None,
     max_seconds: float | None = None,
     progress: Progress | None = None,
@@ -71,6 +72,7 @@ def clean(
         verify: re-read each written segment before it takes the place of the old ones.
         rounds: at most so many, or `all`.
         keep_tombstones: remove no tombstone or marker for its age; see `CleanOptions`.
+        keep_old: a directory outside of the log dir that takes the segments that are replaced, for `cleaner undo`.
         max_dirty_bytes, max_seconds: end a round's map early, as a smaller map would.
         progress: told phase, bytes done and bytes in all.
         check_done: asked before each buffer; raises CleaningAborted to stop.
@@ -94,6 +96,7 @@ def clean(
         verify=verify,
         rounds=rounds,
         keep_tombstones=keep_tombstones,
+        keep_old=None if keep_old is None else Path(keep_old),
         max_dirty_bytes=max_dirty_bytes,
         max_seconds=max_seconds,
     )
@@ -145,6 +148,7 @@ def recover(
     settings: Mapping[str, str] | None = None,
     *,
     allow_truncate: bool = False,
+    save_cut: str | PathLike[str] | None = None,
     now_ms: int | None = None,
     progress: Progress | None = None,
     check_done: Callable[[], None] | None = None,
@@ -160,6 +164,7 @@ def recover(
         partitions: names; None: all of them.
         settings: as for `plan`.
         allow_truncate: let recovery cut more than the torn end of a last segment.
+        save_cut: a directory outside of the log dir that takes what is cut.
         now_ms: the moment idle producers are forgotten by; None: now.
         progress: told what is being recovered, how many are done and how many there are.
         check_done: asked before each partition; raises CleaningAborted to stop.
@@ -174,4 +179,7 @@ def recover(
 
     sources = Sources.of_call(None, settings, topics_dir, metadata_dir)
     surroundings = Surroundings.of(fs, now_ms, progress, check_done)
-    return recover_log_dir(Path(log_dir), partitions, sources, surroundings, allow_truncate=allow_truncate)
+    cuts = None if save_cut is None else Path(save_cut)
+    return recover_log_dir(
+        Path(log_dir), partitions, sources, surroundings, allow_truncate=allow_truncate, save_cut=cuts
+    )

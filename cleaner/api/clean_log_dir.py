@@ -20,6 +20,7 @@ from pathlib import Path
 
 from cleaner.api import load as loading
 from cleaner.api.beside_writer import noticing_changes
+from cleaner.api.keep_old import check_outside
 from cleaner.api.options import CleanOptions, Sources, Surroundings
 from cleaner.api.recover_log_dir import recover_partitions
 from cleaner.api.replication import replication_warning
@@ -79,6 +80,8 @@ def clean_log_dir(
     """
     named = None if partitions is None else parse_names(partitions)
     with as_cleaner_errors(log_dir), open_session(log_dir, sources, surroundings, mode=LockMode.SHARED) as session:
+        if options.keep_old is not None:
+            check_outside(session, options.keep_old, "--keep-old")
         todo = choose_partitions(session, named)
         is_clean = session.beside_writer or session.log_dir.has_clean_shutdown_marker()
         if not is_clean and not options.recover:

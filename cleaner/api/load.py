@@ -9,6 +9,7 @@ from cleaner.api.options import HighWatermark
 from cleaner.api.session import Session
 from cleaner.config import TopicConfig
 from cleaner.model import TopicPartition
+from cleaner.storage.load_changes import SaveCut
 from cleaner.storage.loader import load_log
 from cleaner.storage.log import Log
 from cleaner.storage.log_dir import OffsetKind
@@ -34,6 +35,7 @@ def load(
     high_watermark: HighWatermark = "checkpoint",
     allow_truncate: bool = False,
     read_only: bool = False,
+    save_cut: SaveCut | None = None,
 ) -> Log:
     """
     Load a log as a broker that starts would. After a clean shutdown nothing on disk changes before `Log.settle`.
@@ -51,6 +53,7 @@ def load(
             known to be replicated.
         allow_truncate: let recovery cut more than a torn tail.
         read_only: change nothing at all.
+        save_cut: keeps what a recovery cuts, before it does.
     Raises:
         CorruptLogError: damage; nothing has changed.
         TruncationRefusedError: see `allow_truncate`.
@@ -71,6 +74,7 @@ def load(
         read_only=read_only,
         beside_writer=session.beside_writer,
         exclusive=partial(session.partition_lock, topic_partition),
+        save_cut=save_cut,
     )
 
 

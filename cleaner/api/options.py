@@ -159,6 +159,7 @@ class CleanOptions:
             passed: a replica that was away so long has yet to see them (D-13).
         max_dirty_bytes: end a round's map after so many bytes of the dirty section, as a smaller map would.
         max_seconds: end a round's map after so long.
+        keep_old: a directory outside of all log dirs that takes what rounds replace, for `undo`.
         clean_round: does each round; None for the engine, in this process.
     """
 
@@ -171,4 +172,5 @@ class CleanOptions:
     keep_tombstones: bool = False
     max_dirty_bytes: int | None = None
     max_seconds: float | None = None
+    keep_old: Path | None = None
     clean_round: CleanRound | None = None

@@ -13,10 +13,12 @@ from functools import partial
 from pathlib import Path
 
 from cleaner.api import load as loading
+from cleaner.api.keep_old import CutSaver, check_outside
 from cleaner.api.options import Sources, Surroundings
 from cleaner.api.reports import RecoveredPartition, RecoverReport, Refusal
 from cleaner.api.session import Session, as_cleaner_errors, attempt, choose_partitions, open_session, parse_names
 from cleaner.model import TopicPartition
+from cleaner.storage.load_changes import SaveCut
 from cleaner.storage.locks import LockMode
 from cleaner.storage.names import LOG
 
@@ -28,6 +30,7 @@ def recover_log_dir(
     surroundings: Surroundings,
     *,
     allow_truncate: bool = False,
+    save_cut: Path | None = None,
 ) -> RecoverReport:
     """
     Load, recover and close partitions in order.
@@ -40,8 +43,9 @@ def recover_log_dir(
         sources: where settings come from.
         surroundings: the caller's clock and the like.
         allow_truncate: let recovery cut more than the torn end of a last segment.
+        save_cut: a directory outside of all log dirs that takes what is cut.
     Raises:
-        UsageError: no such directory or partition.
+        UsageError: no such directory or partition; `save_cut` is in a log dir.
         LogDirLockedError: the log dir is in use.
         CorruptCheckpointError, UncleanableError: the directory as a whole is not sound; nothing was changed.
         CleaningAborted: `surroundings.check_done` said so; no marker is written.
@@ -51,11 +55,19 @@ def recover_log_dir(
         as_cleaner_errors(log_dir),
         open_session(log_dir, sources, surroundings, mode=LockMode.EXCLUSIVE) as session,
     ):
-        return recover_partitions(session, choose_partitions(session, named), allow_truncate=allow_truncate)
+        if save_cut is not None:
+            check_outside(session, save_cut, "--save-cut")
+        return recover_partitions(
+            session, choose_partitions(session, named), allow_truncate=allow_truncate, save_cut=save_cut
+        )
 
 
 def recover_partitions(
-    session: Session, partitions: Mapping[TopicPartition, Path], *, allow_truncate: bool
+    session: Session,
+    partitions: Mapping[TopicPartition, Path],
+    *,
+    allow_truncate: bool,
+    save_cut: Path | None = None,
 ) -> RecoverReport:
     """Recover partitions of an open log dir, and write the marker if these are all there are and none was refused."""
     had_marker = session.log_dir.has_clean_shutdown_marker()
@@ -64,7 +76,8 @@ def recover_partitions(
     for number, (topic_partition, directory) in enumerate(partitions.items()):
         session.check_done()
         session.surroundings.progress(f"{topic_partition} recover", number, len(partitions))
-        work = partial(_recover_one, session, topic_partition, directory, had_marker, allow_truncate)
+        saver = None if save_cut is None else CutSaver(session.surroundings.fs, save_cut / str(topic_partition)).save
+        work = partial(_recover_one, session, topic_partition, directory, had_marker, allow_truncate, saver)
         outcome = attempt(topic_partition, directory, work)
         if isinstance(outcome, Refusal):
             refused.append(outcome)
@@ -80,7 +93,12 @@ def recover_partitions(
 
 
 def _recover_one(
-    session: Session, topic_partition: TopicPartition, directory: Path, had_marker: bool, allow_truncate: bool
+    session: Session,
+    topic_partition: TopicPartition,
+    directory: Path,
+    had_marker: bool,
+    allow_truncate: bool,
+    save_cut: SaveCut | None,
 ) -> RecoveredPartition:
     began = time.monotonic()
     before = _log_bytes(session, directory)
@@ -92,6 +110,7 @@ def _recover_one(
         now_ms=session.surroundings.clock.now_ms(),
         clean_shutdown=had_marker,
         allow_truncate=allow_truncate,
+        save_cut=save_cut,
     )
     loading.close(session, log)
     return RecoveredPartition(

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cleaner.api import load as loading
+from cleaner.api.keep_old import Keeper
 from cleaner.api.options import CleanOptions, CleanRound
 from cleaner.api.reports import CleanReport, Removed
 from cleaner.api.session import Session
@@ -60,7 +61,7 @@ class Work:
         from cleaner.engine.context import RoundContext
 
         lent, name = self.session.surroundings, str(self.log.topic_partition)
-        return RoundContext(
+        context = RoundContext(
             fs=lent.fs,
             clock=lent.clock,
             now_ms=self.now_ms,
@@ -76,6 +77,9 @@ class Work:
             refuse_keyless=self.refuses_keyless,
             keep_tombstones=self.options.keep_tombstones,
         )
+        if self.options.keep_old is None:
+            return context
+        return replace(context, keep_old=Keeper(self.session, self.log, self.options.keep_old).keep)
 
 
 def run_rounds(work: Work, found: Cleanable) -> CleanReport:

@@ -128,8 +128,8 @@ class Session:
             raise_generation(self.surroundings.fs, self.log_dir.path, topic_partition)
             yield
 
-    def put_cleaner_offset(self, topic_partition: TopicPartition, offset: int) -> None:
-        """Write a partition's line in `cleaner-offset-checkpoint`, which a writer that cuts a log lowers."""
+    def put_cleaner_offset(self, topic_partition: TopicPartition, offset: int | None) -> None:
+        """Write, or drop (None), a partition's line in `cleaner-offset-checkpoint`; a writer that cuts lowers it."""
         lent = self.surroundings
         with checkpoint_lock(lent.fs, self.log_dir.path, lent.clock, check_done=lent.check_done):
             self.log_dir.put(OffsetKind.CLEANER, topic_partition, offset)

@@ -20,6 +20,7 @@ from cleaner.errors import (
     StateDirLockedError,
     TruncationRefusedError,
     UncleanableError,
+    UndoRefusedError,
     UnknownTopicError,
 )
 
@@ -105,6 +106,7 @@ _ADVICE: tuple[tuple[type[CleanerError], Callable[[CleanerError], str]], ...] = 
         PolicyRefusedError,
         _said("`cleaner plan LOG_DIR` shows each policy and its source; --set TOPIC:KEY=VALUE gives one"),
     ),
+    (UndoRefusedError, _said("`cleaner verify BEFORE AFTER` tells what is different; the kept files are as they were")),
     (NoSpaceError, _of_space),
     (LogDirOfflineError, _of_disk),
     (LogDirLockedError, _said("`fuser -v LOG_DIR/.lock` names who has it; never remove the file")),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleaner.cli.arguments import (
@@ -85,6 +86,13 @@ def add_shared(parser: argparse.ArgumentParser) -> None:
         "may have been away for longer than delete.retention.ms",
     )
     parser.add_argument(
+        "--keep-old",
+        metavar="DIR",
+        type=Path,
+        help="keep the segments that are replaced, as hard links if it is the same file system; `cleaner undo DIR` "
+        "puts them back. Their room is not freed before DIR goes",
+    )
+    parser.add_argument(
         "--no-verify", action="store_true", help="do not re-read a written segment before it replaces the old ones"
     )
     parser.add_argument(
@@ -155,6 +163,7 @@ def shared_options(arguments: argparse.Namespace) -> CleanOptions:
         retention=arguments.retention,
         verify=not arguments.no_verify,
         keep_tombstones=arguments.keep_tombstones,
+        keep_old=arguments.keep_old,
     )
 
 

@@ -36,6 +36,7 @@ from cleaner.cli import (
     status,
     throttle,
     topics,
+    undo,
     verify,
     warm,
 )
@@ -52,6 +53,7 @@ _COMMANDS = {
     "check": check,
     "recover": recover,
     "verify": verify,
+    "undo": undo,
     "run": run_daemon,
     "config": config,
     "warm": warm,

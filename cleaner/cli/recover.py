@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from cleaner.cli.arguments import add_common, sources
 
@@ -36,6 +37,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow-truncate", action="store_true", help="cut off more than the torn end of a last segment if need be"
     )
+    parser.add_argument(
+        "--save-cut",
+        metavar="DIR",
+        type=Path,
+        help="before anything is cut off, keep it there as TOPIC-PARTITION/SEGMENT.log.FROM-TO (positions in bytes)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -63,7 +70,14 @@ def run(arguments: argparse.Namespace) -> int:
                 now_ms=arguments.now, progress=bar, check_done=flag.check_done, warn=bar.speaking(log_warning)
             )
             names = arguments.partitions or None
-            return recover_log_dir(arguments.log_dir, names, settings, lent, allow_truncate=arguments.allow_truncate)
+            return recover_log_dir(
+                arguments.log_dir,
+                names,
+                settings,
+                lent,
+                allow_truncate=arguments.allow_truncate,
+                save_cut=arguments.save_cut,
+            )
 
         report = run_interruptibly(work)
     return show_recovered(report, arguments.format)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from cleaner.clock import Clock
 from cleaner.offset_map import OffsetMap
 from cleaner.storage.fs import FileSystem
+from cleaner.storage.segment import Segment
 
 
 def _nothing() -> None:
@@ -21,6 +22,10 @@ def _no_throttle(_bytes: int) -> None:
 
 def _no_progress(_phase: str, _done: int, _total: int) -> None:
     """Tell nobody."""
+
+
+def _keep_nothing(_group: Sequence[Segment]) -> None:
+    """Let the old segments go."""
 
 
 def _no_checkpoint(_offset: int) -> None:
@@ -42,6 +47,7 @@ class RoundContext:
         check_done: called before each buffer; raises CleaningAborted to stop (R-431).
         throttle: told of bytes about to be processed and written; sleeps as long as it takes (R-715).
         progress: told of (phase `map` or `copy`, bytes done, bytes in all).
+        keep_old: called before a group is swapped, when the `.cleaned` files are finished: keeps the old segments.
         write_checkpoint: stores the new first dirty offset, the round's last step.
         verify: re-read every cleaned segment before it is swapped in (rule R9).
         refuse_keyless: stop, with nothing changed, when the dirty section holds records without a key, which cleaning
@@ -59,6 +65,7 @@ class RoundContext:
     check_done: Callable[[], None] = _nothing
     throttle: Callable[[int], None] = _no_throttle
     progress: Callable[[str, int, int], None] = _no_progress
+    keep_old: Callable[[Sequence[Segment]], None] = _keep_nothing
     write_checkpoint: Callable[[int], None] = _no_checkpoint
     verify: bool = True
     refuse_keyless: bool = False

@@ -72,11 +72,17 @@ def install_group(
     Files are removed when the partition is free again: that takes longer than all renames.
 
     Args:
-        discard: removes the `.cleaned` files; called if the log was changed meanwhile.
+        discard: removes the `.cleaned` files; called if the old segments could not be kept, or the log was changed
+            meanwhile.
         threads: how many may remove files.
     """
     new_base = group[0].base_offset
     old_bases = [segment.base_offset for segment in group]
+    try:
+        context.keep_old(group)
+    except BaseException:
+        discard()
+        raise
     with ExitStack() as stack:
         try:
             stack.enter_context(context.swapping())

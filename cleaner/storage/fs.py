@@ -175,6 +175,17 @@ class FileSystem:
         with disk_errors(path), contextlib.suppress(FileNotFoundError):
             os.unlink(path)
 
+    def link(self, source: Path, target: Path) -> bool:
+        """Give a file a second name; False, with nothing done, where file systems do not allow that."""
+        try:
+            os.link(source, target, follow_symlinks=False)
+        except OSError as error:
+            if error.errno in (errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK):
+                return False
+            with disk_errors(target):
+                raise error
+        return True
+
     def rename_all(self, directory: Path, pairs: Sequence[tuple[str, str]]) -> None:
         """Rename files of a directory, in this order; those that are missing are passed over."""
         prefix = f"{directory}{os.sep}"

@@ -9,7 +9,7 @@ Source: rules R-126, R-330, R-331, R-635, R-640, R-641, D-07.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from cleaner.model import EpochEntry
@@ -20,10 +20,16 @@ from cleaner.storage.leader_epochs import write_leader_epochs
 from cleaner.storage.segment import Segment
 from cleaner.storage.snapshots import Snapshots
 
+SaveCut = Callable[[Path, int], None]
+"""Keeps the bytes of a `.log` from a position on, durably, before they are cut off."""
+
 
 class LoadChanges:
     """
     Pending changes in one partition directory.
+
+    Args:
+        save_cut: called before a recovery's cuts are made.
 
     Attributes:
         snapshots: the producer snapshots, with pending changes of their own.
@@ -32,7 +38,13 @@ class LoadChanges:
     """
 
     def __init__(
-        self, directory: Path, snapshots: Snapshots, epochs: Sequence[EpochEntry], *, has_epochs: bool
+        self,
+        directory: Path,
+        snapshots: Snapshots,
+        epochs: Sequence[EpochEntry],
+        *,
+        has_epochs: bool,
+        save_cut: SaveCut | None = None,
     ) -> None:
         self.snapshots = snapshots
         self.epochs = list(epochs)
@@ -43,6 +55,8 @@ class LoadChanges:
         self._missing: list[Path] = []
         self._segments: dict[int, Segment] = {}
         self._valid_bytes: dict[int, int] = {}
+        self._save_cut = save_cut
+        self._cuts: dict[Path, int] = {}
 
     def remove(self, paths: Iterable[Path]) -> None:
         """Remove files; they are gone for good before those of a later call."""
@@ -82,6 +96,10 @@ class LoadChanges:
         self._valid_bytes[segment.base_offset] = valid_bytes
         self.write_indexes(segment)
 
+    def note_cut(self, segment: Segment, position: int) -> None:
+        """Note that recovery gives up a segment's `.log` from a position on, so that it can be kept elsewhere."""
+        self._cuts[segment.log_path] = position
+
     def rebuilt_bytes(self) -> int:
         """Return how much memory the indexes take that are to be written."""
         return sum(segment.index_bytes + segment.time_index_bytes for segment in self._segments.values())
@@ -94,6 +112,10 @@ class LoadChanges:
         that caused the cut in place, so that the next recovery finds it again and finishes; cut first, the later
         segments would stay and the log would have a hole.
         """
+        if self._save_cut is not None:
+            for path, position in self._cuts.items():
+                self._save_cut(path, position)
+        self._cuts.clear()
         names_changed = bool(self._missing or self._segments or self.snapshots.has_changes())
         for group in self._removals:
             for path in group:

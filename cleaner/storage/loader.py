@@ -34,7 +34,7 @@ from cleaner.storage.fs import FileSystem
 from cleaner.storage.indexes import LAST_OFFSET
 from cleaner.storage.leader_epochs import read_leader_epochs, truncate_from_end, truncate_from_start
 from cleaner.storage.leftovers import complete_swap, find_leftovers, settle_leftovers, unfinished_snapshots
-from cleaner.storage.load_changes import LoadChanges
+from cleaner.storage.load_changes import LoadChanges, SaveCut
 from cleaner.storage.loading import Loading
 from cleaner.storage.log import Log
 from cleaner.storage.rebuild import SegmentOverflowError, rebuild_producer_state
@@ -62,6 +62,7 @@ def load_log(
     read_only: bool = False,
     beside_writer: bool = False,
     exclusive: Exclusive = contextlib.nullcontext,
+    save_cut: SaveCut | None = None,
 ) -> Log:
     """
     Load a partition's log; without a clean-shutdown marker, recover it.
@@ -97,6 +98,7 @@ def load_log(
         Snapshots(fs, directory, _snapshot_offsets(files)),
         read_leader_epochs(fs, directory / names.LEADER_EPOCHS),
         has_epochs=names.LEADER_EPOCHS in files,
+        save_cut=save_cut,
     )
     loading = Loading(
         fs=fs,

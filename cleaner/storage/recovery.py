@@ -59,7 +59,9 @@ def cut_damage(loading: Loading, segment: Segment, rebuilt: RebuiltSegment, late
     if not loading.allow_truncate:
         is_last = segment.base_offset == loading.last_base_offset
         _refuse_unless_torn(segment, rebuilt, later, is_last=is_last)
+    loading.changes.note_cut(segment, rebuilt.valid_bytes)
     for other in reversed(later):
+        loading.changes.note_cut(other, 0)
         loading.changes.remove_segment(other)
     gone = {other.base_offset for other in later}
     loading.segments[:] = [kept for kept in loading.segments if kept.base_offset not in gone]

@@ -10,9 +10,7 @@ Source: rules R-304, R-601, R-612, R-614; `LocalLog.java` (splitOverflowedSegmen
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -24,6 +22,7 @@ from cleaner.storage.fs import File, FileSystem
 from cleaner.storage.index_builder import IndexBuilder
 from cleaner.storage.indexes import LAST_OFFSET, MAX_RELATIVE_OFFSET, Aborts, txn_index_bytes
 from cleaner.storage.segment import Segment
+from cleaner.storage.swap_apart import replace_by_several, segment_paths
 
 
 @dataclass
@@ -55,10 +54,10 @@ def split_overflowed_segment(fs: FileSystem, segment: Segment, topic: TopicConfi
         fs.fsync_dir(segment.directory)
     except BaseException:
         for base in bases:
-            for path in _paths(segment.directory, base, names.CLEANED):
+            for path in segment_paths(segment.directory, base, names.CLEANED):
                 fs.remove(path)
         raise
-    _replace(fs, segment, bases)
+    replace_by_several(fs, segment.directory, segment.base_offset, bases)
     return bases
 
 
@@ -98,7 +97,7 @@ def _start(fs: FileSystem, segment: Segment, topic: TopicConfig, base_offset: in
     if base_offset < segment.base_offset or (bases and base_offset <= bases[-1]):
         raise CorruptBatchError(segment.log_path, 0, f"offset {base_offset} lies before the ones in front of it")
     bases.append(base_offset)
-    for path in _paths(segment.directory, base_offset, names.CLEANED):
+    for path in segment_paths(segment.directory, base_offset, names.CLEANED):
         fs.remove(path)
     path = segment.directory / names.segment_file_name(base_offset, names.LOG, names.CLEANED)
     builder = IndexBuilder(
@@ -134,36 +133,3 @@ def _finish(fs: FileSystem, segment: Segment, part: _Part, txns: Aborts) -> None
             file.write(data, 0)
             fs.set_mtime_ns(path, mtime_ns)
             file.fsync()
-
-
-def _replace(fs: FileSystem, segment: Segment, bases: Sequence[int]) -> None:
-    """
-    S1 to S6 of `swap.py`, for one old segment and several new ones.
-
-    Invariant: final names are given in ascending order, one segment after the other, each durably. Recovery removes
-    whatever lies between the lowest and the highest `.log.swap`, so a new segment that has its final name already must
-    lie below all that have not.
-    """
-    directory = segment.directory
-    for base in reversed(bases):
-        _rename(fs, directory, base, names.CLEANED, names.SWAP)
-    _rename(fs, directory, segment.base_offset, "", names.DELETED)
-    for base in bases:
-        _rename(fs, directory, base, names.SWAP, "")
-    for path in _paths(directory, segment.base_offset, names.DELETED):
-        fs.remove(path)
-
-
-def _rename(fs: FileSystem, directory: Path, base: int, old: str, new: str) -> None:
-    """Change the suffix of a segment's files, the log first and durably: recovery judges by the logs."""
-    pairs = zip(_paths(directory, base, old), _paths(directory, base, new), strict=True)
-    for number, (source, target) in enumerate(pairs):
-        if fs.exists(source):
-            fs.rename(source, target)
-        if number == 0:
-            fs.fsync_dir(directory)
-    fs.fsync_dir(directory)
-
-
-def _paths(directory: Path, base: int, temporary: str) -> list[Path]:
-    return [directory / names.segment_file_name(base, suffix, temporary) for suffix in names.SEGMENT_SUFFIXES]

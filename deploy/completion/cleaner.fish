@@ -50,8 +50,8 @@ function _shtab_cleaner_using
   test "$_shtab_cleaner_cmdpath" = "$argv"
 end
 
-set -g _shtab_cleaner_commands clean bulk plan check recover verify run config 'config check' 'config show' 'config docs' warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume
-set -g _shtab_cleaner_opts_with_value --add-config --cancel --conf --config --delete-config --delete-retention-ms --end --entity-name --file --format --formatter --formatter-config --formatter-property --high-watermark --isolation-level --key-deserializer --kind --last --line-reader --log-dir --logs --map-entries --master --max-dirty-bytes --max-messages --max-seconds --memory --metadata-dir --now --offset --partition --partitions --probe --property --rate --reader-config --reader-property --rounds --sample --set --since --socket --state-dir --temp-dir --timeout-ms --topic --topic-id --topics-dir --transaction-records --transaction-timeout-ms --transactional-id --value-deserializer --work-dir --writer-config
+set -g _shtab_cleaner_commands clean bulk plan check recover verify undo run config 'config check' 'config show' 'config docs' warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume
+set -g _shtab_cleaner_opts_with_value --add-config --cancel --conf --config --delete-config --delete-retention-ms --end --entity-name --file --format --formatter --formatter-config --formatter-property --high-watermark --isolation-level --keep-old --key-deserializer --kind --last --line-reader --log-dir --logs --map-entries --master --max-dirty-bytes --max-messages --max-seconds --memory --metadata-dir --now --offset --partition --partitions --probe --property --rate --reader-config --reader-property --rounds --sample --save-cut --set --since --socket --state-dir --temp-dir --timeout-ms --topic --topic-id --topics-dir --transaction-records --transaction-timeout-ms --transactional-id --value-deserializer --work-dir --writer-config
 
 complete -c cleaner -e
 complete -c cleaner -f
@@ -74,6 +74,7 @@ complete -c cleaner -n '_shtab_cleaner_using clean' -l recover -d 'without a cle
 complete -c cleaner -n '_shtab_cleaner_using clean' -l allow-truncate -d 'let that recovery cut more than the torn end of a last segment'
 complete -c cleaner -n '_shtab_cleaner_using clean' -l high-watermark -x -d 'up to where records count as replicated, and may be cleaned: replication-offset-checkpoint, the log end, or an offset (default: checkpoint; a partition without a line there is not cleaned)'
 complete -c cleaner -n '_shtab_cleaner_using clean' -l keep-tombstones -d 'give tombstones and transaction markers their delete horizon, but remove none: for a log whose followers may have been away for longer than delete.retention.ms'
+complete -c cleaner -n '_shtab_cleaner_using clean' -l keep-old -xka "(__fish_complete_directories)" -d 'keep the segments that are replaced, as hard links if it is the same file system; `cleaner undo DIR` puts them back. Their room is not freed before DIR goes'
 complete -c cleaner -n '_shtab_cleaner_using clean' -l no-verify -d 'do not re-read a written segment before it replaces the old ones'
 complete -c cleaner -n '_shtab_cleaner_using clean' -l trust-default-policy -d 'with --all: also clean topics of which only a default says that they are compacted'
 complete -c cleaner -n '_shtab_cleaner_using clean' -l rounds -x -d 'go on while the offset map is too small for the dirty section (default: 1)'
@@ -96,6 +97,7 @@ complete -c cleaner -n '_shtab_cleaner_using bulk' -l recover -d 'without a clea
 complete -c cleaner -n '_shtab_cleaner_using bulk' -l allow-truncate -d 'let that recovery cut more than the torn end of a last segment'
 complete -c cleaner -n '_shtab_cleaner_using bulk' -l high-watermark -x -d 'up to where records count as replicated, and may be cleaned: replication-offset-checkpoint, the log end, or an offset (default: checkpoint; a partition without a line there is not cleaned)'
 complete -c cleaner -n '_shtab_cleaner_using bulk' -l keep-tombstones -d 'give tombstones and transaction markers their delete horizon, but remove none: for a log whose followers may have been away for longer than delete.retention.ms'
+complete -c cleaner -n '_shtab_cleaner_using bulk' -l keep-old -xka "(__fish_complete_directories)" -d 'keep the segments that are replaced, as hard links if it is the same file system; `cleaner undo DIR` puts them back. Their room is not freed before DIR goes'
 complete -c cleaner -n '_shtab_cleaner_using bulk' -l no-verify -d 'do not re-read a written segment before it replaces the old ones'
 complete -c cleaner -n '_shtab_cleaner_using bulk' -l trust-default-policy -d 'with --all: also clean topics of which only a default says that they are compacted'
 complete -c cleaner -n '_shtab_cleaner_using bulk' -l master -x -d 'of Spark: local[2], spark://host:7077, yarn, ... (local[*])'
@@ -140,6 +142,7 @@ complete -c cleaner -n '_shtab_cleaner_using recover' -l now -x -d 'the moment t
 complete -c cleaner -n '_shtab_cleaner_using recover' -l format -xka "table json" -d 'json: one object a line (default: table)'
 complete -c cleaner -n '_shtab_cleaner_using recover' -l as-root -d 'started as root, stay root instead of becoming the log dir'"'"'s owner'
 complete -c cleaner -n '_shtab_cleaner_using recover' -l allow-truncate -d 'cut off more than the torn end of a last segment if need be'
+complete -c cleaner -n '_shtab_cleaner_using recover' -l save-cut -xka "(__fish_complete_directories)" -d 'before anything is cut off, keep it there as TOPIC-PARTITION/SEGMENT.log.FROM-TO (positions in bytes)'
 complete -c cleaner -n '_shtab_cleaner_using recover; and test $_shtab_cleaner_npos -eq 0' -ka "(__fish_complete_directories)" -d 'one entry of a broker'"'"'s log.dirs'
 complete -c cleaner -n '_shtab_cleaner_using; and test $_shtab_cleaner_npos -eq 0' -a verify -d 'Proves that what is in AFTER may be what cleaning has made of BEFORE: of every key the last record stays, nothing'
 complete -c cleaner -n '_shtab_cleaner_using verify' -s h -l help -d 'show this help message and exit'
@@ -157,6 +160,15 @@ complete -c cleaner -n '_shtab_cleaner_using verify' -l format -xka "table json"
 complete -c cleaner -n '_shtab_cleaner_using verify' -l as-root -d 'started as root, stay root instead of becoming the log dirs'"'"' owner'
 complete -c cleaner -n '_shtab_cleaner_using verify; and test $_shtab_cleaner_npos -eq 0' -ka "(__fish_complete_path (commandline -ct))" -d 'the log dir, or partition, as it was'
 complete -c cleaner -n '_shtab_cleaner_using verify; and test $_shtab_cleaner_npos -eq 1' -ka "(__fish_complete_path (commandline -ct))" -d 'the same, cleaned'
+complete -c cleaner -n '_shtab_cleaner_using; and test $_shtab_cleaner_npos -eq 0' -a undo -d 'Puts the segments back that `cleaner clean --keep-old DIR` has kept in DIR, and the cleaner checkpoint of before. A'
+complete -c cleaner -n '_shtab_cleaner_using undo' -s h -l help -d 'show this help message and exit'
+complete -c cleaner -n '_shtab_cleaner_using undo' -l set -x -d 'a setting of one topic, or of the process and all topics; may be repeated'
+complete -c cleaner -n '_shtab_cleaner_using undo' -l topics-dir -xka "(__fish_complete_directories)" -d 'a directory of <topic>.properties files'
+complete -c cleaner -n '_shtab_cleaner_using undo' -l config -xka "(__fish_complete_path (commandline -ct))" -d 'a server.properties, or a file with a few of its or a topic'"'"'s keys'
+complete -c cleaner -n '_shtab_cleaner_using undo' -l metadata-dir -xka "(__fish_complete_directories)" -d 'where __cluster_metadata-0 is, if not in the log dir'
+complete -c cleaner -n '_shtab_cleaner_using undo' -l format -xka "table json" -d 'json: one object a line (default: table)'
+complete -c cleaner -n '_shtab_cleaner_using undo' -l as-root -d 'started as root, stay root instead of becoming the log dir'"'"'s owner'
+complete -c cleaner -n '_shtab_cleaner_using undo; and test $_shtab_cleaner_npos -eq 0' -ka "(__fish_complete_directories)" -d 'what --keep-old named'
 complete -c cleaner -n '_shtab_cleaner_using; and test $_shtab_cleaner_npos -eq 0' -a run -d 'Not for the log dirs of a live broker: a broker locks them, and this daemon leaves alone what is locked.'
 complete -c cleaner -n '_shtab_cleaner_using run' -s h -l help -d 'show this help message and exit'
 complete -c cleaner -n '_shtab_cleaner_using run' -l config -xka "(__fish_complete_path (commandline -ct))" -d 'a server.properties or cleaner.properties'

@@ -1,0 +1,163 @@
+"""
+What `clean --keep-old` keeps of a partition: the segments that rounds have replaced, and by what.
+
+    {
+     "format": "cleaner-kept-segments",
+     "version": 1,
+     "log_dir": "/var/lib/kafka", "partition": "prices-0",
+     "checkpoint": 120000,                     the line before the first round; null for none
+     "active_base": 900000, "active_bytes": 5120,      what nobody may have appended to
+     "groups": [                               in the order in which they were swapped
+      {
+       "directory": "000001",
+       "old": [{"name": "00000000000000000000.log", "bytes": 1048531, "crc32": 3735928559}, ...],
+       "new": [{"name": "00000000000000000000.log", ...}, ...]
+      }
+     ]
+    }
+
+A group is written down before it is swapped: one at the end may never have been.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from cleaner.state.json_text import JsonValue
+from cleaner.state.state_file import BadStateError, StateFile
+from cleaner.storage import names
+from cleaner.storage.fs import FileSystem
+
+FILE_NAME = "manifest.json"
+GROUP_DIGITS = 6
+VERSION = 1  # Value on disk, fixed for ever; another meaning of a field is another version.
+
+
+@dataclass(frozen=True)
+class KeptFile:
+    """A file as it was: its name in the partition directory, its bytes, and their CRC-32."""
+
+    name: str
+    bytes: int
+    crc32: int
+
+
+@dataclass(frozen=True)
+class KeptGroup:
+    """
+    Segments and the one that took their place.
+
+    Attributes:
+        directory: where the old files are, within the partition's.
+        old: their files, snapshots too.
+        new: the files of the segment that replaced them.
+    """
+
+    directory: str
+    old: tuple[KeptFile, ...]
+    new: tuple[KeptFile, ...]
+
+    @property
+    def old_logs(self) -> dict[int, KeptFile]:
+        """The old `.log` files by base offset."""
+        return _logs(self.old)
+
+    @property
+    def new_log(self) -> tuple[int, KeptFile]:
+        """The new `.log` file, with its base offset."""
+        ((base, file),) = _logs(self.new).items()
+        return base, file
+
+
+@dataclass(frozen=True)
+class KeptPartition:
+    """All that is kept of a partition; the fields are those of the file."""
+
+    log_dir: str
+    partition: str
+    checkpoint: int | None
+    active_base: int
+    active_bytes: int
+    groups: tuple[KeptGroup, ...] = ()
+
+
+def manifest(fs: FileSystem, directory: Path) -> StateFile[KeptPartition]:
+    """Return the manifest in a directory that keeps a partition's segments."""
+    return StateFile(
+        fs, directory / FILE_NAME, format_name="cleaner-kept-segments", version=VERSION, read=_read, write=asdict
+    )
+
+
+def _logs(files: tuple[KeptFile, ...]) -> dict[int, KeptFile]:
+    return {names.offset_of(file.name): file for file in files if file.name.endswith(names.LOG)}
+
+
+def _read(_version: int, values: Mapping[str, JsonValue]) -> KeptPartition:
+    try:
+        groups = tuple(_group(value) for value in _list(values["groups"]))
+        checkpoint = values["checkpoint"]
+        return KeptPartition(
+            log_dir=_text(values["log_dir"]),
+            partition=_text(values["partition"]),
+            checkpoint=None if checkpoint is None else _count(checkpoint),
+            active_base=_count(values["active_base"]),
+            active_bytes=_count(values["active_bytes"]),
+            groups=groups,
+        )
+    except KeyError as error:
+        raise BadStateError(f"{error} is missing") from error
+
+
+def _group(value: JsonValue) -> KeptGroup:
+    fields = _object(value)
+    group = KeptGroup(
+        _plain_name(fields["directory"]),
+        tuple(_file(each) for each in _list(fields["old"])),
+        tuple(_file(each) for each in _list(fields["new"])),
+    )
+    if len(_logs(group.new)) != 1 or not _logs(group.old) or min(_logs(group.old)) != group.new_log[0]:
+        raise BadStateError(f"group {group.directory}: the old segments do not begin where the new one does")
+    return group
+
+
+def _file(value: JsonValue) -> KeptFile:
+    fields = _object(value)
+    name = _plain_name(fields["name"])
+    parsed = names.parse_file_name(name)
+    if parsed is None or parsed.temporary:
+        raise BadStateError(f"{name!r} is no file of a segment")
+    return KeptFile(name, _count(fields["bytes"]), _count(fields["crc32"]))
+
+
+def _plain_name(value: JsonValue) -> str:
+    """Take a name that leads nowhere else: what is in a manifest is joined to paths."""
+    name = _text(value)
+    if not name or name != Path(name).name:
+        raise BadStateError(f"{name!r} is no name")
+    return name
+
+
+def _text(value: JsonValue) -> str:
+    if not isinstance(value, str):
+        raise BadStateError(f"{value!r} is no text")
+    return value
+
+
+def _count(value: JsonValue) -> int:
+    if type(value) is not int or value < 0:
+        raise BadStateError(f"{value!r} is no number from 0 on")
+    return value
+
+
+def _list(value: JsonValue) -> list[JsonValue]:
+    if not isinstance(value, list):
+        raise BadStateError("a list is missing")
+    return value
+
+
+def _object(value: JsonValue) -> dict[str, JsonValue]:
+    if not isinstance(value, dict):
+        raise BadStateError("an object is missing")
+    return value

@@ -1,0 +1,238 @@
+"""`clean --keep-old`, `undo` and `recover --save-cut`, as an operator uses them."""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import cleaner
+from cleaner.cli.main import main
+from cleaner.storage.fs import FileSystem
+from cleaner.testing.log_builder import LogBuilder, write_log_dir
+from tests.integration.log_dirs import NOW, contents, flip_bit, keyed_log, offsets
+from tests.integration.test_recover_command import ACTIVE, logs, tear, unclean
+
+COMPACT = ("--set", "topic:cleanup.policy=compact")
+FIRST = "00000000000000000000.log"
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Return what runs a command: exit code, output and errors."""
+
+    def command(*arguments: str | Path) -> tuple[int, str, str]:
+        code = main([str(argument) for argument in arguments])
+        return code, *capsys.readouterr()
+
+    return command
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    """A log dir of two partitions."""
+    (tmp_path / "logs").mkdir()
+    return write_log_dir(tmp_path / "logs", keyed_log(), keyed_log("topic-1"))
+
+
+def everything(directory: Path) -> tuple[dict[str, str], dict[str, int]]:
+    """Return all files and the times of those that are handed on."""
+    times = {str(p.relative_to(directory)): p.stat().st_mtime_ns for p in directory.rglob("*.log")}
+    return contents(directory), times
+
+
+def test_undo_brings_back_every_file_and_the_checkpoint(log_dir: Path, tmp_path: Path, run: Run) -> None:
+    """Files, times and checkpoints are as before two partitions were cleaned; nothing is kept any more."""
+    kept, before = tmp_path / "kept", everything(log_dir)
+    assert run("clean", log_dir, "topic-0", "topic-1", "--keep-old", kept, *COMPACT)[0] == 0
+    assert everything(log_dir) != before
+    manifest = json.loads((kept / "topic-0" / "manifest.json").read_text())
+    assert (manifest["format"], manifest["version"], len(manifest["groups"])) == ("cleaner-kept-segments", 1, 1)
+    code, out, err = run("undo", kept)
+
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0] == "topic-0: 3 segments put back (4.4 KiB), cleaner checkpoint none"
+    assert everything(log_dir) == before
+    assert list(kept.iterdir()) == []
+
+
+def test_undo_of_several_rounds_leads_back_to_the_first(log_dir: Path, tmp_path: Path, run: Run) -> None:
+    """What one round has made another one has replaced; the last is undone first."""
+    kept, before = tmp_path / "kept", everything(log_dir)
+    small = ("--max-dirty-bytes", "100", *COMPACT)
+    assert run("clean", log_dir, "topic-0", "--keep-old", kept, *small)[0] == 0
+    assert run("clean", log_dir, "topic-0", "--keep-old", kept, "--rounds", "all", *COMPACT)[0] == 0
+    assert len(json.loads((kept / "topic-0" / "manifest.json").read_text())["groups"]) >= 2
+    code, out, _ = run("undo", kept, "--format", "json")
+
+    assert (code, json.loads(out)["checkpoint"]) == (0, None)
+    assert everything(log_dir) == before
+
+
+def test_undo_on_another_file_system_copies(
+    log_dir: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no hard link can be made, bytes and times are the same all the same."""
+
+    def no_link(*_: object, **__: object) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    kept, before = tmp_path / "kept", everything(log_dir)
+    monkeypatch.setattr("os.link", no_link)
+    assert run("clean", log_dir, "topic-0", "--keep-old", kept, *COMPACT)[0] == 0
+    assert (kept / "topic-0" / "000001" / FIRST).stat().st_nlink == 1
+    assert run("undo", kept)[0] == 0
+    assert everything(log_dir) == before
+
+
+def test_kept_segments_are_hard_links(log_dir: Path, tmp_path: Path, run: Run) -> None:
+    """On one file system keeping costs no copy: it is the very file."""
+    inode = (log_dir / "topic-0" / FIRST).stat().st_ino
+    assert run("clean", log_dir, "topic-0", "--keep-old", tmp_path / "kept", *COMPACT)[0] == 0
+    assert (tmp_path / "kept" / "topic-0" / "000001" / FIRST).stat().st_ino == inode
+
+
+def _append(log_dir: Path) -> None:
+    log = keyed_log()
+    log.append(("k9", "new"))
+    name = "00000000000000000060.log"
+    (log_dir / "topic-0" / name).write_bytes(log.files()[name])
+
+
+def _clean_again(log_dir: Path) -> None:
+    (log_dir / "cleaner-offset-checkpoint").write_text("0\n0\n")
+    path = log_dir / "topic-0" / FIRST
+    cleaner.clean(log_dir, "topic-0", {"cleanup.policy": "compact", "delete.retention.ms": "0"}, now_ms=NOW + 1)
+    path.write_bytes(path.read_bytes()[:-75])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (_append, "records were appended, or cut, since"),
+        (_clean_again, "is not what the round has left there"),
+        (lambda log_dir: flip_bit(log_dir.parent / "kept" / "topic-0" / "000001" / FIRST), "the kept file is damaged"),
+        (lambda log_dir: (log_dir.parent / "kept" / "topic-0" / "000001" / FIRST).unlink(), "the kept file is gone"),
+    ],
+    ids=["appended", "cleaned", "kept-damaged", "kept-gone"],
+)
+def test_undo_of_what_has_changed_since_is_refused_and_touches_nothing(
+    log_dir: Path, tmp_path: Path, run: Run, change: Callable[[Path], None], words: str
+) -> None:
+    """It says what is different; log and kept files stay as they are, and the other partition is put back."""
+    kept = tmp_path / "kept"
+    assert run("clean", log_dir, "topic-0", "topic-1", "--keep-old", kept, *COMPACT)[0] == 0
+    change(log_dir)
+    found = contents(log_dir / "topic-0"), contents(kept / "topic-0")
+    code, out, err = run("undo", kept)
+
+    assert code == 1
+    assert words in err
+    assert (contents(log_dir / "topic-0"), contents(kept / "topic-0")) == found
+    assert "topic-1: 3 segments put back" in out
+
+
+def test_keep_old_within_the_log_dir_is_refused(log_dir: Path, run: Run) -> None:
+    """A broker would take it for a partition (R-102); nothing is cleaned."""
+    before = contents(log_dir)
+    for place in (log_dir / "kept", log_dir / "topic-0"):
+        code, _, err = run("clean", log_dir, "topic-0", "--keep-old", place, *COMPACT)
+        assert code == 2
+        assert "inside of the log dir" in err
+    assert contents(log_dir) == before
+
+
+def test_keep_old_where_another_log_is_kept_is_refused(log_dir: Path, tmp_path: Path, run: Run) -> None:
+    """Two log dirs cannot share a place; the second is left as it is."""
+    other = tmp_path / "other"
+    shutil.copytree(log_dir, other)
+    before = contents(other)
+    assert run("clean", log_dir, "topic-0", "--keep-old", tmp_path / "kept", *COMPACT)[0] == 0
+    code, _, err = run("clean", other, "topic-0", "--keep-old", tmp_path / "kept", *COMPACT)
+    assert code == 2
+    assert "keeps segments of another log" in err
+    assert contents(other) == before
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "keeps no segments"),
+        ("{}", "its format is not cleaner-kept-segments"),
+        ('{"format": "cleaner-kept-segments", "version": 2}', "version 2 is newer"),
+        ('{"format": "cleaner-kept-segments", "version": 1}', "'groups' is missing"),
+    ],
+    ids=["none", "foreign", "newer", "empty"],
+)
+def test_undo_of_a_directory_that_keeps_nothing_of_ours_is_refused(
+    tmp_path: Path, run: Run, content: str | None, words: str
+) -> None:
+    """A manifest that cannot be read is named, and stays."""
+    (tmp_path / "topic-0").mkdir()
+    if content is not None:
+        (tmp_path / "topic-0" / "manifest.json").write_text(content)
+    before = contents(tmp_path)
+    code, _, err = run("undo", tmp_path)
+    assert code in (1, 2)
+    assert words in err
+    assert contents(tmp_path) == before
+
+
+def test_recover_saves_what_it_cuts(tmp_path: Path, run: Run) -> None:
+    """The torn tail, and segments behind damage, with their positions in the names; together nothing is missing."""
+    log_dir, cuts = tmp_path / "logs", tmp_path / "cuts"
+    log_dir.mkdir()
+    unclean(log_dir, keyed_log(), keyed_log("topic-1"))
+    tear(log_dir / "topic-0" / ACTIVE)
+    middle = log_dir / "topic-1" / "00000000000000000020.log"
+    flip_bit(middle, 200)
+    originals = {path.name: path.read_bytes() for path in (log_dir / "topic-1").glob("*.log")}
+    torn = (log_dir / "topic-0" / ACTIVE).read_bytes()
+    assert run("recover", log_dir, "--allow-truncate", "--save-cut", cuts)[0] == 0
+
+    left = (log_dir / "topic-0" / ACTIVE).read_bytes()
+    assert (cuts / "topic-0" / f"{ACTIVE}.{len(left)}-{len(torn)}").read_bytes() == torn[len(left) :]
+    kept = {path.name: path.read_bytes() for path in (cuts / "topic-1").iterdir()}
+    left = middle.read_bytes()
+    expected = {f"{name}.0-{len(data)}": data for name, data in originals.items() if name > middle.name}
+    damaged = originals[middle.name]
+    expected[f"{middle.name}.{len(left)}-{len(damaged)}"] = damaged[len(left) :]
+    assert kept == expected
+    assert offsets(log_dir, "recovery-point")["topic-0"] == 79
+
+
+def test_recover_that_cannot_save_cuts_nothing(tmp_path: Path, run: Run) -> None:
+    """The bytes are safe before they go, or they do not go."""
+    log_dir = tmp_path / "logs"
+    log_dir.mkdir()
+    unclean(log_dir, keyed_log())
+    tear(log_dir / "topic-0" / ACTIVE)
+    (tmp_path / "cuts").write_text("no directory")
+    before = logs(log_dir)
+    assert run("recover", log_dir, "--save-cut", tmp_path / "cuts")[0] == 1
+    assert logs(log_dir) == before
+    code, _, err = run("recover", log_dir, "--save-cut", log_dir / "cuts")
+    assert code == 2
+    assert "inside of the log dir" in err
+
+
+def test_cuts_of_one_name_do_not_replace_each_other(tmp_path: Path) -> None:
+    """A second recovery that cuts other bytes at the same place keeps both."""
+    for value in ("first", "other"):
+        log_dir = tmp_path / value
+        log_dir.mkdir()
+        log = LogBuilder(timestamp_ms=NOW)
+        log.append(("k", "v"))
+        log.append(("k", value))
+        unclean(log_dir, log)
+        tear(log_dir / "topic-0" / FIRST)
+        for _ in range(2):
+            cleaner.recover(log_dir, save_cut=tmp_path / "cuts", fs=FileSystem())
+    names = sorted(path.name for path in (tmp_path / "cuts" / "topic-0").iterdir())
+    assert len(names) == 2
+    assert names[1] == f"{names[0]}.2"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import chain, repeat
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,9 @@ from cleaner.format.varints import read_varint
 from cleaner.logs.record import Record
 
 Headers = tuple[tuple[str, bytes | None], ...]
+
+# Made at a time: their bytes are still in the processor\'s cache when they are used.
+_PIECE_RECORDS = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +77,7 @@ class Columns(Layout):
             found.append((java_utf8(name or b"").decode(), value))
         return tuple(found)
 
-    def where(self, wanted: npt.NDArray[np.bool_]) -> Columns:
+    def where(self, wanted: npt.NDArray[np.bool_] | slice) -> Columns:
         """Return some of the records, on the same bytes."""
         return Columns(
             self.data,
@@ -90,6 +93,10 @@ class Columns(Layout):
 
     def __iter__(self) -> Iterator[Record]:
         """Make the records."""
+        pieces = (slice(first, first + _PIECE_RECORDS) for first in range(0, len(self), _PIECE_RECORDS))
+        return chain.from_iterable(self.where(piece)._made() for piece in pieces)
+
+    def _made(self) -> Iterator[Record]:
         headers: Iterator[Headers] = repeat(())
         with_headers = np.flatnonzero(self.has_headers).tolist()
         if with_headers:

@@ -59,7 +59,9 @@ def rounds_ahead(config: CleanerConfig, *, keys: int, dirty_bytes: int, head_par
 
 def buffer_for(config: CleanerConfig, keys: int) -> int | None:
     """Return the least dedupe buffer of which a thread's share takes so many keys; None where the cap forbids it."""
-    slots = math.ceil(keys / min(1.0, config.io_buffer_load_factor))
+    load_factor = min(1.0, config.io_buffer_load_factor)
+    slots = math.ceil(keys / load_factor)
+    slots += int(slots * load_factor) < keys  # where the product falls short by its last bit
     if config.map_kafka_cap and slots * MAP_ENTRY_BYTES > KAFKA_MAP_CAP_BYTES:
         return None
     return slots * MAP_ENTRY_BYTES * config.threads

@@ -11,12 +11,17 @@ from pathlib import Path
 
 import pytest
 
+from cleaner.api import look
+from cleaner.api import plan_log_dir as plan_module
+from cleaner.api.look import Look, Place
 from cleaner.api.options import SetOption, Sources, Surroundings
 from cleaner.api.plan_log_dir import plan_log_dir
 from cleaner.api.plan_report import PlanEntry
 from cleaner.cli.main import main
+from cleaner.errors import CorruptBatchError
 from cleaner.model import TopicPartition
 from cleaner.storage.fs import File, FileSystem, Found
+from cleaner.storage.glance import SeenFiles
 from cleaner.testing.batch_builder import Producer
 from cleaner.testing.log_builder import LogBuilder, write_log_dir
 from tests.integration.log_dirs import NOW, flip_bit, keyed_log
@@ -228,6 +233,25 @@ def test_plan_lists_again_when_a_file_vanishes(times: int, tmp_path: Path) -> No
     else:
         assert f"{70:020d}.log" in entry.error
     assert entry.in_use
+
+
+def test_damage_in_a_log_that_is_in_use_is_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A segment that its broker has just replaced is not what its size said; one that stays so is damaged."""
+    write_log_dir(tmp_path, keyed_log(), clean_shutdown=False)
+    failures = iter([True, True, False])
+
+    def look_at(place: Place, files: SeenFiles) -> Look:
+        if next(failures):
+            raise CorruptBatchError(place.directory, 0, "the file became shorter while it was read")
+        return look.look_at(place, files)
+
+    monkeypatch.setattr(plan_module, "look_at", look_at)
+    with broker_lock(tmp_path):
+        (entry,) = _plan(tmp_path, FileSystem())
+    assert (entry.error, entry.is_due) == ("", True)
+    failures = iter([True, False])
+    (entry,) = _plan(tmp_path, FileSystem())
+    assert "became shorter" in entry.error
 
 
 def _plan(log_dir: Path, fs: FileSystem) -> list[PlanEntry]:

@@ -84,6 +84,7 @@ def look(broker: Broker, *words: str) -> subprocess.CompletedProcess[str]:
 
 LOOKS = (
     ("plan", "{dir}", "--format", "json"),
+    ("plan", "{dir}", "--estimate", "--format", "json"),
     ("explain", "{dir}", f"{TOPIC}-0"),
     ("check", "{dir}", "--clean-section"),
 )

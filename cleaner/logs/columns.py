@@ -21,7 +21,7 @@ from cleaner.logs.record import Record
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
-# Made at a time: their bytes are still in the processor\'s cache when they are used.
+# Made at a time: their bytes are still in the processor's cache when they are used.
 _PIECE_RECORDS = 256
 
 

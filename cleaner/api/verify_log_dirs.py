@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cleaner.api.kept_before import is_kept, kept_log, kept_partitions
 from cleaner.api.options import Sources, Surroundings
 from cleaner.api.reports import Refusal
 from cleaner.api.session import as_cleaner_errors, attempt, parse_names
@@ -103,7 +104,8 @@ def verify_log_dirs(
     Prove partition by partition that what is in one log dir may be what cleaning has made of the other.
 
     Args:
-        before, after: two log dirs, or two directories of one partition, each beside its checkpoints.
+        before, after: two log dirs, or two directories of one partition, each beside its checkpoints; `before` may also
+            be what `clean --keep-old` kept.
         sources: where topic settings come from; the log dir is that of `after`.
         partitions: names; none: all that are in either log dir.
     Raises:
@@ -138,9 +140,12 @@ def _pairs(fs: FileSystem, before: Path, after: Path, partitions: Sequence[str])
         before, after = before.resolve(), after.resolve()
         return [_Pair(_name_of(after) or _name_of(before) or TopicPartition(after.name, 0), before, after)]
     sides = [LogDir(fs, path) for path in (before, after)]
-    listings = [side.partitions() for side in sides]
+    kept = kept_partitions(fs, before)
+    listings = [kept or sides[0].partitions(), sides[1].partitions()]
     if partitions:
         wanted = parse_names(partitions)
+    elif kept:
+        wanted = sorted(kept)
     else:
         wanted = sorted(listings[0].keys() | listings[1].keys())
     for topic_partition in wanted:
@@ -174,11 +179,18 @@ class _Work:
         fs, options = self.surroundings.fs, self.options
         name = pair.topic_partition
         old_home, new_home = homes[pair.before.parent], homes[pair.after.parent]
-        before = LogSide(fs, pair.before, old_home.log_start_offsets.get(name))
         after = LogSide(fs, pair.after, new_home.log_start_offsets.get(name))
+        if is_kept(fs, pair.before):
+            segments, kept = kept_log(fs, pair.before, after.segments)
+            # The newest producer snapshot is that of the log's end, which rounds leave where it is.
+            before = LogSide(fs, pair.after, after.log_start_offset, segments)
+            checkpoint = kept.checkpoint
+        else:
+            before = LogSide(fs, pair.before, old_home.log_start_offsets.get(name))
+            checkpoint = old_home.offsets(OffsetKind.CLEANER).get(name)
         topic_id = read_topic_id(fs, pair.after / names.PARTITION_METADATA)
         topic = self.settings.topic(name.topic, topic_id).config
-        first_dirty = _first_dirty(before, old_home.offsets(OffsetKind.CLEANER).get(name))
+        first_dirty = _first_dirty(before, checkpoint)
         end = options.end_offset
         if end is None:
             end = new_home.offsets(OffsetKind.CLEANER).get(name, first_dirty)

@@ -19,7 +19,6 @@ from cleaner.errors import (
     PolicyRefusedError,
     StateDirLockedError,
     TruncationRefusedError,
-    UncleanableError,
     UndoRefusedError,
     UnknownTopicError,
 )
@@ -81,10 +80,6 @@ def _of_disk(error: CleanerError) -> str:
     )
 
 
-def _of_uncleanable(_: CleanerError) -> str:
-    return "the log is as it was; Kafka's own cleaner would set it aside too"
-
-
 def _said(words: str) -> Callable[[CleanerError], str]:
     """Return advice that is the same for all errors of a kind."""
     return lambda _: words
@@ -95,7 +90,6 @@ _ADVICE: tuple[tuple[type[CleanerError], Callable[[CleanerError], str]], ...] = 
     (CorruptBatchError, _of_batch),
     (CorruptIndexError, _of_index),
     (CorruptCheckpointError, _of_checkpoint),
-    (UncleanableError, _of_uncleanable),
     (
         TruncationRefusedError,
         _said(

@@ -19,13 +19,15 @@ that stays has changed, nothing else went that might not go, what is behind the 
 readers of committed records see the same. It sorts all keys, on disk if need be, and uses no code of the cleaner;
 so it also proves what a broker has cleaned, in one round or in many.
 
-BEFORE and AFTER are two log dirs, or two directories of one partition, each beside its checkpoints. Nothing is
+BEFORE and AFTER are two log dirs, or two directories of one partition, each beside its checkpoints; BEFORE may also be
+the directory of `clean --keep-old`, which holds as much of the log before as a round has touched. Nothing is
 locked and nothing changes. What is wrong is told with file, position and offset, never with a key."""
 
 EXAMPLES = """\
 examples:
   cleaner verify /backup/kafka /var/lib/kafka                     every partition
   cleaner verify /backup/kafka /var/lib/kafka prices-0 --config /etc/kafka/server.properties
+  cleaner verify /var/kept /var/lib/kafka                         what clean --keep-old /var/kept replaced
   cleaner verify /backup/prices-0 /var/lib/kafka/prices-0 --end 120000
   cleaner verify /backup/kafka /var/lib/kafka --since 1760000000000   rounds over more than delete.retention.ms
 

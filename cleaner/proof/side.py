@@ -36,6 +36,7 @@ class LogSide:
         fs: the door to the file system.
         directory: the partition's.
         log_start_offset: as the checkpoint says; None: where the first segment begins.
+        segments: ascending, where they are not all in the directory; None: those there.
 
     Attributes:
         segments: ascending.
@@ -44,7 +45,13 @@ class LogSide:
         UncleanableError: no segment, or a swap that was interrupted: the next load would change the log.
     """
 
-    def __init__(self, fs: FileSystem, directory: Path, log_start_offset: int | None = None) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: Path,
+        log_start_offset: int | None = None,
+        segments: Sequence[Segment] | None = None,
+    ) -> None:
         self.directory = directory
         self._fs = fs
         files = fs.list_files(directory)
@@ -53,7 +60,7 @@ class LogSide:
             raise UncleanableError(
                 directory / unfinished[0], "a swap that was interrupted; `cleaner recover` its log dir, then try again"
             )
-        self.segments = list_segments(fs, directory)
+        self.segments = list_segments(fs, directory) if segments is None else segments
         if not self.segments:
             raise UncleanableError(directory, "no segment: not a partition directory")
         self._bases = [segment.base_offset for segment in self.segments]

@@ -120,3 +120,22 @@ def test_verify_of_what_is_not_there_is_refused(
     code, _, err = run(capsys, *arguments, *COMPACT)
     assert code == 2
     assert words in err
+
+
+def test_verify_takes_what_clean_has_kept_as_the_log_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Over two rounds, the second of which replaced what the first had made; a record that is gone is still found."""
+    (tmp_path / "logs").mkdir()
+    log_dir = write_log_dir(tmp_path / "logs", keyed_log(), keyed_log("topic-1"))
+    kept = tmp_path / "kept"
+    for most_bytes in ("1", "1G"):
+        words = ("--now", str(NOW), "--keep-old", str(kept), "--max-dirty-bytes", most_bytes)
+        assert main(["clean", str(log_dir), "topic-0", *COMPACT, *words]) == 0
+    capsys.readouterr()
+    code, out, err = run(capsys, kept, log_dir, *COMPACT, "--now", str(NOW), "--format", "json")
+    (report,) = [json.loads(line) for line in out.splitlines()]
+
+    assert (code, err, report["partition"]) == (0, "", "topic-0")
+    assert (report["first_dirty_offset"], report["end_offset"], report["records"]) == (0, 60, 60)
+    segment = log_dir / "topic-0" / FIRST
+    segment.write_bytes(b"".join(split_batches(segment.read_bytes())[1:]))
+    assert run(capsys, kept, log_dir, *COMPACT)[0] == 1

@@ -18,6 +18,7 @@ from pathlib import Path
 from benchmarks.append import append_tables
 from benchmarks.commit import commit_table
 from benchmarks.daemon import tables as daemon_tables
+from benchmarks.frames import frames_table
 from benchmarks.inputs import INPUTS
 from benchmarks.latency import latency_table
 from benchmarks.linear import linear_tables
@@ -35,7 +36,7 @@ from tests.kafka.rig import VERSIONS, Rig
 SECTIONS = (
     *("rounds", "processes", "memory", "start", "look", "daemon", "status"),
     *("append", "commit", "read", "restore", "opening", "latency"),
-    *("linear", "sweep"),
+    *("frames", "linear", "sweep"),
 )
 
 
@@ -71,6 +72,7 @@ def sections(rig: Rig, options: argparse.Namespace) -> dict[str, Callable[[Path]
         "restore": lambda scratch: restore_table(runs, scratch),
         "opening": lambda scratch: opening_table(10, runs, scratch),
         "latency": lambda scratch: latency_table(3, scratch),
+        "frames": lambda scratch: frames_table(scratch, runs),
         "linear": lambda scratch: linear_tables(scratch, large=options.large),
         "sweep": lambda scratch: sweep_table(rig, scratch, options.sweep, options.seed, _tell),
     }

@@ -35,6 +35,7 @@ READ_DEFAULTS = {
     "badBatches": "fail",
     "replica": "one",
     "maxPartitionBytes": "128m",
+    "pushFilters": "false",
     "failOnDataLoss": "true",
     "maxOffsetsPerTrigger": "",
 }
@@ -63,6 +64,7 @@ class ReadOptions:
         bad_batches: what becomes of damage.
         longest_replica: of a partition found twice the one that reaches furthest counts.
         task_bytes: what one task reads, about.
+        push_filters: let filters choose what is read, see `source.FilteringReader`.
         fail_on_data_loss: whether it is an error that offsets are gone.
         max_offsets: the most a stream reads at a time; None: all there is.
     """
@@ -81,6 +83,7 @@ class ReadOptions:
     bad_batches: BadBatches
     longest_replica: bool
     task_bytes: int
+    push_filters: bool
     fail_on_data_loss: bool
     max_offsets: int | None
 
@@ -136,6 +139,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         bad_batches=bad_batches,  # type: ignore[arg-type]  # one of its three words
         longest_replica=choice(texts, "replica", ("one", "longest")) == "longest",
         task_bytes=size(texts, "maxPartitionBytes", 1),
+        push_filters=flag(texts, "pushFilters"),
         fail_on_data_loss=flag(texts, "failOnDataLoss"),
         max_offsets=number(texts, "maxOffsetsPerTrigger", 1) if most else None,
     )

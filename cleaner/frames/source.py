@@ -47,7 +47,8 @@ class KafkaLogSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query."""
-        return FilteringReader(self.options) if _is_pushing() else LogReader(self.options)
+        reader = LogReader(self.options)
+        return FilteringReader(self.options) if reader.options.push_filters and _is_pushing() else reader
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a stream."""
@@ -82,7 +83,9 @@ class FilteringReader(LogReader):
     """
     The same, told the query's filters.
 
-    Spark refuses a reader with this method unless `spark.sql.python.filterPushdown.enabled` is set.
+    Spark refuses a reader with this method unless `spark.sql.python.filterPushdown.enabled` is set. Up to 4.3 it keeps
+    what was planned with filters for the DataFrame they were asked of, and takes it for any later query of that
+    DataFrame: rows would be missing, silently. Hence only who asks for it gets this reader.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:

@@ -17,7 +17,7 @@ from cleaner.errors import CorruptBatchError
 from cleaner.format.chunks import COMPRESSION_MASK, HEADER_BYTES, REASONS, Batches, Chunk
 from cleaner.format.codec_errors import DecompressedTooLargeError, DecompressionError
 from cleaner.format.records import Unpacker, bad_record
-from cleaner.format.side_by_side import verify_checksums
+from cleaner.format.side_by_side import bad_checksums
 from cleaner.kernels import scan_status as status
 from cleaner.kernels.ready import offset_map as kernel
 
@@ -75,25 +75,14 @@ class BatchChecker:
         """
         checked = CheckedChunk(chunk, np.ones(len(chunk.batches), bool))
         self._state[:] = 0
-        self._check_checksums(path, checked)
+        for row, failure in bad_checksums(path, chunk):
+            _note(path, checked, row, Kind.BATCH_CHECKSUM, failure.reason)
         _check_headers(path, checked)
         for first, end in runs(checked.good):
             self._check_records(path, checked, first, end, digest_from)
         digests = self._digests[: kernel.DIGEST_WORDS * int(self._state[kernel.STATE_KEYED])]
         checked.digests = digests.reshape(-1, kernel.DIGEST_WORDS)
         return checked
-
-    @staticmethod
-    def _check_checksums(path: Path, checked: CheckedChunk) -> None:
-        first = 0
-        while first < len(checked.good):
-            rest = replace(checked.chunk, batches=checked.chunk.batches[first:], failure=None)
-            verified = verify_checksums(path, rest)
-            if verified.failure is None:
-                return
-            first += len(verified.batches)
-            _note(path, checked, first, Kind.BATCH_CHECKSUM, verified.failure.reason)
-            first += 1
 
     def _check_records(self, path: Path, checked: CheckedChunk, first: int, end: int, digest_from: int) -> None:
         while first < end:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
-from cleaner.check.batches import BatchChecker, CheckedChunk
+from cleaner.check.batches import CheckedChunk
 from cleaner.check.findings import Finding, Kind
 from cleaner.errors import CorruptBatchError, LogChangedError
 from cleaner.format.chunks import HEADER_BYTES, LOG_OVERHEAD_BYTES, Chunk
@@ -26,12 +27,19 @@ _LAST_MAGIC = 2
 _SMALLEST_OF_MAGIC = (_SMALLEST_BYTES, 34, HEADER_BYTES)  # R-240
 
 
+class Checker(Protocol):
+    """Looks at the batches of a chunk; `BatchChecker` is one."""
+
+    def check(self, path: Path, chunk: Chunk, digest_from: int) -> CheckedChunk:
+        """Return the chunk with what is wrong in it."""
+
+
 @dataclass
 class LaneMemory:
     """What a lane needs, used again for every file."""
 
     buffer: WindowBuffer
-    checker: BatchChecker
+    checker: Checker
 
 
 class LogFileReader:

@@ -34,11 +34,11 @@ def to_json(topic: str, partition: int, record: Record) -> str:
         "partition": partition,
         "offset": record.offset,
         "timestamp": record.timestamp_ms,
-        "key": _plain(record.key),
-        "value": _plain(record.value),
+        "key": plain_field(record.key),
+        "value": plain_field(record.value),
     }
     if record.headers:
-        row["headers"] = [[name, _plain(value)] for name, value in record.headers]
+        row["headers"] = [[name, plain_field(value)] for name, value in record.headers]
     return json.dumps(row)
 
 
@@ -68,7 +68,8 @@ def from_json(line: bytes, line_number: int) -> Addressed:
     return Addressed(record, _number(row.get("partition"), "partition", line_number))
 
 
-def _plain(data: bytes | None) -> object:
+def plain_field(data: bytes | None) -> object:
+    """Return a key or value as JSON has it: a text, null, or base64 where the bytes are no UTF-8."""
     if data is None:
         return None
     try:

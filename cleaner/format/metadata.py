@@ -22,6 +22,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from cleaner.format.checksums import crc32c
+from cleaner.format.fields import FieldReader
 
 # Batch header of magic 2 (R-210): base offset, batch length, leader epoch, magic, CRC, attributes, last offset delta.
 _HEAD = struct.Struct(">qiibIhi")
@@ -90,7 +91,7 @@ class MetadataImage:
         Raises:
             ValueError: not a metadata record, or of a version that is not known here.
         """
-        read = _Fields(value)
+        read = FieldReader(value)
         frame_version = read.varint()
         if frame_version != _FRAME_VERSION:
             raise ValueError(f"metadata record with frame version {frame_version}, only {_FRAME_VERSION} is known")
@@ -106,9 +107,9 @@ class MetadataImage:
             raise ValueError(f"metadata record of kind {api_key} with version {version}, only 0 is known")
         if api_key == _TOPIC:
             name = read.text()
-            self.topic_ids[name] = read.topic_id()
+            self.topic_ids[name] = read.uuid()
         elif api_key == _REMOVE_TOPIC:
-            self._remove_topic(read.topic_id())
+            self._remove_topic(read.uuid())
         elif api_key == _CONFIG:
             self._change_config(read)
         elif api_key == _BEGIN_TRANSACTION:
@@ -137,19 +138,19 @@ class MetadataImage:
             self.topic_configs.pop(name, None)
         self.replicas.pop(topic_id, None)
 
-    def _count_replicas(self, read: _Fields, *, is_change: bool) -> None:
+    def _count_replicas(self, read: FieldReader, *, is_change: bool) -> None:
         """Take in who has a partition: the first list of a PartitionRecord, a tagged field of a change."""
-        partition, topic_id = read.int32(), read.topic_id()
+        partition, topic_id = read.integer(4), read.uuid()
         if is_change:
             replicas = read.tagged_fields().get(_CHANGED_REPLICAS)
-            count = None if replicas is None else _Fields(replicas).count()
+            count = None if replicas is None else FieldReader(replicas).count()
         else:
             count = read.count()
         if count is not None:
             self.replicas.setdefault(topic_id, {})[partition] = count
 
-    def _change_config(self, read: _Fields) -> None:
-        resource_type, resource, key, value = read.byte(), read.text(), read.text(), read.nullable_text()
+    def _change_config(self, read: FieldReader) -> None:
+        resource_type, resource, key, value = read.integer(1), read.text(), read.text(), read.nullable_text()
         if resource_type == _RESOURCE_TOPIC:
             settings = self.topic_configs.setdefault(resource, {})
         elif resource_type == _RESOURCE_BROKER:
@@ -193,81 +194,14 @@ def read_batch(data: memoryview, start: int) -> MetadataBatch | None:
 def _record_values(batch: memoryview) -> list[bytes]:
     """Return the values of a batch's records; keys and headers are not used for metadata."""
     (count,) = _COUNT.unpack_from(batch, _COUNT_POSITION)
-    read = _Fields(bytes(batch[HEADER_SIZE:]))
+    read = FieldReader(bytes(batch[HEADER_SIZE:]))
     values = []
     for _ in range(count):
-        record = _Fields(read.take(read.zigzag()))
-        record.byte()
+        record = FieldReader(read.take(read.zigzag()))
+        record.integer(1)
         record.zigzag()
         record.zigzag()
         key_length = record.zigzag()
         record.take(max(key_length, 0))
         values.append(record.take(record.zigzag()))
     return values
-
-
-class _Fields:
-    """Reads fields one after the other; raises ValueError where the bytes end too early."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
-
-    def take(self, size: int) -> bytes:
-        """Return the next `size` bytes."""
-        if not 0 <= size <= len(self._data) - self._at:
-            raise ValueError(f"a field of {size} bytes where {len(self._data) - self._at} are left")
-        self._at += size
-        return self._data[self._at - size : self._at]
-
-    def byte(self) -> int:
-        """Return a signed byte."""
-        return int.from_bytes(self.take(1), "big", signed=True)
-
-    def varint(self) -> int:
-        """Return an unsigned varint of at most ten bytes."""
-        value = 0
-        for shift in range(0, 70, 7):
-            byte = self.take(1)[0]
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-        raise ValueError("a varint of more than ten bytes")
-
-    def zigzag(self) -> int:
-        """Return a signed varint."""
-        value = self.varint()
-        return (value >> 1) ^ -(value & 1)
-
-    def nullable_text(self) -> str | None:
-        """Return a compact string; None for null."""
-        size = self.varint()
-        return None if size == 0 else self.take(size - 1).decode("utf-8")
-
-    def int32(self) -> int:
-        """Return a signed number of four bytes."""
-        return int.from_bytes(self.take(4), "big", signed=True)
-
-    def count(self) -> int | None:
-        """Return how many items a compact list has; None for null."""
-        count = self.varint()
-        return None if count == 0 else count - 1
-
-    def tagged_fields(self) -> dict[int, bytes]:
-        """Return the fields that close a record, by tag."""
-        found = {}
-        for _ in range(self.varint()):
-            tag = self.varint()
-            found[tag] = self.take(self.varint())
-        return found
-
-    def text(self) -> str:
-        """Return a compact string that may not be null."""
-        text = self.nullable_text()
-        if text is None:
-            raise ValueError("null where a text must be")
-        return text
-
-    def topic_id(self) -> UUID:
-        """Return an id."""
-        return UUID(bytes=self.take(16))

@@ -12,6 +12,7 @@ checksum of a control batch is verified while arranging, because what it says is
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -235,3 +236,15 @@ def verify_checksums(path: Path, chunk: Chunk) -> Chunk:
     failure = CorruptBatchError(path, int(row["position"]), reason)
     start = int(row["start"])
     return replace(chunk, length=start, batches=chunk.batches[: good if legacy is None else legacy], failure=failure)
+
+
+def bad_checksums(path: Path, chunk: Chunk) -> Iterator[tuple[int, CorruptBatchError]]:
+    """Yield every batch of an arranged chunk whose checksum is wrong: its row, and what to say of it."""
+    first = 0
+    while first < len(chunk.batches):
+        verified = verify_checksums(path, replace(chunk, batches=chunk.batches[first:], failure=None))
+        if verified.failure is None:
+            return
+        first += len(verified.batches)
+        yield first, verified.failure
+        first += 1

@@ -6,12 +6,13 @@
 # See also: https://github.com/scop/bash-completion/blob/main/doc/configuration.md
 
 _shtab_cleaner_config_subparsers=(check show docs)
-_shtab_cleaner_subparsers=(clean bulk plan check recover verify undo run config warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume)
+_shtab_cleaner_subparsers=(clean bulk plan check dump recover verify undo run config warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume)
 
 _shtab_cleaner_clean_option_strings=(-h --help --set --topics-dir --config --metadata-dir --now --format --as-root --all --dry-run --retention --recover --allow-truncate --high-watermark --keep-tombstones --keep-old --no-verify --trust-default-policy --rounds --max-dirty-bytes --max-seconds)
 _shtab_cleaner_bulk_option_strings=(-h --help --set --topics-dir --config --metadata-dir --now --format --as-root --all --dry-run --retention --recover --allow-truncate --high-watermark --keep-tombstones --keep-old --no-verify --trust-default-policy --master --conf --work-dir --map-entries)
 _shtab_cleaner_plan_option_strings=(-h --help --set --topics-dir --config --metadata-dir --now --format --as-root --high-watermark --estimate --sample --trust-default-policy)
 _shtab_cleaner_check_option_strings=(-h --help --clean-section --memory --repair --set --topics-dir --config --metadata-dir --now --format --as-root)
+_shtab_cleaner_dump_option_strings=(-h --help --files --deep-iteration --print-data-log --skip-record-metadata --offsets-decoder --transaction-log-decoder --cluster-metadata-decoder --share-group-state-decoder --key-decoder-class --value-decoder-class --max-bytes --max-message-size --index-sanity-check --verify-index-only --format)
 _shtab_cleaner_recover_option_strings=(-h --help --set --topics-dir --config --metadata-dir --now --format --as-root --allow-truncate --save-cut)
 _shtab_cleaner_verify_option_strings=(-h --help --end --now --since --delete-retention-ms --memory --temp-dir --set --topics-dir --config --metadata-dir --format --as-root)
 _shtab_cleaner_undo_option_strings=(-h --help --set --topics-dir --config --metadata-dir --format --as-root)
@@ -127,6 +128,7 @@ _shtab_cleaner_clean___format_choices=(table json)
 _shtab_cleaner_bulk___format_choices=(table json)
 _shtab_cleaner_plan___format_choices=(table json)
 _shtab_cleaner_check___format_choices=(table json)
+_shtab_cleaner_dump___format_choices=(text json)
 _shtab_cleaner_recover___format_choices=(table json)
 _shtab_cleaner_verify___format_choices=(table json)
 _shtab_cleaner_undo___format_choices=(table json)
@@ -149,7 +151,7 @@ _shtab_cleaner_topics___format_choices=(table json)
 _shtab_cleaner_produce___format_choices=(lines json)
 _shtab_cleaner_consume___isolation_level_choices=(read_uncommitted read_committed)
 _shtab_cleaner_consume___format_choices=(text json)
-_shtab_cleaner_pos_0_choices=(clean bulk plan check recover verify undo run config warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume)
+_shtab_cleaner_pos_0_choices=(clean bulk plan check dump recover verify undo run config warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume)
 
 _shtab_cleaner_clean_pos_1_nargs='*'
 _shtab_cleaner_clean__h_nargs=0
@@ -186,6 +188,20 @@ _shtab_cleaner_check___help_nargs=0
 _shtab_cleaner_check___clean_section_nargs=0
 _shtab_cleaner_check___repair_nargs=0
 _shtab_cleaner_check___as_root_nargs=0
+_shtab_cleaner_dump_pos_0_nargs='*'
+_shtab_cleaner_dump__h_nargs=0
+_shtab_cleaner_dump___help_nargs=0
+_shtab_cleaner_dump___deep_iteration_nargs=0
+_shtab_cleaner_dump___print_data_log_nargs=0
+_shtab_cleaner_dump___skip_record_metadata_nargs=0
+_shtab_cleaner_dump___offsets_decoder_nargs=0
+_shtab_cleaner_dump___transaction_log_decoder_nargs=0
+_shtab_cleaner_dump___cluster_metadata_decoder_nargs=0
+_shtab_cleaner_dump___share_group_state_decoder_nargs=0
+_shtab_cleaner_dump___key_decoder_class_nargs='?'
+_shtab_cleaner_dump___value_decoder_class_nargs='?'
+_shtab_cleaner_dump___index_sanity_check_nargs=0
+_shtab_cleaner_dump___verify_index_only_nargs=0
 _shtab_cleaner_recover_pos_1_nargs='*'
 _shtab_cleaner_recover__h_nargs=0
 _shtab_cleaner_recover___help_nargs=0

@@ -50,8 +50,8 @@ function _shtab_cleaner_using
   test "$_shtab_cleaner_cmdpath" = "$argv"
 end
 
-set -g _shtab_cleaner_commands clean bulk plan check recover verify undo run config 'config check' 'config show' 'config docs' warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume
-set -g _shtab_cleaner_opts_with_value --add-config --cancel --conf --config --delete-config --delete-retention-ms --end --entity-name --file --format --formatter --formatter-config --formatter-property --high-watermark --isolation-level --keep-old --key-deserializer --kind --last --line-reader --log-dir --logs --map-entries --master --max-dirty-bytes --max-messages --max-seconds --memory --metadata-dir --now --offset --partition --partitions --probe --property --rate --reader-config --reader-property --rounds --sample --save-cut --set --since --socket --state-dir --temp-dir --timeout-ms --topic --topic-id --topics-dir --transaction-records --transaction-timeout-ms --transactional-id --value-deserializer --work-dir --writer-config
+set -g _shtab_cleaner_commands clean bulk plan check dump recover verify undo run config 'config check' 'config show' 'config docs' warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume
+set -g _shtab_cleaner_opts_with_value --add-config --cancel --conf --config --delete-config --delete-retention-ms --end --entity-name --file --files --format --formatter --formatter-config --formatter-property --high-watermark --isolation-level --keep-old --key-decoder-class --key-deserializer --kind --last --line-reader --log-dir --logs --map-entries --master --max-bytes --max-dirty-bytes --max-message-size --max-messages --max-seconds --memory --metadata-dir --now --offset --partition --partitions --probe --property --rate --reader-config --reader-property --rounds --sample --save-cut --set --since --socket --state-dir --temp-dir --timeout-ms --topic --topic-id --topics-dir --transaction-records --transaction-timeout-ms --transactional-id --value-decoder-class --value-deserializer --work-dir --writer-config
 
 complete -c cleaner -e
 complete -c cleaner -f
@@ -132,6 +132,23 @@ complete -c cleaner -n '_shtab_cleaner_using check' -l now -x -d 'the moment to 
 complete -c cleaner -n '_shtab_cleaner_using check' -l format -xka "table json" -d 'json: one object a line (default: table)'
 complete -c cleaner -n '_shtab_cleaner_using check' -l as-root -d 'started as root, stay root instead of becoming the directory'"'"'s owner'
 complete -c cleaner -n '_shtab_cleaner_using check; and test $_shtab_cleaner_npos -ge 0' -ka "(__fish_complete_directories)" -d 'what to read'
+complete -c cleaner -n '_shtab_cleaner_using; and test $_shtab_cleaner_npos -eq 0' -a dump -d 'Shows the batches and records of .log files, the entries of .index, .timeindex and .txnindex files, of producer'
+complete -c cleaner -n '_shtab_cleaner_using dump' -s h -l help -d 'show this help message and exit'
+complete -c cleaner -n '_shtab_cleaner_using dump' -l files -x -d 'more of them'
+complete -c cleaner -n '_shtab_cleaner_using dump' -l deep-iteration -d 'records, not batches alone'
+complete -c cleaner -n '_shtab_cleaner_using dump' -l print-data-log -d 'records with their keys and values'
+complete -c cleaner -n '_shtab_cleaner_using dump' -l skip-record-metadata -d 'keys and values without what is around them'
+complete -c cleaner -n '_shtab_cleaner_using dump' -l offsets-decoder -d 'keys and values of __consumer_offsets in words'
+complete -c cleaner -n '_shtab_cleaner_using dump' -l transaction-log-decoder -d 'keys and values of __transaction_state in words'
+complete -c cleaner -n '_shtab_cleaner_using dump' -l cluster-metadata-decoder -d 'keys and values of KRaft'"'"'s metadata log in words'
+complete -c cleaner -n '_shtab_cleaner_using dump' -l share-group-state-decoder -d 'keys and values of __share_group_state in words'
+complete -c cleaner -n '_shtab_cleaner_using dump' -l key-decoder-class -x -d 'reads keys: StringDecoder (default), IntegerDecoder or LongDecoder'
+complete -c cleaner -n '_shtab_cleaner_using dump' -l value-decoder-class -x -d 'reads values: StringDecoder (default), IntegerDecoder or LongDecoder'
+complete -c cleaner -n '_shtab_cleaner_using dump' -l max-bytes -x -d 'read so many bytes of each .log'
+complete -c cleaner -n '_shtab_cleaner_using dump' -l max-message-size -x -d 'taken as Kafka'"'"'s tool takes it; batches may be larger'
+complete -c cleaner -n '_shtab_cleaner_using dump' -l index-sanity-check -d 'of indexes: only whether a broker would take them as they are'
+complete -c cleaner -n '_shtab_cleaner_using dump' -l verify-index-only -d 'of indexes: only what does not fit the log'
+complete -c cleaner -n '_shtab_cleaner_using dump' -l format -xka "text json" -d 'json: one object a line (default: Kafka'"'"'s lines)'
 complete -c cleaner -n '_shtab_cleaner_using; and test $_shtab_cleaner_npos -eq 0' -a recover -d 'Loads every log as a broker does when it starts: completes or undoes interrupted swaps, checks what may be torn,'
 complete -c cleaner -n '_shtab_cleaner_using recover' -s h -l help -d 'show this help message and exit'
 complete -c cleaner -n '_shtab_cleaner_using recover' -l set -x -d 'a setting of one topic, or of the process and all topics; may be repeated'

@@ -1,9 +1,11 @@
-"""docs/check.md: every command of it does what it says."""
+"""docs/check.md and docs/dump.md: every command of them does what it says."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+
+import pytest
 
 from cleaner.check.findings import Kind
 from tools.tutorial import Shell, matches, steps
@@ -11,10 +13,11 @@ from tools.tutorial import Shell, matches, steps
 DOCUMENT = Path(__file__).parents[2] / "docs" / "check.md"
 
 
-def test_each_command_of_the_page_answers_as_it_says(tmp_path: Path) -> None:
+@pytest.mark.parametrize("document", [DOCUMENT, DOCUMENT.with_name("dump.md")], ids=lambda path: path.name)
+def test_each_command_of_a_page_answers_as_it_says(tmp_path: Path, document: Path) -> None:
     """In one shell, from the first to the last."""
-    found = list(steps(DOCUMENT.read_text()))
-    assert len(found) > 10
+    found = list(steps(document.read_text()))
+    assert len(found) > 6
     with Shell(tmp_path) as shell:
         shell.run("cleaner warm")
         for step in found:

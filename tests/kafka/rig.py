@@ -20,6 +20,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 VERSIONS = ("4.3", "3.9")
+TOOLS = "tools-4.3"
+DUMP_LOG_SEGMENTS = "org.apache.kafka.tools.DumpLogSegments"
 CLEANING_ROUND = "org.apache.kafka.storage.internals.log.CleaningRound"
 GENERATE_LOG = "org.apache.kafka.storage.internals.log.GenerateLog"
 RANDOM_LOGS = "org.apache.kafka.storage.internals.log.RandomLogs"
@@ -66,8 +68,19 @@ class Rig:
         # Test processes run side by side: one fetches, the others wait for it.
         with (root / f"{version}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            jars = _fetch(version, root)
+            jars = _fetch(version, root, HERE / f"broker-{version}.xml")
             return Rig(version, jars, _compile(jars, root) if version == VERSIONS[0] else None)
+
+    @staticmethod
+    def load_tools() -> Rig:
+        """Return the rig of Kafka 4.3's command-line tools, which a broker does without."""
+        if shutil.which("java") is None or shutil.which("mvn") is None:
+            raise Unavailable("java or mvn not found: install a JDK (17 or later) and Maven")
+        root = cache_root()
+        root.mkdir(parents=True, exist_ok=True)
+        with (root / f"{TOOLS}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            return Rig(VERSIONS[0], _fetch(TOOLS, root, HERE / f"{TOOLS}.xml"), None)
 
     @property
     def class_path(self) -> str:
@@ -86,13 +99,18 @@ class Rig:
         options = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"] if quick else [f"-Xms{heap}"]
         return ["java", f"-Xmx{heap}", *options, *logging, "-cp", self.class_path, main, *map(str, arguments)]
 
+    def run(
+        self, main: str, *arguments: object, heap: str = SMALL_HEAP, stdin: str = ""
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a main class to its end, whatever that is."""
+        command = self.command(main, *arguments, heap=heap)
+        return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=900)
+
     def java(
         self, main: str, *arguments: object, heap: str = SMALL_HEAP, stdin: str = "", ok: tuple[int, ...] = (0,)
     ) -> str:
         """Run a main class to its end and return what it printed; any status not in `ok` raises `JavaFailed`."""
-        done = subprocess.run(
-            self.command(main, *arguments, heap=heap), input=stdin, capture_output=True, text=True, timeout=900
-        )
+        done = self.run(main, *arguments, heap=heap, stdin=stdin)
         if done.returncode not in ok:
             raise JavaFailed(f"{main} {' '.join(map(str, arguments))}: status {done.returncode}\n{done.stderr[-4000:]}")
         return done.stdout
@@ -103,8 +121,7 @@ def _replace_directory(new: Path, target: Path) -> None:
     new.rename(target)
 
 
-def _fetch(version: str, root: Path) -> Path:
-    pom = HERE / f"broker-{version}.xml"
+def _fetch(version: str, root: Path, pom: Path) -> Path:
     stamp = hashlib.sha256(pom.read_bytes()).hexdigest()[:16]
     jars = root / f"jars-{version}-{stamp}"
     if jars.is_dir():
@@ -139,3 +156,4 @@ def _compile(jars: Path, root: Path) -> Path:
 if __name__ == "__main__":
     for each in VERSIONS:
         print(f"Kafka {each}: {Rig.load(each).jars}")
+    print(f"Kafka's tools: {Rig.load_tools().jars}")

@@ -1,0 +1,84 @@
+"""Fields of Kafka's messages, read one after the other: numbers, varints, strings, arrays' lengths, ids."""
+
+from __future__ import annotations
+
+import struct
+from uuid import UUID
+
+_DOUBLE = struct.Struct(">d")
+
+
+class FieldReader:
+    """Reads fields from the front of some bytes; raises ValueError where they end too early."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    @property
+    def left(self) -> int:
+        """Bytes that were not read yet."""
+        return len(self._data) - self._at
+
+    def take(self, size: int) -> bytes:
+        """Return the next `size` bytes."""
+        if not 0 <= size <= self.left:
+            raise ValueError(f"a field of {size} bytes where {self.left} are left")
+        self._at += size
+        return self._data[self._at - size : self._at]
+
+    def integer(self, size: int, *, signed: bool = True) -> int:
+        """Return a number of so many bytes, big-endian."""
+        return int.from_bytes(self.take(size), "big", signed=signed)
+
+    def double(self) -> float:
+        """Return a number of 8 bytes with a fraction."""
+        return float(_DOUBLE.unpack(self.take(8))[0])
+
+    def varint(self) -> int:
+        """Return an unsigned varint of at most ten bytes."""
+        value = 0
+        for shift in range(0, 70, 7):
+            byte = self.take(1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+        raise ValueError("a varint of more than ten bytes")
+
+    def zigzag(self) -> int:
+        """Return a signed varint."""
+        value = self.varint()
+        return (value >> 1) ^ -(value & 1)
+
+    def length(self, size: int, *, compact: bool) -> int:
+        """Return a length, -1 for null: a varint of one more if `compact`, else a number of `size` bytes."""
+        return self.varint() - 1 if compact else self.integer(size)
+
+    def nullable_text(self, *, compact: bool = True) -> str | None:
+        """Return a string; None for null."""
+        size = self.length(2, compact=compact)
+        return None if size < 0 else self.take(size).decode("utf-8")
+
+    def count(self) -> int | None:
+        """Return how many items a compact list has; None for null."""
+        count = self.varint()
+        return None if count == 0 else count - 1
+
+    def tagged_fields(self) -> dict[int, bytes]:
+        """Return the fields that close a record, by tag."""
+        found = {}
+        for _ in range(self.varint()):
+            tag = self.varint()
+            found[tag] = self.take(self.varint())
+        return found
+
+    def text(self) -> str:
+        """Return a compact string that may not be null."""
+        text = self.nullable_text()
+        if text is None:
+            raise ValueError("null where a text must be")
+        return text
+
+    def uuid(self) -> UUID:
+        """Return an id of 16 bytes."""
+        return UUID(bytes=self.take(16))

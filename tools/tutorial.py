@@ -88,12 +88,13 @@ class Shell:
 
     Args:
         directory: where it begins.
+        inside: a command that runs another one, given to it in what follows.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, inside: Sequence[str] = ()) -> None:
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
         self._process = subprocess.Popen(
-            ["bash", "--norc", "--noprofile"],
+            [*inside, "bash", "--norc", "--noprofile"],
             cwd=directory,
             env={**os.environ, "PATH": path, "LC_ALL": "C.UTF-8"},
             stdin=subprocess.PIPE,

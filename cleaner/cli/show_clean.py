@@ -70,7 +70,8 @@ class CleanPrinter:
         if self._rows:
             print(table(_HEADINGS, self._rows))
         if self._skipped:
-            log_note(f"{self._skipped} partitions are not due (cleaner plan says why)")
+            are = "partition is" if self._skipped == 1 else "partitions are"
+            log_note(f"{self._skipped} {are} not due (cleaner plan says why)")
 
 
 def _row(report: CleanReport) -> tuple[str, ...]:

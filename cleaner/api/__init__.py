@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
+from typing import Literal
 
 from cleaner.api.options import CleanOptions, HighWatermark, Progress, Rounds, Sampling, Sources, Surroundings
 from cleaner.api.plan_report import PlanEntry
@@ -45,6 +46,7 @@ def clean(
     rounds: Rounds = 1,
     keep_tombstones: bool = False,
     keep_old: str | PathLike[str] | None = None,
+    damaged: Literal["refuse", "keep"] = "refuse",
     max_dirty_bytes: int | None = None,
     max_seconds: float | None = None,
     progress: Progress | None = None,
@@ -73,6 +75,7 @@ def clean(
         rounds: at most so many, or `all`.
         keep_tombstones: remove no tombstone or marker for its age; see `CleanOptions`.
         keep_old: a directory outside of the log dir that takes the segments that are replaced, for `cleaner undo`.
+        damaged: `keep` carries damaged batches over as they are, where that can be done; see `CleanOptions`.
         max_dirty_bytes, max_seconds: end a round's map early, as a smaller map would.
         progress: told phase, bytes done and bytes in all.
         check_done: asked before each buffer; raises CleaningAborted to stop.
@@ -97,6 +100,7 @@ def clean(
         rounds=rounds,
         keep_tombstones=keep_tombstones,
         keep_old=None if keep_old is None else Path(keep_old),
+        damaged=damaged,
         max_dirty_bytes=max_dirty_bytes,
         max_seconds=max_seconds,
     )

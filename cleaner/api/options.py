@@ -160,6 +160,7 @@ class CleanOptions:
         max_dirty_bytes: end a round's map after so many bytes of the dirty section, as a smaller map would.
         max_seconds: end a round's map after so long.
         keep_old: a directory outside of all log dirs that takes what rounds replace, for `undo`.
+        damaged: `keep` carries batches with wrong checksums, or records that cannot be read, over as they are.
         clean_round: does each round; None for the engine, in this process.
     """
 
@@ -173,4 +174,5 @@ class CleanOptions:
     max_dirty_bytes: int | None = None
     max_seconds: float | None = None
     keep_old: Path | None = None
+    damaged: Literal["refuse", "keep"] = "refuse"
     clean_round: CleanRound | None = None

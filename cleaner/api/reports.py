@@ -33,6 +33,24 @@ class Removed:
 
 
 @dataclass(frozen=True)
+class KeptDamage:
+    """
+    A damaged batch that a round has carried over as it is (`--damaged keep`).
+
+    Attributes:
+        path, position: where it was before the round: the `.log`, and where in it, in bytes.
+        base_offset, last_offset: of the batch.
+        reason: what is wrong with it.
+    """
+
+    path: str
+    position: int
+    base_offset: int
+    last_offset: int
+    reason: str
+
+
+@dataclass(frozen=True)
 class CleanReport:
     """
     What cleaning one partition did; sums over its rounds.
@@ -56,6 +74,7 @@ class CleanReport:
         retention_deleted_segments: what `--retention` deleted.
         note: why nothing was cleaned, or why less than everything; empty when there is nothing to say.
         warnings: settings that look wrong and the like.
+        kept_damage: damaged batches that the last round has carried over.
     """
 
     partition: str
@@ -79,6 +98,7 @@ class CleanReport:
     retention_deleted_segments: int = 0
     note: str = ""
     warnings: tuple[str, ...] = ()
+    kept_damage: tuple[KeptDamage, ...] = ()
 
 
 @dataclass(frozen=True)

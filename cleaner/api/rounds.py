@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from cleaner.api import load as loading
 from cleaner.api.keep_old import Keeper
 from cleaner.api.options import CleanOptions, CleanRound
-from cleaner.api.reports import CleanReport, Removed
+from cleaner.api.reports import CleanReport, KeptDamage, Removed
 from cleaner.api.session import Session
 from cleaner.config import TopicConfig
 from cleaner.errors import CleaningAborted, LogChangedError, WriterWaitingError
@@ -76,6 +76,7 @@ class Work:
             max_seconds=self.options.max_seconds,
             refuse_keyless=self.refuses_keyless,
             keep_tombstones=self.options.keep_tombstones,
+            keep_damaged=self.options.damaged == "keep",
         )
         if self.options.keep_old is None:
             return context
@@ -153,6 +154,10 @@ def _add(report: CleanReport, result: RoundResult, key_limit: int) -> CleanRepor
         removed=Removed(**removed),
         map_seconds=report.map_seconds + result.map_seconds,
         copy_seconds=report.copy_seconds + result.copy_seconds,
+        kept_damage=tuple(
+            KeptDamage(str(batch.path), batch.position, batch.base_offset, batch.last_offset, batch.reason)
+            for batch in result.kept_damage
+        ),
     )
 
 

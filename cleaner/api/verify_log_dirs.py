@@ -65,6 +65,7 @@ class VerifyReport:
         bytes_before, bytes_after: of batches read.
         findings: what is wrong, by offset; at most a thousand.
         total_findings: all of them.
+        damaged: batches that are damaged in both logs, and the same bytes.
         note: what else there is to say.
     """
 
@@ -80,6 +81,7 @@ class VerifyReport:
     bytes_after: int
     findings: tuple[Finding, ...]
     total_findings: int
+    damaged: int = 0
     note: str = ""
 
 
@@ -231,6 +233,7 @@ class _Work:
             bytes_after=proof.bytes_after,
             findings=proof.findings,
             total_findings=proof.total_findings,
+            damaged=proof.damaged,
             note="" if rules.has_rounds else _NOTHING_CLEANED,
         )
 

@@ -60,6 +60,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-dirty-bytes", metavar="BYTES", type=parse_bytes, help="end a round's map after so much (K, M, G, T)"
     )
+    parser.add_argument(
+        "--damaged",
+        choices=("refuse", "keep"),
+        default="refuse",
+        help="keep: carry batches with wrong checksums, or records that cannot be read, over as they are, and clean "
+        "around them. Not where the log holds transactions, or lengths or offsets are wrong (default: refuse)",
+    )
     parser.add_argument("--max-seconds", metavar="S", type=parse_seconds, help="end a round's map after so long")
 
 
@@ -109,6 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
         rounds=arguments.rounds,
         max_dirty_bytes=arguments.max_dirty_bytes,
         max_seconds=arguments.max_seconds,
+        damaged=arguments.damaged,
     )
     return run_shared(arguments, sources(arguments), options)
 

@@ -55,6 +55,9 @@ class CleanPrinter:
     def _show_report(self, report: CleanReport) -> None:
         for warning in report.warnings:
             log_warning(warning, partition=report.partition)
+        for kept in report.kept_damage:
+            what = f"{kept.reason}; offsets {kept.base_offset} to {kept.last_offset} are kept as they are"
+            log_warning(f"{kept.path}: at byte {kept.position}: {what}", partition=report.partition)
         if report.note:
             log_note(report.note, partition=report.partition)
         if report.retention_deleted_segments:

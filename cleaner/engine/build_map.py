@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from cleaner.engine.context import RoundContext
 from cleaner.engine.digests import DigestedChunk, DirtyChunk
 from cleaner.errors import CorruptBatchError, CorruptLogError
@@ -22,6 +20,7 @@ from cleaner.format.side_by_side import WindowBuffer
 from cleaner.kernels.ready import offset_map as kernel
 from cleaner.offset_map import OffsetMap
 from cleaner.policy.cleanable import Cleanable
+from cleaner.recopy.damage import NO_DAMAGE, KnownDamage
 from cleaner.recopy.group import LaneMemory
 from cleaner.recopy.pipeline import OrderedPipeline
 from cleaner.recopy.segment_chunks import Claim, SegmentChunks
@@ -65,6 +64,7 @@ class MapBuilder:
         offset_map: cleared by `build`.
         lanes: memory, as many as `lanes_for` says.
         context: the round's surroundings; its limits may end the map early.
+        damage: batches whose keys are not taken.
     """
 
     def __init__(
@@ -74,7 +74,9 @@ class MapBuilder:
         offset_map: OffsetMap,
         lanes: Sequence[LaneMemory],
         context: RoundContext,
+        damage: KnownDamage = NO_DAMAGE,
     ) -> None:
+        self._damage = damage
         self.offset_map = offset_map
         self.first_dirty_offset = cleanable.first_dirty_offset
         self._log = log
@@ -103,7 +105,7 @@ class MapBuilder:
         self._transactions.add_aborted(self._log.collect_aborted(first_dirty, end))
         # The second pass finds in memory what a short log left there; of a long one it would find the wrong end.
         is_long = sum(segment.size for segment in self._segments) > _MOST_LEFT_IN_CACHE_BYTES
-        self._chunks = SegmentChunks(self._wanted(), self._window_bytes, drops_behind=is_long)
+        self._chunks = SegmentChunks(self._wanted(), self._window_bytes, drops_behind=is_long, damage=self._damage)
         try:
             OrderedPipeline(self._lanes, "cleaner-map").run()
         finally:
@@ -170,7 +172,7 @@ class MapBuilder:
         self._context.check_done()
         rows = chunk.batches
         if not chunk.kinds & (TRANSACTIONAL_FLAG | CONTROL_FLAG):
-            task.skipped = np.zeros(len(rows), np.uint8)
+            task.skipped = self._damage.flags(task.segment.base_offset, rows)
             return
         is_control = (rows["attributes"] & CONTROL_FLAG != 0) & (rows["magic"] == 2)
         try:

@@ -53,6 +53,7 @@ class RoundContext:
         refuse_keyless: stop, with nothing changed, when the dirty section holds records without a key, which cleaning
             would remove: the topic was hardly meant to be compacted.
         keep_tombstones: give tombstones and markers their horizons, but remove none whose horizon has passed.
+        keep_damaged: carry over batches with wrong checksums or records that cannot be read, as they are.
         max_dirty_bytes, max_seconds: end the map early, just as a smaller map would.
         offset_map: the caller's, cleared and used; None makes one for this round.
     """
@@ -70,6 +71,7 @@ class RoundContext:
     verify: bool = True
     refuse_keyless: bool = False
     keep_tombstones: bool = False
+    keep_damaged: bool = False
     max_dirty_bytes: int | None = None
     max_seconds: float | None = None
     offset_map: OffsetMap | None = None

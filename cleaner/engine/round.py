@@ -28,12 +28,14 @@ from cleaner.config import CleanerConfig, TopicConfig
 from cleaner.engine.build_map import BuiltMap, MapBuilder
 from cleaner.engine.context import RoundContext
 from cleaner.engine.expected_output import ExpectedOutput
+from cleaner.engine.find_damage import find_damage
 from cleaner.engine.steps import groups_of, install_group, refuse_keyless, rules_of, settle_before_swaps
 from cleaner.format.records import Unpacker
 from cleaner.format.side_by_side import WindowBuffer
 from cleaner.offset_map import OffsetMap
 from cleaner.policy.cleanable import Cleanable
 from cleaner.recopy.cleaned_segment import CleanedSegment
+from cleaner.recopy.damage import NO_DAMAGE, DamagedBatch, KnownDamage
 from cleaner.recopy.fates import ActiveProducers
 from cleaner.recopy.group import GroupRecopier, LaneMemory
 from cleaner.recopy.pipeline import lanes_for, threads_of
@@ -57,6 +59,7 @@ class RoundResult:
         invalid_messages: records without a key that went (R-718).
         removed: records that went, by reason.
         map_seconds, copy_seconds: durations.
+        kept_damage: damaged batches that were carried over as they are.
     """
 
     first_dirty_offset: int
@@ -73,6 +76,7 @@ class RoundResult:
     removed: Removed
     map_seconds: float
     copy_seconds: float
+    kept_damage: tuple[DamagedBatch, ...] = ()
 
 
 def clean_log(
@@ -100,16 +104,20 @@ def clean_log(
     limit_bytes = config.batch_limit_bytes(topic)
     lanes = [LaneMemory(WindowBuffer(), Unpacker(limit_bytes)) for _ in range(lanes_for(config.pipeline_threads))]
 
-    built = MapBuilder(log, cleanable, offset_map, lanes, context).build()
+    damage = NO_DAMAGE
+    if context.keep_damaged:
+        end = cleanable.first_uncleanable_offset
+        damage = find_damage(log.segments_between(0, end), end, lanes[0], context)
+    built = MapBuilder(log, cleanable, offset_map, lanes, context, damage).build()
     mapped_ns = context.clock.monotonic_ns()
     refuse_keyless(log, built.keyless_messages, context)
     settle_before_swaps(log, context)
 
-    recopier = _make_recopier(log, cleanable, topic, offset_map, lanes, built, context)
+    recopier = _make_recopier(log, cleanable, topic, offset_map, lanes, built, context, damage)
     room = ExpectedOutput(offset_map, built.messages_by_segment)
     for group in groups_of(log, cleanable, topic, built.end_offset):
         room.require_room(context.fs, group)
-        _clean_group(log, group, topic, recopier, lanes, context)
+        _clean_group(log, group, topic, recopier, lanes, context, damage)
 
     context.write_checkpoint(built.end_offset)
     copied_ns = context.clock.monotonic_ns()
@@ -129,6 +137,7 @@ def clean_log(
         removed=counts.removed,
         map_seconds=(mapped_ns - began_ns) / 1e9,
         copy_seconds=(copied_ns - mapped_ns) / 1e9,
+        kept_damage=tuple(batch for batch in damage.batches if batch.segment < built.end_offset),
     )
 
 
@@ -140,6 +149,7 @@ def _make_recopier(
     lanes: Sequence[LaneMemory],
     built: BuiltMap,
     context: RoundContext,
+    damage: KnownDamage,
 ) -> GroupRecopier:
     total_bytes = sum(segment.size for segment in log.segments_between(0, built.end_offset))
     done_bytes = 0
@@ -160,6 +170,7 @@ def _make_recopier(
         before_read=context.throttle,
         before_chunk=before_chunk,
         after_write=context.throttle,
+        damage=damage,
     )
 
 
@@ -170,6 +181,7 @@ def _clean_group(
     recopier: GroupRecopier,
     lanes: Sequence[LaneMemory],
     context: RoundContext,
+    damage: KnownDamage,
 ) -> None:
     """
     Recopy a group, read the result back, and swap it in. On any failure before the swap the group is as it was.
@@ -195,6 +207,7 @@ def _clean_group(
                 max_index_bytes=topic.segment_index_bytes,
                 buffers=[lane.buffer for lane in lanes],
                 leaves_cache=not recopier.found_cold,
+                damage=damage,
             )
     except BaseException:
         target.discard()

@@ -12,7 +12,7 @@ checksum of a control batch is verified while arranging, because what it says is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -214,16 +214,19 @@ class SideBySideReader:
         return None
 
 
-def verify_checksums(path: Path, chunk: Chunk) -> Chunk:
+def verify_checksums(path: Path, chunk: Chunk, is_excused: Callable[[np.void], bool] | None = None) -> Chunk:
     """
     Verify the checksums of an arranged chunk.
 
     Args:
         path: of the chunk's file, for the error.
+        is_excused: asked about a batch of magic 2 with a wrong checksum; True passes over it.
     Returns:
         The chunk, or its part before the first bad batch, which is then its `failure`.
     """
     good = int(kernel.count_good_checksums(chunk.data, chunk.batches))
+    while is_excused is not None and good < len(chunk.batches) and is_excused(chunk.batches[good]):
+        good += 1 + int(kernel.count_good_checksums(chunk.data, chunk.batches[good + 1 :]))
     legacy = None
     if chunk.kinds & status.KIND_LEGACY:
         legacy = first_bad_legacy_checksum(chunk.data, chunk.batches[:good])

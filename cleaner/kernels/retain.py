@@ -31,6 +31,7 @@ RETAIN_OFFSET_TOO_FAR = 9
 FATE_KEEP_IF_NOT_EMPTY = 0
 FATE_KEEP_EVEN_EMPTY = 1
 FATE_DROP = 2
+FATE_COPY = 3  # as it is, whatever is in it: its records are not read
 
 # Cells of the state array.
 (
@@ -334,6 +335,14 @@ def retain_batches(
         if fates[b] == FATE_DROP:
             state[STATE_BYTES_READ] += row.size
             state[STATE_MARKERS if is_control else STATE_ABORTED] += row.count
+            continue
+        if fates[b] == FATE_COPY:
+            if capacity - at < row.size:
+                return RETAIN_OUT_FULL
+            copy_bytes(out, at, data, row.start, row.size)
+            note_written(written, state, row.size, row.last_offset, row.max_timestamp, row.count, row.last_offset)
+            state[STATE_BYTES_READ] += row.size
+            state[STATE_MESSAGES_READ] += row.count
             continue
         body_size = row.body_end - row.body_start
         if capacity - at < max(row.size, body_size) + row.count * GROWTH_PER_RECORD + HEADER_BYTES:

@@ -64,6 +64,15 @@ class Findings:
         if len(self._kept) < MOST_FINDINGS:
             self._kept.append(Finding(kind, str(path), int(position), int(offset), reason))
 
+    def mark(self) -> tuple[int, int]:
+        """Return what `go_back` takes."""
+        return self.total, len(self._kept)
+
+    def go_back(self, mark: tuple[int, int]) -> None:
+        """Forget what was noted since a mark."""
+        self.total, kept = mark
+        del self._kept[kept:]
+
     def in_order(self) -> tuple[Finding, ...]:
         """Return those kept, by offset."""
         return tuple(sorted(self._kept, key=lambda one: (one.offset, one.path, one.kind)))

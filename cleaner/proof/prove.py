@@ -18,12 +18,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cleaner.errors import CorruptLogError
+from cleaner.errors import CorruptBatchError, CorruptLogError
 from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG
 from cleaner.kernels.ready import proof as kernel
 from cleaner.proof.batches import check_headers, check_horizons, has_horizon, horizon_of
 from cleaner.proof.findings import MOST_FINDINGS, Finding, Findings, Kind
-from cleaner.proof.key_rows import COLUMNS, DIGEST, DIGEST_REST, FLAGS, KEPT, MAY_GO, MUST_GO, OFFSET, KeyRows
+from cleaner.proof.key_rows import COLUMNS, DIGEST, DIGEST_REST, FLAGS, KEPT, MAY_GO, MUST_GO, OFFSET, KeyRows, Rows
 from cleaner.proof.last_values import judge
 from cleaner.proof.producers import ProtectedBatches
 from cleaner.proof.records import RecordBlock, RecordReader
@@ -48,6 +48,7 @@ class Proof:
         records, keys: of the cleaned range before.
         bytes_before, bytes_after: read.
         log_start_offset, log_end_offset: of the log after.
+        damaged: batches that are damaged in both logs, and the same bytes.
     """
 
     findings: tuple[Finding, ...]
@@ -58,6 +59,7 @@ class Proof:
     bytes_after: int
     log_start_offset: int
     log_end_offset: int
+    damaged: int
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,7 @@ class Prover:
         self._transactions = Transactions(rules, before.log_start_offset, self._recopied_end, self._findings)
         self._reader = RecordReader(limit_bytes, self._findings)
         self._aborts = after.aborted()
+        self._damaged = 0
         self._missing_producers: list[tuple[int, Finding]] = []
         # Legacy tombstones go by the times of files (R-502, R-551).
         clean = [segment for segment in before.segments if segment.base_offset < rules.first_dirty_offset]
@@ -138,6 +141,7 @@ class Prover:
             after.read_bytes,
             self._after.log_start_offset,
             after.next_offset,
+            self._damaged,
         )
 
     def _walk(self, before: BatchStream, after: BatchStream) -> None:
@@ -163,6 +167,7 @@ class Prover:
         same = np.zeros(len(rows), np.uint8)
         kernel.find_same_batches(step.before.data, rows, step.after.data, step.after.batches, step.partners, same)
         is_same = same != 0
+        self._check_damage(step, is_same)
         # Reading records tells where batches of magic 0 and 1 begin, and changes these columns.
         is_head = rows["base_offset"] >= self._recopied_end
         is_expired = rows["last_offset"] < self._floor
@@ -171,17 +176,52 @@ class Prover:
         self._check_head(step, is_head & ~is_expired & ~is_same)
         is_read = is_judged & ((rows["base_offset"] < self._rules.end_offset) | ~is_same)
         found = _Walked(is_judged, is_expired, is_control, *np.zeros((3, len(rows)), np.bool_))
-        types: dict[int, int] = {}
-        for block in self._reader.blocks(step, is_read | is_control, is_same):
-            for record in np.flatnonzero(is_control[block.rows]).tolist():
-                types[int(block.rows[record])] = block.control_type(record)
-            self._note(step, block, found)
+        types = self._read(step, is_read | is_control, is_same, found)
         rebuilt = is_judged & ~is_same & (step.partners >= 0)
         check_headers(step, rebuilt, self._findings)
         has_partner = is_judged & ~is_control & (step.partners >= 0)
         check_horizons(step, has_partner, found.had_tombstone, found.has_tombstone, self._rules, self._findings)
         has_to_stay = self._check_required(step, found)
         self._follow_transactions(step, found, types, has_to_stay)
+
+    def _check_damage(self, step: Step, is_same: Flags) -> None:
+        """Let damage pass that is in both logs, as `--damaged keep` leaves it; raise what is not."""
+        if step.after_damage is not None and not is_same[step.partners >= 0].all():
+            raise step.after_damage
+        if step.before_damage is not None:
+            if not is_same.all():
+                raise step.before_damage
+            self._damaged += 1
+
+    def _read(self, step: Step, is_read: Flags, is_same: Flags, found: _Walked) -> dict[int, int]:
+        """
+        Read a step's records and note them; returns the types of its control batches by row.
+
+        A batch whose records cannot be read passes if it is the same bytes after: it is left out, and all read again.
+        """
+        is_read = is_read & (step.before_damage is None)
+        mark = self._findings.mark()
+        while True:
+            types: dict[int, int] = {}
+            self._pending: list[Rows] = []
+            try:
+                for block in self._reader.blocks(step, is_read, is_same):
+                    for record in np.flatnonzero(found.is_control[block.rows]).tolist():
+                        types[int(block.rows[record])] = block.control_type(record)
+                    self._note(step, block, found)
+            except CorruptBatchError as error:
+                row = int(np.searchsorted(step.before.batches["position"], error.position))
+                is_before = error.path == step.before_path and row < len(is_same)
+                kinds = step.before.batches[row]["attributes"] if is_before else 0
+                if not is_before or not is_same[row] or kinds & (TRANSACTIONAL_FLAG | CONTROL_FLAG):
+                    raise
+                is_read[row] = False
+                self._damaged += 1
+                self._findings.go_back(mark)
+                continue
+            for rows in self._pending:
+                self._rows.add(rows)
+            return types
 
     def _check_head(self, step: Step, is_wrong: Flags) -> None:
         for at in np.flatnonzero(is_wrong).tolist():
@@ -234,7 +274,7 @@ class Prover:
         rows[:, [DIGEST, DIGEST_REST]] = digests.reshape(-1, kernel.DIGEST_WORDS)[wanted]
         rows[:, OFFSET] = layout.offsets[wanted].astype(np.uint64)
         rows[:, FLAGS] = flags[wanted].astype(np.uint64)
-        self._rows.add(rows)
+        self._pending.append(rows)
 
     def _tombstones(self, step: Step, block: RecordBlock) -> tuple[Flags, Flags]:
         """Tell for each record, if its value is null, whether it may go for that alone, and whether it must."""

@@ -9,9 +9,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cleaner.errors import UncleanableError
+from cleaner.errors import CorruptBatchError, UncleanableError
 from cleaner.format.batch import SegmentReader
-from cleaner.format.chunks import Batches, Chunk, ReadBuffer
+from cleaner.format.chunks import (
+    CONTROL_FLAG,
+    LOG_OVERHEAD_BYTES,
+    TRANSACTIONAL_FLAG,
+    Batches,
+    Chunk,
+    ReadBuffer,
+)
+from cleaner.format.side_by_side import SideBySideReader, WindowBuffer
+from cleaner.kernels.scan_status import KIND_LEGACY
 from cleaner.storage import names
 from cleaner.storage.fs import File, FileSystem
 from cleaner.storage.indexes import Aborts, abort_rows, read_txn_index
@@ -19,6 +28,7 @@ from cleaner.storage.log import list_segments
 from cleaner.storage.segment import Segment
 
 _CHUNK_BYTES = 1 << 20
+_NOT_PASSED_OVER = CONTROL_FLAG | TRANSACTIONAL_FLAG | KIND_LEGACY
 
 
 class Place(NamedTuple):
@@ -121,6 +131,7 @@ class BatchStream:
         segment: the one they are in.
         next_offset: behind the last batch that was taken, or where the segment after it begins.
         read_bytes: of batches, up to now.
+        damage: what is wrong with the rows, which is then a single one; its bytes may be compared, and nothing more.
     """
 
     def __init__(self, fs: FileSystem, segments: Sequence[Segment]) -> None:
@@ -134,6 +145,7 @@ class BatchStream:
         self.rows: Batches = self._buffer.table[:0]
         self.chunk = Chunk(self._buffer.data, 0, 0, self.rows)
         self.read_bytes = 0
+        self.damage: CorruptBatchError | None = None
 
     def __enter__(self) -> BatchStream:
         return self
@@ -158,7 +170,11 @@ class BatchStream:
             if self._reader is None and not self._open_next():
                 return False
             assert self._reader is not None  # noqa: S101 - opened above
-            chunk = self._reader.next_chunk(self._buffer)
+            self.damage = None
+            try:
+                chunk = self._reader.next_chunk(self._buffer)
+            except CorruptBatchError as error:
+                chunk, self.damage = self._pass_over(error), error
             if chunk is None:
                 self._buffer.shrink()
                 self._reader = None
@@ -167,6 +183,35 @@ class BatchStream:
             self._read_up_to = int(chunk.batches["last_offset"][-1]) + 1
             self.read_bytes += chunk.length
         return True
+
+    def _pass_over(self, error: CorruptBatchError) -> Chunk:
+        """Return a batch with a wrong checksum by itself; raises the error where no header can be trusted."""
+        file, position = self._file, error.position
+        assert file is not None  # noqa: S101 - it was being read
+        size = int.from_bytes(file.read(LOG_OVERHEAD_BYTES, position)[8:], "big") + LOG_OVERHEAD_BYTES
+        if size > self.segment.size - position:
+            raise error
+        order_from = max(self.segment.base_offset, self._read_up_to)
+        reader = SideBySideReader(
+            file, size=position + size, start=position, window_bytes=size, check_order_from=order_from
+        )
+        window = reader.claim()
+        if window is None:
+            raise error
+        buffer = WindowBuffer(size)
+        reader.fill(window, buffer)
+        chunk = reader.arrange(window, buffer)
+        # What it says of transactions cannot be known.
+        if len(chunk.batches) != 1 or chunk.failure is not None or chunk.kinds & _NOT_PASSED_OVER:
+            raise error
+        self._reader = SegmentReader(
+            file,
+            size=self.segment.size,
+            start=position + size,
+            buffer=self._buffer,
+            check_order_from=int(chunk.batches[0]["last_offset"]) + 1,
+        )
+        return chunk
 
     def _open_next(self) -> bool:
         self.close()

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from cleaner.errors import CorruptBatchError
 from cleaner.format.chunks import Chunk
 from cleaner.proof.side import BatchStream
 from cleaner.storage.segment import Segment
@@ -32,6 +33,7 @@ class Step:
         before_path, after_path: the files.
         partners: for each batch before its row after, or -1.
         strangers: rows after that nothing before is a partner of.
+        before_damage, after_damage: what is wrong with the one batch there is of that log; None for sound ones.
     """
 
     before: Chunk
@@ -41,6 +43,8 @@ class Step:
     after_path: Path
     partners: Longs
     strangers: Longs
+    before_damage: CorruptBatchError | None = None
+    after_damage: CorruptBatchError | None = None
 
 
 def side_by_side(before: BatchStream, after: BatchStream) -> Iterator[Step]:
@@ -65,6 +69,8 @@ def side_by_side(before: BatchStream, after: BatchStream) -> Iterator[Step]:
             after.segment.log_path,
             partners,
             strangers,
+            before.damage,
+            after.damage if len(second.batches) else None,
         )
 
 

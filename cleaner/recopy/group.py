@@ -21,6 +21,7 @@ from cleaner.format.side_by_side import WindowBuffer
 from cleaner.kernels.scan_status import KIND_PRODUCER
 from cleaner.model import AbortedTxn
 from cleaner.recopy.cleaned_segment import CleanedSegment
+from cleaner.recopy.damage import NO_DAMAGE, KnownDamage
 from cleaner.recopy.fates import ActiveProducers, decide_fates
 from cleaner.recopy.pipeline import OrderedPipeline
 from cleaner.recopy.retained import CopyCounts, Output, RetainedWriter
@@ -118,6 +119,7 @@ class GroupRecopier:
         after_write: called with the bytes written of every chunk, by any lane.
         transactions: what is known where the first group begins; None at the beginning of a log.
         mapped: tells of what batches the first pass took no keys, for survivors that need to know.
+        damage: batches that are carried over as they are.
     """
 
     def __init__(
@@ -133,7 +135,9 @@ class GroupRecopier:
         after_write: Callable[[int], None],
         transactions: CleanedTransactions | None = None,
         mapped: MappedBatches | None = None,
+        damage: KnownDamage = NO_DAMAGE,
     ) -> None:
+        self._damage = damage
         self._rules = rules
         self._producers = producers
         self._collect_aborted = collect_aborted
@@ -169,7 +173,10 @@ class GroupRecopier:
         self._transactions.begin_segment()
         self._group, self._entered = group, 0
         self.chunks = SegmentChunks(
-            ((i, segment, 0) for i, segment in enumerate(group)), self._window_bytes, drops_behind=True
+            ((i, segment, 0) for i, segment in enumerate(group)),
+            self._window_bytes,
+            drops_behind=True,
+            damage=self._damage,
         )
         for lane in self._lanes:
             lane.target = target
@@ -187,7 +194,9 @@ class GroupRecopier:
         if arranged.chunk.length:
             self._before_chunk(arranged.chunk.length)
         try:
-            return Task(arranged, self._fates(claim, arranged.chunk))
+            damaged = self._damage.flags(claim.segment.base_offset, arranged.chunk.batches)
+            fates = self._fates(claim, arranged.chunk)
+            return Task(arranged, fates.carrying_over(damaged) if damaged.any() else fates)
         except CorruptBatchError as error:
             raise self.chunks.first_damage(arranged, error) from error
 

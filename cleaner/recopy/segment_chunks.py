@@ -16,6 +16,7 @@ from pathlib import Path
 from cleaner.errors import CorruptBatchError
 from cleaner.format.chunks import Chunk
 from cleaner.format.side_by_side import SideBySideReader, Window, WindowBuffer, verify_checksums
+from cleaner.recopy.damage import NO_DAMAGE, KnownDamage, Longs
 from cleaner.recopy.index_follower import IndexFollower
 from cleaner.storage.fs import File
 from cleaner.storage.segment import Segment
@@ -24,8 +25,9 @@ from cleaner.storage.segment import Segment
 class _Source:
     """One segment while its chunks are under way."""
 
-    def __init__(self, number: int, segment: Segment, start: int, window_bytes: int) -> None:
+    def __init__(self, number: int, segment: Segment, start: int, window_bytes: int, excused: Longs) -> None:
         self.number = number
+        self.excused = excused
         self.segment = segment
         self.path = segment.log_path
         # From the middle of a log the index cannot be followed from its first entry on.
@@ -105,16 +107,23 @@ class SegmentChunks:
         segments: number, segment and the position to begin at, in order; asked for one after the other.
         window_bytes: the windows' size.
         drops_behind: drop from the page cache what is released, of segments that were not there before.
+        damage: batches that may be damaged.
 
     Attributes:
         found_cold: whether a segment so far was not in the page cache.
     """
 
     def __init__(
-        self, segments: Iterable[tuple[int, Segment, int]], window_bytes: int, *, drops_behind: bool = False
+        self,
+        segments: Iterable[tuple[int, Segment, int]],
+        window_bytes: int,
+        *,
+        drops_behind: bool = False,
+        damage: KnownDamage = NO_DAMAGE,
     ) -> None:
         self.found_cold = False
         self._drops_behind = drops_behind
+        self._damage = damage
         self._segments = iter(segments)
         self._window_bytes = window_bytes
         self._source: _Source | None = None
@@ -140,7 +149,8 @@ class SegmentChunks:
                 return None
             number, segment, start = following
             if segment.size:
-                self._source = _Source(number, segment, start, self._window_bytes)
+                excused = self._damage.positions(segment.base_offset)
+                self._source = _Source(number, segment, start, self._window_bytes, excused)
                 self.found_cold |= self._source.is_cold
                 self._opened = [source for source in self._opened if source.file.fileno() >= 0]
                 self._opened.append(self._source)
@@ -167,7 +177,10 @@ class SegmentChunks:
     @staticmethod
     def verify(arranged: ArrangedChunk) -> Chunk:
         """Verify the checksums of a chunk: it, or its good part with a `failure`."""
-        return verify_checksums(arranged.claim.path, arranged.chunk)
+        excused = arranged.claim.source.excused
+        if not len(excused):
+            return verify_checksums(arranged.claim.path, arranged.chunk)
+        return verify_checksums(arranged.claim.path, arranged.chunk, lambda row: bool(row["position"] in excused))
 
     @staticmethod
     def first_damage(arranged: ArrangedChunk, error: CorruptBatchError) -> CorruptBatchError:

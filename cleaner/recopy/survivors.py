@@ -7,7 +7,7 @@ Spark job made elsewhere. A record has one fate whoever decides it (`policy/reco
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -17,6 +17,7 @@ import numpy.typing as npt
 from cleaner.format.records import Block, bad_record
 from cleaner.kernels.ready import offset_bits as bits_kernel
 from cleaner.kernels.ready import offset_map as kernel
+from cleaner.kernels.ready import retain
 from cleaner.offset_map import OffsetMap
 from cleaner.recopy.offset_bits import OffsetBits
 
@@ -62,6 +63,12 @@ class BlockFates:
         """Return the same of so many batches whose records alone decide."""
         no_flags: Flags = np.zeros(count, np.uint8)
         return BlockFates(np.zeros(count, np.int8), no_flags, no_flags, no_flags, legacy_deletes_stay)
+
+    def carrying_over(self, damaged: Flags) -> BlockFates:
+        """Return the same, but for damaged batches: they are copied as they are, and not read."""
+        fates = self.fates.copy()
+        fates[damaged != 0] = retain.FATE_COPY
+        return replace(self, fates=fates, unread=self.unread | damaged)
 
     def part(self, first: int, count: int) -> BlockFates:
         """Return the same for `count` batches from `first` on."""

@@ -10,10 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
+
 from cleaner.errors import CorruptBatchError, CorruptIndexError
 from cleaner.format.chunks import Chunk
 from cleaner.format.side_by_side import SideBySideReader, Window, WindowBuffer, verify_checksums
 from cleaner.recopy.cleaned_segment import SegmentIndexes, add_offsets
+from cleaner.recopy.damage import NO_DAMAGE, KnownDamage
 from cleaner.recopy.pipeline import OrderedPipeline
 from cleaner.storage.fs import FileSystem
 
@@ -68,8 +71,9 @@ class _Lane:
     _window: Window
     _chunk: Chunk
 
-    def __init__(self, readback: _Readback, buffer: WindowBuffer) -> None:
+    def __init__(self, readback: _Readback, buffer: WindowBuffer, damage: KnownDamage) -> None:
         self._readback = readback
+        self._damage = damage
         self._buffer = buffer
 
     def take(self) -> bool:
@@ -86,8 +90,13 @@ class _Lane:
         self._chunk = self._readback.reader.arrange(self._window, self._buffer)
 
     def work(self) -> int:
-        self._chunk = verify_checksums(self._readback.segment.path, self._chunk)
+        self._chunk = verify_checksums(self._readback.segment.path, self._chunk, self._was_so)
         return 0
+
+    def _was_so(self, row: np.void) -> bool:
+        """Tell whether the source had these very bytes, wrong checksum and all."""
+        start = int(row["start"])
+        return self._damage.has(int(row["base_offset"]), self._chunk.data.data[start : start + int(row["size"])])
 
     def commit(self) -> None:
         self._readback.add(self._chunk)
@@ -105,6 +114,7 @@ def verify_cleaned(
     max_index_bytes: int,
     buffers: Sequence[WindowBuffer],
     leaves_cache: bool = True,
+    damage: KnownDamage = NO_DAMAGE,
 ) -> None:
     """
     Check checksums, order, counts and indexes of the files a group was written to.
@@ -114,6 +124,7 @@ def verify_cleaned(
         messages: records that were kept.
         interval_bytes, max_index_bytes: as it was written with; recovery rebuilds the same entries (R-323).
         buffers: as many as `lanes_for` says.
+        damage: batches that may be damaged, if they are the bytes they were.
         leaves_cache: False drops the segment from the page cache: its sources were not there either.
     Raises:
         CorruptBatchError, CorruptIndexError: what is on disk is not what was written.
@@ -128,7 +139,7 @@ def verify_cleaned(
             check_order_from=segment.base_offset,
         )
         found = _Readback(segment, reader, indexes)
-        OrderedPipeline([_Lane(found, buffer) for buffer in buffers], "cleaner-verify").run()
+        OrderedPipeline([_Lane(found, buffer, damage) for buffer in buffers], "cleaner-verify").run()
         if not leaves_cache:
             file.drop_cache(0, 0)
     indexes.close()

@@ -8,7 +8,7 @@
 _shtab_cleaner_config_subparsers=(check show docs)
 _shtab_cleaner_subparsers=(clean bulk plan check dump recover verify undo run config warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume)
 
-_shtab_cleaner_clean_option_strings=(-h --help --set --topics-dir --config --metadata-dir --now --format --as-root --all --dry-run --retention --recover --allow-truncate --high-watermark --keep-tombstones --keep-old --no-verify --trust-default-policy --rounds --max-dirty-bytes --max-seconds)
+_shtab_cleaner_clean_option_strings=(-h --help --set --topics-dir --config --metadata-dir --now --format --as-root --all --dry-run --retention --recover --allow-truncate --high-watermark --keep-tombstones --keep-old --no-verify --trust-default-policy --rounds --max-dirty-bytes --damaged --max-seconds)
 _shtab_cleaner_bulk_option_strings=(-h --help --set --topics-dir --config --metadata-dir --now --format --as-root --all --dry-run --retention --recover --allow-truncate --high-watermark --keep-tombstones --keep-old --no-verify --trust-default-policy --master --conf --work-dir --map-entries)
 _shtab_cleaner_plan_option_strings=(-h --help --set --topics-dir --config --metadata-dir --now --format --as-root --high-watermark --estimate --sample --trust-default-policy)
 _shtab_cleaner_check_option_strings=(-h --help --clean-section --memory --repair --set --topics-dir --config --metadata-dir --now --format --as-root)
@@ -125,6 +125,7 @@ _shtab_cleaner_consume___log_dir_COMPGEN=_shtab_compgen_dirs
 _shtab_cleaner_consume___formatter_config_COMPGEN=_shtab_compgen_files
 
 _shtab_cleaner_clean___format_choices=(table json)
+_shtab_cleaner_clean___damaged_choices=(refuse keep)
 _shtab_cleaner_bulk___format_choices=(table json)
 _shtab_cleaner_plan___format_choices=(table json)
 _shtab_cleaner_check___format_choices=(table json)

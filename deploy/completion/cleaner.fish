@@ -51,7 +51,7 @@ function _shtab_cleaner_using
 end
 
 set -g _shtab_cleaner_commands clean bulk plan check dump recover verify undo run config 'config check' 'config show' 'config docs' warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume
-set -g _shtab_cleaner_opts_with_value --add-config --cancel --conf --config --delete-config --delete-retention-ms --end --entity-name --file --files --format --formatter --formatter-config --formatter-property --high-watermark --isolation-level --keep-old --key-decoder-class --key-deserializer --kind --last --line-reader --log-dir --logs --map-entries --master --max-bytes --max-dirty-bytes --max-message-size --max-messages --max-seconds --memory --metadata-dir --now --offset --partition --partitions --probe --property --rate --reader-config --reader-property --rounds --sample --save-cut --set --since --socket --state-dir --temp-dir --timeout-ms --topic --topic-id --topics-dir --transaction-records --transaction-timeout-ms --transactional-id --value-decoder-class --value-deserializer --work-dir --writer-config
+set -g _shtab_cleaner_opts_with_value --add-config --cancel --conf --config --damaged --delete-config --delete-retention-ms --end --entity-name --file --files --format --formatter --formatter-config --formatter-property --high-watermark --isolation-level --keep-old --key-decoder-class --key-deserializer --kind --last --line-reader --log-dir --logs --map-entries --master --max-bytes --max-dirty-bytes --max-message-size --max-messages --max-seconds --memory --metadata-dir --now --offset --partition --partitions --probe --property --rate --reader-config --reader-property --rounds --sample --save-cut --set --since --socket --state-dir --temp-dir --timeout-ms --topic --topic-id --topics-dir --transaction-records --transaction-timeout-ms --transactional-id --value-decoder-class --value-deserializer --work-dir --writer-config
 
 complete -c cleaner -e
 complete -c cleaner -f
@@ -79,6 +79,7 @@ complete -c cleaner -n '_shtab_cleaner_using clean' -l no-verify -d 'do not re-r
 complete -c cleaner -n '_shtab_cleaner_using clean' -l trust-default-policy -d 'with --all: also clean topics of which only a default says that they are compacted'
 complete -c cleaner -n '_shtab_cleaner_using clean' -l rounds -x -d 'go on while the offset map is too small for the dirty section (default: 1)'
 complete -c cleaner -n '_shtab_cleaner_using clean' -l max-dirty-bytes -x -d 'end a round'"'"'s map after so much (K, M, G, T)'
+complete -c cleaner -n '_shtab_cleaner_using clean' -l damaged -xka "refuse keep" -d 'keep: carry batches with wrong checksums, or records that cannot be read, over as they are, and clean around them. Not where the log holds transactions, or lengths or offsets are wrong (default: refuse)'
 complete -c cleaner -n '_shtab_cleaner_using clean' -l max-seconds -x -d 'end a round'"'"'s map after so long'
 complete -c cleaner -n '_shtab_cleaner_using clean; and test $_shtab_cleaner_npos -eq 0' -ka "(__fish_complete_directories)" -d 'one entry of a broker'"'"'s log.dirs'
 complete -c cleaner -n '_shtab_cleaner_using; and test $_shtab_cleaner_npos -eq 0' -a bulk -d 'Cleans compacted partitions as `cleaner clean` does, to the same bytes, but with no offset map that could be too small:'

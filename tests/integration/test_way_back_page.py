@@ -1,4 +1,4 @@
-"""The section "A way back" of docs/operations.md, every command of it run as it stands there."""
+"""The sections of docs/operations.md on undoing and on damage, every command of them run as it stands there."""
 
 from __future__ import annotations
 
@@ -15,11 +15,25 @@ from tests.integration.test_recover_command import unclean
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def commands() -> list[str]:
-    """Return the section's commands in order."""
+def commands(title: str) -> list[str]:
+    """Return a section's commands in order."""
     page = (ROOT / "docs" / "operations.md").read_text()
-    section = page.partition("\n## A way back\n")[2].partition("\n## ")[0]
+    section = page.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
     return re.findall(r"^ {4}(\S.*)$", section, flags=re.MULTILINE)
+
+
+def run_command(command: str, places: dict[str, Path], programs: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command by the shell, with the places it names."""
+    program = programs / "cleaner"
+    if not program.exists():
+        programs.mkdir()
+        program.write_text(f'#!/bin/sh\nexec {sys.executable} -m cleaner "$@"\n')
+        program.chmod(0o755)
+    environment = os.environ | {name: str(path) for name, path in places.items()}
+    environment |= {"PATH": f"{programs}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(["sh", "-c", command], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, f"{command}: {done.stderr}"
+    return done
 
 
 def test_commands_of_the_section_do_what_it_says(tmp_path: Path) -> None:
@@ -31,17 +45,10 @@ def test_commands_of_the_section_do_what_it_says(tmp_path: Path) -> None:
     unclean(places["TORN_LOG_DIR"], keyed_log("prices-0"))
     flip_bit(places["TORN_LOG_DIR"] / "prices-0" / "00000000000000000040.log", 200)
     places["CONFIG"].write_text("cleanup.policy=compact\n")
-    program = tmp_path / "bin" / "cleaner"
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m cleaner "$@"\n')
-    program.chmod(0o755)
-    environment = os.environ | {name: str(path) for name, path in places.items()}
-    environment |= {"PATH": f"{program.parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
     before = contents(places["LOG_DIR"])
     run = []
-    for command in commands():
-        done = subprocess.run(["sh", "-c", command], env=environment, capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, f"{command}: {done.stderr}"
+    for command in commands("A way back"):
+        done = run_command(command, places, tmp_path / "bin")
         run.append(command.split()[1])
         if run[-1] == "clean":
             assert contents(places["LOG_DIR"]) != before
@@ -52,3 +59,16 @@ def test_commands_of_the_section_do_what_it_says(tmp_path: Path) -> None:
     assert contents(places["LOG_DIR"]) == before
     cut = sorted((places["CUTS"] / "prices-0").iterdir())
     assert [path.name[:20] for path in cut] == ["00000000000000000040", "00000000000000000060"]
+
+
+def test_command_against_a_damaged_batch_cleans_around_it(tmp_path: Path) -> None:
+    """It is told, and all else is cleaned."""
+    places = {name: tmp_path / name for name in ("DAMAGED_LOG_DIR", "CONFIG")}
+    places["DAMAGED_LOG_DIR"].mkdir()
+    write_log_dir(places["DAMAGED_LOG_DIR"], keyed_log("prices-0"))
+    flip_bit(places["DAMAGED_LOG_DIR"] / "prices-0" / "00000000000000000020.log", 60)
+    places["CONFIG"].write_text("cleanup.policy=compact\n")
+    (command,) = commands("One damaged batch")
+    done = run_command(command, places, tmp_path / "bin")
+    assert "offsets 20 to 20 are kept as they are" in done.stderr
+    assert "prices-0" in done.stdout

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from cleaner.testing.codecs import crc32c
 from tests.reference.batches import Batch, Rec, Unbuildable, read_records, rebuild, rebuild_empty, wrap_64
 from tests.reference.log_state import LogState, Segment, Settings, cleanable_range, load
 from tests.reference.segment_writer import IndexFull, OutOfRange, SegmentWriter
@@ -67,6 +68,7 @@ class Round:
     transactions: TransactionState
     stats: Stats
     keep_tombstones: bool
+    keep_damaged: bool
 
 
 def clean_round(
@@ -79,6 +81,7 @@ def clean_round(
     log_start: int = 0,
     high_watermark: int | None = None,
     keep_tombstones: bool = False,
+    keep_damaged: bool = False,
 ) -> Result:
     """
     Load, clean one round, close.
@@ -89,6 +92,7 @@ def clean_round(
         checkpoint: first dirty offset, None without one.
         high_watermark: None takes the log end.
         keep_tombstones: not Kafka's: no tombstone and no marker goes for its age (D-13).
+        keep_damaged: not Kafka's: batches with wrong checksums, or records that cannot be read, stay as they are.
     """
     state = load(files, mtimes_ms, settings, now_ms, log_start, high_watermark)
     first, uncleanable, cleanable_bytes = cleanable_range(state, settings, checkpoint, now_ms)
@@ -96,11 +100,14 @@ def clean_round(
     files, mtimes_ms = dict(files), dict(mtimes_ms)
     if cleanable_bytes == 0:
         return Result(files, mtimes_ms, False, first, uncleanable, first, stats)
-    offset_map = build_map(state, settings, first, uncleanable, stats)
+    offset_map = build_map(state, settings, first, uncleanable, stats, keep_damaged)
     end_offset = offset_map.latest_offset + 1
     clean_part = state.between(0, first)
     horizon = clean_part[-1].mtime_ms - settings.delete_retention_ms if clean_part else 0
-    this = Round(state, settings, now_ms, uncleanable, horizon, offset_map, TransactionState(), stats, keep_tombstones)
+    transactions = TransactionState()
+    this = Round(
+        state, settings, now_ms, uncleanable, horizon, offset_map, transactions, stats, keep_tombstones, keep_damaged
+    )
     for group in group_segments(state.between(0, end_offset), settings, uncleanable):
         try:
             cleaned = clean_group(this, group)
@@ -113,7 +120,9 @@ def clean_round(
     return Result(files, mtimes_ms, True, first, uncleanable, end_offset, stats)
 
 
-def build_map(state: LogState, settings: Settings, first: int, end: int, stats: Stats) -> OffsetMap:
+def build_map(
+    state: LogState, settings: Settings, first: int, end: int, stats: Stats, keep_damaged: bool = False
+) -> OffsetMap:
     """R-510..R-513."""
     offset_map = OffsetMap(int(settings.slots * settings.load_factor))
     transactions = TransactionState()
@@ -121,14 +130,19 @@ def build_map(state: LogState, settings: Settings, first: int, end: int, stats: 
     dirty = state.between(first, end)
     for i, segment in enumerate(dirty):
         following = dirty[i + 1].base_offset if i + 1 < len(dirty) else end
-        if _map_segment(segment, first, offset_map, transactions, stats):
+        if _map_segment(segment, first, offset_map, transactions, stats, keep_damaged):
             break
         offset_map.latest_offset = following - 1
     return offset_map
 
 
 def _map_segment(
-    segment: Segment, first: int, offset_map: OffsetMap, transactions: TransactionState, stats: Stats
+    segment: Segment,
+    first: int,
+    offset_map: OffsetMap,
+    transactions: TransactionState,
+    stats: Stats,
+    keep_damaged: bool,
 ) -> bool:
     """Return True when the map is full."""
     start = segment.position_of(first)
@@ -138,7 +152,7 @@ def _map_segment(
         discard = transactions.can_discard(batch)
         if batch.control:
             stats.map_messages_read += 1
-        elif discard:
+        elif discard or (keep_damaged and is_damaged(batch)):
             stats.map_messages_read += batch.count
         else:
             for record in read_records(batch):
@@ -190,6 +204,12 @@ def _clean_batch(this: Round, batch: Batch, retain_legacy_tombstones: bool, writ
     """R-540..R-564."""
     stats = this.stats
     stats.bytes_read += len(batch.raw)
+    if this.keep_damaged and is_damaged(batch):
+        stats.messages_read += batch.count
+        stats.messages_written += batch.count
+        stats.bytes_written += len(batch.raw)
+        writer.append(batch.raw)
+        return
     can_discard = this.transactions.can_discard(batch)
     discard = can_discard
     if batch.control:
@@ -222,6 +242,17 @@ def _clean_batch(this: Round, batch: Batch, retain_legacy_tombstones: bool, writ
         stats.messages_written += len(kept)
         stats.bytes_written += len(output)
         writer.append(output)
+
+
+def is_damaged(batch: Batch) -> bool:
+    """Tell whether a batch's checksum is wrong, or its records are not what they claim to be."""
+    if batch.magic == 2 and crc32c(batch.raw[21:]) != int.from_bytes(batch.raw[17:21], "big"):
+        return True
+    try:
+        offsets = [record.offset for record in read_records(batch)]
+    except Exception:  # noqa: BLE001  whatever a codec or a wrong length makes of it
+        return True
+    return offsets != sorted(set(offsets)) or any(offset > batch.last_offset for offset in offsets)
 
 
 def _is_last_record_of_producer(state: LogState, batch: Batch) -> bool:

@@ -1,0 +1,86 @@
+"""
+Damaged batches that a round carries over as they are: known by their place before it, and by their bytes behind it.
+
+Nothing of such a batch is believed but its length, its magic and its offsets. Its keys are nobody's: they supersede
+nothing, and nothing supersedes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from cleaner.format.chunks import Batches
+
+Longs = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class DamagedBatch:
+    """
+    A batch with a wrong checksum, or whose records cannot be read.
+
+    Attributes:
+        path, position, size: the source's `.log`, where in it, and how many bytes.
+        base_offset, last_offset: as its header says, and its neighbours allow.
+        reason: what is wrong, in words.
+        segment: base offset of the source segment.
+        digest: of its bytes.
+    """
+
+    path: Path
+    position: int
+    size: int
+    base_offset: int
+    last_offset: int
+    reason: str
+    segment: int
+    digest: bytes
+
+
+class KnownDamage:
+    """
+    The damaged batches of a log, before a round.
+
+    Args:
+        batches: in order of their offsets.
+    """
+
+    def __init__(self, batches: Sequence[DamagedBatch] = ()) -> None:
+        self.batches = tuple(batches)
+        self._digests = {batch.base_offset: batch.digest for batch in batches}
+        by_segment: dict[int, list[int]] = {}
+        for batch in batches:
+            by_segment.setdefault(batch.segment, []).append(batch.position)
+        self._positions = {base: np.array(positions, np.int64) for base, positions in by_segment.items()}
+
+    def positions(self, segment: int) -> Longs:
+        """Return where the damaged batches of a source segment are, ascending."""
+        return self._positions.get(segment, _NO_POSITIONS)
+
+    def flags(self, segment: int, rows: Batches) -> Flags:
+        """Tell which batches of a source segment are damaged: uint8, 1 for those."""
+        positions = self.positions(segment)
+        flags: Flags = np.zeros(len(rows), np.uint8)
+        if len(positions):
+            flags[np.isin(rows["position"], positions)] = 1
+        return flags
+
+    def has(self, base_offset: int, content: memoryview) -> bool:
+        """Tell whether a damaged batch at this offset had the very same bytes."""
+        return self._digests.get(base_offset) == digest_of(content)
+
+
+def digest_of(content: memoryview) -> bytes:
+    """Return what the bytes of a damaged batch are known by."""
+    return blake2b(content, digest_size=32).digest()
+
+
+_NO_POSITIONS: Longs = np.zeros(0, np.int64)
+NO_DAMAGE = KnownDamage()

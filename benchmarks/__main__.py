@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.append import append_tables
+from benchmarks.check import check_table
 from benchmarks.commit import commit_table
 from benchmarks.daemon import tables as daemon_tables
 from benchmarks.frames import frames_table
@@ -34,7 +35,7 @@ from benchmarks.sweep import sweep_table
 from tests.kafka.rig import VERSIONS, Rig
 
 SECTIONS = (
-    *("rounds", "processes", "memory", "start", "look", "daemon", "status"),
+    *("rounds", "processes", "memory", "start", "look", "check", "daemon", "status"),
     *("append", "commit", "read", "restore", "opening", "latency"),
     *("frames", "linear", "sweep"),
 )
@@ -64,6 +65,7 @@ def sections(rig: Rig, options: argparse.Namespace) -> dict[str, Callable[[Path]
         "memory": lambda scratch: memory_table(rig, scratch),
         "start": lambda _: start_table(runs=2 * runs),
         "look": lambda scratch: look_table(5000, runs, scratch),
+        "check": lambda scratch: check_table(rig, scratch, runs),
         "daemon": lambda scratch: "\n".join(daemon_tables(8, 200, runs, scratch)),
         "status": lambda _: status_table(runs=4 * runs),
         "append": lambda scratch: append_tables(runs, scratch),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from cleaner.cli.main import make_parser
 from cleaner.control.verbs import VERBS
 from cleaner.testing.batch_reader import batch_info
 from tests.golden.archive import DATA, unpack
@@ -43,6 +45,26 @@ def test_readme_options_are_the_commands_options() -> None:
     not_ours = {"--no-install-recommends"}
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", (ROOT / "README.md").read_text()))
     assert named - known - not_ours == set()
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_commands_of_a_document_are_understood(document: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each command line, as it stands there, is one that `cleaner` takes: no option is misspelt or gone."""
+    parser = make_parser()
+    refused = []
+    for words in commands_shown(document.read_text()):
+        try:
+            parser.parse_known_args(words)
+        except SystemExit:
+            refused.append((words, capsys.readouterr().err.splitlines()[-1]))
+    assert refused == []
+
+
+def commands_shown(text: str) -> list[list[str]]:
+    """Return the words behind `cleaner` of each command in a block, up to a pipe, a comment or the like."""
+    lines = re.findall(r"^(?: {4}|\$ | {4}\$ )cleaner ((?:[^\n]*\\\n)*[^\n]*)$", text, flags=re.MULTILINE)
+    cut = [re.split(r" {2,}| \||[<>&;#]", line.replace("\\\n", " "))[0] for line in lines]
+    return [shlex.split(line) for line in cut if "..." not in line and "[" not in line]
 
 
 def test_readme_make_targets_exist() -> None:

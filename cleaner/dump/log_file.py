@@ -184,6 +184,8 @@ def _shown(part: Chunk, is_valid: bool) -> ShownBatch:
 
 
 def _laid_out(layout: Layout, batch: ShownBatch, legacy: Sequence[tuple[bool, int]]) -> Iterator[ShownRecord]:
+    if not len(layout):  # a batch that is kept empty, for its producer or for the log's end
+        return
     data = layout.data.data
     starts = [column.tolist() for column in (layout.key_starts, layout.value_starts, layout.header_starts)]
     sizes = [column.tolist() for column in (layout.key_sizes, layout.value_sizes)]

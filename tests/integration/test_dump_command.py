@@ -56,6 +56,17 @@ def test_keys_and_values_are_shown_only_where_they_are_asked_for(
     assert shown[4].endswith(" key: k2")
 
 
+def test_batch_that_is_kept_empty_has_no_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Cleaning leaves such batches; records of the others follow as ever."""
+    log = LogBuilder()
+    log.append_empty(3)
+    log.append(("k", "v"))
+    code, lines, err = dump(capsys, write_log_dir(tmp_path, log) / "topic-0" / f"{BASE}.log", "--print-data-log")
+    assert (code, len(lines)) == (0, 2 + 2 + 1)
+    assert err.splitlines()[1:] == ["  -1 is followed by 3"]  # Kafka's dump says so, too
+    assert lines[-1].endswith("key: k payload: v")
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True

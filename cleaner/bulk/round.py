@@ -21,8 +21,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as NotYet
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -351,11 +350,9 @@ class _Round:
             if now_ns - told_ns >= _TELL_EVERY_NS:
                 told_ns = now_ns
                 tell()
-            try:
-                return task.result(_LOOK_UP_SECONDS)
-            except NotYet:
-                if task.done():
-                    raise
+            wait([task], _LOOK_UP_SECONDS)
+            if task.done():
+                return task.result()
 
 
 def _work(found: FirstPass, number: int, group: Sequence[Segment]) -> GroupWork:

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.append import append_tables
-from benchmarks.check import check_table
 from benchmarks.bulk import bulk_table
+from benchmarks.check import check_table
 from benchmarks.commit import commit_table
 from benchmarks.daemon import tables as daemon_tables
 from benchmarks.frames import frames_table

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.append import append_tables
+from benchmarks.bulk import bulk_table
 from benchmarks.check import check_table
 from benchmarks.commit import commit_table
 from benchmarks.daemon import tables as daemon_tables
@@ -37,7 +38,7 @@ from tests.kafka.rig import VERSIONS, Rig
 SECTIONS = (
     *("rounds", "processes", "memory", "start", "look", "check", "daemon", "status"),
     *("append", "commit", "read", "restore", "opening", "latency"),
-    *("frames", "linear", "sweep"),
+    *("frames", "linear", "bulk", "sweep"),
 )
 
 
@@ -76,6 +77,7 @@ def sections(rig: Rig, options: argparse.Namespace) -> dict[str, Callable[[Path]
         "latency": lambda scratch: latency_table(3, scratch),
         "frames": lambda scratch: frames_table(scratch, runs),
         "linear": lambda scratch: linear_tables(scratch, large=options.large),
+        "bulk": lambda scratch: bulk_table(rig, scratch),
         "sweep": lambda scratch: sweep_table(rig, scratch, options.sweep, options.seed, _tell),
     }
 

@@ -21,22 +21,23 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as NotYet
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
 from cleaner.bulk.damage import hear
+from cleaner.bulk.digest_task import report_path
 from cleaner.bulk.first_pass import FirstPass, FirstPassRunner
 from cleaner.bulk.installing import Installer
 from cleaner.bulk.manifest import Job, JobFiles, MapFigures, Progress, swapped_groups
 from cleaner.bulk.plan import CopyRules, GroupPlan, JobSettings, Source, with_aborts
 from cleaner.bulk.probe import leave_probes, remove_probes
 from cleaner.bulk.recopy_task import GroupResult, GroupWork, save_producers
-from cleaner.bulk.spark_jobs import SparkJobs
+from cleaner.bulk.spark_jobs import DigestWork, SparkJobs
 from cleaner.config import CleanerConfig, TopicConfig
 from cleaner.engine.build_map import MapBuilder
 from cleaner.engine.context import RoundContext
@@ -57,6 +58,7 @@ from cleaner.storage.space import require_room
 Result = TypeVar("Result")
 
 _LOOK_UP_SECONDS = 0.1
+_TELL_EVERY_NS = 2_000_000_000
 _MAP_SHARE = 0.7  # of a task's entries, beside the table's free slots
 
 
@@ -86,11 +88,13 @@ class BulkCleaner:
 
     Args:
         make_jobs: makes what runs jobs, from the settings of the process; asked when the first log is cleaned.
-        make_options: says how to clean, from the same.
+        make_options: says how to clean, from the same and the log dir.
     """
 
     def __init__(
-        self, make_jobs: Callable[[CleanerConfig], SparkJobs], make_options: Callable[[CleanerConfig], BulkOptions]
+        self,
+        make_jobs: Callable[[CleanerConfig], SparkJobs],
+        make_options: Callable[[CleanerConfig, Path], BulkOptions],
     ) -> None:
         self._make_jobs = make_jobs
         self._make_options = make_options
@@ -104,7 +108,7 @@ class BulkCleaner:
         Clean one log once, or finish the round an earlier process had begun. Arguments and errors are those of
         `engine.round.clean_log`; also SparkJobError.
         """
-        options = self._make_options(config)
+        options = self._make_options(config, log.directory.parent)
         with self._lock:
             jobs = self._jobs = self._jobs or self._make_jobs(config)
         one = _Round(jobs, options, log, cleanable, topic, config, context)
@@ -228,7 +232,7 @@ class _Round:
             self._cleanable,
             groups,
             settings,
-            lambda work: self._wait(lambda: self._jobs.digest(work, self._name), "map"),
+            lambda work: self._wait(lambda: self._jobs.digest(work, self._name), work),
             self._options.range_bytes,
         )
         found = runner.run()
@@ -281,7 +285,7 @@ class _Round:
                     if work.group.number == job.damaged:
                         waiting.clear()  # it will fail, and nothing behind it is swapped in
                 work, task = under_way[0]
-                result = self._result_of(task)
+                result = self._result_of(task, partial(self._context.progress, "copy", done_bytes, total_bytes))
                 if result.error is None and work.group.number == job.damaged and job.damage is not None:
                     raise hear(dict(job.damage))
                 progress = self._install(work, result, progress)
@@ -320,25 +324,35 @@ class _Round:
         self.files.save_progress(progress)
         return progress
 
-    def _wait(self, job: Callable[[], Result], phase: str) -> Result:
-        """Wait for a job of Spark in another thread, which can be told to stop."""
+    def _wait(self, job: Callable[[], Result], work: DigestWork) -> Result:
+        """Wait for a job of Spark in another thread, which can be told to stop, and tell how far it is."""
+        total_bytes = sum(start.range.bytes for start in work.starts)
+
+        def tell() -> None:
+            names = set(self._context.fs.list_files(self.files.path))
+            done = [each.range.bytes for each in work.starts if report_path(Path(), each.range.number).name in names]
+            self._context.progress("map", sum(done), total_bytes)
+
         with ThreadPoolExecutor(1, thread_name_prefix="cleaner-bulk") as pool:
             task = pool.submit(job)
             try:
-                self._context.progress(phase, 0, self._cleanable.cleanable_bytes)
-                return self._result_of(task)
+                return self._result_of(task, tell)
             except BaseException:
                 self._jobs.cancel(self._name)
                 raise
 
-    def _result_of(self, task: Future[Result]) -> Result:
+    def _result_of(self, task: Future[Result], tell: Callable[[], None]) -> Result:
+        """Wait for a task, ready to stop, and let `tell` tell now and then that all is well."""
+        told_ns = -_TELL_EVERY_NS
         while True:
             self._context.check_done()
-            try:
-                return task.result(_LOOK_UP_SECONDS)
-            except NotYet:
-                if task.done():
-                    raise
+            now_ns = self._context.clock.monotonic_ns()
+            if now_ns - told_ns >= _TELL_EVERY_NS:
+                told_ns = now_ns
+                tell()
+            wait([task], _LOOK_UP_SECONDS)
+            if task.done():
+                return task.result()
 
 
 def _work(found: FirstPass, number: int, group: Sequence[Segment]) -> GroupWork:

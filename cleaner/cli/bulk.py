@@ -86,5 +86,5 @@ def _clean_round(arguments: argparse.Namespace) -> CleanRound:
 
     return BulkCleaner(
         lambda config: start_jobs("cleaner bulk", dict(config.spark)),
-        lambda config: options_of(config, arguments.log_dir, arguments.work_dir, arguments.map_entries),
+        lambda config, log_dir: options_of(config, log_dir, arguments.work_dir, arguments.map_entries),
     ).clean

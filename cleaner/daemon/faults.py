@@ -26,6 +26,7 @@ from cleaner.errors import (
     LogDirOfflineError,
     NoSpaceError,
     NotCleanlyShutDownError,
+    SparkJobError,
     UncleanableError,
     is_disk_failure,
 )
@@ -81,7 +82,7 @@ def _ending_of(error: Exception, log_dir: Path) -> Ending:
             return Ending.LOCKED
         case CleaningAborted():
             return Ending.ABORTED
-        case NoSpaceError() | MemoryError() | ConfigError():
+        case NoSpaceError() | MemoryError() | ConfigError() | SparkJobError():
             return Ending.RETRY
         case LogDirOfflineError() | OSError():
             return Ending.OFFLINE if is_disk_failure(error) else Ending.RETRY

@@ -18,6 +18,7 @@ from cleaner.api.reports import CleanReport
 from cleaner.api.rounds import Work, run_rounds
 from cleaner.api.session import Session, SettingsLike, as_cleaner_errors
 from cleaner.api.trust import standing
+from cleaner.bulk.large_logs import LargeLogs
 from cleaner.clock import Clock
 from cleaner.daemon.dir_locks import DirLocks
 from cleaner.daemon.faults import Ending, Fault, judge_failure
@@ -46,6 +47,7 @@ class RoundTools:
         settings_of: the settings of a log dir (its path, links followed), as of the last look: a file that somebody is
             just writing does not count until it is whole.
         warn: told of what is odd.
+        large_logs: which logs Spark cleans, and how.
     """
 
     fs: FileSystem
@@ -55,6 +57,7 @@ class RoundTools:
     throttle: IoThrottle
     settings_of: Callable[[Path], SettingsLike]
     warn: Callable[[str], None]
+    large_logs: LargeLogs = field(default_factory=LargeLogs)
 
 
 @dataclass(frozen=True)
@@ -143,14 +146,16 @@ def _clean(
         follow(loaded)
         found = cleanable(loaded, log_dir.cleaner_offsets.get(log.partition), topic, now_ms)
         answer = due(loaded, found, topic, now_ms)
-        work = Work(session, CleanOptions(), loaded, topic, now_ms, refuses_keyless=verdict.refuses_keyless)
+        clean_round, how = tools.large_logs.choose(found, found_settings.cleaner)
+        options = CleanOptions(clean_round=clean_round)
+        work = Work(session, options, loaded, topic, now_ms, refuses_keyless=verdict.refuses_keyless)
         if found.cleanable_bytes == 0 or not (answer.is_due or is_requested):
             if found.force_checkpoint:  # R-420: corrected whether or not the log is taken
                 work.write_checkpoint(found.first_dirty_offset)
             return replace(nothing, note=answer.reason)
         report = run_rounds(work, found)
     loading.close(session, loaded)
-    return report
+    return replace(report, note="; ".join(filter(None, (how, report.note))))
 
 
 def _view(

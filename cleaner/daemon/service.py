@@ -167,6 +167,7 @@ class Service:
                 thread.join(timeout)
                 has_ended &= not thread.is_alive()
         self._scanners.close()
+        self._tools.large_logs.close()
         if has_ended:
             self._locks.release_all()
         self._in_journal(self.journal.sync)

@@ -112,7 +112,7 @@ def bulk_clean(
     """Clean one partition in bulk, as `cleaner.clean` does it with the engine; raises why it was refused."""
     work_dir.mkdir(exist_ok=True)
     options = BulkOptions(work_dir, groups_in_flight, task_memory_bytes, range_bytes, map_entries)
-    cleaner = BulkCleaner(lambda _: jobs or LocalJobs(), lambda _: options)
+    cleaner = BulkCleaner(lambda _: jobs or LocalJobs(), lambda _config, _log_dir: options)
     topic = partition.rpartition("-")[0]
     outcomes: list[Outcome] = list(
         clean_log_dir(

@@ -1,0 +1,95 @@
+"""`cleaner bulk` on a standalone master with two workers, also with one of them gone in the middle of the job."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import cleaner
+from cleaner.bulk.available import why_not_available
+from cleaner.model import TopicPartition
+from cleaner.testing.log_builder import START_MS, LogBuilder, write_log_dir
+from tests.bulk.cluster import Cluster, cluster, environment
+from tests.golden.comparison import contents, differences
+
+pytestmark = pytest.mark.slow
+
+PARTITION = TopicPartition("topic", 0)
+SETTINGS = {"cleanup.policy": "compact", "internal.segment.bytes": "3000", "index.interval.bytes": "200"}
+NOW_MS = START_MS + 10**9
+_SECONDS = 300
+
+
+@pytest.fixture
+def two_workers(tmp_path: Path) -> Iterator[Cluster]:
+    """Give a cluster of its own to each test."""
+    if reason := why_not_available():
+        pytest.skip(reason)
+    scratch = tmp_path / "cluster"
+    scratch.mkdir()
+    with cluster(scratch, workers=2) as running:
+        yield running
+
+
+def bulk_command(log_dir: Path, work_dir: Path, master: str) -> subprocess.Popen[str]:
+    """Start the command."""
+    words = [sys.executable, "-m", "cleaner", "bulk", str(log_dir), str(PARTITION), "--now", str(NOW_MS)]
+    words += ["--format", "json", "--master", master, "--work-dir", str(work_dir)]
+    words += ["--conf", "spark.executor.memory=512m", "--conf", "spark.sql.shuffle.partitions=4"]
+    words += [word for key, value in SETTINGS.items() for word in ("--set", f"{key}={value}")]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
+
+
+def write_log(directory: Path) -> Path:
+    """Write a log of many segments."""
+    log, draw = LogBuilder(PARTITION, index_interval_bytes=200), random.Random(5)
+    for _ in range(40):
+        for _ in range(12):
+            log.append(*[(f"k{draw.randrange(600)}", f"v{draw.randrange(10**6)}") for _ in range(5)])
+        log.roll()
+    return write_log_dir(directory, log)
+
+
+def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    """Wait for something to happen while a process runs."""
+    deadline = time.monotonic() + _SECONDS
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+MOMENTS = {
+    "none": "",
+    "while-keys-are-digested": "range-*.json",
+    "while-groups-are-recopied": "progress.json",
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_bulk_on_two_workers_leaves_the_engines_files(two_workers: Cluster, tmp_path: Path, moment: str) -> None:
+    """Whoever is killed when: what a worker had done or begun is done again elsewhere and never shows."""
+    source = write_log(tmp_path / "source")
+    engine, log_dir, work_dir = (tmp_path / name for name in ("engine", "bulk", "work"))
+    shutil.copytree(source, engine)
+    shutil.copytree(source, log_dir)
+    cleaner.clean(engine, str(PARTITION), SETTINGS, now_ms=NOW_MS)
+
+    process = bulk_command(log_dir, work_dir, two_workers.url)
+    if pattern := MOMENTS[moment]:
+        wait_until(lambda: any(work_dir.glob(f"*/{pattern}")), process)
+        two_workers.kill_worker()
+    output, errors = process.communicate(timeout=_SECONDS)
+
+    assert process.returncode == 0, errors
+    assert json.loads(output)["rounds"] == 1
+    assert differences(contents(engine), contents(log_dir)) == []
+    assert list(work_dir.iterdir()) == []

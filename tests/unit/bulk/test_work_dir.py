@@ -1,0 +1,31 @@
+"""The directory of bulk jobs is nobody else's, and in no log dir."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cleaner.bulk.work_dir import ready_work_dir
+from cleaner.errors import ConfigError
+from cleaner.storage.fs import FileSystem
+
+
+def test_work_dir_is_made_with_its_parent(tmp_path: Path) -> None:
+    """So that the default below `cleaner.state.dir` works at once; a second call finds it."""
+    (tmp_path / "logs").mkdir()
+    wanted = tmp_path / "state" / "bulk"
+    for _ in range(2):
+        assert ready_work_dir(FileSystem(), wanted, tmp_path / "logs") == wanted
+    assert wanted.stat().st_mode & 0o777 == 0o750
+
+
+@pytest.mark.parametrize("where", ["logs", "logs/a-0/work", "file", "open"])
+def test_work_dir_that_cannot_be_trusted_is_refused(tmp_path: Path, where: str) -> None:
+    """In the log dir, no directory, or open for everybody: what lies in it decides which records stay."""
+    (tmp_path / "logs" / "a-0").mkdir(parents=True)
+    (tmp_path / "file").touch()
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    with pytest.raises(ConfigError, match=r"cleaner\.bulk\.work\.dir"):
+        ready_work_dir(FileSystem(), tmp_path / where, tmp_path / "logs")

@@ -1,0 +1,30 @@
+"""Names of files that several processes may write: every loader removes them, and they undo no swap."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cleaner.storage.leftovers import find_leftovers
+from cleaner.storage.names import SEGMENT_SUFFIXES, attempt_file_name, attempt_of, name_in_place_of, segment_file_name
+
+
+@pytest.mark.parametrize("suffix", SEGMENT_SUFFIXES)
+def test_attempt_name_tells_attempt_and_file(suffix: str) -> None:
+    """Both ways; names of a swap are nobody's attempt."""
+    name = attempt_file_name(139, suffix, "0af3-77")
+    assert attempt_of(name) == "0af3-77"
+    assert name_in_place_of(name) == segment_file_name(139, suffix, ".cleaned")
+    assert attempt_of(name_in_place_of(name)) is None
+    assert name_in_place_of(name_in_place_of(name)) == name_in_place_of(name)
+
+
+def test_attempt_left_behind_is_removed_and_condemns_no_swap() -> None:
+    """A `.cleaned` file of segment 0 would; an attempt at segment 0, written by who knows whom, does not."""
+    swap = segment_file_name(0, ".log", ".swap")
+    attempt = attempt_file_name(0, ".log", "a")
+    found = find_leftovers(Path("topic-0"), [attempt, swap])
+    assert (found.swaps, found.condemned_swaps, found.unfinished) == ([swap], [], [attempt])
+    condemned = find_leftovers(Path("topic-0"), [segment_file_name(0, ".log", ".cleaned"), swap])
+    assert condemned.condemned_swaps == [swap]

@@ -1,0 +1,61 @@
+"""No byte of a key or value in anything that is printed, whatever is wrong with a log."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cleaner.cli.main import main
+from cleaner.testing.batch_builder import Record
+from cleaner.testing.log_builder import LogBuilder, write_log_dir
+from tests.integration.log_dirs import NOW
+
+CONFIDENTIAL = "confidential"
+FIRST = "00000000000000000000.log"
+COMPACT = ("--set", "topic:cleanup.policy=compact")
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log dir in which every key, value, header name and header is secret."""
+    log = LogBuilder()
+    for number in range(6):
+        secret = f"{CONFIDENTIAL}-{number}".encode()
+        log.append(Record(secret, secret * 3, headers=((secret, secret),)), (secret, None))
+    log.roll()
+    log.append((CONFIDENTIAL, CONFIDENTIAL))
+    return write_log_dir(tmp_path_factory.mktemp("sound"), log)
+
+
+def commands(before: Path, log_dir: Path) -> list[list[str]]:
+    """Return the command lines that read records, those that change the log last."""
+    log = log_dir / "topic-0" / FIRST
+    return [
+        ["plan", str(log_dir), "--estimate", *COMPACT],
+        ["check", str(log_dir)],
+        ["check", str(log_dir), "--format", "json"],
+        ["dump", str(log), "--deep-iteration", "--skip-record-metadata"],
+        ["verify", str(before), str(log_dir), "--end", "12", *COMPACT],
+        ["clean", str(log_dir), "topic-0", "--now", str(NOW), *COMPACT],
+        ["clean", str(log_dir), "topic-0", "--now", str(NOW), "--damaged", "keep", *COMPACT],
+        ["recover", str(log_dir), *COMPACT],
+    ]
+
+
+@pytest.mark.parametrize("position", range(0, 240, 13))
+def test_no_byte_of_a_record_is_printed(
+    sound: Path, tmp_path: Path, position: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A byte is wrong in a header, a length, a key, a value: errors name the place, never what is there."""
+    log_dir = Path(shutil.copytree(sound, tmp_path / "logs"))
+    log = log_dir / "topic-0" / FIRST
+    content = bytearray(log.read_bytes())
+    content[position] ^= 0x55
+    log.write_bytes(content)
+    for words in commands(sound, log_dir):
+        main(words)
+        out, err = capsys.readouterr()
+        assert CONFIDENTIAL not in out + err, words
+        assert "Traceback" not in err, words

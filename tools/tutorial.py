@@ -96,7 +96,8 @@ class Shell:
         self._process = subprocess.Popen(
             [*inside, "bash", "--norc", "--noprofile"],
             cwd=directory,
-            env={**os.environ, "PATH": path, "LC_ALL": "C.UTF-8"},
+            # What is drawn as wide as the terminal is the same everywhere.
+            env={**os.environ, "PATH": path, "LC_ALL": "C.UTF-8", "COLUMNS": "100"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

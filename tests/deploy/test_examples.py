@@ -25,9 +25,15 @@ from tests.deploy.tools import python_tool
 
 DEPLOY = ROOT / "deploy"
 KUBERNETES = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
+# Written by `tools.manuals`: pages of the commands, which say themselves what they are for.
+WRITTEN = {DEPLOY / "man", DEPLOY / "completion"}
 EXAMPLES = [
     ROOT / "Dockerfile",
-    *(path for path in sorted(DEPLOY.rglob("*")) if path.is_file() and not path.name.startswith(".")),
+    *(
+        path
+        for path in sorted(DEPLOY.rglob("*"))
+        if path.is_file() and not path.name.startswith(".") and path.parent not in WRITTEN
+    ),
 ]
 
 

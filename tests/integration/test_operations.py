@@ -14,11 +14,10 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.root
-def test_each_command_of_the_incidents_answers_as_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_command_of_the_incidents_answers_as_it_says(tmp_path: Path) -> None:
     """In one shell, on the directories that `tools.incidents` lays out; its small disk goes with the shell."""
     if os.geteuid() != 0:
         pytest.skip("the full disk is mounted, which takes root")
-    monkeypatch.setenv("COLUMNS", "100")  # the picture of a log is as wide as the terminal
     found = list(steps((ROOT / "docs" / "operations.md").read_text()))
     assert len({step.heading for step in found}) == 5
     with Shell(tmp_path, inside=["unshare", "--mount"]) as shell:

@@ -137,8 +137,11 @@ def test_damaged_partition_is_explained_with_what_lists_the_damage(tmp_path: Pat
     assert "cleanup.policy=compact" in page
 
 
-def test_checkpoint_outside_of_the_log_is_told(tmp_path: Path, capsys: Capture) -> None:
+def test_checkpoint_outside_of_the_log_is_told(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It does not count, and everything is dirty again (R-405)."""
+    monkeypatch.setenv("COLUMNS", "120")  # figures are cut where a terminal ends
     write_log_dir(tmp_path, keyed_log(), cleaner_offsets={TopicPartition("topic", 0): 999})
     entry = plan(capsys, tmp_path, *COMPACT)
     assert (entry["is_checkpoint_reset"], entry["checkpoint_offset"], entry["first_dirty_offset"]) == (True, 999, 0)

@@ -30,6 +30,12 @@ COMPACT = ("--set", "topic:cleanup.policy=compact")
 Capture = pytest.CaptureFixture[str]
 
 
+@pytest.fixture(autouse=True)
+def _wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are cut where a terminal ends."""
+    monkeypatch.setenv("COLUMNS", "120")
+
+
 def with_transaction() -> LogBuilder:
     """A log whose first transaction is still open."""
     log = LogBuilder(TopicPartition("topic", 0))
@@ -137,11 +143,8 @@ def test_damaged_partition_is_explained_with_what_lists_the_damage(tmp_path: Pat
     assert "cleanup.policy=compact" in page
 
 
-def test_checkpoint_outside_of_the_log_is_told(
-    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checkpoint_outside_of_the_log_is_told(tmp_path: Path, capsys: Capture) -> None:
     """It does not count, and everything is dirty again (R-405)."""
-    monkeypatch.setenv("COLUMNS", "120")  # figures are cut where a terminal ends
     write_log_dir(tmp_path, keyed_log(), cleaner_offsets={TopicPartition("topic", 0): 999})
     entry = plan(capsys, tmp_path, *COMPACT)
     assert (entry["is_checkpoint_reset"], entry["checkpoint_offset"], entry["first_dirty_offset"]) == (True, 999, 0)

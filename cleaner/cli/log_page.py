@@ -53,7 +53,9 @@ class LogPage:
         """Print a label and words, in as many lines as they take; nothing without words."""
         if not words:
             return
-        lines = textwrap.wrap(printable(words), max(40, self.columns - _LABEL)) or [""]
+        width = max(40, self.columns - _LABEL)
+        # Names of files and settings stay whole, to be copied.
+        lines = textwrap.wrap(printable(words), width, break_on_hyphens=False, break_long_words=False) or [""]
         for number, line in enumerate(lines):
             print(f"{'' if number else label:<{_LABEL}}{self._paint(colour, line) if colour else line}")
 

@@ -1,7 +1,7 @@
 """
 `clean`: a round or more for the partitions named, or for all that are due.
 
-One partition at a time: load, find the cleanable range, rounds, retention, close, checkpoints. Until a round has read
+Each partition by itself: load, find the cleanable range, rounds, retention, close, checkpoints. Until a round has read
 the whole dirty section and found it sound, nothing on disk changes; so a partition that is refused is left as it was,
 and the next one is taken.
 
@@ -20,6 +20,7 @@ from pathlib import Path
 
 from cleaner.api import load as loading
 from cleaner.api.beside_writer import noticing_changes
+from cleaner.api.each_partition import one_by_one, side_by_side
 from cleaner.api.keep_old import check_outside
 from cleaner.api.options import CleanOptions, Sources, Surroundings
 from cleaner.api.recover_log_dir import recover_partitions
@@ -30,15 +31,7 @@ from cleaner.api.session import Session, as_cleaner_errors, attempt, choose_part
 from cleaner.api.trust import standing
 from cleaner.config import TopicConfig
 from cleaner.engine.retention import delete_expired_segments
-from cleaner.errors import (
-    CleanerError,
-    CleaningAborted,
-    LogChangedError,
-    NotCleanlyShutDownError,
-    PolicyRefusedError,
-    WriterWaitingError,
-    is_disk_failure,
-)
+from cleaner.errors import LogChangedError, NotCleanlyShutDownError, PolicyRefusedError
 from cleaner.model import TopicPartition
 from cleaner.policy.cleanable import cleanable
 from cleaner.policy.due import due
@@ -59,7 +52,7 @@ def clean_log_dir(
     surroundings: Surroundings,
 ) -> Iterator[Outcome]:
     """
-    Clean partitions of a log dir, one after the other.
+    Clean partitions of a log dir: one after the other, or as many side by side as the options say.
 
     Args:
         log_dir: the directory.
@@ -110,24 +103,15 @@ class _Job:
 
 
 def _clean_each(job: _Job, todo: Mapping[TopicPartition, Path]) -> Iterator[Outcome]:
-    """Clean partition after partition; when the disk itself fails, the rest is not begun."""
-    waiting = dict(todo)
-    has_disk_failed = False
-    for topic_partition, directory in todo.items():
-        del waiting[topic_partition]
-        if has_disk_failed:
-            yield Refusal(str(topic_partition), CleanerError("not begun: the disk failed before"))
-            continue
-        try:
-            work = partial(_clean_while_it_changes, job, topic_partition, directory)
-            outcome = attempt(topic_partition, directory, work)
-        except CleaningAborted as error:
-            if not waiting:
-                raise
-            kind = WriterWaitingError if isinstance(error, WriterWaitingError) else CleaningAborted
-            raise kind(f"{error}; {len(waiting)} more partitions were not begun") from error
-        yield outcome
-        has_disk_failed = isinstance(outcome, Refusal) and is_disk_failure(outcome.error)
+    """Clean all partitions, in the way the options say."""
+    places = job.options.side_by_side
+    work = partial(_attempt, job)
+    return one_by_one(todo, work) if places is None else side_by_side(todo, work, places)
+
+
+def _attempt(job: _Job, topic_partition: TopicPartition, directory: Path) -> Outcome:
+    work = partial(_clean_while_it_changes, job, topic_partition, directory)
+    return attempt(topic_partition, directory, work)
 
 
 def _clean_while_it_changes(job: _Job, topic_partition: TopicPartition, directory: Path) -> CleanReport | Skipped:

@@ -162,6 +162,8 @@ class CleanOptions:
         keep_old: a directory outside of all log dirs that takes what rounds replace, for `undo`.
         damaged: `keep` carries batches with wrong checksums, or records that cannot be read, over as they are.
         clean_round: does each round; None for the engine, in this process.
+        side_by_side: says how many partitions may be under way at a time, each in its own thread; asked again and
+            again. None: one after the other, in the caller's thread.
     """
 
     high_watermark: HighWatermark = "checkpoint"
@@ -176,3 +178,4 @@ class CleanOptions:
     keep_old: Path | None = None
     damaged: Literal["refuse", "keep"] = "refuse"
     clean_round: CleanRound | None = None
+    side_by_side: Callable[[], int] | None = None

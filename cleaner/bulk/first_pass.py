@@ -162,7 +162,8 @@ class FirstPassRunner:
         has_asking = self._settings.first_dirty_offset > self._groups[0][0].base_offset
         has_asking |= any(len(aborts) for aborts in self._mapped_aborts)
         bases = tuple(group[0].base_offset for group in self._groups)
-        return DigestWork(self._settings, starts, bases, has_asking=has_asking, is_crowded=is_crowded)
+        is_small = sum(each.bytes for each in self._ranges) <= self._range_bytes
+        return DigestWork(self._settings, starts, bases, has_asking, is_small, is_crowded)
 
     def _read_report(self, part: Range) -> RangeReport:
         path = report_path(self._settings.work_dir, part.number)

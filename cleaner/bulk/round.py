@@ -43,7 +43,7 @@ from cleaner.engine.build_map import MapBuilder
 from cleaner.engine.context import RoundContext
 from cleaner.engine.round import RoundResult
 from cleaner.engine.steps import groups_of, refuse_keyless, rules_of, settle_before_swaps
-from cleaner.errors import CorruptLogError, NoSpaceError, UncleanableError
+from cleaner.errors import CorruptLogError, NoSpaceError, SparkJobError, UncleanableError
 from cleaner.format.records import Unpacker
 from cleaner.format.side_by_side import WindowBuffer
 from cleaner.offset_map import ENTRY_BYTES, OffsetMap
@@ -100,6 +100,15 @@ class BulkCleaner:
         self._make_options = make_options
         self._lock = threading.Lock()
         self._jobs: SparkJobs | None = None  # guarded by _lock
+
+    def side_by_side(self) -> int:
+        """Return how many logs to clean at a time: one until Spark has started, then as many as tasks run at a time."""
+        with self._lock:
+            jobs = self._jobs
+        try:
+            return 1 if jobs is None else max(1, jobs.slots)
+        except SparkJobError:
+            return 1  # the logs that are left will each be told so
 
     def clean(
         self, log: Log, cleanable: Cleanable, topic: TopicConfig, config: CleanerConfig, context: RoundContext

@@ -3,6 +3,8 @@ The jobs of a round on Spark: digest all ranges and reduce by key, and recopy a 
 
     ranges -> digest_range -> rows of 24 bytes -> by digest: the largest code -> by group: bits of offsets
 
+A small log needs no reduction by Spark: one task does all of that (`small_log.py`).
+
 Rows with keys and values never leave their task. Spark sorts and spills what it cannot hold, and the driver gets one
 row a group.
 
@@ -15,6 +17,7 @@ say, the job is run again with a join that answers any number.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -24,6 +27,7 @@ from cleaner.bulk.plan import GROUP_SHIFT, CopyRules, JobSettings
 from cleaner.bulk.probe import require_probes
 from cleaner.bulk.recopy_task import GroupResult, GroupWork, recopy_group
 from cleaner.bulk.session import make_spark
+from cleaner.bulk.small_log import digest_small_log
 from cleaner.bulk.verdicts import CROWDED, GroupBits, Verdicts
 from cleaner.errors import SparkJobError
 from cleaner.storage.fs import FileSystem
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 Result = TypeVar("Result")
+Work = TypeVar("Work")
 
 _ROW_SCHEMA = "sip bigint, murmur bigint, code bigint"
 _GROUP_SCHEMA = "group bigint, name string, count bigint, checksum bigint, crowded bigint"
@@ -54,6 +59,7 @@ class DigestWork:
         starts: the ranges, by number.
         base_offsets: of the groups, by number.
         has_asking: there are records that only ask.
+        is_small: one task digests all of it, if it can hold its keys.
         is_crowded: some key has more than two of them.
     """
 
@@ -61,6 +67,7 @@ class DigestWork:
     starts: tuple[RangeStart, ...]
     base_offsets: tuple[int, ...]
     has_asking: bool
+    is_small: bool
     is_crowded: bool = False
 
 
@@ -83,7 +90,7 @@ class SparkJobs(Protocol):
 
     @property
     def slots(self) -> int:
-        """How many tasks run at the same time."""
+        """How many tasks run at the same time. Raises SparkJobError."""
 
     def digest(self, work: DigestWork, name: str) -> DigestResult:
         """Digest all ranges. Raises SparkJobError."""
@@ -109,12 +116,17 @@ class SessionJobs:
 
     @property
     def slots(self) -> int:
-        """How many tasks run at the same time."""
-        return self._spark.sparkContext.defaultParallelism
+        """How many tasks run at the same time. Raises SparkJobError."""
+        with _as_job_errors("Spark is gone"):
+            return self._spark.sparkContext.defaultParallelism
 
     def digest(self, work: DigestWork, name: str) -> DigestResult:
         """Digest all ranges. Raises SparkJobError."""
-        return self._run(name, partial(self._digest, work))
+        return self._run(name, partial(self._digest_small if work.is_small else self._digest, work))
+
+    def _digest_small(self, work: DigestWork) -> DigestResult:
+        bits = self._in_one_task(_digest_alone, work)
+        return self._digest(work) if bits is None else DigestResult(bits, is_crowded=False)
 
     def _digest(self, work: DigestWork) -> DigestResult:
         spark = self._spark.newSession()  # with settings of its own: several jobs may run at a time
@@ -139,23 +151,20 @@ class SessionJobs:
     def recopy(self, settings: JobSettings, rules: CopyRules, work: GroupWork, name: str) -> GroupResult:
         """Recopy a group. Raises SparkJobError."""
         task = partial(_recopy, settings, rules, name)
-        results = self._run(name, lambda: self._spark.sparkContext.parallelize([work], 1).map(task).collect())
-        return results[0]
+        return self._run(name, partial(self._in_one_task, task, work))
+
+    def _in_one_task(self, task: Callable[[Work], Result], work: Work) -> Result:
+        return self._spark.sparkContext.parallelize([work], 1).map(task).collect()[0]
 
     def cancel(self, name: str) -> None:
         """Cancel all jobs of this name."""
         self._spark.sparkContext.cancelJobGroup(name)
 
     def _run(self, name: str, job: Callable[[], Result]) -> Result:
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
-
-        # Python and JVM threads are paired: the name counts for what this thread runs.
-        self._spark.sparkContext.setJobGroup(name, name, interruptOnCancel=True)
-        try:
+        with _as_job_errors("a Spark job failed"):
+            # Python and JVM threads are paired: the name counts for what this thread runs.
+            self._spark.sparkContext.setJobGroup(name, name, interruptOnCancel=True)
             return job()
-        except (PySparkException, Py4JError, OSError) as error:
-            raise SparkJobError(f"a Spark job failed: {_reason(error)}") from error
 
 
 def start_jobs(name: str, given: Mapping[str, str]) -> SessionJobs:
@@ -168,13 +177,19 @@ def start_jobs(name: str, given: Mapping[str, str]) -> SessionJobs:
     Raises:
         SparkJobError: it does not start.
     """
+    with _as_job_errors("Spark does not start"):
+        return SessionJobs(make_spark(name, given))
+
+
+@contextmanager
+def _as_job_errors(what: str) -> Iterator[None]:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     try:
-        return SessionJobs(make_spark(name, given))
+        yield
     except (PySparkException, Py4JError, OSError) as error:
-        raise SparkJobError(f"Spark does not start: {_reason(error)}") from error
+        raise SparkJobError(f"{what}: {_reason(error)}") from error
 
 
 def _digest_batches(
@@ -206,6 +221,13 @@ def _gather_batches(
     row = (saved.group, saved.name, saved.count, saved.checksum, verdicts.crowded)
     names = ["group", "name", "count", "checksum", "crowded"]
     yield pa.RecordBatch.from_arrays([pa.array([value]) for value in row], names)
+
+
+def _digest_alone(work: DigestWork) -> tuple[GroupBits, ...] | None:
+    """Digest a small log; in a task."""
+    fs = FileSystem()
+    require_probes(fs, work.settings)
+    return digest_small_log(fs, work.settings, work.starts, work.base_offsets)
 
 
 def _recopy(settings: JobSettings, rules: CopyRules, name: str, work: GroupWork) -> GroupResult:

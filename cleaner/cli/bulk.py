@@ -13,14 +13,15 @@ from cleaner.config_bulk_rows import SPARK_PREFIX
 from cleaner.errors import SparkJobError, UsageError
 
 if TYPE_CHECKING:
-    from cleaner.api.options import CleanRound
+    from cleaner.bulk.round import BulkCleaner
 
 SUMMARY = "clean logs that are too large for one process, with Spark"
 
 DESCRIPTION = """\
 Cleans compacted partitions as `cleaner clean` does, to the same bytes, but with no offset map that could be too small:
 the keys are digested, and the segments recopied, by the tasks of a Spark session, and what a task cannot hold in
-memory Spark keeps on disk. One round covers all that can be cleaned.
+memory Spark keeps on disk. One round covers all that can be cleaned. As many partitions are under way side by side as
+Spark runs tasks, and of a small one a single task digests all keys.
 
 For a log that fits the map this takes longer than `cleaner clean`. Needs the extra `spark` and Java 17. Without
 --master Spark runs in this machine's processes alone. On a cluster all executors must see the log dir and the work
@@ -66,7 +67,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise SparkJobError(reason)
     settings = sources(arguments)
     settings = replace(settings, config={**settings.config, **_spark_settings(arguments)})
-    return run_shared(arguments, settings, replace(shared_options(arguments), clean_round=_clean_round(arguments)))
+    cleaner = _make_cleaner(arguments)
+    options = replace(shared_options(arguments), clean_round=cleaner.clean, side_by_side=cleaner.side_by_side)
+    return run_shared(arguments, settings, options)
 
 
 def _spark_settings(arguments: argparse.Namespace) -> dict[str, str]:
@@ -79,7 +82,7 @@ def _spark_settings(arguments: argparse.Namespace) -> dict[str, str]:
     return found if arguments.master is None else {**found, "spark.master": arguments.master}
 
 
-def _clean_round(arguments: argparse.Namespace) -> CleanRound:
+def _make_cleaner(arguments: argparse.Namespace) -> BulkCleaner:
     from cleaner.bulk.round import BulkCleaner
     from cleaner.bulk.spark_jobs import start_jobs
     from cleaner.bulk.work_dir import options_of
@@ -87,4 +90,4 @@ def _clean_round(arguments: argparse.Namespace) -> CleanRound:
     return BulkCleaner(
         lambda config: start_jobs("cleaner bulk", dict(config.spark)),
         lambda config, log_dir: options_of(config, log_dir, arguments.work_dir, arguments.map_entries),
-    ).clean
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -17,7 +18,7 @@ class ProgressBar:
     """
     Shows one phase of one partition at a time: `prices-0 copy [#####.....]  41 %  1.2 GiB`.
 
-    Calls come from the thread that works. Use it in a `with` block, so that the line is gone when the command speaks.
+    Calls come from the threads that work. Use it in a `with` block, so that the line is gone when the command speaks.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -25,6 +26,7 @@ class ProgressBar:
         self._enabled = self._stream.isatty()
         self._drawn_at = float("-inf")
         self._phase = ""
+        self._lock = threading.Lock()  # guards all of it, the stream too
 
     def __enter__(self) -> ProgressBar:
         return self
@@ -46,14 +48,15 @@ class ProgressBar:
         if not self._enabled:
             return
         now = time.monotonic()
-        if phase == self._phase and done < total and now - self._drawn_at < _REDRAW_SECONDS:
-            return
-        self._phase, self._drawn_at = phase, now
         part = min(1.0, done / total) if total else 1.0
         words = human_bytes(done) if note is None else note
         bar = "#" * round(part * _WIDTH)
-        self._stream.write(f"{_CLEAR_LINE}{phase} [{bar:.<{_WIDTH}}] {part:4.0%}  {words}")
-        self._stream.flush()
+        with self._lock:
+            if phase == self._phase and done < total and now - self._drawn_at < _REDRAW_SECONDS:
+                return
+            self._phase, self._drawn_at = phase, now
+            self._stream.write(f"{_CLEAR_LINE}{phase} [{bar:.<{_WIDTH}}] {part:4.0%}  {words}")
+            self._stream.flush()
 
     def speaking(self, say: Callable[[str], None]) -> Callable[[str], None]:
         """Return `say`, but with the bar off the screen first."""
@@ -66,10 +69,11 @@ class ProgressBar:
 
     def clear(self) -> None:
         """Take the bar off the screen, before something else is printed."""
-        if self._enabled and self._phase:
-            self._stream.write(_CLEAR_LINE)
-            self._stream.flush()
-            self._phase = ""
+        with self._lock:
+            if self._enabled and self._phase:
+                self._stream.write(_CLEAR_LINE)
+                self._stream.flush()
+                self._phase = ""
 
 
 def human_bytes(count: int) -> str:

@@ -1,24 +1,22 @@
-"""The jobs of a round without Spark: the same tasks one after the other, and the reduction as a dictionary."""
+"""The jobs of a round without Spark: the same tasks one after the other, and the reduction that small logs have."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import numpy as np
 
 from cleaner.api.clean_log_dir import Outcome, clean_log_dir
 from cleaner.api.options import CleanOptions, Sources, Surroundings
 from cleaner.api.reports import CleanReport, Refusal
 from cleaner.bulk.digest_task import digest_range
-from cleaner.bulk.plan import GROUP_SHIFT, CopyRules, JobSettings
+from cleaner.bulk.plan import CopyRules, JobSettings
 from cleaner.bulk.probe import require_probes
 from cleaner.bulk.recopy_task import GroupResult, GroupWork, recopy_group
 from cleaner.bulk.round import BulkCleaner, BulkOptions
+from cleaner.bulk.small_log import digest_small_log, save_verdicts, surviving_codes
 from cleaner.bulk.spark_jobs import DigestResult, DigestWork, SparkJobs
-from cleaner.bulk.verdicts import GroupBits, Verdicts
 from cleaner.storage.fs import FileSystem
 
 
@@ -35,13 +33,11 @@ class LocalJobs:
         fs: the tasks' door to the disk.
         on_job: told `digest` or `recopy` before each job; may raise.
         told: what it was told so far.
-        rows: rows that tasks have emitted.
     """
 
     fs: FileSystem = field(default_factory=FileSystem)
     on_job: Callable[[str], None] = _nothing
     told: list[str] = field(default_factory=list)
-    rows: int = 0
 
     @property
     def slots(self) -> int:
@@ -52,32 +48,19 @@ class LocalJobs:
         """Digest all ranges."""
         self._tell("digest")
         require_probes(self.fs, work.settings)
-        puts: dict[tuple[int, int], int] = {}
-        asks: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
-        for start in work.starts:
-            for rows in digest_range(self.fs, work.settings, start):
-                self.rows += len(rows.codes)
-                for sip, murmur, code in zip(*(column.tolist() for column in rows), strict=True):
-                    if code & 1:
-                        puts[sip, murmur] = max(code, puts.get((sip, murmur), 0))
-                    else:
-                        asks[sip, murmur].append(code)
-        is_crowded = not work.is_crowded and any(len(codes) > 2 for codes in asks.values())
-        codes = [*puts.values(), *(code for key, some in asks.items() for code in some if code < puts.get(key, 0))]
-        return DigestResult(tuple(self._gather(work, codes)), is_crowded)
-
-    def _gather(self, work: DigestWork, codes: Sequence[int]) -> list[GroupBits]:
-        by_group = defaultdict(list)
-        for code in codes:
-            by_group[code >> GROUP_SHIFT].append(code)
-        saved = []
-        for some in by_group.values():
-            verdicts = Verdicts(work.base_offsets)
-            verdicts.add(np.array(some, np.int64))
-            bits = verdicts.save(self.fs, work.settings.work_dir)
-            assert bits is not None
-            saved.append(bits)
-        return saved
+        settings, bases = work.settings, work.base_offsets
+        if work.is_small and (bits := digest_small_log(self.fs, settings, work.starts, bases)) is not None:
+            return DigestResult(bits, is_crowded=False)
+        held = [rows for start in work.starts for rows in digest_range(self.fs, settings, start)]
+        asking = Counter(
+            (sip, murmur)
+            for rows in held
+            for sip, murmur, code in zip(*(column.tolist() for column in rows), strict=True)
+            if not code & 1
+        )
+        is_crowded = not work.is_crowded and any(count > 2 for count in asking.values())
+        bits = save_verdicts(self.fs, settings.work_dir, bases, surviving_codes(held))
+        return DigestResult(bits, is_crowded)
 
     def recopy(self, settings: JobSettings, rules: CopyRules, work: GroupWork, name: str) -> GroupResult:
         """Recopy a group."""

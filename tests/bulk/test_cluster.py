@@ -44,6 +44,7 @@ def bulk_command(log_dir: Path, work_dir: Path, master: str) -> subprocess.Popen
     words = [sys.executable, "-m", "cleaner", "bulk", str(log_dir), str(PARTITION), "--now", str(NOW_MS)]
     words += ["--format", "json", "--master", master, "--work-dir", str(work_dir)]
     words += ["--conf", "spark.executor.memory=512m", "--conf", "spark.sql.shuffle.partitions=4"]
+    words += ["--set", "cleaner.bulk.task.memory=4096"]  # too little for a single task
     words += [word for key, value in SETTINGS.items() for word in ("--set", f"{key}={value}")]
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
 

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from cleaner.model import TopicPartition
 from cleaner.testing.log_builder import START_MS, LogBuilder, write_log_dir
 from tests.bulk.cluster import Cluster, cluster, environment
 from tests.golden.comparison import contents, differences
+from tests.golden.scenario import Step, steps
 
 pytestmark = pytest.mark.slow
 
@@ -26,6 +27,8 @@ PARTITION = TopicPartition("topic", 0)
 SETTINGS = {"cleanup.policy": "compact", "internal.segment.bytes": "3000", "index.interval.bytes": "200"}
 NOW_MS = START_MS + 10**9
 _SECONDS = 300
+# Aborted and open transactions, expired tombstones, groups of many segments, active producers, codecs.
+GOLDEN = ("transactions-1", "tombstones-2", "plain-grouping-1", "idempotent-producers-1", "consumer-offsets-1")
 
 
 @pytest.fixture
@@ -39,13 +42,22 @@ def two_workers(tmp_path: Path) -> Iterator[Cluster]:
         yield running
 
 
-def bulk_command(log_dir: Path, work_dir: Path, master: str) -> subprocess.Popen[str]:
+def bulk_command(
+    log_dir: Path,
+    work_dir: Path,
+    master: str,
+    *,
+    partition: str = str(PARTITION),
+    settings: Mapping[str, str] = SETTINGS,
+    now_ms: int = NOW_MS,
+    options: Sequence[str] = (),
+) -> subprocess.Popen[str]:
     """Start the command."""
-    words = [sys.executable, "-m", "cleaner", "bulk", str(log_dir), str(PARTITION), "--now", str(NOW_MS)]
+    words = [sys.executable, "-m", "cleaner", "bulk", str(log_dir), partition, "--now", str(now_ms), *options]
     words += ["--format", "json", "--master", master, "--work-dir", str(work_dir)]
     words += ["--conf", "spark.executor.memory=512m", "--conf", "spark.sql.shuffle.partitions=4"]
     words += ["--set", "cleaner.bulk.task.memory=4096"]  # too little for a single task
-    words += [word for key, value in SETTINGS.items() for word in ("--set", f"{key}={value}")]
+    words += [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
 
 
@@ -94,3 +106,30 @@ def test_bulk_on_two_workers_leaves_the_engines_files(two_workers: Cluster, tmp_
     assert json.loads(output)["rounds"] == 1
     assert differences(contents(engine), contents(log_dir)) == []
     assert list(work_dir.iterdir()) == []
+
+
+@pytest.mark.parametrize("step", [pytest.param(step, id=str(step)) for step in steps() if str(step) in GOLDEN])
+def test_bulk_on_two_workers_leaves_kafkas_files(
+    two_workers: Cluster, unpacked: Callable[[str], Path], tmp_path: Path, step: Step
+) -> None:
+    """Files, checkpoint and times are those of Kafka's own cleaner."""
+    home = unpacked(step.scenario)
+    log_dir = step.prepare(home, tmp_path / "logs")
+    process = bulk_command(
+        log_dir,
+        tmp_path / "work",
+        two_workers.url,
+        partition=step.partition,
+        settings=step.settings,
+        now_ms=step.now_ms,
+        options=["--retention"] if step.retention else [],
+    )
+    _, errors = process.communicate(timeout=_SECONDS)
+
+    assert process.returncode == 0, errors
+    assert differences(contents(home / step.output), contents(log_dir)) == []
+
+
+def test_golden_steps_are_there() -> None:
+    """No name above is one of a step that has gone."""
+    assert set(GOLDEN) <= {str(step) for step in steps() if step.kind == "byte-identical"}

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
@@ -34,7 +34,7 @@ from cleaner.bulk.digest_task import report_path
 from cleaner.bulk.first_pass import FirstPass, FirstPassRunner
 from cleaner.bulk.installing import Installer
 from cleaner.bulk.manifest import Job, JobFiles, MapFigures, Progress, swapped_groups
-from cleaner.bulk.plan import CopyRules, GroupPlan, JobSettings, Source, with_aborts
+from cleaner.bulk.plan import CopyRules, GroupPlan, JobSettings, Range, Source, with_aborts
 from cleaner.bulk.probe import leave_probes, remove_probes
 from cleaner.bulk.recopy_task import GroupResult, GroupWork, save_producers
 from cleaner.bulk.spark_jobs import DigestWork, SparkJobs
@@ -248,6 +248,9 @@ class _Round:
         refuse_keyless(log, found.keyless, context)
         save_producers(context.fs, self.files.path, np.asarray(log.last_records, np.int64))
         first_dirty = next(each for each in found.ranges if each.is_dirty)
+        ranges: defaultdict[int, list[Range]] = defaultdict(list)
+        for each in found.ranges:
+            ranges[each.group].append(each)
         job = Job(
             directory=str(log.directory),
             digest_key=settings.digest_key,
@@ -264,7 +267,9 @@ class _Round:
                 first_dirty_position=first_dirty.start,
             ),
             works=tuple(_work(found, number, group) for number, group in enumerate(groups)),
-            expected_bytes=tuple(_expected_bytes(found, number, group) for number, group in enumerate(groups)),
+            expected_bytes=tuple(
+                _expected_bytes(found, number, group, ranges[number]) for number, group in enumerate(groups)
+            ),
             figures=MapFigures(
                 bytes_read=found.bytes_read,
                 messages=found.messages,
@@ -322,8 +327,8 @@ class _Round:
         """Take what a task wrote and swap it in; before and after that, note it."""
         if result.error is not None or result.counts is None:
             raise hear(result.error or {})
-        bases = {source.base_offset for source in work.group.sources}
-        group: list[Segment] = [segment for segment in self._log.segments if segment.base_offset in bases]
+        sources = work.group.sources  # neighbours
+        group = self._log.segments_between(sources[0].base_offset, sources[-1].base_offset + 1)
         self._installer.take(group, result)
         counts = CopyCounts.total((progress.counts, result.counts))
         progress = Progress((*progress.sizes, result.size), progress.swapped, counts, before=progress.counts)
@@ -369,11 +374,10 @@ def _work(found: FirstPass, number: int, group: Sequence[Segment]) -> GroupWork:
     return GroupWork(plan, found.bits.get(number), found.copied[number], found.mapped[number])
 
 
-def _expected_bytes(found: FirstPass, number: int, group: Sequence[Segment]) -> int:
+def _expected_bytes(found: FirstPass, number: int, group: Sequence[Segment], ranges: Sequence[Range]) -> int:
     """Estimate how large a group comes out: of a dirty one the bits say how many records stay."""
     size = sum(segment.size for segment in group)
     index_bytes = sum(segment.index_bytes + segment.time_index_bytes for segment in group)
-    ranges = [each for each in found.ranges if each.group == number]
     messages = sum(found.reports[each.number].messages for each in ranges)
     if not messages or not all(each.is_dirty for each in ranges):
         return size + index_bytes

@@ -178,6 +178,7 @@ class _Work:
     settings: SettingsResolver
 
     def verify(self, pair: _Pair, homes: dict[Path, LogDir]) -> VerifyReport:
+        """Prove one partition; `homes` are the log dirs that hold its two sides."""
         fs, options = self.surroundings.fs, self.options
         name = pair.topic_partition
         old_home, new_home = homes[pair.before.parent], homes[pair.after.parent]

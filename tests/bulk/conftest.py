@@ -17,10 +17,15 @@ LOCAL = {"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2", "spark
 
 
 @pytest.fixture(scope="session")
-def local_spark() -> Iterator[SessionJobs]:
-    """Give the jobs of a session in this process, with two tasks at a time."""
+def needs_spark() -> None:
+    """Skip where there is no Spark."""
     if reason := why_not_available():
         pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def local_spark(needs_spark: None) -> Iterator[SessionJobs]:
+    """Give the jobs of a session in this process, with two tasks at a time."""
     spark = make_spark("tests", LOCAL)
     yield SessionJobs(spark)
     spark.stop()

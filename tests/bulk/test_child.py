@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 import cleaner
-from cleaner.bulk.available import why_not_available
 from cleaner.bulk.child import LOG_NAME, ChildJobs
 from cleaner.errors import SparkJobError
 from cleaner.model import TopicPartition
@@ -20,6 +19,8 @@ from tests.bulk.cluster import environment
 from tests.bulk.conftest import LOCAL
 from tests.bulk.local_jobs import bulk_clean
 from tests.golden.comparison import contents, differences
+
+pytestmark = pytest.mark.usefixtures("needs_spark")
 
 PARTITION = TopicPartition("topic", 0)
 SETTINGS = {"cleanup.policy": "compact", "internal.segment.bytes": "2000"}
@@ -36,13 +37,6 @@ while jobs._child is None:
 print(jobs._child._process.pid, flush=True)
 sys.stdin.read()
 """
-
-
-@pytest.fixture(autouse=True)
-def needs_spark() -> None:
-    """Skip where there is no Spark."""
-    if reason := why_not_available():
-        pytest.skip(reason)
 
 
 def write_log(directory: Path) -> Path:

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 import cleaner
-from cleaner.bulk.available import why_not_available
 from cleaner.model import TopicPartition
 from cleaner.testing.log_builder import START_MS, LogBuilder, write_log_dir
 from tests.bulk.cluster import Cluster, cluster, environment
@@ -32,10 +31,8 @@ GOLDEN = ("transactions-1", "tombstones-2", "plain-grouping-1", "idempotent-prod
 
 
 @pytest.fixture
-def two_workers(tmp_path: Path) -> Iterator[Cluster]:
+def two_workers(needs_spark: None, tmp_path: Path) -> Iterator[Cluster]:
     """Give a cluster of its own to each test."""
-    if reason := why_not_available():
-        pytest.skip(reason)
     scratch = tmp_path / "cluster"
     scratch.mkdir()
     with cluster(scratch, workers=2) as running:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import cleaner
-from cleaner.bulk.available import why_not_available
 from cleaner.testing.log_builder import write_log_dir
 from tests.integration import daemons
 from tests.integration.daemons import daemon, settings_for
@@ -39,10 +38,9 @@ def test_large_log_without_java_is_cleaned_by_the_engine_and_says_why(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("needs_spark")
 def test_large_log_is_cleaned_by_spark_in_a_child_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The files of the engine; the child is gone when the daemon is."""
-    if reason := why_not_available():
-        pytest.skip(reason)
     monkeypatch.setattr(daemons, "WAIT_SECONDS", 180.0)  # a JVM starts in ten seconds, and not on a busy machine
     logs, other = make_logs(tmp_path)
     cleaner.clean(other, "a-0", {"cleanup.policy": "compact"})

@@ -13,6 +13,7 @@ Every error the cleaner raises on purpose, and the exit code a command ends with
     |- UndoRefusedError               1   the log is not what a round has left any more, or the kept files are damaged
     |- NoSpaceError                   1   too little room for a group's output; says how many bytes are missing
     |- LogDirOfflineError             1   the disk failed: nothing more is tried in this log dir
+    |- OutOfDescriptorsError          1   this process has no file descriptor left; nothing is wrong with the disk
     |- SparkJobError                  1   Spark is not there, or a job of it failed; what is swapped stays
     |- CleaningAborted                1   asked to stop; what is swapped stays, temporary files are gone
     |  |- LogChangedError                 a writer changed the log meanwhile: the round is to be tried again
@@ -50,6 +51,8 @@ import errno
 from collections.abc import Iterable
 from pathlib import Path
 
+_NO_SPACE_ERRNOS = frozenset((errno.ENOSPC, errno.EDQUOT))
+_NO_DESCRIPTOR_ERRNOS = frozenset((errno.EMFILE, errno.ENFILE))
 # What the operating system says when it is the disk itself, and not one file.
 _DISK_ERRNOS = frozenset((errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.ESHUTDOWN))
 
@@ -171,6 +174,37 @@ class LogDirOfflineError(CleanerError):
         self.path = Path(path)
         self.cause = cause
         super().__init__(f"{self.path}: {cause.strerror or cause}")
+
+
+class OutOfDescriptorsError(CleanerError):
+    """
+    This process, or the system, has as many files open as it may; the disk is sound, and it can be tried again.
+
+    Args:
+        path: what was to be opened.
+        cause: what the operating system said.
+    """
+
+    def __init__(self, path: Path | str, cause: OSError) -> None:
+        self.path = Path(path)
+        self.cause = cause
+        whose = "this process (ulimit -n)" if cause.errno == errno.EMFILE else "the system"
+        super().__init__(f"{self.path}: no file descriptor is left for {whose}: {cause.strerror or cause}")
+
+
+def disk_error(path: Path | str, error: OSError, wanted_bytes: int = 0) -> CleanerError:
+    """
+    Return the error that an `OSError` of a file operation is.
+
+    Args:
+        path: the file or directory concerned.
+        wanted_bytes: how many were to be written.
+    """
+    if error.errno in _NO_SPACE_ERRNOS:
+        return NoSpaceError(path, wanted_bytes)
+    if error.errno in _NO_DESCRIPTOR_ERRNOS:
+        return OutOfDescriptorsError(path, error)
+    return LogDirOfflineError(path, error)
 
 
 def is_disk_failure(error: Exception) -> bool:

@@ -18,9 +18,9 @@ from cleaner.errors import (
     CleaningAborted,
     LogChangedError,
     LogDirLockedError,
-    LogDirOfflineError,
     UsageError,
     WriterWaitingError,
+    disk_error,
     unexpected,
 )
 from cleaner.io_throttle import IoThrottle
@@ -107,7 +107,7 @@ class Session:
         if self.lock is not None and self.lock.logs.is_writer_waiting():
             raise WriterWaitingError(f"{self.log_dir.path}: a writer is about to load the logs, rounds end for now")
 
-    def partition_lock(self, topic_partition: TopicPartition) -> AbstractContextManager[None]:
+    def partition_lock(self, topic_partition: TopicPartition) -> AbstractContextManager[object]:
         """
         Return the lock of a partition, for a `with` block: to be held for as long as names in it change.
 
@@ -227,7 +227,7 @@ def as_cleaner_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise LogDirOfflineError(Path(error.filename) if error.filename else path, error) from error
+        raise disk_error(Path(error.filename) if error.filename else path, error) from error
 
 
 def attempt(topic_partition: TopicPartition, directory: Path, work: Callable[[], Result]) -> Result | Refusal:

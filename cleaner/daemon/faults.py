@@ -26,6 +26,7 @@ from cleaner.errors import (
     LogDirOfflineError,
     NoSpaceError,
     NotCleanlyShutDownError,
+    OutOfDescriptorsError,
     SparkJobError,
     UncleanableError,
     is_disk_failure,
@@ -82,7 +83,7 @@ def _ending_of(error: Exception, log_dir: Path) -> Ending:
             return Ending.LOCKED
         case CleaningAborted():
             return Ending.ABORTED
-        case NoSpaceError() | MemoryError() | ConfigError() | SparkJobError():
+        case NoSpaceError() | OutOfDescriptorsError() | MemoryError() | ConfigError() | SparkJobError():
             return Ending.RETRY
         case LogDirOfflineError() | OSError():
             return Ending.OFFLINE if is_disk_failure(error) else Ending.RETRY

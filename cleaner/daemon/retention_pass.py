@@ -237,7 +237,7 @@ class RetentionPass:
             set_aside(self._fs, directory, [segment.base_offset for segment in doomed.segments])
         self._remove_later(doomed.log)
 
-    def _partition_lock(self, log_dir: LogDir, log: LookedLog) -> AbstractContextManager[None]:
+    def _partition_lock(self, log_dir: LogDir, log: LookedLog) -> AbstractContextManager[object]:
         """Keep readers from listing and opening while names change; those who have opened before read on."""
         return partition_lock(self._fs, log_dir.path, log.partition, self._clock, check_done=self._check_done)
 

@@ -61,7 +61,7 @@ class RoundContext:
     fs: FileSystem
     clock: Clock
     now_ms: int
-    swapping: Callable[[], AbstractContextManager[None]] = nullcontext
+    swapping: Callable[[], AbstractContextManager[object]] = nullcontext
     still_held: Callable[[], None] = _nothing
     check_done: Callable[[], None] = _nothing
     throttle: Callable[[int], None] = _no_throttle

@@ -14,17 +14,18 @@ Source: rules R-301 to R-324, R-804, R-920, R-921; `LogSegment.java`, `OffsetInd
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cleaner.config import TopicConfig
-from cleaner.errors import CleanerError
+from cleaner.errors import CleanerError, LogDirOfflineError, OutOfDescriptorsError
 from cleaner.logs.retention import ActiveOne
 from cleaner.model import AbortedTxn
 from cleaner.storage import names
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs import File, FileSystem
 from cleaner.storage.indexes import (
     MAX_RELATIVE_OFFSET,
     OFFSET_ENTRY,
@@ -83,12 +84,12 @@ class ActiveSegment:
         self.base_offset = segment.base_offset
         self.directory = segment.directory
         self.topic = topic
-        self.is_retired = False
-        self.flushes = 0  # how many threads flush it just now
         self._fs = fs
-        # The system tells of a failed fsync once: whoever comes next has to be told by the one before.
+        # Held while files are forced to disk, and while they are closed.
         self._fsync_guard = threading.Lock()
+        # The system tells of a failed fsync once: whoever comes next has to be told by the one before.
         self._fsync_error: CleanerError | None = None
+        self._is_retired = False
         self._created_ms = now_ms
         self._jitter_ms = jitter_ms
         times, offsets = segment.time_index(), segment.offset_index()
@@ -108,9 +109,23 @@ class ActiveSegment:
         self._new_offsets: list[tuple[int, int]] = []
         self._new_times: list[tuple[int, int]] = []
         self._written_back = segment.size
-        self._files = [
-            fs.open(segment.path(suffix), write=True) for suffix in (names.LOG, names.INDEX, names.TIME_INDEX)
-        ]
+        self._files: list[File] = []
+        try:
+            for suffix in (names.LOG, names.INDEX, names.TIME_INDEX):
+                self._files.append(fs.open(segment.path(suffix), write=True))
+        except BaseException:
+            self.retire()
+            raise
+
+    @property
+    def is_retired(self) -> bool:
+        """Tell whether its files are closed."""
+        return self._is_retired
+
+    @property
+    def fsync_error(self) -> CleanerError | None:
+        """Why nobody knows what of it is on disk; None where that is known (R3)."""
+        return self._fsync_error
 
     @property
     def size(self) -> int:
@@ -249,38 +264,65 @@ class ActiveSegment:
 
     def fsync_log(self) -> None:
         """
-        Force the `.log` to disk; may be called without the log's lock.
+        Force the `.log` to disk; may be called without the log's lock. Nothing is done once it is retired.
 
         Raises:
             NoSpaceError, LogDirOfflineError: now or earlier; final (R3).
         """
-        with self._fsync_guard:
-            if self._fsync_error is not None:
-                raise self._fsync_error
-            try:
-                self._files[0].fsync()
-            except CleanerError as error:
-                self._fsync_error = error
-                raise
+        self._force(self._files[:1], ())
 
     def fsync_all(self) -> None:
         """
         Force all files to disk.
 
         Raises:
-            NoSpaceError, LogDirOfflineError: final (R3).
+            NoSpaceError, LogDirOfflineError: now or earlier; final (R3).
+            OutOfDescriptorsError: nothing is lost; it can be tried again.
         """
-        self.fsync_log()
-        for file in self._files[1:]:
-            file.fsync()
-        self._fs.fsync_all(self.directory, [names.segment_file_name(self.base_offset, names.TXN_INDEX)])
+        self._force(self._files, [names.segment_file_name(self.base_offset, names.TXN_INDEX)])
+
+    def _force(self, files: Sequence[File], others: Sequence[str]) -> None:
+        with self._fsync_guard:
+            if self._fsync_error is not None:
+                raise self._fsync_error
+            if self._is_retired:
+                return
+            # Failed until it is known to have succeeded: an exception of another kind, like an interrupt, may come in
+            # the place of the error that the system tells once only.
+            self._fsync_error = LogDirOfflineError(self.directory, OSError(errno.EINTR, "an fsync was interrupted"))
+            try:
+                for file in files:
+                    file.fsync()
+                if others:
+                    self._fs.fsync_all(self.directory, others)
+            except OutOfDescriptorsError:
+                self._fsync_error = None
+                raise
+            except CleanerError as error:
+                self._fsync_error = error
+                raise
+            except BaseException as error:
+                if not _replaces_an_os_error(error):
+                    self._fsync_error = None
+                raise
+            self._fsync_error = None
 
     def retire(self) -> None:
-        """Close the files, as soon as nobody flushes them any more."""
-        self.is_retired = True
-        if not self.flushes:
+        """Close the files, once nobody flushes them any more; a second call does nothing."""
+        with self._fsync_guard:
+            self._is_retired = True
             for file in self._files:
                 file.close()
+
+
+def _replaces_an_os_error(error: BaseException) -> bool:
+    """Tell whether an exception came while one of the operating system's was on its way."""
+    context = error.__context__
+    while context is not None:
+        if isinstance(context, OSError):
+            return True
+        context = context.__context__
+    return False
 
 
 def create_segment(fs: FileSystem, directory: Path, base_offset: int) -> Segment:

@@ -171,10 +171,9 @@ class _LogEnd:
                 segment.file, size=size, start=self._position, buffer=self._buffer, check_order_from=self._offset
             )
             for chunk in reader:
-                last = chunk.batches[-1]
-                self._position = int(last["position"] + last["size"])
-                self._last_batch = identity_of(chunk, -1)
-                self._offset = int(last["last_offset"]) + 1
+                last, identity = chunk.batches[-1], identity_of(chunk, -1)
+                position, offset = int(last["position"] + last["size"]), int(last["last_offset"]) + 1
+                self._last_batch, self._position, self._offset = identity, position, offset
         except CorruptBatchError:
             # A batch that is being written, or was torn by a crash: the log ends before it.
             return
@@ -202,6 +201,14 @@ class _Transactions:
         """Return the first offset of the transactions that are open at the high watermark, or that itself."""
         if self._cursor is None or self._cursor.next_offset > high_watermark:
             self._begin(log_start_offset, high_watermark)
+        try:
+            self._go_on(log_start_offset, high_watermark)
+        except BaseException:
+            self.close()  # a chunk may have been read and not been taken in; the next look begins anew
+            raise
+        return min(self._decisions.open.values(), default=high_watermark)
+
+    def _go_on(self, log_start_offset: int, high_watermark: int) -> None:
         while self._cursor is not None:
             try:
                 chunk = self._cursor.next_chunk(high_watermark)
@@ -212,7 +219,6 @@ class _Transactions:
                 break
             self._decisions.take(self._cursor.path, chunk, self._begun_at)
             self._forget_listed()
-        return min(self._decisions.open.values(), default=high_watermark)
 
     def _begin(self, log_start_offset: int, high_watermark: int) -> None:
         """Begin anew at the last producer snapshot that can be read (R-125), or where the log does."""

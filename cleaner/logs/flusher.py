@@ -10,21 +10,29 @@ commit*. It is what makes `flush.messages=1` bearable.
     `flush()`       waits; the caller's own thread does the fsync, unless somebody else's covers it
     a thread        does what was asked for in passing, log after log
 
+A future ends whatever becomes of those who asked before: who wants a flush asks another thread for it unless such a
+request is known to wait its turn, and takes nobody's word that one was about to be made.
+
 Futures are resolved in the order of their offsets. After an fsync that failed all of them fail, and so does whatever is
 asked for later: the log accepts nothing more until it is opened again (rule R3).
 """
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import threading
 from bisect import insort
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from queue import SimpleQueue
 from typing import NamedTuple, Protocol
 
 from cleaner.clock import Clock
 from cleaner.config import TopicConfig
-from cleaner.errors import CleanerError, LogClosedError
+from cleaner.errors import CleanerError, LogClosedError, LogWriteError
 
 _NANOS_PER_MILLI = 1_000_000
 _NEVER_MS = 2**63 - 1
@@ -51,6 +59,13 @@ class _Waiting(NamedTuple):
     last_offset: int
     order: int
     future: Future[None]
+
+
+@dataclass
+class _Request:
+    """A flush that another thread was asked for."""
+
+    has_begun: bool = False
 
 
 class LogFlusher:
@@ -89,11 +104,12 @@ class LogFlusher:
         # callback may ask for a flush.
         self._flushing = threading.RLock()
         self._lock = threading.Lock()
-        # Guarded by _lock: who waits, ascending by offset; whether a thread was asked for; what ended it all.
+        # Guarded by _lock: who waits, ascending by offset; what ended it all.
         self._waiting: list[_Waiting] = []
         self._orders = 0
-        self._is_requested = False
         self._end: CleanerError | None = None
+        # The last request that was handed over: while it waits its turn no other is needed.
+        self._requested: _Request | None = None
         # When the oldest record that is not flushed came; read and written without a lock, an exact time is no matter.
         self._oldest_ns: int | None = None
 
@@ -142,12 +158,18 @@ class LogFlusher:
             FailedFsyncError, LogClosedError: it is not, and will not be.
         """
         wanted = self._log.log_end_offset
-        with self._flushing:
-            self._raise_if_ended()
-            if self._log.flushed_offset < wanted:
-                self._flush()
-            self._resolve()
-            return self._log.flushed_offset
+        try:
+            with self._flushing:
+                self._raise_if_ended()
+                if self._log.flushed_offset < wanted:
+                    self._flush()
+                self._resolve()
+                return self._log.flushed_offset
+        except CleanerError:
+            raise
+        except BaseException:
+            self._request()  # what this thread was interrupted in, another one does
+            raise
 
     def is_due(self, now_ns: int) -> bool:
         """Tell whether the oldest record has waited for `flush.ms`."""
@@ -157,9 +179,14 @@ class LogFlusher:
     @property
     def due_ns(self) -> int | None:
         """When it will have, by the monotonic clock; None: nothing waits, or not for the time."""
-        oldest_ns = self._oldest_ns
-        if oldest_ns is None or self._flush_ms == _NEVER_MS or self._end is not None:
+        if self._flush_ms == _NEVER_MS or self._end is not None:
             return None
+        oldest_ns = self._oldest_ns
+        if oldest_ns is None:
+            if self._log.flushed_offset >= self._log.log_end_offset:
+                return None
+            # Who appended was interrupted, or the flush was.
+            oldest_ns = self._oldest_ns = self._clock.monotonic_ns()
         return oldest_ns + self._flush_ms * _NANOS_PER_MILLI
 
     def close(self, end: CleanerError | None = None) -> None:
@@ -174,27 +201,29 @@ class LogFlusher:
             raise end
 
     def _request(self) -> None:
-        """Have another thread flush, unless one is about to."""
-        with self._lock:
-            if self._is_requested or self._end is not None:
-                return
-            self._is_requested = True
-        self._submit(self._flush_aside)
+        """Have another thread flush, unless one is asked that has not begun to."""
+        if self._end is None and (self._requested is None or self._requested.has_begun):
+            request = _Request()
+            self._submit(partial(self._flush_aside, request))
+            # Not before: a request that an interrupt kept from being made must keep nobody from making one.
+            self._requested = request
 
-    def _flush_aside(self) -> None:
+    def _flush_aside(self, request: _Request) -> None:
         """Flush as another thread; whoever waits is told of an error by the future."""
+        # From here on what is asked for may come too late for this flush.
+        request.has_begun = True
         with self._flushing:
-            with self._lock:
-                # From here on what is asked for may come too late for this flush.
-                self._is_requested = False
-                if self._end is not None:
-                    return
+            if self._end is not None:
+                return
             try:
                 if self._log.flushed_offset < self._log.log_end_offset:
                     self._flush()
+                self._resolve()
             except CleanerError:
                 return
-            self._resolve()
+            except BaseException as error:
+                self._fail_waiting(LogWriteError(self._where, f"the flush failed: {error!r}"))
+                raise
 
     def _flush(self) -> None:
         began_ns = self._clock.monotonic_ns()
@@ -213,9 +242,15 @@ class LogFlusher:
             with self._lock:
                 if not self._waiting or self._waiting[0].last_offset >= self._log.flushed_offset:
                     return
-                first = self._waiting.pop(0)
-            if first.future.set_running_or_notify_cancel():
-                first.future.set_result(None)
+                first = self._waiting[0]
+            _settle(first.future, None)
+            self._forget(first)
+
+    def _forget(self, waiting: _Waiting) -> None:
+        """Take somebody off the list who waits for nothing any more; never before its future is done."""
+        with self._lock:
+            if waiting in self._waiting:
+                self._waiting.remove(waiting)
 
     def _fail(self, end: CleanerError) -> None:
         self._resolve()
@@ -223,11 +258,75 @@ class LogFlusher:
             if self._end is None:
                 self._end = end
             end = self._end
-            waiting, self._waiting = self._waiting, []
-        for each in waiting:
-            if each.future.set_running_or_notify_cancel():
-                each.future.set_exception(end)
+        self._fail_waiting(end)
+
+    def _fail_waiting(self, error: CleanerError) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    return
+                first = self._waiting[0]
+            _settle(first.future, error)
+            self._forget(first)
+
+
+def _settle(future: Future[None], error: CleanerError | None) -> None:
+    """End a future, if nobody has; it may be one that an interrupt has left in the middle of this."""
+    if future.done() or not (future.running() or future.set_running_or_notify_cancel()):
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)
 
 
 def _by_offset(waiting: _Waiting) -> tuple[int, int]:
     return waiting.last_offset, waiting.order
+
+
+class FlushThreads:
+    """
+    Threads that flush what they are asked to.
+
+    A `SimpleQueue` between: to put something there is one step of compiled code. An executor's `submit` takes locks in
+    Python, and an interrupt in the middle of it could stop its threads for good.
+
+    Args:
+        count: how many.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._asked: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._run, name=f"cleaner-flush-{number}", daemon=True) for number in range(count)
+        ]
+        self._has_begun = False
+
+    def submit(self, work: Callable[[], None]) -> None:
+        """Have some work done; after `shutdown` nobody does it any more."""
+        self._asked.put(work)
+        if not self._has_begun:
+            self._begin()
+
+    def _begin(self) -> None:
+        for thread in self._threads:
+            # Not yet started, or two asked at once, or the start was interrupted.
+            with contextlib.suppress(RuntimeError):
+                if not thread.is_alive():
+                    thread.start()
+        self._has_begun = True
+
+    def shutdown(self) -> None:
+        """End the threads, behind what they were asked for; a second call does nothing."""
+        for _ in self._threads:
+            self._asked.put(None)
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join()
+
+    def _run(self) -> None:
+        while (work := self._asked.get()) is not None:
+            try:
+                work()
+            except BaseException:  # noqa: BLE001 - who waits for the work was told; the next one is to be done
+                threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))

@@ -1,19 +1,24 @@
 """
 Following the end of a log: a wait that new records and `close()` end.
 
-A writer in this process tells of each change, and nobody looks in vain. Beside another process the directory is looked
-at from time to time: soon after something came, seldom when nothing comes.
+A writer in this process tells of each change. Beside another process the directory is looked at from time to time: soon
+after something came, seldom when nothing comes. Even a writer's word is not relied on for ever: the thread that should
+have given it may have been interrupted just then.
+
+An interrupt, or a task that is cancelled, costs no record: what was not handed out is read again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
+import warnings
+import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from types import TracebackType
 
-from cleaner.errors import LogTruncatedError, OffsetOutOfRangeError
+from cleaner.errors import CleanerError, LogTruncatedError, OffsetOutOfRangeError
 from cleaner.logs.columns import Columns
 from cleaner.logs.partition_files import PartitionFiles
 from cleaner.logs.record import Record
@@ -22,6 +27,7 @@ from cleaner.logs.view import ReadView, Signal
 
 _FIRST_PAUSE_SECONDS = 0.002
 _LONGEST_PAUSE_SECONDS = 0.1
+_LONGEST_TRUST_SECONDS = 1.0  # in the word of a writer in this process
 
 
 class Follower:
@@ -29,7 +35,8 @@ class Follower:
     Records from an offset on, for ever: iterate over it with `for` or `async for`, or ask it by `poll`.
 
     One thread or task at a time reads; anybody may close it. Iterating ends when it or the log is closed, and when
-    nothing came for as long as its timeout.
+    nothing came for as long as its timeout. Close it, or use it in a `with` or `async with` block: it holds a segment's
+    file open. One that is dropped without lets go of that, with a ResourceWarning.
 
     Attributes:
         next_offset: first offset not read yet: where to follow from another time.
@@ -53,18 +60,31 @@ class Follower:
         self._chunk: Iterator[Columns] = iter(())
         self._records: deque[Record] = deque()
         self._next_offset = offset
+        # What was read last may not all be among the records: whoever read it was interrupted.
+        self._is_in_doubt = False
+        self._is_handing_out = False
         self._guard = threading.Lock()
         self._signal = Signal()
         self._log_signal = view.signal
         self._stop_listening: Callable[[], None] = lambda: None
         if self._log_signal is not None:
             self._stop_listening = self._log_signal.listen(self._signal.notify)
+        self._when_dropped = weakref.finalize(self, _drop, str(files.directory), self._stop_listening, self._stream)
+        self._when_dropped.atexit = False
         self._pause_seconds = _FIRST_PAUSE_SECONDS
 
     def __enter__(self) -> Follower:
         return self
 
     def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Follower:
+        return self
+
+    async def __aexit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _: TracebackType | None
     ) -> None:
         self.close()
@@ -81,8 +101,13 @@ class Follower:
 
     def close(self) -> None:
         """End it: whoever waits wakes up, and iterating ends. A second call does nothing."""
-        self._stop_listening()
         self._signal.close()
+        # Who reads just now closes what it reads from; otherwise nobody will.
+        if self._guard.acquire(blocking=False):
+            try:
+                self._end_stream()
+            finally:
+                self._guard.release()
 
     # ---- waiting in a thread ---------------------------------------------------------------------------------------
 
@@ -100,9 +125,13 @@ class Follower:
         """
         if not self._wait(timeout_seconds):
             return []
+        self._is_handing_out = True
         found: list[Record] = []
         while self._records and (max_records is None or len(found) < max_records):
-            found.append(self._take())
+            found.append(self._records.popleft())
+        if found:
+            self._next_offset = _behind(found[-1])
+        self._is_handing_out = False
         return found
 
     def poll_columns(self, timeout_seconds: float | None = 0.0) -> Columns | None:
@@ -110,10 +139,12 @@ class Follower:
         until = self._deadline(timeout_seconds)
         while not self.is_closed:
             seen = self._signal.version
-            columns = self._next_columns()
-            if columns is not None:
-                self._next_offset = columns.next_offset
-                return columns
+            with self._guard:
+                columns = self._read_on()
+                if columns is not None:
+                    self._next_offset = columns.next_offset
+                    self._is_in_doubt = False
+                    return columns
             if not self._pause(seen, until):
                 return None
         self._end()
@@ -124,19 +155,32 @@ class Follower:
 
     def __next__(self) -> Record:
         if not self._wait(self._timeout_seconds):
+            # Whoever lets iterating end here seldom goes on, and opens the file again if so.
+            self._stream.close()
             raise StopIteration
         return self._take()
 
     def _take(self) -> Record:
+        self._is_handing_out = True
         record = self._records.popleft()
-        if record.offset is not None:
-            self._next_offset = record.offset + 1
+        self._next_offset = _behind(record)
+        self._is_handing_out = False
         return record
+
+    def _resume(self) -> None:
+        """Have read again what an interrupt kept from being handed out."""
+        with self._guard:
+            self._records.clear()
+            self._chunk = iter(())
+            self._stream.go_back(self._next_offset)
+            self._is_handing_out = False
 
     def _wait(self, timeout_seconds: float | None) -> bool:
         """Wait until there are records to take; False when there are none in time, or it is closed."""
         until: float | None = None
         is_first = True
+        if self._is_handing_out:
+            self._resume()
         while not self.is_closed:
             if self._records:
                 return True
@@ -158,7 +202,7 @@ class Follower:
     def _patience(self, left_seconds: float | None) -> float | None:
         """Return how long to wait for a signal before looking for oneself."""
         if self._log_signal is not None:
-            return left_seconds
+            return _LONGEST_TRUST_SECONDS if left_seconds is None else min(_LONGEST_TRUST_SECONDS, left_seconds)
         pause = self._pause_seconds
         self._pause_seconds = min(2 * pause, _LONGEST_PAUSE_SECONDS)
         return pause if left_seconds is None else min(pause, left_seconds)
@@ -171,6 +215,8 @@ class Follower:
     async def __anext__(self) -> Record:
         until = None
         began = False
+        if self._is_handing_out:
+            self._resume()
         while not self.is_closed:
             if self._records:
                 return self._take()
@@ -182,6 +228,7 @@ class Follower:
                 break
         if self.is_closed:
             self._end()
+        self._stream.close()
         raise StopAsyncIteration
 
     async def _pause_async(self, seen: int, until: float | None) -> bool:
@@ -211,11 +258,23 @@ class Follower:
     def _fill(self) -> bool:
         # A task that is cancelled leaves its thread behind: what that reads is not lost, and not read twice.
         with self._guard:
-            columns = self._next_columns()
-            if columns is None:
-                return False
-            self._records.extend(columns)
-            return True
+            columns = self._read_on()
+            if columns is not None:
+                self._records.extend(columns)
+            self._is_in_doubt = False
+            return columns is not None
+
+    def _read_on(self) -> Columns | None:
+        """Return what comes next; the caller says when it is out of doubt."""
+        if self._is_in_doubt:
+            self._chunk = iter(())
+            self._stream.go_back(_behind(self._records[-1]) if self._records else self._next_offset)
+        self._is_in_doubt = True
+        try:
+            return self._next_columns()
+        except CleanerError:
+            self._is_in_doubt = False
+            raise
 
     def _next_columns(self) -> Columns | None:
         """Return what comes next; None at the end, for now."""
@@ -244,10 +303,30 @@ class Follower:
 
     def _end(self) -> None:
         with self._guard:
-            self._stream.close()
+            self._end_stream()
+
+    def _end_stream(self) -> None:
+        self._chunk = iter(())
+        self._when_dropped.detach()
+        self._stop_listening()
+        self._stream.close()
 
     def _deadline(self, timeout_seconds: float | None) -> float | None:
         return None if timeout_seconds is None else self._now_seconds() + timeout_seconds
 
     def _now_seconds(self) -> float:
         return self._files.clock.monotonic_ns() / 1e9
+
+
+def _behind(record: Record) -> int:
+    """Return the offset behind a record that was read."""
+    assert record.offset is not None  # noqa: S101 - what is read has one
+    return record.offset + 1
+
+
+def _drop(directory: str, stop_listening: Callable[[], None], stream: RecordStream) -> None:
+    """Let go of what a follower had that nobody closed."""
+    stop_listening()
+    if stream.is_open:
+        warnings.warn(f"{directory}: followed, and dropped without being closed", ResourceWarning, stacklevel=2)
+        stream.close()

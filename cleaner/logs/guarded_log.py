@@ -1,21 +1,24 @@
 """
 A writable log among many threads: one at a time has it to itself, until it is closed or has to be.
 
-It has to be closed, for good, when nobody knows any more what is on disk: after a failed fsync (R3), or when what was
-written in vain could not be taken back. Forcing to disk is done without holding the log, so that it does not hold up
-appends.
+It has to be closed, for good, when nobody knows any more what is on disk: after a failed fsync (R3), or when a step was
+left in the middle and could not be taken back. Forcing to disk is done without holding the log, so that it does not
+hold up appends.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
-from cleaner.errors import CleanerError, FailedFsyncError, ForkedError, LogClosedError
+from cleaner.errors import CleanerError, FailedFsyncError, ForkedError, LogClosedError, LogWriteError
 from cleaner.logs.writable_log import WritableLog
+from cleaner.storage.fs import disk_errors
+
+_Result = TypeVar("_Result")
 
 
 class GuardedLog:
@@ -40,6 +43,8 @@ class GuardedLog:
         self._log = log
         self._end: LogClosedError | None = None
         self._was_closed_in_order = False
+        # Seen by others as False: only the thread that holds the lock can meet itself here.
+        self._is_running = False
 
     @property
     def is_closed(self) -> bool:
@@ -57,6 +62,12 @@ class GuardedLog:
         if self._end is not None:
             raise self._end.with_traceback(None)
 
+    def _require_usable(self) -> None:
+        """As `require_open`, by who has the lock: whether a step was left in the middle can be told then."""
+        if not self._is_running:
+            self._close_if_in_doubt("an exception")
+        self.require_open()
+
     def _require_own(self) -> None:
         if os.getpid() != self._pid:
             raise ForkedError(self._directory, self._pid)
@@ -71,19 +82,35 @@ class GuardedLog:
         if not self._was_closed_in_order:
             raise self._end or LogClosedError(self._directory, "it is still open")
 
-    @contextlib.contextmanager
-    def using(self) -> Iterator[WritableLog]:
-        """Have the log to oneself in a `with` block; it is closed for good when nobody knows what it is like then."""
+    def run(self, step: Callable[[WritableLog], _Result]) -> _Result:
+        """
+        Take a step with the log to oneself; the log is closed for good when nobody knows what it is like then.
+
+        Raises:
+            LogClosedError, FailedFsyncError, ForkedError: see `require_open`.
+            LogWriteError: the thread is in the middle of a step, and a signal handler wants to take one.
+            LogDirOfflineError, OutOfDescriptorsError: an `OSError` of the step.
+        """
         # Before the lock, too: in a forked child it may be held by a thread that is not there.
         self.require_open()
         try:
+            # The lock itself, and not a function that takes it: an interrupt cannot come between it and the block.
             with self.lock:
-                self.require_open()
+                self._require_usable()
+                if self._is_running:
+                    raise LogWriteError(self._directory, "called by a signal handler, in the middle of another call")
+                self._is_running = True
                 try:
-                    yield self._log
+                    with disk_errors(self._directory):
+                        return step(self._log)
                 except LogClosedError as error:
                     self._close_for_good(error)
                     raise
+                except BaseException as error:
+                    self._close_if_in_doubt(type(error).__name__)
+                    raise
+                finally:
+                    self._is_running = False
         finally:
             self._tell()
 
@@ -97,20 +124,16 @@ class GuardedLog:
         """
         self.require_open()
         with self.lock:
-            self.require_open()
+            self._require_usable()
             end, segment = self._log.log_end_offset, self._log.active
             if end == self._log.flushed_offset:
                 return end
-            segment.flushes += 1
         error: CleanerError | None = None
         try:
             segment.fsync_log()
         except CleanerError as failed:
             error = failed
         with self.lock:
-            segment.flushes -= 1
-            if segment.is_retired:
-                segment.retire()
             if error is not None:
                 self._close_for_good(FailedFsyncError(self._directory, error))
             # A roll has noted it already; after a cut other records have these offsets.
@@ -131,10 +154,14 @@ class GuardedLog:
         """
         self._require_own()
         with self.lock:
+            self._close_if_in_doubt("an exception")
             if self._end is not None:
+                # Once more, as the first time may have been interrupted.
+                self._log.let_go()
                 return
             try:
-                self._log.finish()
+                with disk_errors(self._directory):
+                    self._log.finish()
                 self._was_closed_in_order = True
             except LogClosedError as error:
                 self._close_for_good(error)
@@ -152,7 +179,12 @@ class GuardedLog:
             self._close_for_good(LogClosedError(self._directory))
         self._tell()
 
+    def _close_if_in_doubt(self, what: str) -> None:
+        if self._log.is_in_doubt:
+            reason = f"{what} came in the middle of a change; open the log again"
+            self._close_for_good(LogClosedError(self._directory, reason))
+
     def _close_for_good(self, end: LogClosedError) -> None:
         if self._end is None:
             self._end = end
-            self._log.active.retire()
+        self._log.let_go()

@@ -65,9 +65,12 @@ class LogProducer:
         self._ids = ids
         self._timeout_ms = transaction_timeout_ms
         self._lock = threading.RLock()
-        # Guarded by _lock.
+        # Guarded by _lock. What the log knows of this producer counts; these are for what it cannot know: the next
+        # sequence where it has forgotten the producer, when a transaction began, at which log end, and whether an
+        # append of it was answered.
         self._next_sequence = 0
         self._began_ms: int | None = None
+        self._began_at = 0
         self._has_appended = False
 
     def __repr__(self) -> str:
@@ -77,7 +80,8 @@ class LogProducer:
     @property
     def next_sequence(self) -> int:
         """The number that the next record gets."""
-        return self._next_sequence
+        known = self._writer.next_sequence(*self.identity)
+        return self._next_sequence if known is None else known
 
     @property
     def is_in_transaction(self) -> bool:
@@ -89,9 +93,9 @@ class LogProducer:
         Append records; all of them, or none and an error.
 
         Args:
-            sequence: of the first record; None: the next one. Who does not know whether an append was carried out
-                repeats it with its number: what is there already is not written again, and answered as before. The last
-                five appends are known.
+            sequence: of the first record; None: the next one, of records that are no repeat. Who does not know whether
+                an append was carried out repeats it with its number: what is there already is not written again, and
+                answered as before. The last five appends are known.
         Raises:
             InvalidTxnStateError: outside of a transaction, with a transactional id.
             ProducerFencedError: a newer instance has the id, or the transaction took too long and was aborted.
@@ -102,9 +106,9 @@ class LogProducer:
             is_transactional = self.transactional_id is not None
             if is_transactional:
                 self._require_transaction("append")
-            first = self._next_sequence if sequence is None else sequence
+            first = self.next_sequence if sequence is None else sequence
             stamp = ProducerStamp(*self.identity, first, is_transactional)
-            result = self._writer.append(records, producer=stamp)
+            result = self._writer.append(records, producer=stamp, may_repeat=sequence is not None)
             if not result.is_repeat:
                 self._next_sequence = (first + len(records)) % _SEQUENCES
                 self._has_appended = True
@@ -126,7 +130,8 @@ class LogProducer:
                 raise InvalidTxnStateError(self._where, "this producer has no transactional id, so no transactions")
             if self._began_ms is not None:
                 raise InvalidTxnStateError(self._where, f"{self.transactional_id!r} has a transaction open already")
-            self._began_ms, self._has_appended = self._clock.now_ms(), False
+            began_ms, self._began_at, self._has_appended = self._clock.now_ms(), self._writer.log_end_offset, False
+            self._began_ms = began_ms
 
     def commit(self) -> Future[None]:
         """
@@ -135,8 +140,8 @@ class LogProducer:
         Returns:
             A future that is done once all of it is on disk, and so visible; a crash before that may abort it.
         Raises:
-            InvalidTxnStateError: there is no transaction.
-            ProducerFencedError: it was aborted: a newer instance has the id, or it took too long.
+            InvalidTxnStateError: there is no transaction, or it was aborted, or what it has appended is gone.
+            ProducerFencedError: it was aborted: a newer instance has the id, it took too long, or the log was cut.
             CleanerError: what `PartitionWriter.end_transaction` raises; it may be tried again.
         """
         return self._end(commit=True)
@@ -161,19 +166,32 @@ class LogProducer:
     def _end(self, *, commit: bool) -> Future[None]:
         with self._lock:
             self._require_transaction("commit" if commit else "abort")
-            if not self._has_appended:
-                # Nothing of it is in the log, so no marker has to be.
-                self._began_ms = None
-                done: Future[None] = Future()
-                done.set_result(None)
-                return done
             try:
-                offset = self._writer.end_transaction(*self.identity, commit=commit)
-            except ProducerFencedError:
+                marker_offset = self._end_in_log(commit)
+            except (ProducerFencedError, InvalidTxnStateError):
                 self._began_ms = None
                 raise
             self._began_ms = None
-            return self._log.appended_at(offset, offset, None).durable
+            if marker_offset is None:
+                done: Future[None] = Future()
+                done.set_result(None)
+                return done
+            return self._log.appended_at(marker_offset, marker_offset, None).durable
+
+    def _end_in_log(self, commit: bool) -> int | None:
+        """Write the marker where the log has something to be ended; returns its offset, None where nothing has."""
+        producer_id, epoch = self.identity
+        if self._writer.has_open_transaction(producer_id):
+            return self._writer.end_transaction(producer_id, epoch, commit=commit)
+        self._writer.require_epoch(producer_id, epoch)
+        ended = self._writer.last_end(producer_id)
+        if ended is not None and ended.offset >= self._began_at and ended.is_committed == commit:
+            return ended.offset  # by an earlier call, which was interrupted before it could say so
+        if commit and self._has_appended:
+            raise InvalidTxnStateError(
+                self._where, f"what {self.transactional_id!r} has appended was aborted or cut off"
+            )
+        return None
 
     def _require_transaction(self, what: str) -> None:
         self._writer.require_open()

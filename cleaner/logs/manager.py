@@ -23,8 +23,7 @@ import os
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -37,6 +36,7 @@ from cleaner.logs import counters
 from cleaner.logs.cleaning import InProcessCleaner
 from cleaner.logs.counters import NoRegistry, Registry
 from cleaner.logs.dir_state import DirState
+from cleaner.logs.flusher import FlushThreads
 from cleaner.logs.log import Log
 from cleaner.logs.opening_dirs import PathLike, open_dirs, paths_of
 from cleaner.logs.partitions import Partitions, Services
@@ -109,14 +109,14 @@ class LogManager:
         config = SettingsResolver.of(self._fs, None, self._sources).cleaner
         self._lock = threading.Lock()  # held while topics are created, changed or deleted, and while it is closed
         self._is_closed = False
-        self._flushers = ThreadPoolExecutor(_FLUSH_THREADS, thread_name_prefix="cleaner-flush")
+        self._flushers = FlushThreads(_FLUSH_THREADS)
         self._services = Services(
             fs=self._fs,
             clock=self._clock,
             config=config,
             words=logger_of(logger),
             registry=registry or NoRegistry(),
-            submit=self._submit,
+            submit=self._flushers.submit,
             wake=self._wake,
             allow_truncate=allow_truncate,
         )
@@ -291,21 +291,22 @@ class LogManager:
         Raises:
             ForkedError: it belongs to another process.
             CleanerError: the first log that could not be closed in order, or the log dir; there is no marker then, and
-                the next start recovers. Everything is closed all the same.
+                the next start recovers. Everything is closed all the same, and so it is after an interrupt; a call
+                that was interrupted twice may be made again.
         """
         self._require_own()
-        with self._lock:
-            if self._is_closed:
-                return
-            self._is_closed = True
+        errors: list[CleanerError] = []
         try:
+            with self._lock:
+                if self._is_closed:
+                    return
+                self._is_closed = True
             self._end_work()
             errors = self._partitions.close_all()
             self._flushers.shutdown()
             self._upkeep.note_all()
-            homes = self._partitions.failed_homes
             for state in self._states:
-                state.close(in_order=state.path not in homes and state.may_be_marked)
+                state.close(in_order=self._partitions.is_in_order(state) and state.may_be_marked)
         finally:
             self._abandon()
         if errors:
@@ -362,11 +363,6 @@ class LogManager:
 
     def _name(self) -> str:
         return ", ".join(str(state.path) for state in self._states)
-
-    def _submit(self, work: Callable[[], None]) -> None:
-        # Once the threads have ended nothing is flushed any more: the logs are closed, and their futures done.
-        with contextlib.suppress(RuntimeError):
-            self._flushers.submit(work)
 
     def _wake(self) -> None:
         if self._tasks is not None:

@@ -27,7 +27,7 @@ from cleaner.storage.leftovers import settle_swap
 from cleaner.storage.loader import load_log
 from cleaner.storage.log import Log, list_segments
 from cleaner.storage.log_dir import LogDir, OffsetKind
-from cleaner.storage.partition_lock import checkpoint_lock, partition_lock
+from cleaner.storage.partition_lock import HeldByte, checkpoint_lock, partition_lock
 from cleaner.storage.producer_snapshot import ProducerEntry
 from cleaner.storage.segment import Segment
 
@@ -191,13 +191,14 @@ def cut_log(
     clock: Clock,
     offset: int,
     *,
+    lock: HeldByte,
     ending: Callable[[int], None],
     producer_id_expiration_ms: int,
 ) -> OpenedLog:
     """
     Cut a log so that it ends at an offset, or where the last batch below ends, and load it again.
 
-    Nobody has the log's files open for writing. The steps, each durable before the next:
+    The steps, each durable before the next:
 
         1  the checkpoints' lines: high watermark, recovery point, first dirty offset     no line names what is cut
         2  the segments above, the last one first                                         a shorter log, whole
@@ -207,13 +208,14 @@ def cut_log(
     A crash on the way leaves a log that the next recovery takes as it is: longer than wanted, or cut.
 
     Args:
-        ending: told where the log is going to end, before anything changes; below the offset where that lies within a
-            batch, or behind records that cleaning has removed.
+        lock: the partition's, to be held meanwhile.
+        ending: told where the log is going to end, before anything changes: from then on nobody has its files open for
+            writing. Below the offset where that lies within a batch, or behind records that cleaning has removed.
     Raises:
         CorruptLogError, LogChangedError, LogDirOfflineError, NoSpaceError: as `open_log`; the log may be half cut.
     """
     fs, directory = log_dir.fs, log_dir.path / str(topic_partition)
-    with partition_lock(fs, log_dir.path, topic_partition, clock):
+    with lock:
         settle_swap(fs, directory)
         segments = list_segments(fs, directory)
         target = next((each for each in reversed(segments) if each.base_offset <= offset), segments[0])

@@ -1,7 +1,8 @@
 """
 The one writer of a partition, for many threads: append, roll, cut, flush, close.
 
-An append is all or nothing: an error that is reported has left the log as it was. A crash in the middle of one leaves
+An append is all or nothing: an error that is reported has left the log as it was; one that is interrupted was made or
+not. A crash in the middle of one leaves
 no part of it if it is one batch, and perhaps the first of its batches otherwise. A failed fsync closes the log for good
 (R3).
 
@@ -21,6 +22,7 @@ from cleaner.logs.epochs import EpochEnd
 from cleaner.logs.guarded_log import GuardedLog
 from cleaner.logs.new_batches import build_batches, let_go
 from cleaner.logs.opening import OpenedLog, open_log
+from cleaner.logs.producers import EndedTransaction
 from cleaner.logs.record import ProducerStamp, Record, RecordColumns
 from cleaner.logs.retention import SetAside
 from cleaner.logs.writable_log import WritableLog, WriterOptions
@@ -104,8 +106,7 @@ class PartitionWriter:
         )
         writer = PartitionWriter(log_dir, opened, topic, clock, chosen)
         try:
-            with writer._guard.using() as log:
-                log.abort_open_transactions()
+            writer._guard.run(lambda log: log.abort_open_transactions())
         except BaseException:
             writer.abandon()
             raise
@@ -207,7 +208,11 @@ class PartitionWriter:
     # ---- appending -------------------------------------------------------------------------------------------------
 
     def append(
-        self, records: Sequence[Record] | RecordColumns, *, producer: ProducerStamp | None = None
+        self,
+        records: Sequence[Record] | RecordColumns,
+        *,
+        producer: ProducerStamp | None = None,
+        may_repeat: bool = True,
     ) -> AppendResult:
         """
         Append records; all of them, or none and an error.
@@ -215,12 +220,13 @@ class PartitionWriter:
         Args:
             records: at least one.
             producer: with the sequence of the first record; for who wants repeats recognised, or a transaction.
+            may_repeat: False: these are new records, whatever their sequence says.
         Raises:
             UsageError: no records, columns of different lengths, or what is not bytes.
             KeylessRecordError, InvalidTimestampError, RecordTooLargeError: see there.
             OutOfOrderSequenceError, ProducerFencedError, InvalidTxnStateError: see there.
-            NoSpaceError, LogDirOfflineError, LogChangedError: the disk, or somebody has the partition's lock for good;
-                nothing was appended.
+            NoSpaceError, LogDirOfflineError, OutOfDescriptorsError, LogChangedError: the disk, too many open files, or
+                somebody has the partition's lock for good; nothing was appended.
             LogClosedError: the log is closed, or had to be, as what was written could not be taken back.
         """
         self.require_open()
@@ -232,22 +238,24 @@ class PartitionWriter:
             batch_bytes=self._options.batch_bytes,
             producer=producer,
         )
+
+        def append(log: WritableLog) -> AppendResult:
+            if producer is not None:
+                repeated = log.producers.find_repeat(producer, new.record_count) if may_repeat else None
+                if repeated is not None:
+                    return AppendResult(repeated.base_offset, repeated.last_offset, new.append_time_ms, True)
+                log.producers.check(producer)
+            base_offset = log.append(new, producer)
+            return AppendResult(base_offset, base_offset + new.record_count - 1, new.append_time_ms)
+
         try:
-            with self._guard.using() as log:
-                if producer is not None:
-                    repeated = log.producers.find_repeat(producer, new.record_count)
-                    if repeated is not None:
-                        return AppendResult(repeated.base_offset, repeated.last_offset, new.append_time_ms, True)
-                    log.producers.check(producer)
-                base_offset = log.append(new, producer)
+            return self._guard.run(append)
         finally:
             let_go()
-        return AppendResult(base_offset, base_offset + new.record_count - 1, new.append_time_ms)
 
     def roll(self) -> None:
         """Begin a new segment, so that all before may be cleaned; nothing happens while the active one is empty."""
-        with self._guard.using() as log:
-            log.roll()
+        self._guard.run(lambda log: log.roll())
 
     def flush_to_disk(self) -> int:
         """
@@ -269,8 +277,7 @@ class PartitionWriter:
             ProducerFencedError: the epoch is over.
             LogClosedError, NoSpaceError, LogDirOfflineError: as `append`.
         """
-        with self._guard.using() as log:
-            return log.end_transaction(producer_id, epoch, commit=commit)
+        return self._guard.run(lambda log: log.end_transaction(producer_id, epoch, commit=commit))
 
     def fence(self, producer_id: int, epoch: int) -> int | None:
         """
@@ -281,11 +288,22 @@ class PartitionWriter:
         Raises:
             LogClosedError, NoSpaceError, LogDirOfflineError: as `append`.
         """
-        with self._guard.using() as log:
-            log.producers.fence(producer_id, epoch)
-            if producer_id not in log.producers.open_transactions():
-                return None
-            return log.end_transaction(producer_id, epoch, commit=False)
+        return self._guard.run(lambda log: log.fence(producer_id, epoch))
+
+    def next_sequence(self, producer_id: int, epoch: int) -> int | None:
+        """Return the sequence that the log expects of a producer's epoch; None where it knows none of its appends."""
+        with self._guard.lock:
+            return self._log.producers.next_sequence(producer_id, epoch)
+
+    def last_end(self, producer_id: int) -> EndedTransaction | None:
+        """Return how a producer's last transaction ended; None where none has since the log was loaded."""
+        with self._guard.lock:
+            return self._log.producers.last_end(producer_id)
+
+    def has_open_transaction(self, producer_id: int) -> bool:
+        """Tell whether a producer has a transaction open."""
+        with self._guard.lock:
+            return self._log.producers.has_open_transaction(producer_id)
 
     def open_transactions(self) -> dict[int, int]:
         """Return the first offset of each open transaction by producer id."""
@@ -296,6 +314,11 @@ class PartitionWriter:
         """Return the epoch of a producer, -1 when it is not known."""
         with self._guard.lock:
             return self._log.producers.epoch_of(producer_id)
+
+    def require_epoch(self, producer_id: int, epoch: int) -> None:
+        """Make sure that a producer's epoch is not over; raises ProducerFencedError."""
+        with self._guard.lock:
+            self._log.producers.check_marker(producer_id, epoch)
 
     def expire_producers(self) -> None:
         """Forget producers idle for `producer.id.expiration.ms`."""
@@ -309,18 +332,22 @@ class PartitionWriter:
         Cut the log so that it ends at an offset, durably; a leader epoch begins, so that readers can tell.
 
         Where the offset lies within a batch, or behind records that cleaning has removed, the log ends where the last
-        batch below it ends. Transactions whose end is cut off are aborted.
+        batch below it ends. Transactions whose end is cut off are aborted, and so are those that are open: their
+        producers are fenced off.
 
         Raises:
             OffsetOutOfRangeError: below the log start or beyond the log end.
+            LogChangedError, LogDirOfflineError, CorruptLogError, OutOfDescriptorsError: nothing has changed.
             LogClosedError: it was closed, or had to be, as the disk failed on the way.
         """
-        with self._guard.using() as log:
+
+        def truncate(log: WritableLog) -> None:
             if not log.log_start_offset <= offset <= log.log_end_offset:
                 raise OffsetOutOfRangeError(self.directory, offset, log.log_start_offset, log.log_end_offset)
             if offset < log.log_end_offset:
-                log.cut(offset)
-                log.abort_open_transactions()
+                log.truncate(offset)
+
+        self._guard.run(truncate)
 
     def expire(self, choose: Callable[[KeptLog], int]) -> SetAside:
         """
@@ -330,5 +357,4 @@ class PartitionWriter:
             LogDirOfflineError, NoSpaceError, LogChangedError, CorruptLogError: what has gone is gone.
             LogClosedError: it was closed, or an fsync failed.
         """
-        with self._guard.using() as log:
-            return log.expire(choose)
+        return self._guard.run(lambda log: log.expire(choose))

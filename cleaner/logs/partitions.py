@@ -90,7 +90,7 @@ class Partitions:
         # Guarded by _lock.
         self._served: dict[TopicPartition, ServedLog] = {}
         self._failed: dict[TopicPartition, CleanerError] = {}
-        self._homes: dict[TopicPartition, Path] = {}
+        self._closed_in_order: set[TopicPartition] = set()
 
     def get(self, partition: TopicPartition) -> ServedLog:
         """
@@ -119,11 +119,15 @@ class Partitions:
         with self._lock:
             return dict(self._failed)
 
-    @property
-    def failed_homes(self) -> set[Path]:
-        """The log dirs these are in."""
+    def is_in_order(self, state: DirState) -> bool:
+        """
+        Tell whether every partition of a log dir was served and closed in order.
+
+        The directory is asked, and not who was thought to be in it: a topic may have been left half created or half
+        deleted.
+        """
         with self._lock:
-            return {self._homes[partition] for partition in self._failed}
+            return self._closed_in_order.issuperset(state.log_dir.partitions())
 
     def open_all(self, state: DirState, settings: FollowedSettings) -> None:
         """Open the logs of a log dir, `num.recovery.threads.per.data.dir` at a time (R-640)."""
@@ -134,7 +138,7 @@ class Partitions:
                     self.open(state, settings, partition, was_closed=state.was_closed)
             except CleanerError as error:
                 self._services.words.error("a log cannot be opened", partition=str(partition), reason=str(error))
-                self._note_failure(partition, state.path, error)
+                self._note_failure(partition, error)
 
         self._side_by_side(open_one, sorted(state.log_dir.partitions()))
 
@@ -202,10 +206,12 @@ class Partitions:
     def abandon(self, partition: TopicPartition) -> None:
         """Close a log that is being deleted, leaving its files as they are; one that was not open is fine."""
         with self._lock:
-            served = self._served.pop(partition, None)
-            self._failed.pop(partition, None)
+            served = self._served.get(partition)
         if served is not None:
             served.log.abandon()
+        with self._lock:
+            self._served.pop(partition, None)
+            self._failed.pop(partition, None)
 
     def close_all(self) -> list[CleanerError]:
         """Close all logs in order; returns why some could not be. Those are among the `failed` then."""
@@ -216,11 +222,13 @@ class Partitions:
                 with as_cleaner_errors(served.directory):
                     served.log.close()
                     served.writer.require_closed_in_order()
+                with self._lock:
+                    self._closed_in_order.add(served.partition)
             except CleanerError as error:
                 reason = str(error)
                 self._services.words.error("a log cannot be closed", partition=str(served.partition), reason=reason)
                 errors.append(error)
-                self._note_failure(served.partition, served.state.path, error)
+                self._note_failure(served.partition, error)
 
         self._side_by_side(close_one, self.all())
         return errors
@@ -230,9 +238,9 @@ class Partitions:
         for served in self.all():
             self.abandon(served.partition)
 
-    def _note_failure(self, partition: TopicPartition, home: Path, error: CleanerError) -> None:
+    def _note_failure(self, partition: TopicPartition, error: CleanerError) -> None:
         with self._lock:
-            self._failed[partition], self._homes[partition] = error, home
+            self._failed[partition] = error
 
     def _side_by_side(self, work: Callable[[Item], None], items: Sequence[Item]) -> None:
         threads = min(self._services.config.recovery_threads_per_data_dir, len(items))

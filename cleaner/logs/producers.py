@@ -38,6 +38,13 @@ class KnownAppend(NamedTuple):
     last_offset: int
 
 
+class EndedTransaction(NamedTuple):
+    """Where the marker of a transaction is, and what it says."""
+
+    offset: int
+    is_committed: bool
+
+
 @dataclass
 class KnownProducer:
     """
@@ -46,6 +53,7 @@ class KnownProducer:
     Attributes:
         appends: the last ones of this epoch, oldest first.
         last_batch_delta: last minus first offset of its last batch, for snapshots.
+        last_end: of its last transaction; None where that ended before the log was loaded.
     """
 
     producer_id: int
@@ -55,6 +63,7 @@ class KnownProducer:
     timestamp_ms: int = _NONE
     coordinator_epoch: int = _NONE
     txn_first_offset: int = _NONE
+    last_end: EndedTransaction | None = None
 
     def clone(self) -> KnownProducer:
         """Return a copy that does not follow this one."""
@@ -91,9 +100,11 @@ class Producers:
     Args:
         where: the partition, for errors.
         entries: those known as of the log end, in the order in which they became known.
+        fences: by producer id, the lowest epoch from which something is taken; added to by `fence`. They are the
+            opening's, and outlast a cut, after which producers are known anew.
     """
 
-    def __init__(self, where: str, entries: Iterable[ProducerEntry] = ()) -> None:
+    def __init__(self, where: str, entries: Iterable[ProducerEntry] = (), fences: dict[int, int] | None = None) -> None:
         self._where = where
         self._known: dict[int, KnownProducer] = {}
         # First offset -> producer id of the open transactions; -> marker's offset of those decided above what is
@@ -101,7 +112,7 @@ class Producers:
         self._open: dict[int, int] = {}
         self._unflushed: dict[int, int] = {}
         self._most_known = 0
-        self._fences: dict[int, int] = {}
+        self._fences = {} if fences is None else fences
         for entry in entries:
             self._take(entry)
 
@@ -138,6 +149,27 @@ class Producers:
         """Return a producer's epoch, -1 when it is not known."""
         producer = self._known.get(producer_id)
         return _NONE if producer is None else producer.epoch
+
+    def latest_epoch(self, producer_id: int) -> int:
+        """Return the lowest epoch in which something is taken from a producer, -1 for any."""
+        return max(self.epoch_of(producer_id), self._fences.get(producer_id, _NONE))
+
+    def next_sequence(self, producer_id: int, epoch: int) -> int | None:
+        """Return the sequence that follows what is known of a producer's epoch; None where nothing is."""
+        producer = self._known.get(producer_id)
+        if producer is None or producer.epoch != epoch or not producer.appends:
+            return None
+        return (producer.appends[-1].last_sequence + 1) % _SEQUENCES
+
+    def last_end(self, producer_id: int) -> EndedTransaction | None:
+        """Return how a producer's last transaction ended; None where none has since the log was loaded."""
+        producer = self._known.get(producer_id)
+        return None if producer is None else producer.last_end
+
+    def has_open_transaction(self, producer_id: int) -> bool:
+        """Tell whether a producer has a transaction open."""
+        producer = self._known.get(producer_id)
+        return producer is not None and producer.txn_first_offset >= 0
 
     def open_transactions(self) -> dict[int, int]:
         """Return the first offset of each open transaction by producer id."""
@@ -236,7 +268,7 @@ class Producers:
         self._fences[producer_id] = max(epoch, self._fences.get(producer_id, _NONE))
 
     def _check_epoch(self, producer_id: int, epoch: int) -> None:
-        latest = max(self.epoch_of(producer_id), self._fences.get(producer_id, _NONE))
+        latest = self.latest_epoch(producer_id)
         if epoch < latest:
             raise ProducerFencedError(
                 self._where, f"producer {producer_id} with epoch {epoch}, which is over: {latest} has begun"
@@ -256,6 +288,7 @@ class Producers:
         producer.txn_first_offset = _NONE
         if first < 0:
             return None
+        producer.last_end = EndedTransaction(offset, commit)
         self._open.pop(first, None)
         self._unflushed[first] = offset
         if commit:

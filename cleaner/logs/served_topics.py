@@ -13,6 +13,7 @@ from pathlib import Path
 
 from cleaner.api.options import Sources
 from cleaner.config import TopicConfig
+from cleaner.errors import CleanerError
 from cleaner.logs import counters
 from cleaner.logs.dir_state import DirState
 from cleaner.logs.partitions import Partitions, Services
@@ -75,8 +76,18 @@ class ServedTopics:
         """Create a topic and serve its logs; raises as `Topics.create`."""
         check_topic_name(name)
         policy = ",".join(sorted(self._config_of(name).cleanup_policy))
-        made = self._topics.create(name, partitions, settings, default_policy=policy, topic_id=topic_id)
-        self._serve(made, made.partitions)
+        self._topics.check_new(name)
+        try:
+            made = self._topics.create(name, partitions, settings, default_policy=policy, topic_id=topic_id)
+            self._serve(made, made.partitions)
+        except BaseException as error:
+            # Nobody could use half a topic, nor create it again.
+            try:
+                if name in self._topics.names():
+                    self.delete(name)
+            except CleanerError as second:
+                error.add_note(f"what there is of the topic could not be deleted: {second}")
+            raise
         return made
 
     def grow(self, name: str, partitions: int) -> Topic:

@@ -58,9 +58,19 @@ class RecordStream:
         self._unpacker = Unpacker(files.batch_limit_bytes)
         self._aborted: tuple[Listing, AbortedTransactions] | None = None
 
+    @property
+    def is_open(self) -> bool:
+        """Tell whether it has a file open."""
+        return self._cursor.segment is not None
+
     def close(self) -> None:
         """Close what is open; the stream can be used on."""
         self._cursor.close()
+
+    def go_back(self, offset: int) -> None:
+        """Go on from an offset that was handed out last time, or never."""
+        self._cursor.go_back(offset)
+        self.next_offset = offset
 
     def next_columns(self, end_offset: int) -> Iterator[Columns]:
         """

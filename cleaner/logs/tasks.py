@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cleaner.clock import Clock
+from cleaner.logs.view import Signal
 
 _NANOS_PER_MILLI = 1_000_000
 # A wait is cut into pieces: a time too far away for the system's timers is as good as never.
@@ -53,7 +54,7 @@ class Tasks:
         self._failed = failed
         now_ns = clock.monotonic_ns()
         self._next_ns = {task.name: now_ns + task.delay_ms * _NANOS_PER_MILLI for task in self._tasks}
-        self._wake = threading.Event()
+        self._signal = Signal()
         self._is_stopping = False
         self._thread = threading.Thread(target=self._run, name="cleaner-log-tasks", daemon=True)
 
@@ -63,12 +64,12 @@ class Tasks:
 
     def wake(self) -> None:
         """Have it looked again what is due."""
-        self._wake.set()
+        self._signal.notify()
 
     def stop(self) -> None:
         """End the thread, after the task it is at."""
         self._is_stopping = True
-        self._wake.set()
+        self._signal.notify()
         if self._thread.is_alive():
             self._thread.join()
 
@@ -95,5 +96,5 @@ class Tasks:
 
     def _run(self) -> None:
         while not self._is_stopping:
-            self._wake.wait(min(self.turn(), _LONGEST_WAIT_SECONDS))
-            self._wake.clear()
+            seen = self._signal.version
+            self._signal.wait(seen, min(self.turn(), _LONGEST_WAIT_SECONDS))

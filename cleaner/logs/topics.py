@@ -166,16 +166,31 @@ class Topics:
             TopicSettingsError: see `write_topic_settings`.
             LogDirOfflineError, NoSpaceError: the disk; some of its partitions may be there.
         """
+        others = self.check_new(name)
+        _check_count(name, partitions)
+        values = {_POLICY: default_policy, **settings}
+        check_settings(values)
+        try:
+            self._write_settings(name, values, others)
+            self._make(name, range(partitions), topic_id or new_uuid())
+        except BaseException:
+            if not self._homes(name):
+                self._write_settings(name, {}, others)
+            raise
+        return self.find(name)
+
+    def check_new(self, name: str) -> list[str]:
+        """
+        Refuse a name that a new topic cannot have; returns those of the topics there are.
+
+        Raises:
+            InvalidTopicError, TopicExistsError: as `create`.
+        """
         others = self.names()
         if name in others:
             raise TopicExistsError(name, f"it is there already, in {next(iter(self.find(name).homes.values()))}")
         check_topic_name(name, others)
-        _check_count(name, partitions)
-        values = {_POLICY: default_policy, **settings}
-        check_settings(values)
-        self._write_settings(name, values, others)
-        self._make(name, range(partitions), topic_id or new_uuid())
-        return self.find(name)
+        return others
 
     def grow(self, name: str, partitions: int) -> Topic:
         """

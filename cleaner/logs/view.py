@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from cleaner.storage.indexes import Aborts
@@ -48,13 +49,17 @@ class Signal:
 
     Waiting is for a number to change: read `version`, look at the log, and if there is nothing wait for another version
     than that. So what happens between the look and the wait is not missed.
+
+    It is made of plain locks, which compiled code takes and gives back. An interrupt inside of `threading.Condition`,
+    which is Python, could leave its lock taken for good, and every thread that notifies or waits would hang.
     """
 
     def __init__(self) -> None:
-        self._condition = threading.Condition()
-        # Guarded by _condition.
+        self._lock = threading.Lock()
+        # Guarded by _lock; each waiter is a lock that is taken, and given back to wake who waits for it.
         self._version = 0
         self._is_closed = False
+        self._waiters: list[threading.Lock] = []
         self._listeners: dict[object, Callable[[], None]] = {}
 
     @property
@@ -69,32 +74,42 @@ class Signal:
 
     def notify(self) -> None:
         """Wake all who wait. Listeners are called in this thread."""
-        with self._condition:
+        with self._lock:
             self._version += 1
-            self._condition.notify_all()
+            for waiter in self._waiters:
+                waiter.release()
+            self._waiters.clear()
             listeners = list(self._listeners.values()) if self._listeners else ()
         for listener in listeners:
             listener()
 
     def close(self) -> None:
         """Wake all who wait, for the last time."""
-        with self._condition:
-            self._is_closed = True
+        self._is_closed = True
         self.notify()
 
     def wait(self, seen: int, timeout_seconds: float | None) -> None:
         """Wait until there is another version than `seen`, it is closed, or the time is over."""
-        with self._condition:
-            self._condition.wait_for(lambda: self._version != seen or self._is_closed, timeout_seconds)
+        waiter = threading.Lock()
+        waiter.acquire()
+        with self._lock:
+            if self._version != seen or self._is_closed:
+                return
+            self._waiters.append(waiter)
+        try:
+            waiter.acquire(timeout=-1 if timeout_seconds is None else max(0.0, timeout_seconds))
+        finally:
+            with self._lock:
+                if waiter in self._waiters:
+                    self._waiters.remove(waiter)
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Have something quick called at each change, by whoever makes it; returns what ends that."""
         token = object()
-        with self._condition:
+        with self._lock:
             self._listeners[token] = listener
+        return partial(self._stop_telling, token)
 
-        def end() -> None:
-            with self._condition:
-                self._listeners.pop(token, None)
-
-        return end
+    def _stop_telling(self, token: object) -> None:
+        with self._lock:
+            self._listeners.pop(token, None)

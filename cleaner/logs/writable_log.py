@@ -4,18 +4,19 @@ What a writer does to its log, step by step, for one caller at a time.
 `PartitionWriter` locks and calls. Names in the partition's directory change under the partition's lock only, in the
 orders that `docs/coexistence.md` promises to a cleaner next door.
 
-A step that fails has left the log as it was, or says by a LogClosedError that nobody knows what it is like now: then
-nothing but opening it again helps.
+A step that fails has left the log as it was, or nobody knows what the log is like now: then it `is_in_doubt`, and
+nothing but opening it again helps. That holds for whatever ends a step, at whatever line: an error of the disk, but an
+interrupt or a lack of memory, too.
 
 Source: rules R-123, R-126, R-407, R-653, R-903, R-913, R-920, R-921; `UnifiedLog.java`, `LocalLog.java`.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random, SystemRandom
+from typing import TypeVar
 
 from cleaner.clock import Clock
 from cleaner.config import TopicConfig
@@ -36,11 +37,13 @@ from cleaner.storage.generation import raise_generation
 from cleaner.storage.leftovers import settle_swap
 from cleaner.storage.log import list_segments
 from cleaner.storage.log_dir import LogDir, OffsetKind
-from cleaner.storage.partition_lock import partition_lock
+from cleaner.storage.partition_lock import HeldByte, partition_lock
 from cleaner.storage.producer_snapshot import write_snapshot
 from cleaner.storage.segment import Segment
 
 _SEQUENCES = 2**31
+
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,7 @@ class WritableLog:
         producers, epochs: as of the log end.
         log_start_offset, log_end_offset: first offset a reader may ask for; the offset the next record will get.
         flushed_offset: all below is on disk, so it is the high watermark.
+        is_in_doubt: a step has begun to change the log, and was neither finished nor taken back.
     """
 
     def __init__(
@@ -81,13 +85,18 @@ class WritableLog:
         self._fs = log_dir.fs
         self._clock = clock
         self._options = options
+        self._lock = self._new_lock()
+        # The segment that is being made: its base offset.
+        self._rolling_to: int | None = None
+        self._fences: dict[int, int] = {}
+        self.is_in_doubt = False
         self._take(opened)
 
     def _take(self, opened: OpenedLog) -> None:
         self.log_start_offset = opened.log_start_offset
         self._first_base_offset = opened.first_base_offset
         self.log_end_offset = self.flushed_offset = opened.log_end_offset
-        self.producers = Producers(str(self.topic_partition), opened.producers)
+        self.producers = Producers(str(self.topic_partition), opened.producers, self._fences)
         self.epochs = LeaderEpochs(self._fs, self.directory, opened.epochs)
         if self.epochs.latest < opened.epoch:
             self.epochs.begin(opened.epoch, opened.log_end_offset)
@@ -120,30 +129,41 @@ class WritableLog:
         Write batches at the log end, rolling where one does not fit; all or nothing. Returns the first offset.
 
         Raises:
-            NoSpaceError, LogDirOfflineError: the disk; nothing has changed.
+            NoSpaceError, LogDirOfflineError, OutOfDescriptorsError: nothing has changed.
             LogClosedError: it could not be taken back, or an fsync failed.
         """
-        first_offset, now_ms = self.log_end_offset, self._clock.now_ms()
-        place(new.data, new.batches, first_offset, self.epochs.latest)
-        with self._undone_on_error(None if producer is None else producer.producer_id):
-            begin, flushed = new.batches[0].start, self.flushed_offset
-            for batch in new.batches:
-                base_offset = first_offset + batch.first_record
-                last_offset = base_offset + batch.record_count - 1
-                if self.active.is_full(batch.size, batch.max_timestamp, last_offset, now_ms):
-                    self.active.commit(new.data[begin : batch.start])
-                    begin, flushed = batch.start, base_offset
-                    self._roll(base_offset)
-                self.active.stage(batch.size, batch.max_timestamp, last_offset)
-                if producer is not None:
-                    stamp = producer._replace(base_sequence=(producer.base_sequence + batch.first_record) % _SEQUENCES)
-                    goes_on = batch.first_record > 0
-                    self.producers.remember(stamp, base_offset, last_offset, batch.max_timestamp, goes_on=goes_on)
-            self.active.commit(new.data[begin : batch.start + batch.size])
-        # Not before: nobody is to see the beginning of an append that is taken back.
-        self.log_end_offset = last_offset + 1
+        first_offset = self.log_end_offset
+
+        def write() -> int:
+            end_offset, flushed = self._write(new, producer)
+            # Not before: nobody is to see the beginning of an append that is taken back.
+            self.log_end_offset = end_offset
+            return flushed
+
+        flushed = self._whole_or_undone(None if producer is None else producer.producer_id, write)
         self.note_flushed(flushed)
         return first_offset
+
+    def _write(self, new: NewBatches, producer: ProducerStamp | None) -> tuple[int, int]:
+        """Write batches; returns where the log ends then, and up to where it is on disk as it was rolled on the way."""
+        first_offset, now_ms = self.log_end_offset, self._clock.now_ms()
+        place(new.data, new.batches, first_offset, self.epochs.latest)
+        begin, flushed, end_offset = new.batches[0].start, self.flushed_offset, first_offset
+        for batch in new.batches:
+            base_offset = first_offset + batch.first_record
+            last_offset = base_offset + batch.record_count - 1
+            if self.active.is_full(batch.size, batch.max_timestamp, last_offset, now_ms):
+                self.active.commit(new.data[begin : batch.start])
+                begin, flushed = batch.start, base_offset
+                self._roll(base_offset)
+            self.active.stage(batch.size, batch.max_timestamp, last_offset)
+            if producer is not None:
+                stamp = producer._replace(base_sequence=(producer.base_sequence + batch.first_record) % _SEQUENCES)
+                goes_on = batch.first_record > 0
+                self.producers.remember(stamp, base_offset, last_offset, batch.max_timestamp, goes_on=goes_on)
+            end_offset = last_offset + 1
+        self.active.commit(new.data[begin : batch.start + batch.size])
+        return end_offset, flushed
 
     def end_transaction(self, producer_id: int, epoch: int, *, commit: bool) -> int:
         """
@@ -151,82 +171,123 @@ class WritableLog:
 
         Raises:
             ProducerFencedError: the epoch is over.
-            NoSpaceError, LogDirOfflineError, LogClosedError: as `append`.
+            NoSpaceError, LogDirOfflineError, OutOfDescriptorsError, LogClosedError: as `append`.
         """
         self.producers.check_marker(producer_id, epoch)
         now_ms, offset = self._clock.now_ms(), self.log_end_offset
         marker = build_marker(producer_id, epoch, self.topic, commit=commit, now_ms=now_ms)
-        with self._undone_on_error(producer_id):
-            self.append(marker, None)
+
+        def write() -> int:
+            end_offset, flushed = self._write(marker, None)
             aborted = self.producers.remember_marker(producer_id, epoch, offset, now_ms, commit=commit)
             if aborted is not None:
                 self.active.add_aborted([aborted])
+            self.log_end_offset = end_offset
+            return flushed
+
+        flushed = self._whole_or_undone(producer_id, write)
+        self.note_flushed(flushed)
         return offset
 
     def abort_open_transactions(self) -> None:
         """Abort what an earlier writer left open, or what a cut has reopened."""
         for producer_id in self.producers.open_transactions():
-            self.end_transaction(producer_id, self.producers.epoch_of(producer_id), commit=False)
+            self.end_transaction(producer_id, self.producers.latest_epoch(producer_id), commit=False)
 
-    @contextlib.contextmanager
-    def _undone_on_error(self, producer_id: int | None) -> Iterator[None]:
-        """Take back what a failed `with` block has written."""
+    def fence(self, producer_id: int, epoch: int) -> int | None:
+        """
+        Take nothing more from a producer with an epoch below this one, and abort its transaction if one is open.
+
+        Returns:
+            The offset of the marker; None without a transaction.
+        Raises:
+            NoSpaceError, LogDirOfflineError, OutOfDescriptorsError, LogClosedError: as `append`.
+        """
+        # The marker first: it raises the epoch by itself. A producer that is fenced and has a transaction open could
+        # not end it, and nobody else might.
+        marker_offset = None
+        if self.producers.has_open_transaction(producer_id):
+            marker_offset = self.end_transaction(producer_id, epoch, commit=False)
+        self.producers.fence(producer_id, epoch)
+        return marker_offset
+
+    # ---- whole or undone -------------------------------------------------------------------------------------------
+
+    def _whole_or_undone(self, producer_id: int | None, change: Callable[[], _Result]) -> _Result:
+        """
+        Change the log at its end, and what is known of a producer: as a whole, or not at all, or it stays in doubt.
+
+        Invariant: what `change` alters can be told from the mark, so it may be left at any line.
+        """
+        was_in_doubt = self.is_in_doubt
         mark, end = self.active.mark(), self.log_end_offset
         saved = None if producer_id is None else self.producers.save(producer_id)
+        self.is_in_doubt = True
         try:
-            yield
+            result = change()
+            self.is_in_doubt = was_in_doubt
         except LogClosedError:
             raise
         except BaseException as error:
-            self._undo(mark, end, producer_id, saved, error)
+            if self.is_in_doubt:
+                self._undo(mark, end, producer_id, saved, error)
+                self.is_in_doubt = was_in_doubt
             raise
+        return result
 
     def _undo(
         self, mark: Mark, end: int, producer_id: int | None, saved: KnownProducer | None, error: BaseException
     ) -> None:
         try:
+            self._lock.release()
+            if self._rolling_to is not None and self._rolling_to != self.active.base_offset:
+                # A new `.log` must not stay while the old one is written on, nor a snapshot of what is taken back.
+                discard_segment(self._fs, self.directory, self._rolling_to)
+                self._fs.remove(self.directory / names.snapshot_file_name(self._rolling_to))
+            self._rolling_to = None
             if self.active.base_offset == mark.base_offset:
                 self.active.go_back(mark)
                 self.log_end_offset = end
                 if producer_id is not None:
                     self.producers.restore(producer_id, saved)
             else:
-                self.cut(end)
-        except CleanerError as second:
-            raise LogClosedError(self.directory, f"{error}; taking it back failed too: {second}") from error
+                self._cut(end, lambda _: None)
+        except (CleanerError, OSError) as second:
+            raise LogClosedError(self.directory, f"{error!r}; taking it back failed too: {second}") from error
 
-    def _locked(self) -> contextlib.AbstractContextManager[None]:
+    def _new_lock(self) -> HeldByte:
         return partition_lock(self._fs, self._log_dir.path, self.topic_partition, self._clock)
+
+    def _locked(self) -> HeldByte:
+        """Return the partition's lock, for a `with` block; what an interrupt has left of it, `_undo` gives back."""
+        self._lock.release()
+        self._lock = self._new_lock()
+        return self._lock
 
     # ---- rolling ---------------------------------------------------------------------------------------------------
 
     def roll(self) -> None:
         """Begin a new segment; nothing happens while the active one is empty. Raises as `append`."""
         if self.active.size:
-            self._roll(self.log_end_offset)
+            self._whole_or_undone(None, lambda: self._roll(self.log_end_offset))
             self.note_flushed(self.log_end_offset)
 
     def _roll(self, base_offset: int) -> None:
         """
-        Close the active segment and publish the next one (R-921).
+        Close the active segment and publish the next one (R-921); `_undo` takes back what is left half done.
 
         Invariant: a `.log` that is not the last one is whole and on disk, and the snapshot at the last one's base
         offset is there. A cleaner next door takes the last `.log` for all that it must not look at.
         """
+        before = self.active
         with self._locked():
             self._finish_active()
+            self._rolling_to = base_offset
             self._write_snapshot(base_offset)
-            try:
-                segment = create_segment(self._fs, self.directory, base_offset)
-            except CleanerError as error:
-                # A new `.log` must not stay while the old one is written on.
-                try:
-                    discard_segment(self._fs, self.directory, base_offset)
-                except CleanerError:
-                    raise LogClosedError(self.directory, f"rolling it failed: {error}") from error
-                raise
-        self.active.retire()
-        self.active = self._open_active(segment)
+            # Opened before the old one is let go: there may be no descriptors left.
+            self.active = self._open_active(create_segment(self._fs, self.directory, base_offset))
+            self._rolling_to = None
+        before.retire()
 
     def _finish_active(self) -> None:
         self.active.close_time_index()
@@ -246,32 +307,68 @@ class WritableLog:
 
     # ---- cutting, expiring, closing --------------------------------------------------------------------------------
 
-    def cut(self, offset: int) -> None:
+    def truncate(self, offset: int) -> None:
         """
-        Cut the log at an offset and load it again; a leader epoch begins.
+        Cut the log at an offset, durably, and load it again; a leader epoch begins.
+
+        Producers with a transaction open are fenced off: part of it may be cut off, and it is aborted.
 
         Raises:
+            LogChangedError, LogDirOfflineError, CorruptLogError, OutOfDescriptorsError: nothing has changed.
             LogClosedError: it failed on the way.
         """
-        self.active.retire()
+        epochs = {each: self.producers.epoch_of(each) for each in self.producers.open_transactions()}
+
+        def begin(end_offset: int) -> None:
+            self.is_in_doubt = True
+            for producer_id, epoch in epochs.items():
+                self.producers.fence(producer_id, epoch + 1)
+
+        def cut() -> None:
+            self._cut(offset, begin)
+            self.abort_open_transactions()
+            self.is_in_doubt = False
+
         try:
-            expiration_ms = self._options.producer_id_expiration_ms
-            opened = cut_log(
-                self._log_dir,
-                self.topic_partition,
-                self.topic,
-                self._clock,
-                offset,
-                ending=self._is_going_to_end_at,
-                producer_id_expiration_ms=expiration_ms,
-            )
-            self._take(opened)
+            try:
+                cut()
+            except CleanerError:
+                raise
+            except BaseException:
+                if self.is_in_doubt:
+                    cut()  # all of it may be done again, and then it is whole
+                raise
+        except LogClosedError:
+            raise
         except CleanerError as error:
+            if not self.is_in_doubt:
+                raise
             raise LogClosedError(self.directory, f"cutting it failed: {error}") from error
 
-    def _is_going_to_end_at(self, offset: int) -> None:
-        # Before the lines of the checkpoints: another thread may write what is flushed into them at any time.
-        self.flushed_offset = min(self.flushed_offset, offset)
+    def _cut(self, offset: int, begin: Callable[[int], None]) -> None:
+        """Cut and load; `begin` is told where the log is going to end, before anything changes."""
+
+        def ending(end_offset: int) -> None:
+            begin(end_offset)
+            # Before the lines of the checkpoints: another thread may write what is flushed into them at any time.
+            self.flushed_offset = min(self.flushed_offset, end_offset)
+            self.active.retire()
+
+        self._lock.release()
+        if self.active.fsync_error is not None:
+            # The next opening of these files would know nothing of it (R3).
+            raise FailedFsyncError(self.directory, self.active.fsync_error)
+        opened = cut_log(
+            self._log_dir,
+            self.topic_partition,
+            self.topic,
+            self._clock,
+            offset,
+            lock=self._locked(),
+            ending=ending,
+            producer_id_expiration_ms=self._options.producer_id_expiration_ms,
+        )
+        self._take(opened)
 
     def expire(self, choose: Callable[[KeptLog], int]) -> SetAside:
         """
@@ -332,3 +429,8 @@ class WritableLog:
                 self._write_snapshot(self.log_end_offset)
             self._fs.fsync_dir(self.directory)
         self.note_flushed(self.log_end_offset)
+
+    def let_go(self) -> None:
+        """Close the files and give back the partition's lock, whatever a step has left behind; may be called again."""
+        self._lock.release()
+        self.active.retire()

@@ -152,7 +152,7 @@ class SegmentChunks:
                 excused = self._damage.positions(segment.base_offset)
                 self._source = _Source(number, segment, start, self._window_bytes, excused)
                 self.found_cold |= self._source.is_cold
-                self._opened = [source for source in self._opened if source.file.fileno() >= 0]
+                self._opened = [source for source in self._opened if not source.file.is_closed]
                 self._opened.append(self._source)
 
     @staticmethod

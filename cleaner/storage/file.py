@@ -7,14 +7,12 @@ fsync that fails is final (rule R3).
 
 from __future__ import annotations
 
-import errno
+import io
 import os
 from pathlib import Path
 from types import TracebackType
 
-from cleaner.errors import LogDirOfflineError, NoSpaceError
-
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+from cleaner.errors import disk_error
 
 
 class _DiskErrors:
@@ -32,22 +30,27 @@ class _DiskErrors:
     ) -> None:
         """Raise in the place of an `OSError`."""
         if isinstance(error, OSError):
-            if error.errno in _NO_SPACE:
-                raise NoSpaceError(self._path, self._wanted_bytes) from error
-            raise LogDirOfflineError(self._path, error) from error
+            raise disk_error(self._path, error, self._wanted_bytes) from error
 
 
 def disk_errors(path: Path, wanted_bytes: int = 0) -> _DiskErrors:
-    """Turn an `OSError` of a write into `NoSpaceError` or `LogDirOfflineError`, naming `path`."""
+    """Turn an `OSError` into the error that `errors.disk_error` makes of it, naming `path`."""
     return _DiskErrors(path, wanted_bytes)
 
 
 class File:
-    """An open regular file, read and written at positions. Close it, or use it in a `with` block."""
+    """
+    An open regular file, read and written at positions. Close it, or use it in a `with` block.
 
-    def __init__(self, path: Path, descriptor: int) -> None:
+    One that is dropped without is closed then, with a ResourceWarning: an exception may come between any two steps,
+    and no descriptor, nor a lock that lives as long as one, is to outlast its owner. The `FileIO` that owns the
+    descriptor does that by itself; nothing else is asked of it.
+    """
+
+    def __init__(self, path: Path, handle: io.FileIO) -> None:
         self.path = path
-        self._descriptor = descriptor
+        self._handle = handle
+        self._descriptor = handle.fileno()
 
     def __enter__(self) -> File:
         return self
@@ -126,9 +129,20 @@ class File:
         with disk_errors(self.path):
             os.fsync(self._descriptor)
 
+    @property
+    def handle(self) -> io.FileIO:
+        """What owns the descriptor, and closes it when it is dropped."""
+        return self._handle
+
+    @property
+    def is_closed(self) -> bool:
+        """Tell whether it was closed."""
+        return self._descriptor < 0
+
     def close(self) -> None:
         """Close the file; a second call does nothing."""
-        if self._descriptor >= 0:
-            descriptor, self._descriptor = self._descriptor, -1
-            with disk_errors(self.path):
-                os.close(descriptor)
+        self._descriptor = -1
+        try:
+            self._handle.close()
+        except OSError as error:
+            raise disk_error(self.path, error) from error

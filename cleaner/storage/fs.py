@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from cleaner.errors import LogDirOfflineError
+from cleaner.errors import LogDirOfflineError, disk_error
 from cleaner.storage.file import File, disk_errors
 from cleaner.storage.many_files import SYNCFS_FROM, large_ones, share_out, sync_at_once
 
@@ -67,11 +68,11 @@ class FileSystem:
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise LogDirOfflineError(path, error) from error
+            raise disk_error(path, error) from error
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
             raise LogDirOfflineError(path, OSError(errno.EINVAL, "not a regular file"))
-        return File(path, descriptor)
+        return File(path, io.FileIO(descriptor))
 
     def create(self, path: Path, *, like: Path | None) -> File:
         """
@@ -84,7 +85,7 @@ class FileSystem:
         """
         with disk_errors(path):
             descriptor = os.open(path, _WRITE_FLAGS | os.O_CREAT | os.O_EXCL, 0o600 if like else 0o644)
-        file = File(path, descriptor)
+        file = File(path, io.FileIO(descriptor))
         if like is None:
             return file
         try:
@@ -297,8 +298,12 @@ class FileSystem:
         """
         temporary = path.with_name(path.name + UNFINISHED)
         self.remove(temporary)
-        with self.create(temporary, like=path if self.exists(path) else path.parent) as file:
-            file.write(data, 0)
-            file.fsync()
-        self.rename(temporary, path)
+        try:
+            with self.create(temporary, like=path if self.exists(path) else path.parent) as file:
+                file.write(data, 0)
+                file.fsync()
+            self.rename(temporary, path)
+        except BaseException:
+            self.remove(temporary)
+            raise
         self.fsync_dir(path.parent)

@@ -43,7 +43,7 @@ from cleaner.storage.segment import Segment
 from cleaner.storage.snapshots import Snapshots
 from cleaner.storage.split import split_overflowed_segment
 
-Exclusive = Callable[[], contextlib.AbstractContextManager[None]]
+Exclusive = Callable[[], contextlib.AbstractContextManager[object]]
 
 
 def load_log(

@@ -12,9 +12,11 @@ behind. A broker keeps everybody out of it: a JVM's lock covers the byte.
 
 from __future__ import annotations
 
-import contextlib
+import io
+import os
 import threading
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +24,7 @@ from cleaner.clock import Clock
 from cleaner.errors import LogChangedError, LogDirLockedError
 from cleaner.model import TopicPartition
 from cleaner.storage import names
-from cleaner.storage.byte_ranges import READ, WRITE, try_lock, unlock
+from cleaner.storage.byte_ranges import READ, WRITE, try_lock
 from cleaner.storage.fs import File, FileSystem
 from cleaner.storage.lock_bytes import CHECKPOINT_BYTE, FIRST_PARTITION_BYTE, slot_of
 from cleaner.storage.waiting import go_on, wait_until
@@ -33,7 +35,96 @@ PATIENCE_MS = 30_000
 _this_thread = threading.local()
 
 
-@contextlib.contextmanager
+class HeldByte(io.FileIO):
+    """
+    One byte of a log dir's lock file, locked for the length of a `with` block.
+
+    A `FileIO` for the sake of its `__exit__`: the block is left by compiled code, which closes the file. An interrupt
+    could come at the first line of a method of ours, and the byte would stay locked.
+
+    Args:
+        fs: the door to the file system.
+        log_dir: the log dir, links followed.
+        byte: which one.
+        kind: `READ` or `WRITE`.
+        wait: waits until a condition holds; False when it did not in time.
+        refusal: the message if it did not.
+        partition: whose lock it is; a thread holds one of those at a time. None: it is no partition's.
+    """
+
+    def __new__(cls, *_: object, **__: object) -> HeldByte:
+        """Make one that has no file yet."""
+        return super().__new__(cls)
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        log_dir: Path,
+        byte: int,
+        kind: int,
+        wait: Callable[[Callable[[], bool]], bool],
+        refusal: str,
+        partition: TopicPartition | None = None,
+    ) -> None:
+        self.partition = partition
+        self._fs = fs
+        self._path = log_dir / names.LOCK
+        self._byte = byte
+        self._kind = kind
+        self._wait = wait
+        self._refusal = refusal
+
+    def __enter__(self) -> HeldByte:
+        if self.partition is not None:
+            held = _held_by_this_thread()
+            if held is not None:
+                raise RuntimeError(f"this thread holds the lock of {held} and asks for that of {self.partition}")
+        file = self._opened()
+        try:
+            if not self._wait(lambda: try_lock(file, self._kind, self._byte, 1)):
+                raise LogChangedError(self._refusal)
+            super().__init__(os.dup(file.fileno()), "rb+" if self._kind == WRITE else "rb")
+            file.close()
+            _held.add(self)
+            if self.partition is not None:
+                _this_thread.held = weakref.ref(self)
+        except BaseException:
+            file.close()
+            self.release()
+            raise
+        return self
+
+    def release(self) -> None:
+        """Give it back; a second call does nothing."""
+        if not self.closed:
+            self.close()
+
+    def _opened(self) -> File:
+        try:
+            return self._fs.open(self._path, write=self._kind == WRITE)
+        except FileNotFoundError as error:
+            raise LogDirLockedError(f"{self._path}: deleted; another process may use the log dir now") from error
+
+
+_held: weakref.WeakSet[HeldByte] = weakref.WeakSet()
+
+
+def _leave_to_parent() -> None:
+    """Close what a forked child has got of its parent's: a lock lives as long as anybody has its file open."""
+    for each in tuple(_held):
+        each.release()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
+
+
+def _held_by_this_thread() -> TopicPartition | None:
+    """Return whose lock this thread holds; one that was dropped, however that came, is not held any more."""
+    reference = getattr(_this_thread, "held", None)
+    held = None if reference is None else reference()
+    return None if held is None or held.closed else held.partition
+
+
 def partition_lock(
     fs: FileSystem,
     log_dir: Path,
@@ -43,9 +134,9 @@ def partition_lock(
     shared: bool = False,
     check_done: Callable[[], None] = go_on,
     patience_ms: int = PATIENCE_MS,
-) -> Iterator[None]:
+) -> HeldByte:
     """
-    Hold a partition's lock for the length of a `with` block.
+    Return a partition's lock, for a `with` block.
 
     A thread holds one at a time: partitions may share a byte, and a thread that waited for itself would wait for ever.
 
@@ -58,26 +149,18 @@ def partition_lock(
         check_done: asked while waiting; raises to stop.
         patience_ms: how long to wait.
     Raises:
-        LogChangedError: somebody else held it all the time.
-        LogDirLockedError: the lock file is gone: the log dir belongs to somebody else now.
+        LogChangedError: on entering: somebody else held it all the time.
+        LogDirLockedError: on entering: the lock file is gone: the log dir belongs to somebody else now.
     """
     byte = FIRST_PARTITION_BYTE + slot_of(topic_partition)
     refusal = f"{log_dir / str(topic_partition)}: in use by another process for {patience_ms} ms"
     wait = partial(wait_until, clock=clock, patience_ms=patience_ms, check_done=check_done)
-    with (
-        _one_at_a_time(topic_partition),
-        _opened(fs, log_dir, write=not shared) as file,
-        _held(file, byte, READ if shared else WRITE, wait, refusal),
-    ):
-        yield
+    return HeldByte(fs, log_dir, byte, READ if shared else WRITE, wait, refusal, topic_partition)
 
 
-@contextlib.contextmanager
-def checkpoint_lock(
-    fs: FileSystem, log_dir: Path, clock: Clock, *, check_done: Callable[[], None] = go_on
-) -> Iterator[None]:
+def checkpoint_lock(fs: FileSystem, log_dir: Path, clock: Clock, *, check_done: Callable[[], None] = go_on) -> HeldByte:
     """
-    Hold the right to change `cleaner-offset-checkpoint`, which holds lines of all partitions: read, change, write.
+    Return the right to change `cleaner-offset-checkpoint`, which holds lines of all partitions: read, change, write.
 
     A partition's lock may be held already; not the other way round.
 
@@ -86,40 +169,4 @@ def checkpoint_lock(
     """
     refusal = f"{log_dir / names.CLEANER_CHECKPOINT}: another process changes it and does not end"
     wait = partial(wait_until, clock=clock, patience_ms=PATIENCE_MS, check_done=check_done)
-    with _opened(fs, log_dir, write=True) as file, _held(file, CHECKPOINT_BYTE, WRITE, wait, refusal):
-        yield
-
-
-@contextlib.contextmanager
-def _one_at_a_time(topic_partition: TopicPartition) -> Iterator[None]:
-    holds = getattr(_this_thread, "holds", None)
-    if holds is not None:
-        raise RuntimeError(f"this thread holds the lock of {holds} and asks for that of {topic_partition}")
-    _this_thread.holds = topic_partition
-    try:
-        yield
-    finally:
-        _this_thread.holds = None
-
-
-@contextlib.contextmanager
-def _opened(fs: FileSystem, log_dir: Path, *, write: bool) -> Iterator[File]:
-    path = log_dir / names.LOCK
-    try:
-        file = fs.open(path, write=write)
-    except FileNotFoundError as error:
-        raise LogDirLockedError(f"{path}: deleted; another process may use the log dir now") from error
-    with file:
-        yield file
-
-
-@contextlib.contextmanager
-def _held(file: File, byte: int, kind: int, wait: Callable[[Callable[[], bool]], bool], refusal: str) -> Iterator[None]:
-    """Hold a byte of the lock file; `wait` tells whether it became free in time."""
-    if not wait(lambda: try_lock(file, kind, byte, 1)):
-        raise LogChangedError(refusal)
-    try:
-        yield
-    finally:
-        # Closing alone would not do if a forked child still had the descriptor.
-        unlock(file, byte, 1)
+    return HeldByte(fs, log_dir, CHECKPOINT_BYTE, WRITE, wait, refusal)

@@ -33,7 +33,7 @@ import errno
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from cleaner.errors import LogDirOfflineError
+from cleaner.errors import CleanerError, LogDirOfflineError
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.names import CLEANED, DELETED, LOG, SEGMENT_SUFFIXES, SNAPSHOT, SWAP, segment_file_name
 
@@ -149,7 +149,7 @@ def _announce(fs: FileSystem, directory: Path, new_base: int) -> None:
     except BaseException as failure:
         try:
             _take_back(fs, directory, new_base)
-        except LogDirOfflineError as second:
+        except CleanerError as second:
             failure.add_note(f"taking the swap back failed as well: {second}")
         raise
 

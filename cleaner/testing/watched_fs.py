@@ -8,6 +8,7 @@ A door to the file system that tells of every change on its way through.
 from __future__ import annotations
 
 import errno
+import io
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,10 +45,10 @@ class Operation:
 class WatchedFile(File):
     """An open file whose writes are told to a `WatchedFileSystem`."""
 
-    def __init__(self, path: Path, descriptor: int, watcher: WatchedFileSystem) -> None:
-        super().__init__(path, descriptor)
+    def __init__(self, path: Path, handle: io.FileIO, watcher: WatchedFileSystem) -> None:
+        super().__init__(path, handle)
         self._watcher = watcher
-        self._inode = os.fstat(descriptor).st_ino
+        self._inode = os.fstat(handle.fileno()).st_ino
 
     def write(self, data: bytes | bytearray | memoryview, position: int) -> None:
         """Write as `File.write`."""
@@ -104,7 +105,7 @@ class WatchedFileSystem(FileSystem):
         return file
 
     def _watched(self, file: File) -> File:
-        return WatchedFile(file.path, file.fileno(), self)
+        return WatchedFile(file.path, file.handle, self)
 
     def link(self, source: Path, target: Path) -> bool:
         """

@@ -109,6 +109,6 @@ def test_flushed_records_survive_a_power_cut_at_any_step(tmp_path: Path) -> None
 def test_flush_without_its_fsync_is_noticed(tmp_path: Path) -> None:
     """The test above can tell: without the first flush's fsync some state loses what was promised."""
     fs, _ = _run(tmp_path / "whole")
-    number = next(number for number, site in enumerate(fs.sync_sites) if "fsync_log" in site)
+    number = next(number for number, site in enumerate(fs.sync_sites) if "_force" in site)
     outcomes = _broken(*_run(tmp_path / "watched", skip_sync=number), tmp_path / "crashed")
     assert any(outcomes)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cleaner.config import TopicConfig
-from cleaner.errors import FailedFsyncError, LogClosedError
+from cleaner.errors import FailedFsyncError, LogClosedError, LogWriteError
 from cleaner.logs.flusher import LogFlusher
 from cleaner.testing.manual_clock import ManualClock
 
@@ -234,3 +234,60 @@ def test_callback_may_append_and_flush() -> None:
     flusher.durable(_append(log, flusher)).add_done_callback(again)
     later.run()
     assert seen == [2]
+
+
+def test_request_interrupted_before_it_was_made_keeps_nobody_from_making_one() -> None:
+    """A future ends whatever happened to the thread that asked before."""
+    log, later = _Log(), _Later()
+    asked: list[int] = []
+
+    def submit(work: Callable[[], None]) -> None:
+        asked.append(len(asked))
+        if len(asked) == 1:
+            raise KeyboardInterrupt
+        later(work)
+
+    flusher = _flusher(log, submit)
+    first, second = _append(log, flusher), _append(log, flusher)
+    with pytest.raises(KeyboardInterrupt):
+        flusher.durable(first)
+    future = flusher.durable(second)
+    later.run()
+    assert future.done()
+
+
+def test_flush_interrupted_while_futures_are_resolved_leaves_none_waiting() -> None:
+    """An interrupt out of a callback, as out of any line: another thread does the rest."""
+    log, later = _Log(), _Later()
+    flusher = _flusher(log, later)
+    futures = [flusher.durable(_append(log, flusher)) for _ in range(3)]
+    real, calls = futures[1].set_result, []
+
+    def interrupted(result: None) -> None:
+        calls.append(result)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        real(result)
+
+    futures[1].set_result = interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        flusher.flush()
+    assert [future.done() for future in futures] == [True, False, False]
+    later.run()
+    assert [future.done() for future in futures] == [True, True, True]
+
+
+def test_flush_that_runs_out_of_memory_fails_the_futures_that_wait() -> None:
+    """In the thread that flushes nobody would see it, and the futures would wait for ever."""
+    log, later = _Log(), _Later()
+    flusher = _flusher(log, later)
+    future = flusher.durable(_append(log, flusher))
+    log.flush_to_disk = _out_of_memory  # type: ignore[method-assign]
+    with pytest.raises(MemoryError):
+        later.run()
+    with pytest.raises(LogWriteError, match="MemoryError"):
+        future.result(0)
+
+
+def _out_of_memory() -> int:
+    raise MemoryError

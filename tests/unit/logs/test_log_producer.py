@@ -235,3 +235,81 @@ def test_raised_epoch_is_on_disk(tmp_path: Path) -> None:
     identity = ids.begin("payments", lambda _id: -1, 0)
     assert ids.raise_epoch("payments", identity, lambda _id: -1, 0) == Identity(identity.producer_id, 1)
     assert TransactionalIds(FileSystem(), tmp_path).begin("payments", lambda _id: -1, 0).epoch == 2
+
+
+def test_append_behind_an_interrupted_one_is_never_taken_for_its_repeat(place: Writing) -> None:
+    """The interrupt comes as the writer has written and the producer has not counted on."""
+    log = open_log(place)
+    producer = log.producer()
+    producer.append([pair("a", "0")])
+    real = log.appended_at
+    log.appended_at = _interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        producer.append([pair("a", "1")])
+    log.appended_at = real  # type: ignore[method-assign]
+    producer._next_sequence = 1  # as if the interrupt had come a line earlier
+    appended = producer.append([pair("a", "2")])
+    assert (appended.base_offset, appended.is_repeat, producer.next_sequence) == (2, False, 3)
+    assert producer.append([pair("a", "2")], sequence=2).is_repeat
+
+
+def test_transaction_interrupted_behind_an_append_is_aborted_with_a_marker(place: Writing) -> None:
+    """Whether something is to be ended the log knows; nothing holds up readers of committed records."""
+    log = open_log(place)
+    producer = log.producer("tx")
+    real = log.appended_at
+    log.appended_at = _interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt), producer.transaction():
+        try:
+            producer.append([pair("a", "1")])
+        finally:
+            log.appended_at = real  # type: ignore[method-assign]
+            producer._has_appended = False
+    log.flush()
+    assert (log.last_stable_offset, log.log_end_offset) == (2, 2)
+    with producer.transaction():
+        producer.append([pair("a", "2")])
+    log.flush()
+    assert [record.value for record in log.read(0, isolation="read_committed")] == [b"2"]
+
+
+def test_commit_again_after_one_that_was_interrupted_finds_it_done(place: Writing) -> None:
+    """The marker is there once, and the producer may begin its next transaction."""
+    log = open_log(place)
+    producer = log.producer("tx")
+    producer.begin()
+    producer.append([pair("a", "1")])
+    real = log.appended_at
+    log.appended_at = _interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        producer.commit()
+    log.appended_at = real  # type: ignore[method-assign]
+    producer._began_ms = 0
+    end = log.log_end_offset
+    producer.commit().result(0)
+    assert log.log_end_offset == end
+    producer.begin()
+
+
+def test_commit_after_a_cut_of_what_was_appended_fails(place: Writing) -> None:
+    """All of a transaction is committed, or nothing: the producer is fenced off, and another may begin."""
+    log = open_log(place)
+    producer = log.producer("tx")
+    log.append([pair("x", "0")])
+    producer.begin()
+    producer.append([pair("a", "1")])
+    producer.append([pair("a", "2")])
+    log.truncate_to(2)
+    with pytest.raises(ProducerFencedError):
+        producer.append([pair("a", "3")])
+    with pytest.raises(ProducerFencedError):
+        producer.commit()
+    again = log.producer("tx")
+    with again.transaction():
+        again.append([pair("a", "4")])
+    log.flush()
+    assert [record.value for record in log.read(0, isolation="read_committed")] == [b"0", b"4"]
+
+
+def _interrupted(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import gc
+import warnings
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -16,7 +20,7 @@ from cleaner.logs.partition_writer import PartitionWriter
 from cleaner.logs.record import Record
 from cleaner.model import TopicPartition
 from cleaner.storage.fs import FileSystem
-from cleaner.storage.locks import acquire_for_writing
+from cleaner.storage.locks import LogDirLock, acquire_for_writing
 from cleaner.storage.log_dir import LogDir
 
 pytestmark = pytest.mark.kernels
@@ -70,4 +74,69 @@ def test_log_is_read_followed_and_restored(tmp_path: Path) -> None:
     assert list(follower) == []
     with pytest.raises(LogClosedError):
         log.read(0)
+    lock.release()
+
+
+def _opened(tmp_path: Path) -> tuple[LogDirLock, Log]:
+    fs, clock = FileSystem(), SystemClock()
+    (tmp_path / str(PARTITION)).mkdir()
+    lock = acquire_for_writing(fs, tmp_path, clock, patience_ms=0)
+    writer = PartitionWriter.open(LogDir(fs, tmp_path), PARTITION, TopicConfig(), clock, was_closed=False)
+    log = Log(writer, FlushAtOnce(writer), clock)
+    log.append([Record(b"a", b"1"), Record(b"b", b"2")])
+    log.flush()
+    return lock, log
+
+
+def _descriptors() -> int:
+    gc.collect()  # what earlier tests have left
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_followers_and_states_that_are_dropped_leave_no_descriptor_open(tmp_path: Path) -> None:
+    """Each way of leaving one without closing it, a few times over; it is told as a ResourceWarning."""
+    lock, log = _opened(tmp_path)
+
+    async def first() -> Record:
+        async for record in log.follow(0):
+            return record
+        raise AssertionError("there is one")
+
+    def leave_all() -> None:
+        for _ in log.follow(0):
+            break
+        asyncio.run(first())
+        log.latest()
+        log.follow(0).poll()
+        next(iter(log.read(0)))
+        with contextlib.suppress(ZeroDivisionError), log.follow(0) as follower:
+            next(follower)
+            raise ZeroDivisionError
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        leave_all()
+        before = _descriptors()
+        for _ in range(5):
+            leave_all()
+        assert _descriptors() == before
+    with pytest.warns(ResourceWarning, match="without being closed"):
+        log.follow(0).poll()
+    with pytest.warns(ResourceWarning):
+        log.latest()
+    log.close()
+    lock.release()
+
+
+def test_follower_whose_time_is_over_holds_no_file_open_and_goes_on(tmp_path: Path) -> None:
+    """Whoever iterates until nothing more comes seldom closes it."""
+    lock, log = _opened(tmp_path)
+    before = _descriptors()
+    follower = log.follow(0, timeout_seconds=0)
+    assert [record.value for record in follower] == [b"1", b"2"]
+    assert _descriptors() == before
+    log.append([Record(b"c", b"3")])
+    log.flush()
+    assert [record.value for record in follower] == [b"3"]
+    log.close()
     lock.release()

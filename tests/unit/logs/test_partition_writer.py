@@ -22,20 +22,23 @@ from cleaner.errors import (
     KeylessRecordError,
     LogClosedError,
     LogDirOfflineError,
+    LogWriteError,
     NoSpaceError,
     OffsetOutOfRangeError,
+    OutOfDescriptorsError,
     OutOfOrderSequenceError,
     ProducerFencedError,
     RecordTooLargeError,
     UsageError,
 )
 from cleaner.logs.record import ProducerStamp, Record, RecordColumns
+from cleaner.storage.fs import File, FileSystem, disk_errors
 from cleaner.storage.loader import load_log
 from cleaner.storage.log_dir import OffsetKind
 from cleaner.testing.batch_builder import Producer
 from cleaner.testing.batch_reader import batch_info, split_batches
 from cleaner.testing.log_builder import LogBuilder
-from cleaner.testing.watched_fs import FailingFileSystem
+from cleaner.testing.watched_fs import FailingFileSystem, Operation
 from tests.unit.logs.writing import PARTITION, Writing, pair, writing
 
 SMALL = {"internal.segment.bytes": "600", "index.interval.bytes": "100"}
@@ -187,6 +190,118 @@ def test_failed_fsync_closes_the_log_until_it_is_opened_again(tmp_path: Path) ->
         with pytest.raises(FailedFsyncError):
             writer.require_closed_in_order()
         assert place.open().log_end_offset == 2
+
+
+class FewDescriptors(FileSystem):
+    """A system that refuses the `refused`-th opening (from 0) and all behind it."""
+
+    def __init__(self) -> None:
+        self.openings = 0
+        self.refused: int | None = None
+
+    def open(self, path: Path, *, write: bool = False) -> File:
+        self._count(path)
+        return super().open(path, write=write)
+
+    def create(self, path: Path, *, like: Path | None) -> File:
+        self._count(path)
+        return super().create(path, like=like)
+
+    def fsync_dir(self, path: Path) -> None:
+        self._count(path)
+        super().fsync_dir(path)
+
+    def _count(self, path: Path) -> None:
+        number, self.openings = self.openings, self.openings + 1
+        if self.refused is not None and number == self.refused:
+            with disk_errors(path):
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+def test_roll_without_descriptors_leaves_the_log_usable(tmp_path: Path) -> None:
+    """Whichever opening is refused: nothing is wrong with the disk, and the log goes on."""
+    for number in range(100):
+        fs = FewDescriptors()
+        with writing(tmp_path / str(number), fs) as place:
+            writer = place.open()
+            writer.append([pair("a", "b")])
+            writer.flush_to_disk()
+            fs.refused = fs.openings + number
+            try:
+                writer.roll()
+            except OutOfDescriptorsError:
+                assert writer.append([pair("c", "d")]).base_offset == 1
+                writer.roll()
+                writer.close()
+                writer.require_closed_in_order()
+                assert _load_end(place) == 2
+            else:
+                assert number > 8
+                writer.abandon()
+                return
+    raise AssertionError("a roll never ends")
+
+
+class _FailedFsync(FailingFileSystem):
+    """An fsync fails, and an interrupt comes before anybody has heard of it."""
+
+    def before(self, operation: Operation) -> None:
+        try:
+            super().before(operation)
+        except OSError as error:
+            raise KeyboardInterrupt from error
+
+
+def test_interrupt_in_the_place_of_a_failed_fsync_is_no_success(tmp_path: Path) -> None:
+    """The system tells of the failure once; a second fsync would succeed, and be a lie (R3)."""
+    fs = _FailedFsync(None, errno.EIO, kinds=frozenset(("fsync",)))
+    with writing(tmp_path / "log", fs) as place:
+        writer = place.open()
+        writer.append([pair("a", "b")])
+        fs._fail_at = fs.calls
+        with pytest.raises(KeyboardInterrupt):
+            writer.flush_to_disk()
+        with pytest.raises(FailedFsyncError):
+            writer.flush_to_disk()
+        assert writer.flushed_offset == 0
+
+
+def test_append_by_a_signal_handler_inside_of_an_append_is_refused(tmp_path: Path) -> None:
+    """A handler runs between any two steps; the append it interrupts is made as a whole."""
+    refused: list[LogWriteError] = []
+
+    class Handling(FileSystem):
+        def fsync_dir(self, path: Path) -> None:
+            if is_armed and not refused:
+                try:
+                    writer.append([pair("h", "h")])
+                except LogWriteError as error:
+                    refused.append(error)
+            super().fsync_dir(path)
+
+    is_armed = False
+    with writing(tmp_path / "log", Handling()) as place:
+        writer = place.open()
+        writer.append([pair("a", "b")])
+        is_armed = True
+        writer.roll()
+        assert "signal handler" in str(refused[0])
+        assert writer.append([pair("c", "d")]).base_offset == 1
+        writer.close()
+        assert _load_end(place) == 2
+
+
+def test_cut_log_still_refuses_a_producer_that_was_fenced_off(tmp_path: Path) -> None:
+    """A cut loads producers anew; what was said of them while the log is open counts on."""
+    with writing(tmp_path / "log") as place:
+        writer = place.open()
+        writer.append([pair("a", "b")])
+        writer.append([pair("c", "d")])
+        writer.fence(7, 3)
+        writer.truncate_to(1)
+        with pytest.raises(ProducerFencedError):
+            writer.append([pair("e", "f")], producer=ProducerStamp(7, 2, 0))
+        writer.close()
 
 
 def test_recovery_after_a_kill_goes_on_where_whole_batches_end(tmp_path: Path) -> None:

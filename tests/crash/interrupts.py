@@ -1,0 +1,438 @@
+"""
+An exception at a chosen point of an operation on a writable log, and what may be true afterwards.
+
+A *point* is where CPython looks for signals, so that a handler's exception comes out there: at the beginning of a
+function and behind a call of a compiled one, in our code and in `contextlib`. (An interrupt in the middle of
+`threading.Condition`, and so of a future, is not survived: its lock stays taken.) One exception a run; then the log is
+used on, closed and opened again. Whatever happened:
+
+    a record that was answered as durable, or committed, is there, once, unchanged, in order
+    a `durable` future ends, and nothing else hangs
+    the log accepts what comes next, or says that it is closed
+    no error is raised that is not one of the cleaner's
+    the next opening works, and `check` finds nothing
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+import cleaner
+from cleaner import CleanerError, Log, LogManager, LogProducer, Record
+from cleaner.api.check_log_dir import CheckOptions, check_paths
+from cleaner.api.options import Sources, Surroundings
+from cleaner.check.findings import Finding
+from cleaner.check.partition import CheckedPartition
+from cleaner.errors import LogClosedError, TopicExistsError, UnknownTopicError
+
+_CODE = (str(Path(cleaner.__file__).parent), contextlib.__file__)
+_PATIENCE_SECONDS = 20
+_SETTINGS = {"cleanup.policy": "compact", "segment.bytes": "1048576", "index.interval.bytes": "100"}
+
+
+class Interrupt(KeyboardInterrupt):
+    """Somebody presses Ctrl-C."""
+
+
+class OutOfMemory(MemoryError):
+    """There is none left."""
+
+
+class Interrupter:
+    """Raises at the `point`-th point of a block; counts them."""
+
+    def __init__(self, point: int, kind: type[BaseException] = Interrupt) -> None:
+        self.point = point
+        self.kind = kind
+        self.points = 0
+        self.where = "nowhere"
+
+    def __enter__(self) -> Interrupter:
+        sys.setprofile(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+    def __call__(self, frame: FrameType, event: str, argument: object) -> None:
+        """Take an event of `sys.setprofile`."""
+        name = frame.f_code.co_filename
+        if event not in ("call", "c_return") or not name.startswith(_CODE):
+            return
+        self.points += 1
+        if self.points == self.point:
+            what = getattr(argument, "__qualname__", "")
+            self.where = f"{Path(name).name}:{frame.f_lineno} {frame.f_code.co_name} ({event} {what})"
+            sys.setprofile(None)
+            raise self.kind
+
+
+@dataclass
+class Life:
+    """
+    A log dir with one topic, `t`, and what was promised of it.
+
+    Attributes:
+        promised: values by offset of what was answered as durable.
+        committed: values of transactions that were answered as committed and durable, whole or not at all.
+        aborted: values that no reader of committed records may see.
+    """
+
+    path: Path
+    manager: LogManager = field(init=False)
+    promised: dict[int, bytes] = field(default_factory=dict)
+    committed: list[list[bytes]] = field(default_factory=list)
+    aborted: set[bytes] = field(default_factory=set)
+    _count: int = 0
+
+    def __post_init__(self) -> None:
+        self.manager = LogManager(self.path, {}, create=True, cleaner=False, tasks=False)
+        self.manager.create_topic("t", 1, _SETTINGS)
+
+    @property
+    def log(self) -> Log:
+        """The topic's log."""
+        return self.manager.log("t")
+
+    def records(self, count: int, size: int = 10) -> list[Record]:
+        """Return new records, each with a value of its own."""
+        self._count += count
+        return [Record(b"k%d" % (n % 7), b"%08d" % n + b"x" * size) for n in range(self._count - count, self._count)]
+
+    def append(self, count: int = 3, size: int = 10, producer: LogProducer | None = None) -> Callable[[], None]:
+        """Append; returns what promises it once it is durable."""
+        records = self.records(count, size)
+        appended = (producer or self.log).append(records)
+        assert not appended.is_repeat
+        values = [record.value or b"" for record in records]
+        return lambda: self._promise(appended.durable, dict(enumerate(values, appended.base_offset)))
+
+    def _promise(self, durable: Future[None], values: dict[int, bytes]) -> None:
+        durable.result(_PATIENCE_SECONDS)
+        self.promised.update(values)
+
+    def go_on(self) -> bool:
+        """Use the log on; False when it says that it is closed."""
+        try:
+            for _ in range(3):
+                self.append(2)()
+        except LogClosedError:
+            return False
+        return True
+
+    def close_and_judge(self) -> None:
+        """Close, open again, and hold what is there against what was promised."""
+        try:
+            self.manager.close()
+        except CleanerError:
+            self.manager.abandon()
+        with LogManager(self.path, {}, cleaner=False, tasks=False) as again:
+            assert not again.failed
+            log = again.log("t")
+            there = [(record.offset, record.value) for record in log.read(log.log_start_offset)]
+            offsets = [offset for offset, _ in there]
+            assert offsets == sorted(set(offsets))
+            found = dict(there)
+            assert {n: found.get(n) for n in self.promised if n >= log.log_start_offset} == {
+                n: value for n, value in self.promised.items() if n >= log.log_start_offset
+            }
+            seen = [record.value for record in log.read(log.log_start_offset, isolation="read_committed")]
+            assert not self.aborted.intersection(seen)  # type: ignore[arg-type]
+            for values in self.committed:
+                assert [value for value in seen if value in values] == values
+            assert log.last_stable_offset == log.log_end_offset
+        findings = _Findings()
+        check_paths([self.path], Sources(), Surroundings(), CheckOptions(), findings)
+        found = [(each.kind, str(each)) for each in findings.all]
+        assert found == []
+
+
+class _Findings:
+    """Collects what `check` finds."""
+
+    def __init__(self) -> None:
+        self.all: list[Finding] = []
+
+    def on_log_dir(self, _path: Path, findings: Sequence[Finding]) -> None:
+        self.all += findings
+
+    def on_partition(self, partition: CheckedPartition, _repaired: object) -> None:
+        self.all += partition.findings
+
+
+Operation = Callable[[], Callable[[], None] | None]
+"""The operation; may return what promises its outcome."""
+
+
+def _append(life: Life) -> Operation:
+    return lambda: life.append()
+
+
+def _append_as_producer(life: Life) -> Operation:
+    producer = life.log.producer()
+    life.append(producer=producer)()
+
+    def operation() -> None:
+        try:
+            life.append(producer=producer)
+        finally:
+            # Of the same number of records: with the sequence of the one before it would count as its repeat.
+            sys.setprofile(None)
+            life.append(producer=producer)()
+
+    return operation
+
+
+def _append_and_roll(life: Life) -> Operation:
+    for _ in range(10):
+        life.append(5, 20_000)()
+    return lambda: life.append(5, 20_000)
+
+
+def _append_over_segments(life: Life) -> Operation:
+    return lambda: life.append(30, 100_000)
+
+
+def _durable(life: Life) -> Operation:
+    def operation() -> None:
+        life.append()()
+
+    return operation
+
+
+def _flush(life: Life) -> Operation:
+    promise = life.append()
+
+    def operation() -> Callable[[], None]:
+        life.log.flush()
+        return promise
+
+    return operation
+
+
+def _roll(life: Life) -> Operation:
+    def operation() -> None:
+        life.log.roll()
+
+    return operation
+
+
+def _truncate(life: Life) -> Operation:
+    def operation() -> None:
+        life.promised = {offset: value for offset, value in life.promised.items() if offset < 3}
+        life.log.truncate_to(5)
+
+    return operation
+
+
+def _truncate_in_transaction(life: Life) -> Operation:
+    producer = life.log.producer("tx")
+    producer.begin()
+    appended = life.records(2)
+    producer.append(appended)
+    life.log.flush()
+    life.aborted.update(record.value or b"" for record in appended)
+
+    def operation() -> None:
+        try:
+            life.log.truncate_to(life.log.log_end_offset - 1)
+        finally:
+            sys.setprofile(None)
+            if life.log.log_end_offset <= 9:
+                # Cut, so it must not be committed.
+                _must_fail(producer.commit)
+
+    return operation
+
+
+def _must_fail(call: Callable[[], object]) -> None:
+    try:
+        call()
+    except CleanerError:
+        return
+    raise AssertionError("it succeeded")
+
+
+def _commit(life: Life) -> Operation:
+    producer = life.log.producer("tx")
+
+    def operation() -> None:
+        with producer.transaction():
+            records = life.records(3)
+            producer.append(records)
+
+    return operation
+
+
+def _transactions_after_an_interrupt(life: Life) -> Operation:
+    producer = life.log.producer("tx")
+
+    def operation() -> None:
+        records = life.records(2)
+        try:
+            with producer.transaction():
+                producer.append(records)
+                raise ZeroDivisionError
+        except ZeroDivisionError:
+            life.aborted.update(record.value or b"" for record in records)
+        finally:
+            sys.setprofile(None)
+            if producer.is_in_transaction:
+                producer.abort()
+            with producer.transaction():
+                after = life.records(2)
+                producer.append(after)
+            life.log.flush()
+            life.committed.append([record.value or b"" for record in after])
+
+    return operation
+
+
+def _take_over(life: Life) -> Operation:
+    first = life.log.producer("tx")
+    first.begin()
+    records = life.records(2)
+    first.append(records)
+    life.aborted.update(record.value or b"" for record in records)
+
+    def operation() -> None:
+        life.log.producer("tx")
+
+    return operation
+
+
+def _expire(life: Life) -> Operation:
+    for _ in range(3):
+        life.append()()
+        life.log.roll()
+    life.manager.alter_topic("t", {"cleanup.policy": "delete", "retention.bytes": "100"})
+
+    def operation() -> None:
+        life.manager.upkeep.retain()
+
+    return operation
+
+
+def _create(life: Life) -> Operation:
+    def operation() -> None:
+        try:
+            life.manager.create_topic("u", 2)
+        except (Interrupt, OutOfMemory):
+            # Whole or undone: it serves its logs, or can be created.
+            sys.setprofile(None)
+            try:
+                life.manager.create_topic("u", 2)
+            except TopicExistsError:
+                life.manager.log("u", 1).append([Record(b"k", b"v")])
+            raise
+
+    return operation
+
+
+def _delete(life: Life) -> Operation:
+    life.manager.create_topic("u", 2)
+    life.manager.log("u", 1).append([Record(b"k", b"v")]).durable.result(_PATIENCE_SECONDS)
+
+    def operation() -> None:
+        try:
+            life.manager.delete_topic("u")
+        except (Interrupt, OutOfMemory):
+            sys.setprofile(None)
+            with contextlib.suppress(UnknownTopicError):
+                life.manager.delete_topic("u")
+            raise
+
+    return operation
+
+
+def _close(life: Life) -> Operation:
+    life.append()
+
+    def operation() -> None:
+        life.manager.close()
+
+    return operation
+
+
+def _follow(life: Life) -> Operation:
+    for _ in range(5):
+        life.append()()
+    wanted = sorted(life.promised.items())
+    follower = life.log.follow(0, timeout_seconds=0)
+
+    def operation() -> None:
+        got: list[tuple[int | None, bytes | None]] = []
+        with follower:
+            try:
+                got += _read(follower)
+            finally:
+                sys.setprofile(None)
+                # What the caller was given before the interrupt it knows by the follower's word.
+                got = [each for each in wanted if each[0] < follower.next_offset]
+                got += _read(follower)
+                assert got == wanted
+
+    return operation
+
+
+def _read(follower: Iterator[Record]) -> list[tuple[int | None, bytes | None]]:
+    return [(record.offset, record.value) for record in follower]
+
+
+OPERATIONS: dict[str, Callable[[Life], Operation]] = {
+    "append": _append,
+    "append-as-producer": _append_as_producer,
+    "append-and-roll": _append_and_roll,
+    "append-over-segments": _append_over_segments,
+    "durable": _durable,
+    "flush": _flush,
+    "roll": _roll,
+    "truncate": _truncate,
+    "truncate-in-transaction": _truncate_in_transaction,
+    "commit": _commit,
+    "abort": _transactions_after_an_interrupt,
+    "take-over": _take_over,
+    "expire": _expire,
+    "create-topic": _create,
+    "delete-topic": _delete,
+    "close": _close,
+    "follow": _follow,
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How many points the operation has, whether it was interrupted and where, and whether the log went on."""
+
+    points: int
+    where: str
+    was_interrupted: bool
+    went_on: bool
+
+
+def interrupt(path: Path, name: str, point: int, kind: type[BaseException] = Interrupt) -> Outcome:
+    """Carry out an operation with an exception at one of its points, and judge what is left."""
+    life = Life(path)
+    for _ in range(3):
+        life.append()()
+    operation = OPERATIONS[name](life)
+    interrupter, was_interrupted = Interrupter(point, kind), False
+    promise = None
+    try:
+        with interrupter:
+            promise = operation()
+    except kind:
+        was_interrupted = True
+    except LogClosedError:
+        was_interrupted = True
+    if promise is not None:
+        promise()
+    went_on = name != "close" and life.go_on()
+    life.close_and_judge()
+    return Outcome(interrupter.points, interrupter.where, was_interrupted, went_on)

@@ -185,7 +185,8 @@ class _Check:
             found = PartitionCheck(context, here).run()
             repaired: list[RepairedFile] = []
             if session is not None and any(map(is_repairable, found.findings)):
-                repaired = self._repair(session, topic, topic_partition, here, found)
+                with self.surroundings.fs.hold(directory):
+                    repaired = self._repair(session, topic, topic_partition, here, found)
                 found = PartitionCheck(context, here).run()
         self.observer.on_partition(found, repaired)
         self._count(found.findings)

@@ -29,7 +29,7 @@ from cleaner.bulk.recopy_task import GroupResult, GroupWork, recopy_group
 from cleaner.bulk.session import make_spark
 from cleaner.bulk.small_log import digest_small_log
 from cleaner.bulk.verdicts import CROWDED, GroupBits, Verdicts
-from cleaner.errors import SparkJobError
+from cleaner.errors import LogDirOfflineError, SparkJobError
 from cleaner.storage.fs import FileSystem
 
 if TYPE_CHECKING:
@@ -192,18 +192,31 @@ def _as_job_errors(what: str) -> Iterator[None]:
         raise SparkJobError(f"{what}: {_reason(error)}") from error
 
 
+@contextmanager
+def _at_work(settings: JobSettings) -> Iterator[FileSystem]:
+    """Hold the partition's directory, the driver's very own, for a task."""
+    fs = FileSystem()
+    try:
+        held = fs.hold(settings.directory, follow_above=True)
+    except LogDirOfflineError:
+        require_probes(fs, settings)  # says it as it is: this is not the driver's machine
+        raise
+    with held:
+        require_probes(fs, settings)
+        yield fs
+
+
 def _digest_batches(
     settings: JobSettings, starts: Sequence[RangeStart], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Digest the ranges whose numbers come in; in a task."""
     import pyarrow as pa
 
-    fs = FileSystem()
-    require_probes(fs, settings)
-    for batch in batches:
-        for number in batch.column(0).to_pylist():
-            for rows in digest_range(fs, settings, starts[number]):
-                yield pa.RecordBatch.from_arrays([pa.array(column) for column in rows], ["sip", "murmur", "code"])
+    with _at_work(settings) as fs:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                for rows in digest_range(fs, settings, starts[number]):
+                    yield pa.RecordBatch.from_arrays([pa.array(column) for column in rows], ["sip", "murmur", "code"])
 
 
 def _gather_batches(
@@ -225,16 +238,14 @@ def _gather_batches(
 
 def _digest_alone(work: DigestWork) -> tuple[GroupBits, ...] | None:
     """Digest a small log; in a task."""
-    fs = FileSystem()
-    require_probes(fs, work.settings)
-    return digest_small_log(fs, work.settings, work.starts, work.base_offsets)
+    with _at_work(work.settings) as fs:
+        return digest_small_log(fs, work.settings, work.starts, work.base_offsets)
 
 
 def _recopy(settings: JobSettings, rules: CopyRules, name: str, work: GroupWork) -> GroupResult:
     """Recopy a group; in a task."""
-    fs = FileSystem()
-    require_probes(fs, settings)
-    return recopy_group(fs, settings, rules, work, name)
+    with _at_work(settings) as fs:
+        return recopy_group(fs, settings, rules, work, name)
 
 
 def _group_of(code: str) -> Column:

@@ -39,6 +39,7 @@ import llvmlite
 import numpy as np
 
 from cleaner.kernels.baseline import Target
+from cleaner.trusted import why_open_to_others
 
 _VERSION = re.compile(r'"version": "([^"]+)"')
 
@@ -90,18 +91,12 @@ def _cache_roots() -> list[Path]:
     return roots
 
 
-def _reason_against(
-    path: Path, has_expected_type: Callable[[int], bool], *, sticky_is_enough: bool = False
-) -> str | None:
+def _reason_against(path: Path, has_expected_type: Callable[[int], bool], *, is_on_the_way: bool = False) -> str | None:
     """Say why what lies at `path` cannot be trusted; None if it can."""
     about = path.lstat()
     if not has_expected_type(about.st_mode):
         return f"{path} is a link or something else that does not belong there"
-    if about.st_uid not in (os.geteuid(), 0):
-        return f"{path} belongs to user {about.st_uid}"
-    if about.st_mode & 0o022 and not (sticky_is_enough and about.st_mode & stat.S_ISVTX):
-        return f"others may write to {path}"
-    return None
+    return why_open_to_others(path, about, is_on_the_way=is_on_the_way)
 
 
 def _reason_against_directory(directory: Path) -> str | None:
@@ -114,7 +109,7 @@ def _reason_against_directory(directory: Path) -> str | None:
         _make(above)
         if not stat.S_ISDIR(above.lstat().st_mode):
             raise NotADirectoryError(above)  # a file in the way: nobody has ever used this place
-        reason = _reason_against(above, stat.S_ISDIR, sticky_is_enough=True)
+        reason = _reason_against(above, stat.S_ISDIR, is_on_the_way=True)
         if reason is not None:
             return reason
     _make(directory)

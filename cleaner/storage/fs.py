@@ -88,8 +88,14 @@ class FileSystem:
         with disk_errors(directory):
             return self._held.hold(directory, self.accept, follow_above=follow_above)
 
-    def accept(self, directory: Path, status: os.stat_result) -> None:
-        """Raise if a directory about to be held is not to be worked in; for what is derived from this."""
+    def accept(self, directory: Path, status: os.stat_result | None = None) -> None:
+        """
+        Raise if a directory is not to be worked in; for what is derived from this.
+
+        Args:
+            directory: which.
+            status: of the open one, if it is about to be held; None: looked up where it is asked for.
+        """
 
     def open(self, path: Path, *, write: bool = False) -> File:
         """

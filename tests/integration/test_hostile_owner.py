@@ -8,8 +8,11 @@ directory it was begun in, or fails.
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -214,3 +217,49 @@ def test_exchange_of_a_directory_for_a_link_harms_nothing_outside(
     assert calls > STEPS_IN_CI
     for number in range(1, calls + 1, 1 if all_steps else -(-calls // STEPS_IN_CI)):
         attempt(number)
+
+
+_EXCHANGER = """
+import ctypes, os, sys
+directory, link, victim = map(os.fsencode, sys.argv[1:])
+os.setgroups([])
+os.setresgid(1001, 1001, 1001)
+os.setresuid(1001, 1001, 1001)
+os.symlink(victim, link)
+renameat2 = ctypes.CDLL(None).renameat2
+print(renameat2(-100, directory, -100, link, 2), flush=True)
+while True:
+    renameat2(-100, directory, -100, link, 2)
+"""
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="SKIPPED FOR WANT OF ROOT: an attack on root is not shown here")
+@pytest.mark.parametrize("command", ["clean", "recover"])
+@pytest.mark.parametrize("rounds", [5, pytest.param(200, marks=pytest.mark.slow)], ids=["short", "long"])
+def test_root_told_to_stay_root_harms_nothing_outside_of_a_hostile_log_dir(rounds: int, command: str) -> None:
+    """A process of the owner's exchanges the directory all the time, as fast as it can."""
+    with tempfile.TemporaryDirectory() as name:
+        for number in range(rounds):
+            place = Path(name, str(number))
+            (_torn if command == "recover" else _sound)(place)
+            victim = make_victim(place)
+            before = state_of(victim)
+            for directory in (Path(name), place):
+                directory.chmod(0o755)
+            (place / "theirs").mkdir()
+            for path in (place / "theirs", place / "logs", *(place / "logs").rglob("*")):
+                os.chown(path, 1001, 1001)
+            paths = [place / "logs" / "topic-0", place / "theirs" / "link", victim]
+            arguments = [sys.executable, "-c", _EXCHANGER, *map(str, paths)]
+            with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as attacker:
+                try:
+                    assert attacker.stdout is not None
+                    assert attacker.stdout.readline() == "0\n"
+                    if command == "clean":
+                        _command("clean", place / "logs", "topic-0", "--as-root", *COMPACT)
+                    else:
+                        _command("recover", place / "logs", "--as-root", "--allow-truncate")
+                finally:
+                    attacker.kill()
+            assert state_of(victim) == before

@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from cleaner.bulk.digest_task import RangeStart, digest_range
 from cleaner.bulk.plan import GROUP_SHIFT, CopyRules, JobSettings
-from cleaner.bulk.probe import require_probes
+from cleaner.bulk.probe import at_work, require_probes
 from cleaner.bulk.recopy_task import GroupResult, GroupWork, recopy_group
 from cleaner.bulk.session import make_spark
 from cleaner.bulk.small_log import digest_small_log
 from cleaner.bulk.verdicts import CROWDED, GroupBits, Verdicts
-from cleaner.errors import LogDirOfflineError, SparkJobError
+from cleaner.errors import SparkJobError
 from cleaner.storage.fs import FileSystem
 
 if TYPE_CHECKING:
@@ -192,27 +192,13 @@ def _as_job_errors(what: str) -> Iterator[None]:
         raise SparkJobError(f"{what}: {_reason(error)}") from error
 
 
-@contextmanager
-def _at_work(settings: JobSettings) -> Iterator[FileSystem]:
-    """Hold the partition's directory, the driver's very own, for a task."""
-    fs = FileSystem()
-    try:
-        held = fs.hold(settings.directory, follow_above=True)
-    except LogDirOfflineError:
-        require_probes(fs, settings)  # says it as it is: this is not the driver's machine
-        raise
-    with held:
-        require_probes(fs, settings)
-        yield fs
-
-
 def _digest_batches(
     settings: JobSettings, starts: Sequence[RangeStart], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Digest the ranges whose numbers come in; in a task."""
     import pyarrow as pa
 
-    with _at_work(settings) as fs:
+    with at_work(fs := FileSystem(), settings):
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 for rows in digest_range(fs, settings, starts[number]):
@@ -238,13 +224,13 @@ def _gather_batches(
 
 def _digest_alone(work: DigestWork) -> tuple[GroupBits, ...] | None:
     """Digest a small log; in a task."""
-    with _at_work(work.settings) as fs:
+    with at_work(fs := FileSystem(), work.settings):
         return digest_small_log(fs, work.settings, work.starts, work.base_offsets)
 
 
 def _recopy(settings: JobSettings, rules: CopyRules, name: str, work: GroupWork) -> GroupResult:
     """Recopy a group; in a task."""
-    with _at_work(settings) as fs:
+    with at_work(fs := FileSystem(), settings):
         return recopy_group(fs, settings, rules, work, name)
 
 

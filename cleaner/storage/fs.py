@@ -40,6 +40,9 @@ _MODE_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_MODE = 0o777
 """What a new file may take over of another one's mode: set-id bits would make a program of root's of it."""
 
+# There is nothing by a name if no way leads there; that the system is out of descriptors says nothing of it.
+_NO_WAY_THERE = (FileNotFoundError, NotADirectoryError, PermissionError)
+
 UNFINISHED = ".tmp"
 """Behind the name of a small file while it is written; a crash may leave one."""
 
@@ -158,9 +161,11 @@ class FileSystem:
     def exists(self, path: Path) -> bool:
         """Tell whether something (even a dangling link) has this name."""
         try:
-            with self._held.parent(path) as at:
+            with disk_errors(path), self._held.parent(path) as at:
                 return _is_there(at, at.name)
-        except OSError:
+        except LogDirOfflineError as error:
+            if not isinstance(error.cause, _NO_WAY_THERE):
+                raise
             return False
 
     def stat(self, path: Path) -> os.stat_result:
@@ -218,9 +223,11 @@ class FileSystem:
     def find(self, directory: Path, names: Sequence[str]) -> list[str]:
         """Return those of some names that are there, dangling links too."""
         try:
-            with self._held.inside(directory) as at:
+            with disk_errors(directory), self._held.inside(directory) as at:
                 return [name for name in names if _is_there(at, at.below(name))]
-        except OSError:
+        except LogDirOfflineError as error:
+            if not isinstance(error.cause, _NO_WAY_THERE):
+                raise
             return []
 
     def read_bytes(self, path: Path, limit: int = 1 << 30) -> bytes:

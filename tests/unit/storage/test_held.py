@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import stat
 import threading
 from collections.abc import Callable
@@ -282,3 +283,19 @@ def test_status_of_a_held_directory_is_its_own(fs: FileSystem, logs: Path, tmp_p
         before = fs.stat(logs)
         exchange(logs, tmp_path / "victim")
         assert fs.stat(logs).st_ino == before.st_ino
+
+
+def test_what_cannot_be_asked_is_not_missing(fs: FileSystem, logs: Path) -> None:
+    """Out of descriptors nothing below a held directory can be looked up, which says nothing of what is there."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with fs.hold(logs):
+        taken = os.dup(0)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (taken + 1, before[1]))
+        try:
+            for ask in (lambda: fs.exists(logs / "topic-0" / "a"), lambda: fs.find(logs / "topic-0", ["a"])):
+                with pytest.raises(LogDirOfflineError, match="Too many open files"):
+                    ask()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+            os.close(taken)
+        assert fs.exists(logs / "topic-0" / "a")

@@ -13,6 +13,7 @@ Every error the cleaner raises on purpose, and the exit code a command ends with
     |- UndoRefusedError               1   the log is not what a round has left any more, or the kept files are damaged
     |- NoSpaceError                   1   too little room for a group's output; says how many bytes are missing
     |- LogDirOfflineError             1   the disk failed: nothing more is tried in this log dir
+    |  |- ForeignDirectoryError           another user's directory, or one that others can change, and root is not to be
     |- OutOfDescriptorsError          1   this process has no file descriptor left; nothing is wrong with the disk
     |- SparkJobError                  1   Spark is not there, or a job of it failed; what is swapped stays
     |- CleaningAborted                1   asked to stop; what is swapped stays, temporary files are gone
@@ -205,6 +206,19 @@ def disk_error(path: Path | str, error: OSError, wanted_bytes: int = 0) -> Clean
     if error.errno in _NO_DESCRIPTOR_ERRNOS:
         return OutOfDescriptorsError(path, error)
     return LogDirOfflineError(path, error)
+
+
+class ForeignDirectoryError(LogDirOfflineError):
+    """
+    A directory that is not for this process: another user's, or root would work where others can exchange files.
+
+    Args:
+        path: the directory.
+        reason: whose it is, and what to change.
+    """
+
+    def __init__(self, path: Path | str, reason: str) -> None:
+        super().__init__(path, PermissionError(errno.EPERM, reason))
 
 
 def is_disk_failure(error: Exception) -> bool:

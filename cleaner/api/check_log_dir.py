@@ -29,6 +29,7 @@ from cleaner.model import TopicPartition
 from cleaner.recopy.pipeline import lanes_for
 from cleaner.settings.resolver import SettingsResolver
 from cleaner.storage import names
+from cleaner.storage.fs import FileSystem
 from cleaner.storage.log_dir import OffsetKind
 from cleaner.storage.names import parse_file_name, parse_partition_dir
 from cleaner.storage.partition_metadata import read_topic_id
@@ -92,11 +93,7 @@ def check_paths(
         ConfigError: a bad setting.
         LogDirLockedError: with `repair`, somebody else is at work.
     """
-    if not paths:
-        configured = SettingsResolver.of(surroundings.fs, None, sources).cleaner.log_dirs
-        paths = [Path(text) for text in configured]
-        if not paths:
-            raise UsageError("no directory named, and no log.dirs in --config")
+    paths = paths_to_check(surroundings.fs, paths, sources)
     for path in paths:
         if not path.is_dir():
             raise UsageError(f"{path}: no such directory")
@@ -111,6 +108,22 @@ def check_paths(
         if path not in log_dirs:
             work.check_partition_dir(path.resolve())
     return work.totals
+
+
+def paths_to_check(fs: FileSystem, paths: Sequence[Path], sources: Sources) -> Sequence[Path]:
+    """
+    Return what is to be checked: what was named, else `log.dirs` of the configuration.
+
+    Raises:
+        UsageError: there is neither.
+        ConfigError: a bad setting.
+    """
+    if paths:
+        return paths
+    configured = SettingsResolver.of(fs, None, sources).cleaner.log_dirs
+    if not configured:
+        raise UsageError("no directory named, and no log.dirs in --config")
+    return [Path(text) for text in configured]
 
 
 def is_partition_dir(path: Path) -> bool:
@@ -185,7 +198,8 @@ class _Check:
             found = PartitionCheck(context, here).run()
             repaired: list[RepairedFile] = []
             if session is not None and any(map(is_repairable, found.findings)):
-                repaired = self._repair(session, topic, topic_partition, here, found)
+                with self.surroundings.fs.hold(directory):
+                    repaired = self._repair(session, topic, topic_partition, here, found)
                 found = PartitionCheck(context, here).run()
         self.observer.on_partition(found, repaired)
         self._count(found.findings)

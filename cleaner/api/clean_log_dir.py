@@ -134,7 +134,7 @@ def _clean_partition(job: _Job, topic_partition: TopicPartition, directory: Path
             raise PolicyRefusedError(f"{topic_partition}: {verdict.reason}")
         return Skipped(str(topic_partition), verdict.reason, is_doubtful=resolved.config.compact)
     topic, now_ms = resolved.config, session.surroundings.clock.now_ms()
-    with noticing_changes(session, directory) as follow:
+    with session.surroundings.fs.hold(directory), noticing_changes(session, directory) as follow:
         log = loading.load(
             session,
             topic_partition,

@@ -41,12 +41,13 @@ def check_outside(session: Session, directory: Path, option: str) -> None:
 
 
 def make_directory(fs: FileSystem, path: Path) -> None:
-    """Make a directory, and those above it, durably; one that is there is fine."""
-    if path.is_dir():
-        return
-    make_directory(fs, path.parent)
-    fs.make_dir(path, _DIRECTORY_MODE)
-    fs.fsync_dir(path.parent)
+    """Make a directory, and those above it, durably; one that is there is fine. The path is one without links."""
+    missing = list(itertools.takewhile(lambda each: not each.is_dir(), (path, *path.parents)))
+    if missing:
+        with fs.hold(missing[-1].parent):
+            for each in reversed(missing):
+                fs.make_dir(each, _DIRECTORY_MODE)
+                fs.fsync_dir(each.parent)
 
 
 class CutSaver:
@@ -55,12 +56,12 @@ class CutSaver:
 
     Args:
         fs: the door to the file system.
-        directory: the partition's place in the operator's directory.
+        directory: the partition's place in the operator's directory; links to it are followed once, here.
     """
 
     def __init__(self, fs: FileSystem, directory: Path) -> None:
         self._fs = fs
-        self._directory = directory
+        self._directory = directory.parent.resolve() / directory.name
 
     def save(self, path: Path, position: int) -> None:
         """
@@ -69,6 +70,10 @@ class CutSaver:
         Other bytes that have that name already, from an earlier recovery, stay: the new ones are `NAME.FROM-TO.2`.
         """
         make_directory(self._fs, self._directory)
+        with self._fs.hold(self._directory):
+            self._save(path, position)
+
+    def _save(self, path: Path, position: int) -> None:
         with self._fs.open(path) as file:
             size = file.size()
             unfinished = self._directory / f"{path.name}{UNFINISHED}"
@@ -90,13 +95,13 @@ class Keeper:
     Args:
         session: the log dir.
         log: loaded.
-        kept_dir: the operator's directory.
+        kept_dir: the operator's directory; links to it are followed once, here.
     """
 
     def __init__(self, session: Session, log: Log, kept_dir: Path) -> None:
         self._fs = session.surroundings.fs
         self._log = log
-        self._directory = kept_dir / str(log.topic_partition)
+        self._directory = kept_dir.resolve() / str(log.topic_partition)
         active = log.active_segment
         self._kept = KeptPartition(
             log_dir=str(session.log_dir.path),
@@ -115,6 +120,10 @@ class Keeper:
             NoSpaceError, LogDirOfflineError: the disk; nothing was swapped.
         """
         make_directory(self._fs, self._directory)
+        with self._fs.hold(self._directory):
+            self._keep(group)
+
+    def _keep(self, group: Sequence[Segment]) -> None:
         file = manifest(self._fs, self._directory)
         try:
             found = file.peek()

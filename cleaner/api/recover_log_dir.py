@@ -101,26 +101,27 @@ def _recover_one(
     save_cut: SaveCut | None,
 ) -> RecoveredPartition:
     began = time.monotonic()
-    before = _log_bytes(session, directory)
-    log = loading.load(
-        session,
-        topic_partition,
-        directory,
-        session.topic(topic_partition, directory).config,
-        now_ms=session.surroundings.clock.now_ms(),
-        clean_shutdown=had_marker,
-        allow_truncate=allow_truncate,
-        save_cut=save_cut,
-    )
-    loading.close(session, log)
-    return RecoveredPartition(
-        partition=str(topic_partition),
-        log_start_offset=log.log_start_offset,
-        log_end_offset=log.log_end_offset,
-        bytes_before=before,
-        bytes_after=_log_bytes(session, directory),
-        elapsed_seconds=time.monotonic() - began,
-    )
+    with session.surroundings.fs.hold(directory):
+        before = _log_bytes(session, directory)
+        log = loading.load(
+            session,
+            topic_partition,
+            directory,
+            session.topic(topic_partition, directory).config,
+            now_ms=session.surroundings.clock.now_ms(),
+            clean_shutdown=had_marker,
+            allow_truncate=allow_truncate,
+            save_cut=save_cut,
+        )
+        loading.close(session, log)
+        return RecoveredPartition(
+            partition=str(topic_partition),
+            log_start_offset=log.log_start_offset,
+            log_end_offset=log.log_end_offset,
+            bytes_before=before,
+            bytes_after=_log_bytes(session, directory),
+            elapsed_seconds=time.monotonic() - began,
+        )
 
 
 def _log_bytes(session: Session, directory: Path) -> int:

@@ -80,9 +80,13 @@ def undo_clean(kept_dir: Path, sources: Sources, surroundings: Surroundings) -> 
         NotCleanlyShutDownError: no clean-shutdown marker: the logs may not be what they were.
         LogDirLockedError: the log dir is in use.
     """
-    fs = surroundings.fs
+    fs, kept_dir = surroundings.fs, kept_dir.resolve()
     log_dir = log_dir_of(fs, kept_dir)
-    with as_cleaner_errors(log_dir), open_session(log_dir, sources, surroundings, mode=LockMode.SHARED) as session:
+    with (
+        as_cleaner_errors(log_dir),
+        fs.hold(kept_dir),
+        open_session(log_dir, sources, surroundings, mode=LockMode.SHARED) as session,
+    ):
         if not session.beside_writer and not session.log_dir.has_clean_shutdown_marker():
             raise NotCleanlyShutDownError(
                 f"{log_dir}: no clean-shutdown marker (.kafka_cleanshutdown), so its logs may be torn; recover them "
@@ -113,6 +117,13 @@ def _manifests(fs: FileSystem, kept_dir: Path) -> list[tuple[Path, KeptPartition
 
 
 def _undo(session: Session, name: TopicPartition, directory: Path, kept_dir: Path, kept: KeptPartition) -> UndoReport:
+    with session.surroundings.fs.hold(directory), session.surroundings.fs.hold(kept_dir):
+        return _undo_held(session, name, directory, kept_dir, kept)
+
+
+def _undo_held(
+    session: Session, name: TopicPartition, directory: Path, kept_dir: Path, kept: KeptPartition
+) -> UndoReport:
     lent = session.surroundings
     log = loading.load(
         session,

@@ -256,10 +256,14 @@ class _Work:
 
     def _make_file(self) -> File:
         """Make a file without a name: it goes with the process, however that ends."""
-        fs, directory = self.surroundings.fs, self.options.temp_dir
-        path = directory / f"cleaner-verify-{uuid.uuid4().hex}"
-        file = fs.create(path, like=directory)
-        fs.remove(path)
+        fs, directory = self.surroundings.fs, self.options.temp_dir / f"cleaner-verify-{uuid.uuid4().hex}"
+        # Nobody else's for as long as it has a name: where it is made all may be at home, as in `/tmp`.
+        fs.make_dir(directory, 0o700)
+        try:
+            file = fs.create(directory / "rows", like=None)
+            fs.remove(directory / "rows")
+        finally:
+            fs.remove_dir(directory)
         return file
 
 

@@ -6,6 +6,8 @@ Paths alone prove nothing: on another machine the same path may be another disk,
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from cleaner.bulk.plan import JobSettings
@@ -49,6 +51,25 @@ def require_probes(fs: FileSystem, settings: JobSettings) -> None:
                 f"{directory}: an executor does not see the driver's files there; log dir and work directory must be "
                 "on a file system that all executors mount at the same path"
             )
+
+
+@contextlib.contextmanager
+def at_work(fs: FileSystem, settings: JobSettings) -> Iterator[None]:
+    """
+    Hold the partition's directory, the driver's very own, for a task.
+
+    Raises:
+        SparkJobError: as `require_probes`.
+        LogDirOfflineError: it cannot be opened.
+    """
+    try:
+        held = fs.hold(settings.directory, follow_above=True)
+    except LogDirOfflineError:
+        require_probes(fs, settings)  # says it as it is: this is not the driver's machine
+        raise
+    with held:
+        require_probes(fs, settings)
+        yield
 
 
 def _places(settings: JobSettings) -> tuple[tuple[Path, Path], ...]:

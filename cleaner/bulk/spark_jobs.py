@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from cleaner.bulk.digest_task import RangeStart, digest_range
 from cleaner.bulk.plan import GROUP_SHIFT, CopyRules, JobSettings
-from cleaner.bulk.probe import require_probes
+from cleaner.bulk.probe import at_work, require_probes
 from cleaner.bulk.recopy_task import GroupResult, GroupWork, recopy_group
 from cleaner.bulk.session import make_spark
 from cleaner.bulk.small_log import digest_small_log
@@ -198,12 +198,11 @@ def _digest_batches(
     """Digest the ranges whose numbers come in; in a task."""
     import pyarrow as pa
 
-    fs = FileSystem()
-    require_probes(fs, settings)
-    for batch in batches:
-        for number in batch.column(0).to_pylist():
-            for rows in digest_range(fs, settings, starts[number]):
-                yield pa.RecordBatch.from_arrays([pa.array(column) for column in rows], ["sip", "murmur", "code"])
+    with at_work(fs := FileSystem(), settings):
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                for rows in digest_range(fs, settings, starts[number]):
+                    yield pa.RecordBatch.from_arrays([pa.array(column) for column in rows], ["sip", "murmur", "code"])
 
 
 def _gather_batches(
@@ -225,16 +224,14 @@ def _gather_batches(
 
 def _digest_alone(work: DigestWork) -> tuple[GroupBits, ...] | None:
     """Digest a small log; in a task."""
-    fs = FileSystem()
-    require_probes(fs, work.settings)
-    return digest_small_log(fs, work.settings, work.starts, work.base_offsets)
+    with at_work(fs := FileSystem(), work.settings):
+        return digest_small_log(fs, work.settings, work.starts, work.base_offsets)
 
 
 def _recopy(settings: JobSettings, rules: CopyRules, name: str, work: GroupWork) -> GroupResult:
     """Recopy a group; in a task."""
-    fs = FileSystem()
-    require_probes(fs, settings)
-    return recopy_group(fs, settings, rules, work, name)
+    with at_work(fs := FileSystem(), settings):
+        return recopy_group(fs, settings, rules, work, name)
 
 
 def _group_of(code: str) -> Column:

@@ -8,7 +8,7 @@ from pathlib import Path
 from cleaner.bulk.round import BulkOptions
 from cleaner.config import CleanerConfig
 from cleaner.errors import ConfigError, LogDirOfflineError
-from cleaner.state.state_dir import MODE
+from cleaner.state.state_dir import MODE, require_own_way
 from cleaner.storage.fs import FileSystem
 
 WORK_DIR_KEY = "cleaner.bulk.work.dir"
@@ -24,6 +24,7 @@ def ready_work_dir(fs: FileSystem, path: Path, log_dir: Path) -> Path:
     resolved = path.resolve()
     if resolved.is_relative_to(log_dir.resolve()):
         raise ConfigError(WORK_DIR_KEY, path, f"must not be inside the log dir {log_dir}; name another with --work-dir")
+    require_own_way(resolved, WORK_DIR_KEY, path)
     for directory in (resolved.parent, resolved):
         if not fs.exists(directory):
             try:

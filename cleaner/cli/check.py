@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Check; returns the exit code."""
     settings = sources(arguments)
 
-    from cleaner.api.check_log_dir import CheckOptions, CheckTotals, check_paths
+    from cleaner.api.check_log_dir import CheckOptions, CheckTotals, check_paths, paths_to_check
     from cleaner.api.options import Surroundings
     from cleaner.check.twice import DEFAULT_MEMORY_BYTES
     from cleaner.cli.compiling import announce_compiling
@@ -74,11 +74,12 @@ def run(arguments: argparse.Namespace) -> int:
     from cleaner.cli.progress import ProgressBar
     from cleaner.cli.show_check import show_checks
     from cleaner.cli.stop import StopFlag, run_interruptibly
+    from cleaner.storage.fs import FileSystem
 
     bar = ProgressBar()
     announce_compiling(bar.speaking(print_error))
-    for path in arguments.paths[:1]:
-        take_identity(path, stay_root=arguments.as_root)
+    paths = paths_to_check(FileSystem(), arguments.paths, settings)
+    take_identity(*paths, stay_root=arguments.as_root)
     options = CheckOptions(
         clean_section=arguments.clean_section,
         repair=arguments.repair,
@@ -91,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
             lent = Surroundings.of(
                 now_ms=arguments.now, progress=bar, check_done=flag.check_done, warn=bar.speaking(log_warning)
             )
-            return check_paths(arguments.paths, settings, lent, options, show)
+            return check_paths(paths, settings, lent, options, show)
 
         totals = run_interruptibly(work)
     return show.end(totals)

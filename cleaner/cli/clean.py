@@ -141,7 +141,7 @@ def _clean(arguments: argparse.Namespace, settings: Sources, options: CleanOptio
 
     bar = ProgressBar()
     announce_compiling(bar.speaking(print_error))
-    take_identity(arguments.log_dir, stay_root=arguments.as_root)
+    take_identity(arguments.log_dir, arguments.keep_old, stay_root=arguments.as_root)
     with bar:
         printer = CleanPrinter(arguments.format, bar)
 

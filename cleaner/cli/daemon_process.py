@@ -51,15 +51,20 @@ class DaemonProcess:
         loaded: the settings.
         read_settings: reads them again.
         log: the logs.
+        fs: the door to the file system.
     """
 
     def __init__(
-        self, loaded: Loaded, read_settings: Callable[[], Loaded], log: structlog.typing.FilteringBoundLogger
+        self,
+        loaded: Loaded,
+        read_settings: Callable[[], Loaded],
+        log: structlog.typing.FilteringBoundLogger,
+        fs: FileSystem,
     ) -> None:
         self._loaded = loaded
         self._read_settings = read_settings
         self._log = log
-        self._fs, self._clock = FileSystem(), SystemClock()
+        self._fs, self._clock = fs, SystemClock()
 
     def run(self) -> int:
         """

@@ -6,25 +6,34 @@ import os
 from pathlib import Path
 
 
-def take_identity(log_dir: Path, *, stay_root: bool, needs_kernels: bool = True) -> None:
+def take_identity(*directories: Path | None, stay_root: bool, needs_kernels: bool = True) -> None:
     """
-    Become the owner of the log dir if started as root, before any of its files is touched.
+    Become the owner of all directories that are worked in if started as root, before any of their files is touched.
 
     Kernels are loaded first: their machine code is in a cache that belongs to root.
 
     Args:
-        log_dir: the directory; one that is not there is for somebody else to complain about.
+        directories: all of them; one that is not there is for somebody else to complain about. None is none.
         stay_root: `--as-root`.
         needs_kernels: a round may follow.
     Raises:
+        ForeignDirectoryError: there is not one owner, or others can change what is root's; see `ownership.owner_of`.
         LogDirOfflineError: the system refused.
     """
-    if stay_root or os.geteuid() != 0 or not log_dir.is_dir() or log_dir.stat().st_uid == 0:
+    given = [directory for directory in directories if directory is not None]
+    if stay_root or os.geteuid() != 0 or not given:
+        return
+    from cleaner.errors import LogDirOfflineError
+    from cleaner.storage.ownership import become, owner_of
+
+    owner = owner_of(given)
+    if owner is None:
         return
     if needs_kernels:
         from cleaner.engine.warm_up import warm_up
 
         warm_up()
-    from cleaner.storage.ownership import become_owner
-
-    become_owner(log_dir)
+    try:
+        become(owner)
+    except OSError as error:
+        raise LogDirOfflineError(given[0], error) from error

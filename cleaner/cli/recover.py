@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     bar = ProgressBar()
     announce_compiling(bar.speaking(print_error))
-    take_identity(arguments.log_dir, stay_root=arguments.as_root)
+    take_identity(arguments.log_dir, arguments.save_cut, stay_root=arguments.as_root)
     with bar:
 
         def work(flag: StopFlag) -> RecoverReport:

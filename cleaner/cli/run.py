@@ -65,6 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
     from cleaner.cli.identity import take_identity
     from cleaner.daemon.rules import log_dirs_of
     from cleaner.engine.warm_up import warm_up
+    from cleaner.storage.fs import FileSystem
+    from cleaner.storage.ownership import OwnDirectories
 
     read_settings = _reader(arguments)
     loaded = read_settings()
@@ -74,10 +76,12 @@ def run(arguments: argparse.Namespace) -> int:
         for warning in loaded.warnings:
             log.warning(warning)
         announce_compiling(log.info)
-        for log_dir in log_dirs_of(loaded.config)[:1]:
-            take_identity(log_dir, stay_root=arguments.as_root)
+        was_root = os.geteuid() == 0
+        take_identity(*log_dirs_of(loaded.config), stay_root=arguments.as_root)
         warm_up()
-        return DaemonProcess(loaded, read_settings, log).run()
+        # A log dir may be mounted later: it is looked at then whose it is.
+        fs = OwnDirectories() if was_root and not arguments.as_root else FileSystem()
+        return DaemonProcess(loaded, read_settings, log, fs).run()
     finally:
         stream.drain(_DRAIN_SECONDS)
 

@@ -48,7 +48,10 @@ def run(arguments: argparse.Namespace) -> int:
     from cleaner.cli.stop import StopFlag, run_interruptibly
     from cleaner.storage.fs import FileSystem
 
-    take_identity(log_dir_of(FileSystem(), arguments.kept_dir), stay_root=arguments.as_root)
+    # First by the directory itself: whoever owns it may have written anything into the manifests.
+    take_identity(arguments.kept_dir, stay_root=arguments.as_root)
+    log_dir = log_dir_of(FileSystem(), arguments.kept_dir)
+    take_identity(arguments.kept_dir, log_dir, stay_root=arguments.as_root)
 
     def work(flag: StopFlag) -> int:
         lent = Surroundings.of(check_done=flag.check_done, warn=log_warning)

@@ -93,9 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     bar = ProgressBar()
     announce_compiling(bar.speaking(print_error))
-    # Two owners: only root can read both.
-    stay_root = arguments.as_root or not _have_one_owner(arguments.before, arguments.after)
-    take_identity(arguments.after, stay_root=stay_root)
+    take_identity(arguments.before, arguments.after, stay_root=arguments.as_root)
     printer = VerifyPrinter(arguments.format, bar)
 
     def work(flag: StopFlag) -> None:
@@ -108,10 +106,6 @@ def run(arguments: argparse.Namespace) -> int:
     with bar:
         run_interruptibly(work)
     return printer.exit_code
-
-
-def _have_one_owner(before: Path, after: Path) -> bool:
-    return before.is_dir() and after.is_dir() and before.stat().st_uid == after.stat().st_uid
 
 
 def _options(arguments: argparse.Namespace) -> VerifyOptions:

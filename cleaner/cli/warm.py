@@ -16,7 +16,8 @@ run at installation, or while an image is built; without it the first `cleaner c
 
 The code is for any processor of the last years (x86-64-v2, or armv8-a with crc), so an image serves all machines.
 A directory that belongs to root may be read-only. One that belongs to another user, or that others may write to,
-is not used, and a warning says so: the files in it are programs."""
+is not used, and a warning says so: the files in it are programs. The same goes for every directory above it, up to
+the root; only a sticky one, as /tmp, may be open to others. For root only root's own directories count."""
 
 EXAMPLES = """\
 examples:

@@ -136,6 +136,7 @@ class WatchedLogDir:
         return replace(self._last, facts=facts, beside_writer=False, free_bytes=None, total_bytes=None)
 
     def _look(self, now_ms: int) -> DirLook:
+        self._fs.accept(self.path)
         space = self._fs.space(self.path)
         if space.is_read_only:
             raise LogDirOfflineError(self.path, OSError(errno.EROFS, "the file system is read-only"))

@@ -185,7 +185,7 @@ class RetentionPass:
     def _reporting(self, log: LookedLog) -> Iterator[None]:
         """Report what goes wrong with one log, and go on with the next (unlike R-712)."""
         try:
-            with as_cleaner_errors(log.directory):
+            with as_cleaner_errors(log.directory), self._fs.hold(log.directory):
                 yield
         except (LogDirLockedError, CleaningAborted):
             raise

@@ -141,7 +141,7 @@ def _clean(
     if not verdict.is_allowed:
         return replace(nothing, note=verdict.reason)
     topic, now_ms = resolved.config, lent.clock.now_ms()
-    with noticing_changes(session, log.directory) as follow:
+    with tools.fs.hold(log.directory), noticing_changes(session, log.directory) as follow:
         loaded = loading.load(session, log.partition, log.directory, topic, now_ms=now_ms, clean_shutdown=True)
         follow(loaded)
         found = cleanable(loaded, log_dir.cleaner_offsets.get(log.partition), topic, now_ms)

@@ -61,7 +61,7 @@ def publish(fs: FileSystem, options: WriteOptions, job: str, staged: Iterable[St
     parts: dict[TopicPartition, list[Staged]] = {}
     for each in staged:
         parts.setdefault(each.topic_partition, []).append(each)
-    log_dir = Path(options.path)
+    log_dir = Path(options.path).resolve()
     _require_room(fs, log_dir, parts)
     if options.writes_meta:
         make_log_dir(
@@ -151,10 +151,11 @@ def _fill_in(fs: FileSystem, directory: Path, stem: str, base_offset: int) -> No
 
 def discard(fs: FileSystem, options: WriteOptions, job: str) -> None:
     """Remove what tasks have written, and no one will publish."""
-    log_dir = Path(options.path)
+    log_dir = Path(options.path).resolve()
     if not log_dir.is_dir():
         return
-    for name in fs.list_dirs(log_dir):
-        if name.endswith(f".{job}-delete"):
-            fs.remove_all(log_dir / name, fs.list_files(log_dir / name))
-            fs.remove_dir(log_dir / name)
+    with fs.hold(log_dir):
+        for name in fs.list_dirs(log_dir):
+            if name.endswith(f".{job}-delete"):
+                fs.remove_all(log_dir / name, fs.list_files(log_dir / name))
+                fs.remove_dir(log_dir / name)

@@ -29,6 +29,7 @@ from cleaner.logs.topics import check_topic_name
 from cleaner.model import TopicPartition
 from cleaner.recopy.cleaned_segment import WRITTEN_DTYPE, SegmentIndexes
 from cleaner.storage.fs import FileSystem
+from cleaner.storage.held import Hold
 from cleaner.storage.names import INDEX, LOG, TIME_INDEX, DirKind, partition_dir_name
 
 if TYPE_CHECKING:
@@ -83,6 +84,8 @@ class Stage:
         self._out, self._scratch = GrowingBuffer(), GrowingBuffer()
         self._open: dict[TopicPartition, _Segment] = {}
         self._done: list[Staged] = []
+        self._log_dir = Path(options.path).resolve()
+        self._hold: Hold | None = None
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> list[Staged]:
         """
@@ -102,6 +105,8 @@ class Stage:
         finally:
             for segment in self._open.values():
                 segment.abandon()
+            if self._hold is not None:
+                self._hold.release()
         return self._done
 
     def _append(self, topic_partition: TopicPartition, columns: Columns) -> None:
@@ -126,7 +131,7 @@ class Stage:
         found = self._open.get(topic_partition)
         if found is None:
             check_topic_name(topic_partition.topic)
-            directory = nascent_dir(Path(self._options.path), topic_partition, self._job)
+            directory = nascent_dir(self._log_dir, topic_partition, self._job)
             self._make_dirs(directory)
             stem = f"{self._attempt}-{len(self._done) + len(self._open)}"
             found = self._open[topic_partition] = _Segment(self._fs, directory, stem)
@@ -138,6 +143,7 @@ class Stage:
             raise UsageError(f"{log_dir}: its parent directory does not exist here; executors need the driver's disks")
         with contextlib.suppress(FileExistsError):
             self._fs.make_dir(log_dir, _DIRECTORY_MODE)
+        self._hold = self._hold or self._fs.hold(log_dir)
         with contextlib.suppress(FileExistsError):
             self._fs.make_dir(directory, stat.S_IMODE(self._fs.stat(log_dir).st_mode))
 

@@ -6,10 +6,18 @@ the directory's name carries a hash of all kernel sources, of the exact versions
 and of the target; bounds-checked code (NUMBA_BOUNDSCHECK=1) has a directory of its own. No path is part of it: a cache
 made in one place serves an installation in another.
 
-The files are programs, or pickles: whoever can write them can run code as us. So a directory counts only if it and its
-files belong to the user or to root and nobody else may write there. Code is read from every such directory, in order,
-and written to the first that takes it; numba's own cache wants to write wherever it reads, and lets an error doing so
-end the computation. Without any place kernels are compiled at every start: some seconds later, still right.
+The files are programs, or pickles: whoever can write them, or exchange the directory they are in, can run code as us.
+So a directory counts only if it, its files, and every directory from it up to the root belong to this process's user or
+to root, and nobody else may write there. For root only root's own count: under `sudo -E` the home directory is somebody
+else's, and nothing is read or made below it. One exception: a directory above that is sticky, as `/tmp` is, may be open
+to others, since what is ours in it they can neither rename nor remove.
+
+Looking comes before using, by the same path, and nothing can change in between: links are resolved first, then it is
+looked at from the root downwards, and each directory that passed keeps others from changing the name of the next.
+
+Code is read from every such directory, in order, and written to the first that takes it; numba's own cache wants to
+write wherever it reads, and lets an error doing so end the computation. Without any place kernels are compiled at every
+start: some seconds later, still right.
 """
 
 from __future__ import annotations
@@ -31,6 +39,7 @@ import llvmlite
 import numpy as np
 
 from cleaner.kernels.baseline import Target
+from cleaner.trusted import why_open_to_others
 
 _VERSION = re.compile(r'"version": "([^"]+)"')
 
@@ -82,20 +91,28 @@ def _cache_roots() -> list[Path]:
     return roots
 
 
-def _reason_against(path: Path, has_expected_type: Callable[[int], bool]) -> str | None:
+def _reason_against(path: Path, has_expected_type: Callable[[int], bool], *, is_on_the_way: bool = False) -> str | None:
     """Say why what lies at `path` cannot be trusted; None if it can."""
     about = path.lstat()
     if not has_expected_type(about.st_mode):
         return f"{path} is a link or something else that does not belong there"
-    if about.st_uid not in (os.geteuid(), 0):
-        return f"{path} belongs to user {about.st_uid}"
-    if about.st_mode & 0o022:
-        return f"others may write to {path}"
-    return None
+    return why_open_to_others(path, about, is_on_the_way=is_on_the_way)
 
 
 def _reason_against_directory(directory: Path) -> str | None:
-    """Say why code in a directory cannot be trusted, for its own sake or a file's; None if it can."""
+    """
+    Say why code in a directory cannot be trusted, for its own sake, a file's, or a directory's above; None if it can.
+
+    It is made where it is missing, below what can be trusted and nowhere else.
+    """
+    for above in reversed(directory.parents):
+        _make(above)
+        if not stat.S_ISDIR(above.lstat().st_mode):
+            raise NotADirectoryError(above)  # a file in the way: nobody has ever used this place
+        reason = _reason_against(above, stat.S_ISDIR, is_on_the_way=True)
+        if reason is not None:
+            return reason
+    _make(directory)
     reason = _reason_against(directory, stat.S_ISDIR)
     if reason is None:
         for path in directory.iterdir():
@@ -105,11 +122,16 @@ def _reason_against_directory(directory: Path) -> str | None:
     return reason
 
 
+def _make(directory: Path) -> None:
+    """Make a directory that is missing, readable for everybody: what root compiles is for users of lower rank, too."""
+    if not os.path.lexists(directory):
+        with contextlib.suppress(FileExistsError):  # another process that starts
+            directory.mkdir(mode=0o755)
+
+
 def _is_trusted(directory: Path) -> bool:
     """Make `directory` where that can be done, and tell whether it is there and safe to load code from."""
     try:
-        # Readable for everybody: what root compiles into an image is for users of lower rank.
-        directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         reason = _reason_against_directory(directory)
     except OSError:
         return False
@@ -122,14 +144,17 @@ def find_cache_places(name: str) -> CachePlaces:
     """
     Return the directories for compiled kernels, made on first use; none where no place is safe.
 
-    One that is somebody else's, or open to others, is passed over with a `RuntimeWarning`.
+    One that is not to be trusted is passed over with a `RuntimeWarning`.
 
     Args:
         name: what they are called, in all places.
     """
     readable = []
     for root in dict.fromkeys(_cache_roots()):
-        directory = root / name
+        try:
+            directory = root.resolve() / name
+        except (OSError, RuntimeError):  # links in a circle
+            continue
         if not _is_trusted(directory) or not os.access(directory, os.R_OK | os.X_OK):
             continue
         readable.append(directory)

@@ -7,6 +7,7 @@ of its group may read it, and reach the control socket.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections.abc import Iterable
@@ -15,6 +16,7 @@ from pathlib import Path
 from cleaner.errors import ConfigError, LogDirOfflineError
 from cleaner.state.lock_file import LockFile
 from cleaner.storage.fs import FileSystem
+from cleaner.trusted import why_way_is_open_to_others
 
 STATE_DIR_KEY = "cleaner.state.dir"
 LOCK_NAME = "lock"
@@ -45,6 +47,7 @@ class StateDir:
     def __init__(self, fs: FileSystem, path: Path, log_dirs: Iterable[Path] = ()) -> None:
         require_outside_log_dirs(path, log_dirs)
         self.path = path.resolve()
+        require_own_way(self.path, STATE_DIR_KEY, path)
         _make(fs, self.path, path)
         require_private(fs, self.path, STATE_DIR_KEY, path)
         self._lock = LockFile(fs, self.path / LOCK_NAME, f"the state directory {path}")
@@ -74,6 +77,23 @@ def require_outside_log_dirs(state_dir: Path, log_dirs: Iterable[Path]) -> None:
             raise ConfigError(STATE_DIR_KEY, state_dir, f"must not be inside the log dir {log_dir}")
 
 
+def require_own_way(directory: Path, key: str, value: object) -> None:
+    """
+    Make sure, as root, that nobody else can have a path lead elsewhere: it is looked at, and used later.
+
+    Any other user has no rights there that the owner of a directory on the way would like to have.
+
+    Raises:
+        ConfigError: somebody can.
+    """
+    reason = None
+    if os.geteuid() == 0:
+        with contextlib.suppress(FileNotFoundError):  # somebody else's to complain about; all above have been looked at
+            reason = why_way_is_open_to_others(directory)
+    if reason is not None:
+        raise ConfigError(key, value, f"{reason}: another directory could be put in its place while root works there")
+
+
 def require_private(fs: FileSystem, directory: Path, key: str, value: object) -> None:
     """
     Make sure that nobody but this process's user can put anything into a directory.
@@ -85,6 +105,7 @@ def require_private(fs: FileSystem, directory: Path, key: str, value: object) ->
     Raises:
         ConfigError: it is no directory, another user's, or its group or others may write to it.
     """
+    require_own_way(directory, key, value)
     status = fs.stat(directory)
     if not stat.S_ISDIR(status.st_mode):
         raise ConfigError(key, value, f"{directory} is not a directory")

@@ -6,6 +6,9 @@ symbolic links and pipes in one place, and turns a failed write or fsync into `L
 
 Rules every method keeps:
 - a path is opened without following a link in its last component, and only regular files are opened;
+- below a directory that is held (`hold`) no link is followed at all, and it is the same directory to the end, whatever
+  becomes of its name (`held.py`); owner and mode of a new file come from what is open, never from a path;
+- root writes to no file that has a second name in a directory of somebody else (`_require_one_name`);
 - an fsync that fails is final (rule R3): the error is raised and the caller drops the file.
 
 What it opens is a `File` (`file.py`).
@@ -18,18 +21,28 @@ import errno
 import io
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from cleaner.errors import LogDirOfflineError, disk_error
 from cleaner.storage.file import File, disk_errors
+from cleaner.storage.held import HeldDirectories, Hold, Place
 from cleaner.storage.many_files import SYNCFS_FROM, large_ones, share_out, sync_at_once
 
 __all__ = ["UNFINISHED", "File", "FileSystem", "Found", "Space", "disk_errors"]
 
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+# Of anything, a socket too; only its mode is changed through it. Elsewhere than on Linux there is no such thing.
+_MODE_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
+
+_FILE_MODE = 0o777
+"""What a new file may take over of another one's mode: set-id bits would make a program of root's of it."""
+
+# There is nothing by a name if no way leads there; that the system is out of descriptors says nothing of it.
+_NO_WAY_THERE = (FileNotFoundError, NotADirectoryError, PermissionError)
 
 UNFINISHED = ".tmp"
 """Behind the name of a small file while it is written; a crash may leave one."""
@@ -53,7 +66,40 @@ class Space(NamedTuple):
 
 
 class FileSystem:
-    """The real file system. Stateless: one instance serves all threads."""
+    """The real file system. One instance serves all threads; all it knows is which directories are held."""
+
+    _held: HeldDirectories
+
+    def __new__(cls, *_args: object, **_named: object) -> Self:
+        """Begin with no directory held; here, since what is derived from this has constructors of its own."""
+        self = super().__new__(cls)
+        self._held = HeldDirectories()
+        return self
+
+    def hold(self, directory: Path, *, follow_above: bool = False) -> Hold:
+        """
+        Hold a directory: until it is let go, all that is done below it through this object is done in this very one.
+
+        It is opened without following a link on the whole way, so the path is one with links resolved. What is below a
+        directory that is held already is looked for there. Several may hold the same one.
+
+        Args:
+            directory: by its path all is asked for later.
+            follow_above: it comes from another machine, where links on the way were others.
+        Raises:
+            LogDirOfflineError: no such directory, or a link; or its name leads to another one than is held already.
+        """
+        with disk_errors(directory):
+            return self._held.hold(directory, self.accept, follow_above=follow_above)
+
+    def accept(self, directory: Path, status: os.stat_result | None = None) -> None:
+        """
+        Raise if a directory is not to be worked in; for what is derived from this.
+
+        Args:
+            directory: which.
+            status: of the open one, if it is about to be held; None: looked up where it is asked for.
+        """
 
     def open(self, path: Path, *, write: bool = False) -> File:
         """
@@ -61,17 +107,24 @@ class FileSystem:
 
         Raises:
             FileNotFoundError: there is none.
-            LogDirOfflineError: it is a link, a pipe, a device, or the disk refused.
+            LogDirOfflineError: it is a link, a pipe, a device, not for root to write to, or the disk refused.
         """
         try:
-            descriptor = os.open(path, _WRITE_FLAGS if write else _READ_FLAGS)
+            with self._held.parent(path) as at:
+                descriptor = os.open(at.name, _WRITE_FLAGS if write else _READ_FLAGS, dir_fd=at.descriptor)
+                try:
+                    about = os.fstat(descriptor)
+                    if not stat.S_ISREG(about.st_mode):
+                        raise OSError(errno.EINVAL, "not a regular file")
+                    if write:
+                        _require_one_name(about, at)
+                except BaseException:
+                    os.close(descriptor)
+                    raise
         except FileNotFoundError:
             raise
         except OSError as error:
             raise disk_error(path, error) from error
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            os.close(descriptor)
-            raise LogDirOfflineError(path, OSError(errno.EINVAL, "not a regular file"))
         return File(path, io.FileIO(descriptor))
 
     def create(self, path: Path, *, like: Path | None) -> File:
@@ -83,8 +136,9 @@ class FileSystem:
             like: a file or directory whose owner, group, mode and extended attributes it takes over; None leaves it to
                 this process's user, and lets others read it.
         """
-        with disk_errors(path):
-            descriptor = os.open(path, _WRITE_FLAGS | os.O_CREAT | os.O_EXCL, 0o600 if like else 0o644)
+        with disk_errors(path), self._held.parent(path) as at:
+            flags = _WRITE_FLAGS | os.O_CREAT | os.O_EXCL
+            descriptor = os.open(at.name, flags, 0o600 if like else 0o644, dir_fd=at.descriptor)
         file = File(path, io.FileIO(descriptor))
         if like is None:
             return file
@@ -97,28 +151,28 @@ class FileSystem:
         return file
 
     def _take_ownership(self, file: File, like: Path) -> None:
-        model = os.lstat(like)
-        mode = stat.S_IMODE(model.st_mode)
-        if stat.S_ISDIR(model.st_mode):
-            # A directory's mode is no file's: keep who may read and write, drop execute, set-id and sticky bits.
-            mode &= 0o666
-        mine = file.stat()
-        with disk_errors(file.path):
-            if (mine.st_uid, mine.st_gid) != (model.st_uid, model.st_gid):
-                os.fchown(file.fileno(), model.st_uid, model.st_gid)
-            os.fchmod(file.fileno(), mode)
-            for name in os.listxattr(like, follow_symlinks=False):
-                if stat.S_ISDIR(model.st_mode) and not name.startswith("user."):
-                    continue  # default ACLs and labels of the directory were applied by the kernel at creation
-                os.setxattr(file.fileno(), name, os.getxattr(like, name, follow_symlinks=False))
+        with disk_errors(file.path), self._held.itself(like) as at:
+            model = os.open(at.name, _READ_FLAGS, dir_fd=at.descriptor)
+        try:
+            with disk_errors(file.path):
+                _make_like(file, model)
+        finally:
+            os.close(model)
 
     def exists(self, path: Path) -> bool:
         """Tell whether something (even a dangling link) has this name."""
-        return os.path.lexists(path)
+        try:
+            with disk_errors(path), self._held.parent(path) as at:
+                return _is_there(at, at.name)
+        except LogDirOfflineError as error:
+            if not isinstance(error.cause, _NO_WAY_THERE):
+                raise
+            return False
 
     def stat(self, path: Path) -> os.stat_result:
         """Return the status of `path` itself, links not followed. Raises FileNotFoundError."""
-        return os.lstat(path)
+        with self._held.itself(path) as at:
+            return os.stat(at.name, dir_fd=at.descriptor, follow_symlinks=False)
 
     def stat_followed(self, path: Path) -> os.stat_result:
         """Return the file's attributes; of a link those of what it leads to. For files that an operator names."""
@@ -126,11 +180,25 @@ class FileSystem:
 
     def list_dir(self, path: Path) -> list[str]:
         """Return the names in a directory, sorted."""
-        return sorted(os.listdir(path))
+        with self._listed(path) as directory:
+            return sorted(os.listdir(directory))
+
+    @contextlib.contextmanager
+    def _listed(self, path: Path) -> Iterator[int | str]:
+        """Give what is to be listed: a descriptor of our own, as how far it was read is the descriptor's, or a path."""
+        with self._held.inside(path) as at:
+            if at.descriptor is None:
+                yield at.name
+                return
+            descriptor = os.open(at.name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=at.descriptor)
+            try:
+                yield descriptor
+            finally:
+                os.close(descriptor)
 
     def list_files(self, path: Path) -> list[str]:
         """Return the names in a directory that are no directories, sorted; links are listed."""
-        with os.scandir(path) as entries:
+        with self._listed(path) as directory, os.scandir(directory) as entries:
             return sorted(entry.name for entry in entries if not entry.is_dir(follow_symlinks=False))
 
     def look_through(self, directory: Path, suffixes: tuple[str, ...]) -> list[Found]:
@@ -140,7 +208,7 @@ class FileSystem:
         One pass for thousands of directories: other files cost nothing but their names.
         """
         found = []
-        with os.scandir(directory) as entries:
+        with self._listed(directory) as listed, os.scandir(listed) as entries:
             for entry in entries:
                 if entry.name.endswith(suffixes) and entry.is_file(follow_symlinks=False):
                     with contextlib.suppress(FileNotFoundError):
@@ -150,13 +218,18 @@ class FileSystem:
 
     def list_dirs(self, path: Path) -> list[str]:
         """Return the names in a directory that are directories or links, sorted."""
-        with os.scandir(path) as entries:
+        with self._listed(path) as directory, os.scandir(directory) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False) or entry.is_symlink())
 
     def find(self, directory: Path, names: Sequence[str]) -> list[str]:
         """Return those of some names that are there, dangling links too."""
-        prefix = f"{directory}{os.sep}"
-        return [name for name in names if os.path.lexists(prefix + name)]
+        try:
+            with disk_errors(directory), self._held.inside(directory) as at:
+                return [name for name in names if _is_there(at, at.below(name))]
+        except LogDirOfflineError as error:
+            if not isinstance(error.cause, _NO_WAY_THERE):
+                raise
+            return []
 
     def read_bytes(self, path: Path, limit: int = 1 << 30) -> bytes:
         """Return a whole small file. Raises FileNotFoundError; LogDirOfflineError if larger than `limit` bytes."""
@@ -168,18 +241,26 @@ class FileSystem:
 
     def rename(self, source: Path, target: Path) -> None:
         """Rename within a directory, replacing `target`. Durable only after `fsync_dir`."""
-        with disk_errors(source):
-            os.rename(source, target)
+        with disk_errors(source), self._held.parent(source) as old, self._held.parent(target) as new:
+            os.rename(old.name, new.name, src_dir_fd=old.descriptor, dst_dir_fd=new.descriptor)
+            self._held.renamed(source, target)
 
     def remove(self, path: Path) -> None:
         """Remove a file; one that is already gone is fine."""
-        with disk_errors(path), contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
+        with disk_errors(path), contextlib.suppress(FileNotFoundError), self._held.parent(path) as at:
+            os.unlink(at.name, dir_fd=at.descriptor)
 
     def link(self, source: Path, target: Path) -> bool:
         """Give a file a second name; False, with nothing done, where file systems do not allow that."""
         try:
-            os.link(source, target, follow_symlinks=False)
+            with self._held.parent(source) as old, self._held.parent(target) as new:
+                os.link(
+                    old.name,
+                    new.name,
+                    src_dir_fd=old.descriptor,
+                    dst_dir_fd=new.descriptor,
+                    follow_symlinks=False,
+                )
         except OSError as error:
             if error.errno in (errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK):
                 return False
@@ -189,15 +270,15 @@ class FileSystem:
 
     def rename_all(self, directory: Path, pairs: Sequence[tuple[str, str]]) -> None:
         """Rename files of a directory, in this order; those that are missing are passed over."""
-        prefix = f"{directory}{os.sep}"
-        for source, target in pairs:
-            try:
-                os.rename(prefix + source, prefix + target)
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                with disk_errors(directory / source):
-                    raise error
+        with disk_errors(directory), contextlib.suppress(FileNotFoundError), self._held.inside(directory) as at:
+            for source, target in pairs:
+                try:
+                    os.rename(at.below(source), at.below(target), src_dir_fd=at.descriptor, dst_dir_fd=at.descriptor)
+                except FileNotFoundError:
+                    continue
+                except OSError as error:
+                    with disk_errors(directory / source):
+                        raise error
 
     def remove_all(self, directory: Path, names: Sequence[str], threads: int = 1) -> None:
         """
@@ -206,21 +287,23 @@ class FileSystem:
         Each removal waits for the disk, that of a large file until all its blocks are free. So many files, or large
         ones, are shared out over threads, which end before it returns.
         """
+        if not names:
+            return
+        with disk_errors(directory), contextlib.suppress(FileNotFoundError), self._held.inside(directory) as at:
 
-        def remove(share: Sequence[str]) -> None:
-            prefix = f"{directory}{os.sep}"
-            for name in share:
-                try:
-                    os.unlink(prefix + name)
-                except FileNotFoundError:
-                    continue
-                except OSError as error:
-                    with disk_errors(directory / name):
-                        raise error
+            def remove(share: Sequence[str]) -> None:
+                for name in share:
+                    try:
+                        os.unlink(at.below(name), dir_fd=at.descriptor)
+                    except FileNotFoundError:
+                        continue
+                    except OSError as error:
+                        with disk_errors(directory / name):
+                            raise error
 
-        large = large_ones(directory, names) if threads > 1 else []
-        share_out(remove, large, threads, fewest=1)
-        share_out(remove, names, threads)
+            large = large_ones(at, names) if threads > 1 else []
+            share_out(remove, large, threads, fewest=1)
+            share_out(remove, names, threads)
 
     def fsync_all(self, directory: Path, names: Sequence[str]) -> None:
         """
@@ -229,8 +312,8 @@ class FileSystem:
         An error is final, as for `File.fsync` (R3).
         """
         if len(names) >= SYNCFS_FROM:
-            with disk_errors(directory):
-                if sync_at_once(directory, names):
+            with disk_errors(directory), self._held.inside(directory) as at:
+                if sync_at_once(at, names):
                     return
         for name in names:
             try:
@@ -241,8 +324,8 @@ class FileSystem:
 
     def fsync_dir(self, path: Path) -> None:
         """Force the names in a directory to disk."""
-        with disk_errors(path):
-            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        with disk_errors(path), self._held.inside(path) as at:
+            descriptor = os.open(at.name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=at.descriptor)
             try:
                 os.fsync(descriptor)
             finally:
@@ -256,7 +339,8 @@ class FileSystem:
             FileExistsError: something has this name.
         """
         try:
-            os.mkdir(path, mode)
+            with self._held.parent(path) as at:
+                os.mkdir(at.name, mode, dir_fd=at.descriptor)
         except FileExistsError:
             raise
         except OSError as error:
@@ -266,18 +350,27 @@ class FileSystem:
 
     def remove_dir(self, path: Path) -> None:
         """Remove an empty directory; one that is already gone is fine."""
-        with disk_errors(path), contextlib.suppress(FileNotFoundError):
-            os.rmdir(path)
+        with disk_errors(path), contextlib.suppress(FileNotFoundError), self._held.parent(path) as at:
+            os.rmdir(at.name, dir_fd=at.descriptor)
 
     def set_mode(self, path: Path, mode: int) -> None:
-        """Set who may read, write and execute; of a link, what it leads to is changed."""
-        with disk_errors(path):
-            os.chmod(path, mode)
+        """Set who may read, write and execute; a link is refused."""
+        with disk_errors(path), self._held.parent(path) as at:
+            descriptor = os.open(at.name, _MODE_FLAGS, dir_fd=at.descriptor)
+            try:
+                about = os.fstat(descriptor)
+                if stat.S_ISLNK(about.st_mode):
+                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+                _require_one_name(about, at)
+                os.chmod(f"/proc/self/fd/{descriptor}", mode)
+            finally:
+                os.close(descriptor)
 
     def set_mtime_ns(self, path: Path, mtime_ns: int) -> None:
         """Set a file's modification time, nanoseconds."""
-        with disk_errors(path):
-            os.utime(path, ns=(mtime_ns, mtime_ns), follow_symlinks=False)
+        with disk_errors(path), self._held.parent(path) as at:
+            _require_one_name(os.stat(at.name, dir_fd=at.descriptor, follow_symlinks=False), at)
+            os.utime(at.name, ns=(mtime_ns, mtime_ns), dir_fd=at.descriptor, follow_symlinks=False)
 
     def free_bytes(self, path: Path) -> int:
         """Return the bytes an unprivileged process may still write on the file system of `path`."""
@@ -285,8 +378,8 @@ class FileSystem:
 
     def space(self, path: Path) -> Space:
         """Ask the file system of `path` for its room."""
-        with disk_errors(path):
-            about = os.statvfs(path)
+        with disk_errors(path), self._held.inside(path) as at:
+            about = os.statvfs(at.name if at.descriptor is None else at.descriptor)
         unit = about.f_frsize
         return Space(about.f_bavail * unit, about.f_blocks * unit, bool(about.f_flag & os.ST_RDONLY))
 
@@ -307,3 +400,41 @@ class FileSystem:
             self.remove(temporary)
             raise
         self.fsync_dir(path.parent)
+
+
+def _is_there(at: Place, name: str) -> bool:
+    """Tell whether something has a name."""
+    if at.descriptor is None:
+        return os.path.lexists(name)
+    # Asks for nothing but that, and is the one call that does not raise for what is missing.
+    return os.access(name, os.F_OK, dir_fd=at.descriptor, follow_symlinks=False)
+
+
+def _make_like(file: File, model: int) -> None:
+    """Give a new file the owner, group, mode and extended attributes of another file, or of a directory, both open."""
+    about, mine = os.fstat(model), file.stat()
+    is_directory = stat.S_ISDIR(about.st_mode)
+    if (mine.st_uid, mine.st_gid) != (about.st_uid, about.st_gid):
+        os.fchown(file.fileno(), about.st_uid, about.st_gid)
+    # A directory's mode is no file's: keep who may read and write, drop execute, set-id and sticky bits.
+    os.fchmod(file.fileno(), about.st_mode & (0o666 if is_directory else _FILE_MODE))
+    for name in os.listxattr(model):
+        if is_directory and not name.startswith("user."):
+            continue  # default ACLs and labels of the directory were applied by the kernel at creation
+        os.setxattr(file.fileno(), name, os.getxattr(model, name))
+
+
+def _require_one_name(about: os.stat_result, at: Place) -> None:
+    """
+    Refuse, as root, to change a file that has a name elsewhere too, which whoever may write to the directory has given.
+
+    They need not be allowed to change the file: a link to another user's can be made where `fs.protected_hardlinks` is
+    off. Second names of our own (`clean --keep-old`) are those of files and a directory of one owner, closed to others.
+    Any other user may change what belongs to it, and the system sees to that.
+    """
+    if os.geteuid() != 0 or about.st_nlink < 2 or stat.S_ISDIR(about.st_mode):
+        return
+    directory = at.status()
+    if about.st_uid != directory.st_uid or directory.st_mode & 0o022:
+        reason = "has another name elsewhere (a hard link), which root does not write through; copy it in its place"
+        raise OSError(errno.EMLINK, reason)

@@ -16,6 +16,8 @@ A broker holds `.lock` with Java's `FileChannel.tryLock`: a POSIX write lock on 
 A stopping broker unlocks and then *deletes* the file. Whoever locks in between holds a file nobody else will ever find,
 so after locking, and again before each change that cannot be undone, the open file is compared with the name.
 
+Who has the lock holds the directory, too (`held.py`): what is done in the log dir under it is done in the one locked.
+
 We never delete the file: another process may just have opened it.
 
 Who shares the log dir settles by `logs_access.py` who may do what with its logs; `acquire_for_cleaning` and
@@ -98,12 +100,14 @@ class LogDirLock:
         self._fs = fs
         self._release_lock = threading.Lock()
         self._file: File | None = None
+        self._hold = fs.hold(self.path.parent)
         with _ours_guard:
             _ours.add(self)  # before it is taken: whoever probes in between is not to take it for somebody else's
         try:
             file = self._acquire()
         except BaseException:
             self._forget()
+            self._hold.release()
             raise
         self._file = file
         self.logs = LogsAccess(self.path, file, is_alone=mode is LockMode.EXCLUSIVE)
@@ -206,6 +210,7 @@ class LogDirLock:
             unlock(file, 0, TO_THE_END)
         finally:
             file.close()
+            self._hold.release()
 
     @property
     def is_beside_writer(self) -> bool:

@@ -13,7 +13,8 @@ import re
 import stat
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
+
+from cleaner.storage.held import Place
 
 SYNCFS_FROM = 100
 """Files from which on a sync of the whole file system is cheaper than an fsync of each (some 0.1 ms)."""
@@ -27,7 +28,7 @@ _RELIABLE = frozenset((0xEF53, 0x58465342))
 _STATFS_BYTES = 256  # more than the structure of any architecture; its first field is the type, a machine word
 
 
-def sync_at_once(directory: Path, names: Sequence[str]) -> bool:
+def sync_at_once(directory: Place, names: Sequence[str]) -> bool:
     """
     Force files of a directory to disk with one sync of their file system, where that is as good as an fsync of each.
 
@@ -44,7 +45,8 @@ def sync_at_once(directory: Path, names: Sequence[str]) -> bool:
     if not _tells_errors(os.uname()):
         return False
     library = ctypes.CDLL(None, use_errno=True)
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    descriptor = os.open(directory.name, flags, dir_fd=directory.descriptor)
     try:
         if _type_of(library, descriptor) not in _RELIABLE:
             return False
@@ -98,7 +100,7 @@ def _regular_files(descriptor: int, names: Sequence[str]) -> list[str] | None:
     return present
 
 
-def large_ones(directory: Path, names: Sequence[str]) -> list[str]:
+def large_ones(directory: Place, names: Sequence[str]) -> list[str]:
     """
     Return those of some files of a directory that are worth a thread each, the largest first.
 
@@ -109,7 +111,8 @@ def large_ones(directory: Path, names: Sequence[str]) -> list[str]:
     sizes = {}
     for name in names:
         with contextlib.suppress(OSError):
-            sizes[name] = (directory / name).lstat().st_size
+            about = os.stat(directory.below(name), dir_fd=directory.descriptor, follow_symlinks=False)
+            sizes[name] = about.st_size
     large = [name for name in names if sizes.get(name, 0) >= _LARGE_BYTES]
     return sorted(large, key=lambda name: -sizes[name])
 

@@ -4,16 +4,23 @@ Who a command runs as: the owner of the log dir, so that the broker can read and
 Started as root (from cron, from a container's shell), a command gives root up for good before it touches a file of the
 log dir. What it creates then belongs to the broker's user without any further care, and a mistake or an attack on it
 can do no more than that user could.
+
+Whose directories they are, the directories say, each that is worked in, and no file in them. Where they are root's own
+root stays, as long as nobody else can change them: see `owner_of`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from cleaner.errors import LogDirOfflineError
+from cleaner.errors import ForeignDirectoryError, LogDirOfflineError
+from cleaner.storage.fs import FileSystem
+from cleaner.trusted import why_open_to_others, why_way_is_open_to_others
 
 
 class Owner(NamedTuple):
@@ -26,35 +33,108 @@ class Owner(NamedTuple):
         return f"{self.uid}:{self.gid}"
 
 
-def become_owner(log_dir: Path) -> Owner | None:
+def owner_of(directories: Sequence[Path]) -> Owner | None:
     """
-    Become the user and group that own the log dir, for ever; all threads change.
+    Return whom root has to become to work in some directories; None where root may stay, since they are its own.
 
-    Nothing happens when the process is not root, or the log dir is root's own. Other groups become those of the owning
-    user in the system's group list, none when it has no account here (as in a container).
+    A directory that is not there says nothing, but whoever owns what is above it could put one there: unless that is
+    root, it is for them to say. Links are followed: what they lead to counts.
 
-    Args:
-        log_dir: the directory; a link to it is followed, the owner of what it leads to counts.
-    Returns:
-        Who the process is now, or None when nothing changed.
     Raises:
-        LogDirOfflineError: the directory cannot be looked at, or the system refused.
+        ForeignDirectoryError: they belong to different users; or they are root's, and somebody else can change them,
+            what is in them, or the way there. Says what to change.
     """
-    if os.geteuid() != 0:
-        return None
+    owners: dict[int, tuple[Path, Owner]] = {}
+    for given in directories:
+        directory = _nearest(given)
+        about = _status(directory)
+        if about.st_uid != 0 or directory == given.resolve():
+            owners.setdefault(about.st_uid, (given, Owner(about.st_uid, about.st_gid)))
+    if len(owners) > 1:
+        whose = " and ".join(f"{path} to {_name(owner.uid)}" for path, owner in owners.values())
+        first = next(iter(owners.values()))[0]
+        raise ForeignDirectoryError(
+            first, f"directories of different owners: {whose}; chown them, work in one at a time, or use --as-root"
+        )
+    for _, owner in owners.values():
+        if owner.uid != 0:
+            return owner
+    for given in directories:
+        require_roots_own(given)
+        for below in _directories_in(given):
+            with contextlib.suppress(FileNotFoundError):
+                _refuse(given, why_open_to_others(below, below.lstat()))
+    return None
+
+
+def require_roots_own(given: Path) -> None:
+    """
+    Make sure that nobody but root can change a directory, or have its path lead elsewhere.
+
+    Of one that is not there the way as far as it goes.
+
+    Raises:
+        ForeignDirectoryError: somebody can. Says what to change.
+    """
+    directory = _nearest(given)
     try:
-        status = log_dir.stat()
-        owner = Owner(status.st_uid, status.st_gid)
-        if owner.uid == 0:
-            return None
-        # Groups first: once the user has changed there is no right left to change them. The real, effective and saved
-        # ids all go, lest a way back to root stay open.
-        os.setgroups(_groups(owner))
-        os.setresgid(owner.gid, owner.gid, owner.gid)
-        os.setresuid(owner.uid, owner.uid, owner.uid)
+        reason = why_way_is_open_to_others(directory)
+        is_on_the_way = directory != given.resolve()
+        reason = reason or why_open_to_others(directory, directory.lstat(), is_on_the_way=is_on_the_way)
     except OSError as error:
-        raise LogDirOfflineError(log_dir, error) from error
-    return owner
+        raise LogDirOfflineError(given, error) from error
+    _refuse(given, reason)
+
+
+def _refuse(given: Path, reason: str | None) -> None:
+    """Raise if there is a reason."""
+    if reason is not None:
+        remedy = "chown it to the owner of the logs, or to root with chmod go-w; --as-root works in it all the same"
+        raise ForeignDirectoryError(given, f"root would work where others can exchange files: {reason}; {remedy}")
+
+
+def _directories_in(given: Path) -> list[Path]:
+    if not given.is_dir():
+        return []
+    with os.scandir(given) as entries:
+        return [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+
+
+def _nearest(given: Path) -> Path:
+    """Return a directory, or the nearest one above that is there; links resolved."""
+    resolved = given.resolve()
+    return next(each for each in (resolved, *resolved.parents) if each.is_dir())
+
+
+def _status(directory: Path) -> os.stat_result:
+    try:
+        return directory.stat()
+    except OSError as error:
+        raise LogDirOfflineError(directory, error) from error
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
+
+
+def become(owner: Owner) -> None:
+    """
+    Become a user and a group, for ever; all threads change. To be called by root.
+
+    Other groups become those of the user in the system's group list, none when it has no account here (as in a
+    container).
+
+    Raises:
+        OSError: the system refused.
+    """
+    # Groups first: once the user has changed there is no right left to change them. The real, effective and saved ids
+    # all go, lest a way back to root stay open.
+    os.setgroups(_groups(owner))
+    os.setresgid(owner.gid, owner.gid, owner.gid)
+    os.setresuid(owner.uid, owner.uid, owner.uid)
 
 
 def _groups(owner: Owner) -> list[int]:
@@ -63,6 +143,25 @@ def _groups(owner: Owner) -> list[int]:
     except KeyError:
         return [owner.gid]
     return os.getgrouplist(name, owner.gid)
+
+
+class OwnDirectories(FileSystem):
+    """
+    Holds no directory of another user, and as root none that others can change: one may appear while a process runs.
+
+    For a process that was started as root; what the others cannot do the system says.
+    """
+
+    def accept(self, directory: Path, status: os.stat_result | None = None) -> None:
+        """Raise ForeignDirectoryError for another user's directory."""
+        uid = (status or self.stat(directory)).st_uid
+        if uid != os.geteuid():
+            whose, mine = _name(uid), _name(os.geteuid())
+            raise ForeignDirectoryError(
+                directory, f"belongs to {whose}, and this process has become {mine}; start it again"
+            )
+        if os.geteuid() == 0:
+            require_roots_own(directory)
 
 
 def can_own(status: os.stat_result) -> bool:

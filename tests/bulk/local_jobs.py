@@ -12,7 +12,7 @@ from cleaner.api.options import CleanOptions, Sources, Surroundings
 from cleaner.api.reports import CleanReport, Refusal
 from cleaner.bulk.digest_task import digest_range
 from cleaner.bulk.plan import CopyRules, JobSettings
-from cleaner.bulk.probe import require_probes
+from cleaner.bulk.probe import at_work
 from cleaner.bulk.recopy_task import GroupResult, GroupWork, recopy_group
 from cleaner.bulk.round import BulkCleaner, BulkOptions
 from cleaner.bulk.small_log import digest_small_log, save_verdicts, surviving_codes
@@ -47,7 +47,10 @@ class LocalJobs:
     def digest(self, work: DigestWork, name: str) -> DigestResult:
         """Digest all ranges."""
         self._tell("digest")
-        require_probes(self.fs, work.settings)
+        with at_work(self.fs, work.settings):
+            return self._digest(work)
+
+    def _digest(self, work: DigestWork) -> DigestResult:
         settings, bases = work.settings, work.base_offsets
         if work.is_small and (bits := digest_small_log(self.fs, settings, work.starts, bases)) is not None:
             return DigestResult(bits, is_crowded=False)
@@ -65,8 +68,8 @@ class LocalJobs:
     def recopy(self, settings: JobSettings, rules: CopyRules, work: GroupWork, name: str) -> GroupResult:
         """Recopy a group."""
         self._tell("recopy")
-        require_probes(self.fs, settings)
-        return recopy_group(self.fs, settings, rules, work, name)
+        with at_work(self.fs, settings):
+            return recopy_group(self.fs, settings, rules, work, name)
 
     def cancel(self, name: str) -> None:
         """Nothing is under way."""

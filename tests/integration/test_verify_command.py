@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import stat
 from pathlib import Path
 
 import pytest
 
 import cleaner
+from cleaner.api.options import Sources, Surroundings
+from cleaner.api.verify_log_dirs import VerifyOptions, VerifyReport, verify_log_dirs
 from cleaner.cli.main import main
+from cleaner.storage.fs import FileSystem
 from cleaner.testing.batch_reader import split_batches
 from cleaner.testing.log_builder import write_log_dir
 from tests.integration.log_dirs import NOW, contents, flip_bit, keyed_log
@@ -139,3 +144,32 @@ def test_verify_takes_what_clean_has_kept_as_the_log_before(tmp_path: Path, caps
     segment = log_dir / "topic-0" / FIRST
     segment.write_bytes(b"".join(split_batches(segment.read_bytes())[1:]))
     assert run(capsys, kept, log_dir, *COMPACT)[0] == 1
+
+
+class _Noting(FileSystem):
+    """Notes what a file and its directory are like when it is removed."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, int, int]] = []
+
+    def remove(self, path: Path) -> None:
+        self.seen.append((path.stat().st_uid, path.stat().st_size, stat.S_IMODE(path.parent.stat().st_mode)))
+        super().remove(path)
+
+
+def test_file_for_sorting_is_nobody_elses_where_all_may_write(tmp_path: Path) -> None:
+    """As in `/tmp`: neither open to all as that is nor, which only root could make, its owner's; no name is left."""
+    write_log_dir(tmp_path / "logs", keyed_log(records=400))
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    if os.geteuid() == 0:
+        os.chown(shared, 4711, 4711)
+    fs = _Noting()
+    options = VerifyOptions(end_offset=1200, memory_bytes=1, temp_dir=shared)
+    (outcome,) = verify_log_dirs(
+        tmp_path / "logs", tmp_path / "logs", Sources(), Surroundings.of(fs=fs, now_ms=NOW), options, []
+    )
+    assert isinstance(outcome, VerifyReport)
+    assert fs.seen == [(os.geteuid(), 0, 0o700)]
+    assert list(shared.iterdir()) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -29,3 +30,14 @@ def test_work_dir_that_cannot_be_trusted_is_refused(tmp_path: Path, where: str) 
     (tmp_path / "open").chmod(0o777)
     with pytest.raises(ConfigError, match=r"cleaner\.bulk\.work\.dir"):
         ready_work_dir(FileSystem(), tmp_path / where, tmp_path / "logs")
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_work_dir_of_root_below_another_users_directory_is_refused(tmp_path: Path) -> None:
+    """They could put another in its place; nothing is made there."""
+    (tmp_path / "theirs").mkdir()
+    os.chown(tmp_path / "theirs", 4711, 4711)
+    with pytest.raises(ConfigError, match="belongs to user 4711"):
+        ready_work_dir(FileSystem(), tmp_path / "theirs" / "state" / "bulk", tmp_path / "logs")
+    assert list((tmp_path / "theirs").iterdir()) == []

@@ -19,6 +19,7 @@ from cleaner.policy.circumstances import DirCondition
 from cleaner.storage.fs import FileSystem, Space
 from cleaner.storage.locks import LockMode, LockRole, LogDirLock
 from cleaner.storage.log_dir import LogDir, OffsetKind
+from cleaner.storage.ownership import OwnDirectories
 from cleaner.testing.log_builder import LogBuilder, write_log_dir
 from tests.integration.log_dirs import contents
 from tests.unit.daemon.watching import Watch, sources
@@ -205,6 +206,21 @@ def test_read_only_file_system_is_offline(tmp_path: Path) -> None:
     look = Watch(tmp_path, fs=ReadOnly()).look()
     assert (look.facts.condition, "read-only" in look.facts.detail) == (DirCondition.OFFLINE, True)
     assert (look.logs, look.looked_at_ms) == ((), None)
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_log_dir_of_another_user_that_appears_later_is_offline(tmp_path: Path) -> None:
+    """What was mounted while the daemon runs may be anybody's; root does not work in it, and tells why."""
+    watch = Watch(tmp_path / "later", config=CleanerConfig(backoff_ms=1_000), fs=OwnDirectories())
+    assert watch.look().facts.condition is DirCondition.OFFLINE
+    write_log_dir(tmp_path / "later", small_log())
+    os.chown(tmp_path / "later", 1001, 1001)
+    look = watch.look(after_ms=1_000)
+    assert (look.facts.condition, look.logs) == (DirCondition.OFFLINE, ())
+    assert "belongs to user 1001, and this process has become root" in look.facts.detail
+    os.chown(tmp_path / "later", 0, 0)
+    assert watch.look(after_ms=2_000).facts.condition is DirCondition.ONLINE
 
 
 def test_log_dir_that_is_not_there_is_offline_until_it_is(tmp_path: Path) -> None:

@@ -100,6 +100,79 @@ def test_cache_of_another_user_is_not_used(places: dict[str, Path], monkeypatch:
         assert find_cache_places("kernels-1") == ((), None)
 
 
+@pytest.mark.parametrize("mode", [0o775, 0o777])
+def test_cache_below_a_directory_others_can_write_to_is_not_used(places: dict[str, Path], mode: int) -> None:
+    """Whoever can rename what is above can put another directory in its place; there nothing is made either."""
+    above = places["NUMBA_CACHE_DIR"]
+    (above / "own").mkdir(mode=0o755)
+    os.environ["NUMBA_CACHE_DIR"] = str(above / "own" / "cache")
+    above.chmod(mode)
+    with pytest.warns(RuntimeWarning, match=f"others may write to {above}$"):
+        found = find_cache_places("kernels-1").writable
+    assert found is not None
+    assert found.parent == places["CACHE_DIRECTORY"]
+    assert list((above / "own").iterdir()) == []
+
+
+def test_cache_below_a_sticky_directory_is_used(places: dict[str, Path]) -> None:
+    """As in `/tmp`: others can add names there, and neither rename nor remove ours."""
+    above = places["NUMBA_CACHE_DIR"]
+    os.environ["NUMBA_CACHE_DIR"] = str(above / "cache")
+    above.chmod(0o1777)
+    assert find_cache_places("kernels-1").writable == above / "cache" / "kernels-1"
+
+
+def test_cache_in_a_sticky_directory_others_can_write_to_is_not_used(places: dict[str, Path]) -> None:
+    """The directory of the files itself has to be closed: a name that is not there yet is for whoever comes first."""
+    directory = places["NUMBA_CACHE_DIR"] / "kernels-1"
+    directory.mkdir()
+    directory.chmod(0o1777)
+    with pytest.warns(RuntimeWarning, match=f"others may write to {directory}$"):
+        found = find_cache_places("kernels-1").writable
+    assert found is not None
+    assert found.parent == places["CACHE_DIRECTORY"]
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("is_there", [False, True], ids=["to be made", "there"])
+@pytest.mark.parametrize("variable", VARIABLES)
+def test_cache_of_root_below_another_users_directory_is_not_used(
+    places: dict[str, Path], monkeypatch: pytest.MonkeyPatch, variable: str, is_there: bool
+) -> None:
+    """As under `sudo -E`: their home directory, in which root has left a cache once, or has none yet."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    for name in VARIABLES:
+        if name != variable:
+            monkeypatch.delenv(name)
+    if is_there:
+        assert find_cache_places("kernels-1").writable is not None
+    before = sorted(places[variable].rglob("*"))
+    os.chown(places[variable], 4711, 4711)
+    with pytest.warns(RuntimeWarning, match=f"{places[variable]} belongs to user 4711$"):
+        assert find_cache_places("kernels-1") == ((), None)
+    assert sorted(places[variable].rglob("*")) == before
+
+
+def test_cache_is_looked_for_behind_links_on_the_way(places: dict[str, Path], tmp_path: Path) -> None:
+    """What a link leads to now is looked at, and used by that name."""
+    (tmp_path / "link").symlink_to(places["NUMBA_CACHE_DIR"])
+    os.environ["NUMBA_CACHE_DIR"] = str(tmp_path / "link")
+    assert find_cache_places("kernels-1").writable == places["NUMBA_CACHE_DIR"] / "kernels-1"
+
+
+def test_cache_is_made_closed_to_others_whatever_the_umask(places: dict[str, Path]) -> None:
+    """And the directories above it that were missing."""
+    os.environ["NUMBA_CACHE_DIR"] = str(places["NUMBA_CACHE_DIR"] / "a" / "b")
+    before = os.umask(0)
+    try:
+        found = find_cache_places("kernels-1").writable
+    finally:
+        os.umask(before)
+    assert found is not None
+    assert [path.stat().st_mode & 0o777 for path in (found, *found.parents[:2])] == [0o755] * 3
+
+
 @pytest.mark.root
 def test_cache_of_root_is_used(places: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """Baked into an image by root, used by whoever the image runs as."""

@@ -63,6 +63,25 @@ def test_state_dir_others_may_write_to_is_refused(tmp_path: Path, mode: int) -> 
 
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+@pytest.mark.parametrize("is_there", [False, True], ids=["to be made", "there"])
+@pytest.mark.parametrize(("uid", "mode"), [(4711, 0o755), (0, 0o777)])
+def test_state_dir_of_root_where_others_can_exchange_it_is_refused(
+    tmp_path: Path, uid: int, mode: int, is_there: bool
+) -> None:
+    """Root's own, in a directory of somebody else's: its name may lead elsewhere at any time; nothing is made there."""
+    above = tmp_path / "theirs"
+    above.mkdir()
+    if is_there:
+        (above / "state").mkdir(0o750)
+    os.chown(above, uid, uid)
+    above.chmod(mode)
+    with pytest.raises(ConfigError, match=rf"{above}.*another directory could be put in its place"):
+        open_dir(above / "state")
+    assert (above / "state").exists() is is_there
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_state_dir_of_another_user_is_refused(tmp_path: Path) -> None:
     """Root must not write where that user can lay out links."""
     (tmp_path / "state").mkdir(0o750)

@@ -15,6 +15,7 @@ from cleaner.errors import LogDirOfflineError, NoSpaceError
 from cleaner.storage import fs as fs_module
 from cleaner.storage import many_files
 from cleaner.storage.fs import File, FileSystem
+from cleaner.storage.held import HeldDirectories
 from cleaner.storage.many_files import SYNCFS_FROM, large_ones, share_out, sync_at_once
 from cleaner.testing.watched_fs import Operation, WatchedFileSystem
 
@@ -143,7 +144,7 @@ def test_kernels_that_hide_failed_writes_are_not_trusted(
 ) -> None:
     """syncfs reports failed writes since Linux 5.8 only."""
     monkeypatch.setattr(os, "uname", lambda: os.uname_result((system, "host", release, "", "")))
-    assert sync_at_once(directory, NAMES) is is_trusted
+    assert sync_at_once(HeldDirectories().inside(directory), NAMES) is is_trusted
     assert library.synced == is_trusted
 
 
@@ -192,8 +193,8 @@ def test_large_files_are_removed_side_by_side(directory: Path, monkeypatch: pyte
 def test_large_files_among_many_are_not_looked_for(directory: Path) -> None:
     """Many files keep all threads busy, large or not; and one that is missing is not large."""
     os.truncate(directory / NAMES[0], 8 << 20)
-    assert large_ones(directory, [*NAMES[:40], "missing"]) == NAMES[:1]
-    assert large_ones(directory, NAMES[:64]) == []
+    assert large_ones(HeldDirectories().inside(directory), [*NAMES[:40], "missing"]) == NAMES[:1]
+    assert large_ones(HeldDirectories().inside(directory), NAMES[:64]) == []
 
 
 @pytest.mark.parametrize("threads", [1, 3])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -12,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from cleaner.cli.identity import take_identity
+from cleaner.errors import ForeignDirectoryError
 from cleaner.storage.fs import FileSystem
-from cleaner.storage.ownership import Owner, become_owner, can_own
+from cleaner.storage.ownership import OwnDirectories, Owner, can_own, owner_of
 
 NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="SKIPPED FOR WANT OF ROOT: giving root up is not shown here")
 
@@ -21,10 +24,11 @@ PROGRAM = """
 import json, os, sys, threading
 from pathlib import Path
 from cleaner.storage.fs import FileSystem
-from cleaner.storage.ownership import become_owner
+from cleaner.cli.identity import take_identity
+from cleaner.storage.ownership import owner_of
 path = Path(sys.argv[1])
-owner = become_owner(path)
-again = become_owner(path)
+owner = owner_of([path])
+take_identity(path, stay_root=False, needs_kernels=False)
 try:
     os.setresuid(0, 0, 0)
     back = True
@@ -34,7 +38,7 @@ FileSystem().write_atomically(path.resolve() / "made", b"content")
 others = []
 thread = threading.Thread(target=lambda: others.append(os.geteuid()))
 thread.start(); thread.join()
-print(json.dumps([owner, again, back, os.getresuid(), os.getresgid(), sorted(os.getgroups()), others]))
+print(json.dumps([owner, back, os.getresuid(), os.getresgid(), sorted(os.getgroups()), others]))
 """
 
 
@@ -59,18 +63,18 @@ def foreign_dir() -> Iterator[Path]:
 
 @pytest.mark.root
 @NEEDS_ROOT
-def test_become_owner_as_root_gives_root_up_for_good(foreign_dir: Path) -> None:
-    """User and groups become the owner's in all threads, without a way back; a second call does nothing."""
-    owner, again, back, uids, gids, groups, others = run(foreign_dir)
+def test_identity_of_root_gives_root_up_for_good(foreign_dir: Path) -> None:
+    """User and groups become the owner's in all threads, without a way back."""
+    owner, back, uids, gids, groups, others = run(foreign_dir)
     assert owner == [1001, 1002]
-    assert (again, back) == (None, False)
+    assert back is False
     assert (uids, gids, groups) == ([1001] * 3, [1002] * 3, [1002])
     assert others == [1001]
 
 
 @pytest.mark.root
 @NEEDS_ROOT
-def test_become_owner_files_made_then_belong_to_the_owner(foreign_dir: Path) -> None:
+def test_identity_files_made_then_belong_to_the_owner(foreign_dir: Path) -> None:
     """What is created afterwards has the directory's owner, group and read and write bits."""
     run(foreign_dir)
     status = (foreign_dir / "made").stat()
@@ -79,7 +83,7 @@ def test_become_owner_files_made_then_belong_to_the_owner(foreign_dir: Path) -> 
 
 @pytest.mark.root
 @NEEDS_ROOT
-def test_become_owner_of_a_linked_log_dir_is_the_targets_owner(foreign_dir: Path) -> None:
+def test_identity_of_a_linked_log_dir_is_the_targets_owner(foreign_dir: Path) -> None:
     """A link to a log dir may be root's; what counts is whose directory it leads to."""
     link = foreign_dir.parent / "link"
     link.symlink_to(foreign_dir)
@@ -89,14 +93,14 @@ def test_become_owner_of_a_linked_log_dir_is_the_targets_owner(foreign_dir: Path
 
 @pytest.mark.root
 @NEEDS_ROOT
-def test_become_owner_of_roots_own_directory_changes_nothing(tmp_path: Path) -> None:
+def test_identity_of_roots_own_directory_changes_nothing(tmp_path: Path) -> None:
     """Root's own log dir is cleaned as root."""
     os.chown(tmp_path, 0, 0)
-    owner, _, _, uids, gids, _, _ = run(tmp_path)
+    owner, _, uids, gids, _, _ = run(tmp_path)
     assert (owner, uids, gids) == (None, [0, 0, 0], [0, 0, 0])
 
 
-def test_become_owner_without_root_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_identity_without_root_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An ordinary user stays who he is, whoever owns the log dir: none of the calls that would change him is made."""
 
     def refuse(*_: int) -> None:
@@ -105,7 +109,7 @@ def test_become_owner_without_root_changes_nothing(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(os, "geteuid", lambda: 1234)
     for name in ("setgroups", "setresgid", "setresuid"):
         monkeypatch.setattr(os, name, refuse)
-    assert become_owner(tmp_path) is None
+    take_identity(tmp_path, stay_root=False)
 
 
 @pytest.mark.parametrize(
@@ -134,3 +138,96 @@ def test_can_own_as_user_is_own_user_and_groups_only(
 def test_owner_prints_as_user_and_group() -> None:
     """Messages show the numbers as `chown` takes them."""
     assert str(Owner(1001, 1002)) == "1001:1002"
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A directory of root's, as `/data` is, with directories of several owners."""
+    with tempfile.TemporaryDirectory() as name:
+        for directory, uid in (("own", 0), ("own2", 0), ("theirs", 1001), ("theirs2", 1001), ("others", 1003)):
+            path = Path(name, directory)
+            (path / "topic-0").mkdir(parents=True)
+            for each in (path, path / "topic-0"):
+                os.chown(each, uid, uid)
+                each.chmod(0o755)
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@pytest.mark.root
+@NEEDS_ROOT
+@pytest.mark.parametrize(
+    ("directories", "expected"),
+    [
+        pytest.param(["own", "own2"], None, id="roots-own"),
+        pytest.param(["theirs", "theirs2"], Owner(1001, 1001), id="one-owner"),
+        pytest.param(["missing", "theirs"], Owner(1001, 1001), id="first-is-missing"),
+        pytest.param(["theirs", "missing"], Owner(1001, 1001), id="last-is-missing"),
+        pytest.param(["missing"], None, id="nothing-there-yet"),
+        pytest.param(["theirs/kept/new"], Owner(1001, 1001), id="to-be-made-in-theirs"),
+        pytest.param(["theirs/topic-0"], Owner(1001, 1001), id="partition"),
+    ],
+)
+def test_owner_is_that_of_all_directories(place: Path, directories: list[str], expected: Owner | None) -> None:
+    """Each that is there has its say; where none is but root's, it is for the one that is to be made in."""
+    assert owner_of([place / name for name in directories]) == expected
+
+
+@pytest.mark.root
+@NEEDS_ROOT
+@pytest.mark.parametrize(
+    "directories", [["own", "theirs"], ["theirs", "own"], ["theirs", "others"], ["own", "theirs/new"]], ids=str
+)
+def test_directories_of_several_owners_are_refused(place: Path, directories: list[str]) -> None:
+    """Nobody but root could work in both; it is said whose each is."""
+    with pytest.raises(ForeignDirectoryError, match="directories of different owners") as refused:
+        owner_of([place / name for name in directories])
+    for name in directories:
+        assert f"{place / name} to " in str(refused.value)
+    assert "--as-root" in str(refused.value)
+
+
+def _give(path: Path, uid: int = 0, mode: int = 0o755) -> Path:
+    os.chown(path, uid, uid)
+    path.chmod(mode)
+    return path
+
+
+@pytest.mark.root
+@NEEDS_ROOT
+@pytest.mark.parametrize("mode", [0o775, 0o757, 0o777, 0o1777], ids=oct)
+@pytest.mark.parametrize("where", [".", "own", "own/topic-0"])
+def test_root_does_not_work_where_others_may_write(place: Path, where: str, mode: int) -> None:
+    """They could exchange what it works on; only on the way a sticky directory is fine, as `/tmp` is."""
+    open_one = _give(place / where, mode=mode)
+    if where == "." and mode == 0o1777:
+        assert owner_of([place / "own"]) is None
+        return
+    with pytest.raises(ForeignDirectoryError, match=f"others may write to {open_one}; chown it .* chmod go-w"):
+        owner_of([place / "own"])
+    with pytest.raises(ForeignDirectoryError) if where == "." else contextlib.nullcontext():
+        owner_of([place / "missing"])
+
+
+@pytest.mark.root
+@NEEDS_ROOT
+@pytest.mark.parametrize("where", [".", "own/topic-0"])
+def test_root_does_not_work_below_or_above_another_users_directory(place: Path, where: str) -> None:
+    """Their home directory, and a partition of theirs in a log dir of root's."""
+    theirs = _give(place / where, uid=1001)
+    with pytest.raises(ForeignDirectoryError, match=f"{theirs} belongs to user 1001"):
+        owner_of([place / "own"])
+
+
+@pytest.mark.root
+@NEEDS_ROOT
+def test_directory_that_appears_later_is_held_only_if_it_is_ours(place: Path) -> None:
+    """Log dirs are mounted while a daemon runs; so are partitions of them made."""
+    fs = OwnDirectories()
+    with fs.hold(place / "own"), fs.hold(place / "own" / "topic-0"):
+        pass
+    with pytest.raises(ForeignDirectoryError, match="belongs to user 1001, and this process has become root"):
+        fs.hold(place / "theirs")
+    _give(place / "own" / "topic-0", mode=0o777)
+    with fs.hold(place / "own"), pytest.raises(ForeignDirectoryError, match="others may write"):
+        fs.hold(place / "own" / "topic-0")

@@ -13,9 +13,11 @@ from cleaner.testing.watched_fs import WatchedFile, WatchedFileSystem
 
 # What needs no watching, as it changes nothing or goes through a method that is watched.
 READS = {
+    "accept",
     "exists",
     "find",
     "free_bytes",
+    "hold",
     "list_dir",
     "list_dirs",
     "list_files",

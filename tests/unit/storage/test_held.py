@@ -1,0 +1,301 @@
+"""A directory that is held is the same one to the end, and nothing below it is looked for behind a link."""
+
+from __future__ import annotations
+
+import os
+import resource
+import stat
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cleaner.errors import LogDirOfflineError
+from cleaner.storage.fs import FileSystem
+
+ROOT = pytest.mark.skipif(
+    os.geteuid() != 0, reason="SKIPPED FOR WANT OF ROOT: rights that others lack are not shown here"
+)
+
+
+@pytest.fixture
+def fs() -> FileSystem:
+    return FileSystem()
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    """A log dir with a partition, beside a directory that is nobody's business here."""
+    for directory in ("logs/topic-0", "victim/topic-0"):
+        (tmp_path / directory).mkdir(parents=True)
+        for name in ("a", "b"):
+            (tmp_path / directory / name).write_text(directory)
+    return tmp_path / "logs"
+
+
+def exchange(directory: Path, victim: Path) -> Path:
+    """Put a link in the place of a directory; returns where that is now."""
+    aside = directory.with_name("aside")
+    directory.rename(aside)
+    directory.symlink_to(victim)
+    return aside
+
+
+def open_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+EVERYTHING: dict[str, Callable[[FileSystem, Path], object]] = {
+    "open": lambda fs, at: fs.open(at / "a").close(),
+    "open to write": lambda fs, at: fs.open(at / "a", write=True).close(),
+    "create": lambda fs, at: fs.create(at / "new", like=None).close(),
+    "create like a file": lambda fs, at: fs.create(at / "new", like=at / "a").close(),
+    "create like the directory": lambda fs, at: fs.create(at / "new", like=at).close(),
+    "stat": lambda fs, at: fs.stat(at / "a"),
+    "list_dir": lambda fs, at: fs.list_dir(at),
+    "list_files": lambda fs, at: fs.list_files(at),
+    "list_dirs": lambda fs, at: fs.list_dirs(at),
+    "look_through": lambda fs, at: fs.look_through(at, ("a",)),
+    "read_bytes": lambda fs, at: fs.read_bytes(at / "a"),
+    "rename": lambda fs, at: fs.rename(at / "a", at / "c"),
+    "link": lambda fs, at: fs.link(at / "a", at / "c"),
+    "remove": lambda fs, at: fs.remove(at / "a"),
+    "rename_all": lambda fs, at: fs.rename_all(at, [("a", "c")]),
+    "remove_all": lambda fs, at: fs.remove_all(at, ["a", "b"]),
+    "remove_all by threads": lambda fs, at: fs.remove_all(at, ["a", "b"], 2),
+    "fsync_all": lambda fs, at: fs.fsync_all(at, ["a"]),
+    "fsync_all of many": lambda fs, at: fs.fsync_all(at, ["a"] * 100),
+    "fsync_dir": lambda fs, at: fs.fsync_dir(at),
+    "make_dir": lambda fs, at: fs.make_dir(at / "new", 0o700),
+    "set_mode": lambda fs, at: fs.set_mode(at / "a", 0o600),
+    "set_mtime_ns": lambda fs, at: fs.set_mtime_ns(at / "a", 1),
+    "space": lambda fs, at: fs.space(at),
+    "write_atomically": lambda fs, at: fs.write_atomically(at / "a", b"new"),
+}
+
+
+def look(directory: Path) -> dict[str, tuple[object, ...]]:
+    """Return what there is in a directory, and the directory itself."""
+    found = {path: path.lstat() for path in (directory, *directory.iterdir())}
+    return {path.name: (about.st_mode, about.st_mtime_ns, about.st_ino) for path, about in found.items()}
+
+
+@pytest.mark.parametrize("what", EVERYTHING)
+def test_link_below_a_held_directory_is_not_followed(fs: FileSystem, logs: Path, tmp_path: Path, what: str) -> None:
+    """Whatever is asked for, it fails, and nothing outside has changed."""
+    victim = tmp_path / "victim" / "topic-0"
+    with fs.hold(logs):
+        exchange(logs / "topic-0", victim)
+        before = look(victim)
+        with pytest.raises((LogDirOfflineError, NotADirectoryError)):
+            EVERYTHING[what](fs, logs / "topic-0")
+    assert look(victim) == before
+
+
+@pytest.mark.parametrize("what", EVERYTHING)
+def test_held_directory_is_worked_in_whatever_its_name_leads_to(
+    fs: FileSystem, logs: Path, tmp_path: Path, what: str
+) -> None:
+    """The same happens there as would have happened otherwise."""
+    victim = tmp_path / "victim" / "topic-0"
+    with fs.hold(logs), fs.hold(logs / "topic-0"):
+        aside = exchange(logs / "topic-0", victim)
+        before = look(victim)
+        EVERYTHING[what](fs, logs / "topic-0")
+        names = fs.list_dir(logs / "topic-0")
+    assert look(victim) == before
+    assert names == sorted(path.name for path in aside.iterdir())
+
+
+@pytest.mark.parametrize("name", ["a", "missing"])
+def test_names_are_found_in_the_held_directory(fs: FileSystem, logs: Path, tmp_path: Path, name: str) -> None:
+    """Also by what tells of missing ones without an error."""
+    (tmp_path / "victim" / "topic-0" / "missing").touch()
+    with fs.hold(logs), fs.hold(logs / "topic-0"):
+        exchange(logs / "topic-0", tmp_path / "victim" / "topic-0")
+        assert fs.exists(logs / "topic-0" / name) is (name == "a")
+        assert fs.find(logs / "topic-0", ["a", "missing"]) == ["a"]
+    assert fs.exists(logs / "topic-0" / name)
+    with fs.hold(logs):
+        assert not fs.exists(logs / "topic-0" / name)
+        assert fs.find(logs / "topic-0", ["a", "missing"]) == []
+
+
+def test_hold_follows_no_link_on_the_way(fs: FileSystem, logs: Path, tmp_path: Path) -> None:
+    """Neither in its last name nor above: the caller has resolved the path, and somebody has put a link there since."""
+    exchange(logs, tmp_path / "victim")
+    for path in (logs, logs / "topic-0"):
+        with pytest.raises(LogDirOfflineError):
+            fs.hold(path)
+    with fs.hold(logs / "topic-0", follow_above=True):
+        assert fs.read_bytes(logs / "topic-0" / "a") == b"victim/topic-0"
+
+
+def test_hold_does_not_lead_up_again(fs: FileSystem, logs: Path) -> None:
+    """A name that is made of what somebody has written somewhere stays below."""
+    with fs.hold(logs), pytest.raises(OSError, match="leads up"):
+        fs.stat(logs / "topic-0" / ".." / ".." / "victim")
+
+
+def test_error_below_a_held_directory_names_the_path(fs: FileSystem, logs: Path) -> None:
+    """The operator is told as much as without."""
+    with fs.hold(logs):
+        with pytest.raises(FileNotFoundError) as missing:
+            fs.open(logs / "topic-0" / "c")
+        with pytest.raises(FileNotFoundError) as gone:
+            fs.stat(logs / "topic-1" / "a")
+    assert missing.value.filename == str(logs / "topic-0" / "c")
+    assert gone.value.filename == str(logs / "topic-1")
+
+
+def test_hold_of_another_directory_by_the_same_name_is_refused(fs: FileSystem, logs: Path, tmp_path: Path) -> None:
+    """Two would believe to work in one; once the first has let go it may be held."""
+    first = fs.hold(logs / "topic-0")
+    (logs / "topic-0").rename(tmp_path / "aside")
+    (logs / "topic-0").mkdir()
+    with pytest.raises(LogDirOfflineError, match="work goes on in another directory"):
+        fs.hold(logs / "topic-0")
+    first.release()
+    with fs.hold(logs / "topic-0"):
+        assert fs.list_dir(logs / "topic-0") == []
+
+
+def test_held_directory_that_we_rename_is_held_by_its_new_name(fs: FileSystem, logs: Path) -> None:
+    """As when a topic is deleted: one of its name that is made anew is another directory."""
+    with fs.hold(logs), fs.hold(logs / "topic-0"):
+        fs.rename(logs / "topic-0", logs / "topic-0.x-delete")
+        fs.make_dir(logs / "topic-0", 0o700)
+        assert fs.list_dir(logs / "topic-0") == []
+        assert fs.list_dir(logs / "topic-0.x-delete") == ["a", "b"]
+
+
+def test_descriptors_are_closed_with_the_last_holder_and_user(fs: FileSystem, logs: Path) -> None:
+    """Several may hold one directory; a second release, and one while it is being used, do no harm."""
+    before = open_descriptors()
+    first, second = fs.hold(logs), fs.hold(logs)
+    with fs.hold(logs / "topic-0"):
+        assert open_descriptors() == before + 2
+    first.release()
+    first.release()
+    assert open_descriptors() == before + 1
+    with fs._held.inside(logs) as at:
+        second.release()
+        assert at.descriptor is not None
+        assert stat.S_ISDIR(os.fstat(at.descriptor).st_mode)
+    assert open_descriptors() == before
+    with pytest.raises(LogDirOfflineError):
+        fs.hold(logs / "missing")
+    assert open_descriptors() == before
+
+
+def test_threads_list_a_held_directory_at_the_same_time(fs: FileSystem, logs: Path) -> None:
+    """How far a listing has come belongs to an opening of the directory: each takes one of its own."""
+    for number in range(300):
+        (logs / "topic-0" / f"n{number}").touch()
+    expected = sorted(path.name for path in (logs / "topic-0").iterdir())
+    wrong: list[object] = []
+
+    def list_again_and_again() -> None:
+        for _ in range(20):
+            found = fs.list_dir(logs / "topic-0")
+            if found != expected:
+                wrong.append(found)
+
+    with fs.hold(logs / "topic-0"):
+        threads = [threading.Thread(target=list_again_and_again) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert wrong == []
+
+
+def test_mode_of_what_a_link_leads_to_is_not_changed(fs: FileSystem, logs: Path) -> None:
+    """A link in the place of a directory just made would have another one opened, or closed, to all."""
+    (logs / "link").symlink_to(logs / "topic-0")
+    before = (logs / "topic-0").stat().st_mode
+    with pytest.raises(LogDirOfflineError):
+        fs.set_mode(logs / "link", 0o777)
+    assert (logs / "topic-0").stat().st_mode == before
+
+
+def test_new_file_takes_no_set_id_bits_over(fs: FileSystem, logs: Path) -> None:
+    """A program of root's would come of a log whose owner has set them."""
+    (logs / "topic-0" / "a").chmod(0o6755)
+    fs.create(logs / "topic-0" / "new", like=logs / "topic-0" / "a").close()
+    assert stat.S_IMODE((logs / "topic-0" / "new").stat().st_mode) == 0o755
+
+
+def test_new_file_is_like_no_link(fs: FileSystem, logs: Path) -> None:
+    """A link's own mode is 0777; the file is not left behind."""
+    (logs / "topic-0" / "link").symlink_to("a")
+    with pytest.raises(LogDirOfflineError):
+        fs.create(logs / "topic-0" / "new", like=logs / "topic-0" / "link")
+    assert not (logs / "topic-0" / "new").exists()
+
+
+@pytest.mark.root
+@ROOT
+@pytest.mark.parametrize("holds", [True, False], ids=["held", "by its path"])
+@pytest.mark.parametrize("what", ["open to write", "set_mode", "set_mtime_ns"])
+def test_root_changes_no_file_of_another_user_by_a_second_name(
+    fs: FileSystem, logs: Path, what: str, holds: bool
+) -> None:
+    """Who owns the directory has made a hard link to a file they may not write to."""
+    victim = logs.parent / "victim" / "topic-0" / "b"
+    (logs / "topic-0" / "a").unlink()
+    (logs / "topic-0" / "a").hardlink_to(victim)
+    for path in (logs, logs / "topic-0"):
+        os.chown(path, 4711, 4711)
+    before = victim.stat()
+    held = fs.hold(logs) if holds else None
+    try:
+        with pytest.raises(LogDirOfflineError, match="hard link"):
+            EVERYTHING[what](fs, logs / "topic-0")
+    finally:
+        if held is not None:
+            held.release()
+    assert victim.stat() == before
+
+
+@pytest.mark.root
+@ROOT
+@pytest.mark.parametrize(("uid", "mode", "is_fine"), [(0, 0o755, True), (4711, 0o755, True), (0, 0o775, False)])
+def test_root_changes_a_file_with_a_second_name_where_one_owner_alone_gives_names(
+    fs: FileSystem, logs: Path, uid: int, mode: int, is_fine: bool
+) -> None:
+    """As after `clean --keep-old`: file and directory are of one owner, and closed to others."""
+    (logs / "kept").hardlink_to(logs / "topic-0" / "a")
+    for path in (logs / "topic-0", logs / "topic-0" / "a"):
+        os.chown(path, uid, uid)
+    (logs / "topic-0").chmod(mode)
+    if is_fine:
+        fs.open(logs / "topic-0" / "a", write=True).close()
+    else:
+        with pytest.raises(LogDirOfflineError, match="hard link"):
+            fs.open(logs / "topic-0" / "a", write=True)
+
+
+def test_status_of_a_held_directory_is_its_own(fs: FileSystem, logs: Path, tmp_path: Path) -> None:
+    """New directories take their mode from it, so it must be that of the one they are made in."""
+    with fs.hold(logs):
+        before = fs.stat(logs)
+        exchange(logs, tmp_path / "victim")
+        assert fs.stat(logs).st_ino == before.st_ino
+
+
+def test_what_cannot_be_asked_is_not_missing(fs: FileSystem, logs: Path) -> None:
+    """Out of descriptors nothing below a held directory can be looked up, which says nothing of what is there."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with fs.hold(logs):
+        taken = os.dup(0)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (taken + 1, before[1]))
+        try:
+            for ask in (lambda: fs.exists(logs / "topic-0" / "a"), lambda: fs.find(logs / "topic-0", ["a"])):
+                with pytest.raises(LogDirOfflineError, match="Too many open files"):
+                    ask()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+            os.close(taken)
+        assert fs.exists(logs / "topic-0" / "a")

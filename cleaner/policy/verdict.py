@@ -37,11 +37,12 @@ class Reason(enum.Enum):
     REQUESTED = "requested"
     OVERDUE = "overdue"
     OVER_RATIO = "over_ratio"
+    CHECKPOINT_RESET = "checkpoint_reset"
 
     @property
     def is_due_and_free(self) -> bool:
         """Tell whether a log with this reason only waits for a worker."""
-        return self in (Reason.REQUESTED, Reason.OVERDUE, Reason.OVER_RATIO)
+        return self in (Reason.REQUESTED, Reason.OVERDUE, Reason.OVER_RATIO, Reason.CHECKPOINT_RESET)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,9 @@ class Verdict:
         numbers = due_words(self.dueness, self.cleanable, self.overdue_ms, self.min_ratio)
         if self.reason.is_due_and_free:
             why = f"asked for, {numbers}" if self.reason is Reason.REQUESTED else numbers
+            if self.reason is Reason.CHECKPOINT_RESET:
+                offset = self.cleanable.first_dirty_offset
+                why = f"its cleaner checkpoint lies outside of the log and is set to {offset}; {numbers}"
             return f"next: {why}" if self.place == 1 else f"number {self.place} in the queue: {why}"
         if self.reason is Reason.NOTHING_TO_CLEAN:
             return numbers

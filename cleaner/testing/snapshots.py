@@ -45,6 +45,7 @@ SECONDS = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0)
 _DUENESS_OF = {
     Reason.OVERDUE: Dueness.OVERDUE,
     Reason.NOTHING_TO_CLEAN: Dueness.NOTHING_TO_CLEAN,
+    Reason.CHECKPOINT_RESET: Dueness.NOTHING_TO_CLEAN,
     Reason.UNDER_RATIO: Dueness.UNDER_RATIO,
 }
 

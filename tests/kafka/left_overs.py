@@ -312,8 +312,8 @@ def run(kafka: Rig, states: Sequence[State], keep: Path | None = None) -> Iterat
                 lines.append(f"{work / f'kafka{number}'} {PARTITION} {NOW_MS} {settings}\n")
             answers = kafka.java(CLEANING_ROUND, "-", stdin="".join(lines)).splitlines()
             for number, (state, answer) in enumerate(zip(chunk, answers, strict=True)):
-                places = [work / f"{who}{number}" for who in ("in", "kafka", "ours")]
-                outcome = compare(state, *places, json.loads(answer))
+                before, theirs, ours = places = [work / f"{who}{number}" for who in ("in", "kafka", "ours")]
+                outcome = compare(state, before, theirs, ours, json.loads(answer))
                 if keep is not None and outcome.kind in (DIFFERENT, REFUSED):
                     for place in places:
                         shutil.copytree(place, keep / f"{first + number}" / place.name, dirs_exist_ok=True)

@@ -31,6 +31,7 @@ from cleaner.testing.batch_reader import batch_info, split_batches
 from cleaner.testing.log_builder import START_MS, LogBuilder, write_log_dir
 from cleaner.testing.segment_builder import SegmentBuilder, offset_name
 from tests.crash.loader_model import load
+from tests.golden.archive import pack
 from tests.golden.comparison import contents, differences
 from tests.kafka.rig import CLEANING_ROUND, Rig
 from tests.reference.log_state import Settings
@@ -297,27 +298,45 @@ def compare(state: State, before: Path, theirs: Path, ours: Path, got: dict[str,
 
 
 def run(kafka: Rig, states: Sequence[State], keep: Path | None = None) -> Iterator[tuple[State, Outcome]]:
-    """Settle states by Kafka and by us, many in one process of Java."""
+    """Settle states by Kafka and by us, many in one process of Java; what differs is kept."""
     for first in range(0, len(states), CHUNK):
         chunk = states[first : first + CHUNK]
         with tempfile.TemporaryDirectory(prefix="left-overs-") as scratch:
             work = Path(scratch)
-            settings = work / "settings"
-            settings.write_text("".join(f"{key}={value}\n" for key, value in SETTINGS.items()))
-            lines = []
-            for number, state in enumerate(chunk):
-                write(state, work / f"in{number}")
-                shutil.copytree(work / f"in{number}", work / f"kafka{number}", copy_function=shutil.copy2)
-                shutil.copytree(work / f"in{number}", work / f"ours{number}", copy_function=shutil.copy2)
-                lines.append(f"{work / f'kafka{number}'} {PARTITION} {NOW_MS} {settings}\n")
-            answers = kafka.java(CLEANING_ROUND, "-", stdin="".join(lines)).splitlines()
+            answers = settle_by_kafka(kafka, chunk, work)
             for number, (state, answer) in enumerate(zip(chunk, answers, strict=True)):
-                before, theirs, ours = places = [work / f"{who}{number}" for who in ("in", "kafka", "ours")]
-                outcome = compare(state, before, theirs, ours, json.loads(answer))
+                before, theirs, ours = places = [work / str(number) / who for who in ("in", "kafka", "ours")]
+                shutil.copytree(before, ours, copy_function=shutil.copy2)
+                outcome = compare(state, before, theirs, ours, answer)
                 if keep is not None and outcome.kind in (DIFFERENT, REFUSED):
                     for place in places:
                         shutil.copytree(place, keep / f"{first + number}" / place.name, dirs_exist_ok=True)
                 yield state, outcome
+
+
+def settle_by_kafka(kafka: Rig, states: Sequence[State], work: Path) -> list[dict[str, Any]]:
+    """Write each state to `in` and let Kafka settle and clean `kafka`, both below its number; returns what it says."""
+    settings = work / "settings"
+    settings.write_text("".join(f"{key}={value}\n" for key, value in SETTINGS.items()))
+    lines = []
+    for number, state in enumerate(states):
+        before, theirs = work / str(number) / "in", work / str(number) / "kafka"
+        write(state, before)
+        shutil.copytree(before, theirs, copy_function=shutil.copy2)
+        lines.append(f"{theirs} {PARTITION} {NOW_MS} {settings}\n")
+    return [json.loads(line) for line in kafka.java(CLEANING_ROUND, "-", stdin="".join(lines)).splitlines()]
+
+
+def archive(kafka: Rig, states: Sequence[State], path: Path) -> None:
+    """Pack states, and what Kafka makes of them, for tests without Java."""
+    with tempfile.TemporaryDirectory(prefix="left-overs-") as scratch:
+        work = Path(scratch)
+        answers = settle_by_kafka(kafka, states, work)
+        wanted = ("checkpoint", "log_start", "high_watermark", "first_dirty", "cleaned", "end", "last_stable")
+        said = [{key: answer[key] for key in wanted if key in answer} for answer in answers]
+        (work / "settings").unlink()
+        (work / "states.json").write_text(json.dumps([[state, each] for state, each in zip(states, said, strict=True)]))
+        pack(work, path)
 
 
 def main() -> int:
@@ -326,9 +345,13 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--keep", type=Path, help="a directory for the log dirs of what differs")
+    parser.add_argument("--archive", type=Path, help="pack these states and Kafka's results instead")
     options = parser.parse_args()
     lot = random.Random(options.seed)
     states = [state_by_lot(lot) for _ in range(options.count)]
+    if options.archive is not None:
+        archive(Rig.load("4.3"), [*states_without_an_index(), *states], options.archive)
+        return 0
     outcomes: Counter[str] = Counter()
     for number, (state, outcome) in enumerate(run(Rig.load("4.3"), states, options.keep)):
         outcomes[outcome.kind] += 1

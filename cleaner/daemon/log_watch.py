@@ -37,7 +37,9 @@ from cleaner.settings import ResolvedTopic
 from cleaner.storage.foreseen_recovery import foresee_end
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.glance import Glance, SeenFiles, glance, look_through
-from cleaner.storage.names import LOG, PARTITION_METADATA, segment_file_name
+from cleaner.storage.loader import load_log
+from cleaner.storage.log import Log
+from cleaner.storage.names import INDEX, LOG, PARTITION_METADATA, segment_file_name
 from cleaner.storage.open_transactions import OpenTransactions, Use
 from cleaner.storage.partition_metadata import read_topic_id
 
@@ -206,8 +208,9 @@ class WatchedLog:
         is_trusted = resolved.policy_trusted or at.settings.trusts_default_policy
         has_expired = at.watches_retention and self._has_expired(at, log, topic, is_trusted)
         found, facts = None, None
+        seen: Glance | Log = log
         if topic.compact:
-            earliest_ms, found, log = self._weigh(at, log, lines, topic)
+            earliest_ms, found, seen = self._weigh(at, log, lines, topic)
             if verdict.is_allowed:
                 facts = LogFacts(
                     self.partition,
@@ -217,6 +220,7 @@ class WatchedLog:
                     topic.min_cleanable_dirty_ratio,
                     topic.max_compaction_lag_ms,
                     has_segments_to_delete=has_expired,
+                    has_unfinished_swap=at.use is Use.CLOSED and files.leavings.unfinished > 0,
                 )
         why = verdict.reason
         if facts is not None and facts.cleanable.cleanable_bytes == 0 and lines.high_watermark is None:
@@ -228,7 +232,7 @@ class WatchedLog:
             policy=policy_words(topic),
             policy_origin=origin_of_policy(resolved),
             segments=len(files.segments),
-            sections=sections_of(log, found, topic.delete_retention_ms),
+            sections=sections_of(seen, found, topic.delete_retention_ms),
             facts=facts,
             why=why,
             warnings=resolved.warnings,
@@ -262,8 +266,40 @@ class WatchedLog:
             return segments[-1].base_offset
         return foresee_end(at.fs, self.directory, segments, None).log_end_offset
 
-    def _weigh(self, at: Moment, log: Glance, lines: Lines, topic: TopicConfig) -> tuple[int | None, Cleanable, Glance]:
+    def _load(self, at: Moment, lines: Lines, topic: TopicConfig) -> Log | None:
+        """
+        Load a log that was closed but has lost an index: a load makes it anew, with producers and times as they turn
+        out then. None where there is no need, or it cannot be loaded: a round will say why.
+        """
+        if at.use is not Use.CLOSED or self._files.leavings.unfinished:
+            return None
+        there = set(at.fs.list_dir(self.directory))
+        if there.issuperset(segment_file_name(segment.base_offset, INDEX) for segment in self._files.segments):
+            return None
+        with contextlib.suppress(CleanerError):
+            return load_log(
+                at.fs,
+                self.directory,
+                self.partition,
+                topic=topic,
+                log_start_offset=lines.log_start_offset or 0,
+                recovery_point=0,
+                high_watermark=lines.high_watermark,
+                clean_shutdown=True,
+                producer_id_expiration_ms=LONG_MAX,  # what may be cleaned does not depend on idle producers
+                now_ms=at.now_ms,
+                allow_truncate=False,
+                read_only=True,
+            )
+        return None
+
+    def _weigh(
+        self, at: Moment, log: Glance, lines: Lines, topic: TopicConfig
+    ) -> tuple[int | None, Cleanable, Glance | Log]:
         """Find the cleanable range, and the time of the oldest dirty segment if that can matter."""
+        loaded = self._load(at, lines, topic)
+        if loaded is not None:
+            return self._weigh_loaded(at, loaded, lines, topic)
         found = cleanable(log, lines.cleaner_offset, topic, at.now_ms)
         earliest_ms = None
         if found.cleanable_bytes:
@@ -271,16 +307,32 @@ class WatchedLog:
                 earliest_ms = earliest_dirty_timestamp_ms(log, found.first_dirty_offset)
             delay_ms = overdue_ms(earliest_ms, topic.max_compaction_lag_ms, at.now_ms)
             # A log that is not due with every transaction decided is not due with one open either.
-            if judge(found, delay_ms, topic.min_cleanable_dirty_ratio).is_due:
+            # Nor can be told what is left of an interrupted swap: the load that settles it finds out.
+            is_unsettled = at.use is Use.CLOSED and self._files.leavings.unfinished > 0
+            if judge(found, delay_ms, topic.min_cleanable_dirty_ratio).is_due and not is_unsettled:
                 log = self._glance(at, lines, log_end_offset=self._log_end(at))
                 first_unstable_offset = self._first_unstable(at, log, found.first_uncleanable_offset)
                 if first_unstable_offset is not None:
                     log = self._glance(at, lines, first_unstable_offset, log.log_end_offset)
                 found = cleanable(log, lines.cleaner_offset, topic, at.now_ms)
+        self._expires_with_lag(at, log, found, topic)
+        return earliest_ms, found, log
+
+    def _weigh_loaded(
+        self, at: Moment, log: Log, lines: Lines, topic: TopicConfig
+    ) -> tuple[int | None, Cleanable, Log]:
+        found = cleanable(log, lines.cleaner_offset, topic, at.now_ms)
+        earliest_ms = None
+        if found.cleanable_bytes and topic.max_compaction_lag_ms < LONG_MAX:
+            earliest_ms = earliest_dirty_timestamp_ms(log, found.first_dirty_offset)
+        self._expires_with_lag(at, log, found, topic)
+        return earliest_ms, found, log
+
+    def _expires_with_lag(self, at: Moment, log: Glance | Log, found: Cleanable, topic: TopicConfig) -> None:
+        """Judge again when the first segment that is too young is old enough."""
         young = first_young_segment(log, found.first_dirty_offset, topic.min_compaction_lag_ms, at.now_ms)
         if young is not None:
             self._expires(at, young.largest_timestamp() + topic.min_compaction_lag_ms)
-        return earliest_ms, found, log
 
     def _first_unstable(self, at: Moment, log: Glance, below: int) -> int | None:
         """Ask for transactions that begin below an offset, the end of what could be cleaned without them."""

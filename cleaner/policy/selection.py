@@ -122,13 +122,14 @@ def _reason(log: LogFacts, dueness: Dueness, at: Circumstances) -> Reason:
     lasting = _lasting_obstacle(log, at)
     if lasting is not None:
         return lasting
-    # a checkpoint outside of the log is set right whether or not there is anything to clean.
-    is_reset = log.cleanable.force_checkpoint
-    if dueness is Dueness.NOTHING_TO_CLEAN and not is_reset:
+    # a checkpoint outside of the log is set right, and what a stop has left is settled, whether or not
+    # there is anything to clean. Kafka does the one at each turn and the other when it starts.
+    is_odd = log.cleanable.force_checkpoint or log.has_unfinished_swap
+    if dueness is Dueness.NOTHING_TO_CLEAN and not is_odd:
         return Reason.NOTHING_TO_CLEAN
     is_requested = log.partition in at.requested
     if not is_requested:
-        if dueness is Dueness.UNDER_RATIO and not is_reset:
+        if dueness is Dueness.UNDER_RATIO and not is_odd:
             return Reason.UNDER_RATIO
         if at.opens_at_ms is not None:
             return Reason.WINDOW_CLOSED
@@ -143,7 +144,9 @@ def _reason(log: LogFacts, dueness: Dueness, at: Circumstances) -> Reason:
         return Reason.REQUESTED
     if dueness is Dueness.OVERDUE:
         return Reason.OVERDUE
-    return Reason.OVER_RATIO if dueness is Dueness.OVER_RATIO else Reason.CHECKPOINT_RESET
+    if dueness is Dueness.OVER_RATIO:
+        return Reason.OVER_RATIO
+    return Reason.CHECKPOINT_RESET if log.cleanable.force_checkpoint else Reason.UNFINISHED_SWAP
 
 
 def _lasting_obstacle(log: LogFacts, at: Circumstances) -> Reason | None:

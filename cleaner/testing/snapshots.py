@@ -46,6 +46,7 @@ _DUENESS_OF = {
     Reason.OVERDUE: Dueness.OVERDUE,
     Reason.NOTHING_TO_CLEAN: Dueness.NOTHING_TO_CLEAN,
     Reason.CHECKPOINT_RESET: Dueness.NOTHING_TO_CLEAN,
+    Reason.UNFINISHED_SWAP: Dueness.NOTHING_TO_CLEAN,
     Reason.UNDER_RATIO: Dueness.UNDER_RATIO,
 }
 

@@ -54,8 +54,10 @@ def lines_by_lot(lot: random.Random, log: LogBuilder) -> Lines:
     return Lines(checkpoint, high_watermark, log_start)
 
 
-def write(path: Path, seed: int, count: int) -> tuple[list[LogBuilder], dict[TopicPartition, Lines]]:
-    """Write a log dir of so many partitions."""
+def write(
+    path: Path, seed: int, count: int, *, lost_indexes: float = 0.0
+) -> tuple[list[LogBuilder], dict[TopicPartition, Lines]]:
+    """Write a log dir of so many partitions, a share of which has lost an offset index."""
     lot = random.Random(seed)
     logs = [log_by_lot(lot, TopicPartition("topic", number)) for number in range(count)]
     lines = {log.topic_partition: lines_by_lot(lot, log) for log in logs}
@@ -70,6 +72,8 @@ def write(path: Path, seed: int, count: int) -> tuple[list[LogBuilder], dict[Top
         snapshots = sorted((path / str(log.topic_partition)).glob("*.snapshot"))
         for snapshot in lot.choice([[], [], [], snapshots, snapshots[-1:], snapshots[::2], snapshots[:-1]]):
             snapshot.unlink()
+        if lot.random() < lost_indexes:
+            lot.choice(sorted((path / str(log.topic_partition)).glob("*.index"))).unlink()
     return logs, lines
 
 

@@ -89,7 +89,7 @@ def test_looks_at_a_closed_log_find_the_range_of_a_load(
 def test_daemon_leaves_what_the_command_leaves(tmp_path: Path, seed: int) -> None:
     """R-405, R-420, R-421: the same logs, cleaned as far, and the same lines in the checkpoint, of empty logs too."""
     ours, theirs = tmp_path / "daemon", tmp_path / "command"
-    write(ours, 7_000 + seed, COUNT)
+    write(ours, 7_000 + seed, COUNT, lost_indexes=0.2)
     shutil.copytree(ours, theirs, copy_function=shutil.copy2)
     sets = [word for key, value in SETTINGS.items() for word in ("--set", f"topic:{key}={value}")]
     main(["clean", str(theirs), "--all", *sets])  # a log that ends below its start is refused by both
@@ -104,3 +104,20 @@ def test_daemon_leaves_what_the_command_leaves(tmp_path: Path, seed: int) -> Non
     assert offsets(ours, "cleaner") == wanted
     for partition in sorted(path.name for path in theirs.glob("topic-*")):
         assert batches(ours / partition) == batches(theirs / partition), partition
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_look_at_a_log_that_has_lost_an_index_is_that_of_a_load(tmp_path: Path, seed: int) -> None:
+    """R-330, R-635, R-652: the index is made anew and with it producers and times, to `plan` as to the daemon."""
+    logs, _ = write(tmp_path, 9_000 + seed, COUNT, lost_indexes=1.0)
+    entries = {entry.partition: entry for entry in cleaner.plan(tmp_path, SETTINGS, now_ms=NOW_MS)}
+    given = Sources(config={**SETTINGS, "cleaner.trust.default.policy": "true"})
+    looked = {str(log.partition): log for log in Watch(tmp_path, given, now_ms=NOW_MS).look(0).logs}
+    for name in (str(log.topic_partition) for log in logs):
+        entry, facts = entries[name], looked[name].facts
+        if entry.error:
+            continue
+        assert facts is not None, looked[name]
+        wanted = (entry.first_dirty_offset, entry.first_uncleanable_offset, entry.dirty_bytes)
+        seen = facts.cleanable
+        assert (seen.first_dirty_offset, seen.first_uncleanable_offset, seen.cleanable_bytes) == wanted, name

@@ -236,6 +236,14 @@ def test_numbers_decide_before_passing_obstacles_do() -> None:
     assert survey([log(dirty=10)], closed, Order.KAFKA).verdicts[0].reason is Reason.UNDER_RATIO
 
 
+def test_unfinished_swap_is_work_for_a_worker() -> None:
+    """R-630 to R-632: Kafka settles it when it starts; here the load of a round does."""
+    facts = replace(log(dirty=0), has_unfinished_swap=True)
+    found = survey([facts, replace(log(1), has_unfinished_swap=True)], FREE, Order.KAFKA)
+    assert [verdict.reason for verdict in found.verdicts] == [Reason.UNFINISHED_SWAP, Reason.OVER_RATIO]
+    assert found.queue[-1] is facts
+
+
 @pytest.mark.parametrize(
     ("facts", "reason"),
     [

@@ -30,7 +30,7 @@ def test_range_and_checkpoint_are_kafkas(kafka: Rig, tmp_path: Path) -> None:
     _, lines = write(ours, seed, COUNT, lost_indexes=0.15)
     shutil.copytree(ours, theirs, copy_function=shutil.copy2)
     settings.write_text("".join(f"{key}={value}\n" for key, value in SETTINGS.items()))
-    # The program takes the log end for a high watermark that is missing, and Kafka empties a log that ends below its start.
+    # The program takes the log end for a missing high watermark, and Kafka empties a log that ends below its start.
     entries = {entry.partition: entry for entry in cleaner.plan(ours, SETTINGS, now_ms=NOW_MS) if not entry.error}
     names = [str(tp) for tp, line in lines.items() if line.high_watermark is not None and str(tp) in entries]
     asked = "".join(f"{theirs} {name} {NOW_MS} {settings}\n" for name in names)

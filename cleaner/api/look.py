@@ -22,7 +22,7 @@ from cleaner.storage.glance import Glance, SeenFiles, glance
 from cleaner.storage.leader_epochs import read_leader_epochs
 from cleaner.storage.log import Log
 from cleaner.storage.names import LEADER_EPOCHS
-from cleaner.storage.open_transactions import OpenTransactions
+from cleaner.storage.open_transactions import OpenTransactions, Use
 
 # A load opens three files a segment; so many take a third of a second.
 MOST_LOADED_SEGMENTS = 1000
@@ -41,8 +41,8 @@ class Place:
         topic: its settings.
         now_ms: the moment.
         high_watermark: the caller's choice.
-        is_closed: the log dir was left in order, and nobody is at work in it.
-        is_in_use: somebody is.
+        use: how the log dir is used.
+        is_in_use: somebody is at work in it, in whatever way.
     """
 
     session: Session
@@ -51,8 +51,13 @@ class Place:
     topic: TopicConfig
     now_ms: int
     high_watermark: HighWatermark
-    is_closed: bool
+    use: Use
     is_in_use: bool
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the log dir was left in order, and nobody is at work in it."""
+        return self.use is Use.CLOSED and not self.is_in_use
 
 
 @dataclass(frozen=True)
@@ -101,7 +106,7 @@ def _look_from_outside(place: Place, files: SeenFiles) -> Look:
     log = _glance(place, end, None)
     found = _found(place, log)
     if found.cleanable_bytes or log.segments[-1].base_offset > found.first_dirty_offset:
-        unstable = _first_unstable(place, files, log)
+        unstable = _first_unstable(place, files, log, found.first_uncleanable_offset)
         if unstable is not None:
             log = _glance(place, end, unstable)
             found = _found(place, log)
@@ -119,20 +124,14 @@ def _glance(place: Place, end: ForeseenEnd, first_unstable_offset: int | None) -
     )
 
 
-def _first_unstable(place: Place, files: SeenFiles, log: Glance) -> int | None:
-    """Ask for transactions that reach into the active segment, or to the high watermark's."""
-    bound = min(log.segments[-1].base_offset, log.high_watermark)
-    offset = max(
-        segment.base_offset
-        for segment in log.segments
-        if segment.base_offset <= max(bound, log.segments[0].base_offset)
-    )
-    transactions = OpenTransactions(place.session.surroundings.fs, place.directory, offset, files.snapshots)
-    first_offset = transactions.first_offset(log.segments, log.high_watermark)
+def _first_unstable(place: Place, files: SeenFiles, log: Glance, below: int) -> int | None:
+    """Ask for transactions that begin below an offset, the end of what could be cleaned without them."""
+    transactions = OpenTransactions(place.session.surroundings.fs, place.directory, files, place.use, log)
+    first_offset = transactions.first_offset(log, below)
     for _ in range(_MOST_WALKS):
         if not transactions.is_behind:
             break
-        first_offset = transactions.first_offset(log.segments, log.high_watermark)
+        first_offset = transactions.first_offset(log, below)
     return first_offset
 
 

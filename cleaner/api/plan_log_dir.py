@@ -26,6 +26,7 @@ from cleaner.settings import ResolvedTopic
 from cleaner.storage.glance import SeenFiles, look_through
 from cleaner.storage.lock_probe import LockHolder, probe
 from cleaner.storage.log_dir import StillLogDir
+from cleaner.storage.open_transactions import Use
 from cleaner.storage.undecided import undecided_at
 
 _ATTEMPTS = 5  # so often a log is looked at whose files come and go under the eye
@@ -84,12 +85,13 @@ class _DirState(NamedTuple):
     What is true of all partitions of a log dir.
 
     `in_use` is who is at work in it, in words; `keeps_out` whether that keeps a cleaner out; `is_marked` whether it has
-    a clean-shutdown marker.
+    a clean-shutdown marker; `use` is what follows for a load.
     """
 
     in_use: str
     keeps_out: bool
     is_marked: bool
+    use: Use
 
     @staticmethod
     def of(session: Session) -> _DirState:
@@ -99,7 +101,8 @@ class _DirState(NamedTuple):
         keeps_out = report.holder is not LockHolder.NOBODY
         pid = f" (process {report.pid})" if report.pid is not None else ""
         beside = "a writer" if report.has_writer else ""
-        return _DirState(report.holder.value + pid if keeps_out else beside, keeps_out, is_marked)
+        use = Use.of(is_marked=is_marked, has_writer=report.has_writer, is_held=keeps_out)
+        return _DirState(report.holder.value + pid if keeps_out else beside, keeps_out, is_marked, use)
 
 
 @dataclass(frozen=True)
@@ -182,8 +185,8 @@ class _View:
             topic,
             now_ms,
             self.high_watermark,
-            is_closed=state.is_marked and not is_in_use,
-            is_in_use=is_in_use,
+            state.use,
+            is_in_use,
         )
         look = look_at(place, files)
         log, found = look.log, look.found

@@ -195,6 +195,9 @@ class SegmentCheck:
         if self._standing.is_padded:
             used = np.flatnonzero(entries != np.zeros(1, entry))
             entries = entries[: int(used[-1]) + 1 if len(used) else 0]
+        elif suffix == names.INDEX and len(entries) and not entries.view(np.uint8).any():
+            self._note_index(suffix, "zeros alone: it leads nowhere, and every look-up begins at the first batch", 0)
+            return entries[:0]
         return entries
 
     def _aborts(self) -> Aborts:

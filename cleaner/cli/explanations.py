@@ -60,6 +60,19 @@ def _of_numbers(verdict: Verdict, name: str) -> Explanation | None:
             return Explanation(
                 "Somebody asked for it: it comes before all others.", (), (("cleaner jobs", "watch it"),)
             )
+        case Reason.CHECKPOINT_RESET:
+            return Explanation(
+                "Its line in cleaner-offset-checkpoint lies outside of the log; a worker sets it to offset "
+                f"{verdict.cleanable.first_dirty_offset}.",
+                (),
+                (("cleaner status", "what the workers do"),),
+            )
+        case Reason.UNFINISHED_SWAP:
+            return Explanation(
+                "Somebody stopped in the middle of a swap; a worker completes it, or takes it back.",
+                (),
+                (("cleaner status", "what the workers do"),),
+            )
         case Reason.OVERDUE | Reason.OVER_RATIO:
             overdue_ms = verdict.overdue_ms if verdict.reason is Reason.OVERDUE else 0
             by = due_by(verdict.cleanable.ratio, verdict.min_ratio, overdue_ms)

@@ -31,6 +31,7 @@ from cleaner.policy.retry import Retry, RetryDelays, after_failure
 from cleaner.storage.fs import FileSystem, Space
 from cleaner.storage.lock_probe import LockHolder, LockReport, probe
 from cleaner.storage.log_dir import Listing, LogDir, OffsetKind
+from cleaner.storage.open_transactions import Use
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,9 @@ class WatchedLogDir:
         has_marker = self._log_dir.has_clean_shutdown_marker()
         needs_recovery = bool(self._logs) and not has_marker and not lock.has_writer
         watches_retention = self._config.retention_enable and has_marker and not lock.has_writer
-        logs = self._look_at_logs(Moment(self._fs, self._settings, now_ms, watches_retention, lock.has_writer))
+        is_held = lock.holder is not LockHolder.NOBODY
+        use = Use.of(is_marked=has_marker, has_writer=lock.has_writer, is_held=is_held)
+        logs = self._look_at_logs(Moment(self._fs, self._settings, now_ms, watches_retention, use))
         return self._assemble(space, lock, needs_recovery, logs, now_ms)
 
     def _assemble(

@@ -34,10 +34,13 @@ from cleaner.policy.due import earliest_dirty_timestamp_ms, judge, overdue_ms
 from cleaner.policy.retention import Limit, daemon_limits, find_expired
 from cleaner.policy.sections import sections_of
 from cleaner.settings import ResolvedTopic
+from cleaner.storage.foreseen_recovery import foresee_end
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.glance import Glance, SeenFiles, glance, look_through
-from cleaner.storage.names import LOG, PARTITION_METADATA, segment_file_name
-from cleaner.storage.open_transactions import OpenTransactions
+from cleaner.storage.loader import load_log
+from cleaner.storage.log import Log
+from cleaner.storage.names import INDEX, LOG, PARTITION_METADATA, segment_file_name
+from cleaner.storage.open_transactions import OpenTransactions, Use
 from cleaner.storage.partition_metadata import read_topic_id
 
 # What changed so short a time before it was read may have changed again within the same tick of the file system's
@@ -68,15 +71,15 @@ class Moment(NamedTuple):
         settings: of topics.
         now_ms: the moment.
         watches_retention: whether `has_segments_to_delete` is asked for.
-        is_beside_writer: a writer of ours is at work: a round sees a log as it was when its active segment began, and
-            so does a look, or it would find a log due over and over that no round finds anything in.
+        use: how the log dir is used. Beside a writer of ours a round sees a log as it was when its active segment
+            began, and so does a look, or it would find a log due over and over that no round finds anything in.
     """
 
     fs: FileSystem
     settings: TopicSettings
     now_ms: int
     watches_retention: bool = False
-    is_beside_writer: bool = False
+    use: Use = Use.CLOSED
 
 
 class WatchedLog:
@@ -150,7 +153,7 @@ class WatchedLog:
         files = self._files
         resolved = at.settings.topic(self.partition.topic, self._topic_id)
         active_size = files.segments[-1].size if files.segments else 0
-        flags = (at.settings.trusts_default_policy, at.watches_retention, at.is_beside_writer)
+        flags = (at.settings.trusts_default_policy, at.watches_retention, at.use)
         judged_by = (files, active_size, resolved, lines, flags)
         is_in_time = self._judged_at_ms <= at.now_ms < self._judged_until_ms
         if self._looked is None or not is_in_time or judged_by != self._judged_by:
@@ -200,13 +203,14 @@ class WatchedLog:
         """Make up the facts from what was listed."""
         topic, files = resolved.config, self._files
         verdict = standing(resolved, is_named=False, trust_default=at.settings.trusts_default_policy)
-        log = self._glance(lines, None)
         self._judged_until_ms = LONG_MAX
+        log = self._glance(at, lines)
         is_trusted = resolved.policy_trusted or at.settings.trusts_default_policy
         has_expired = at.watches_retention and self._has_expired(at, log, topic, is_trusted)
         found, facts = None, None
+        seen: Glance | Log = log
         if topic.compact:
-            earliest_ms, found, log = self._weigh(at, log, lines, topic)
+            earliest_ms, found, seen = self._weigh(at, log, lines, topic)
             if verdict.is_allowed:
                 facts = LogFacts(
                     self.partition,
@@ -216,6 +220,7 @@ class WatchedLog:
                     topic.min_cleanable_dirty_ratio,
                     topic.max_compaction_lag_ms,
                     has_segments_to_delete=has_expired,
+                    has_unfinished_swap=at.use is Use.CLOSED and files.leavings.unfinished > 0,
                 )
         why = verdict.reason
         if facts is not None and facts.cleanable.cleanable_bytes == 0 and lines.high_watermark is None:
@@ -227,7 +232,7 @@ class WatchedLog:
             policy=policy_words(topic),
             policy_origin=origin_of_policy(resolved),
             segments=len(files.segments),
-            sections=sections_of(log, found, topic.delete_retention_ms),
+            sections=sections_of(seen, found, topic.delete_retention_ms),
             facts=facts,
             why=why,
             warnings=resolved.warnings,
@@ -239,17 +244,62 @@ class WatchedLog:
             good_until_ms=self._judged_until_ms if self._judged_until_ms < LONG_MAX else None,
         )
 
-    def _glance(self, lines: Lines, first_unstable_offset: int | None) -> Glance:
+    def _glance(
+        self, at: Moment, lines: Lines, first_unstable_offset: int | None = None, log_end_offset: int | None = None
+    ) -> Glance:
+        segments = self._files.segments
+        if log_end_offset is None and segments and (lines.cleaner_offset or 0) > segments[-1].base_offset:
+            log_end_offset = self._log_end(at)  # whether that line lies in the log decides what is dirty (R-405)
         return glance(
             self.directory,
-            self._files.segments,
+            segments,
             log_start_offset=lines.log_start_offset or 0,
             high_watermark=lines.high_watermark,
             first_unstable_offset=first_unstable_offset,
+            log_end_offset=log_end_offset,
         )
 
-    def _weigh(self, at: Moment, log: Glance, lines: Lines, topic: TopicConfig) -> tuple[int | None, Cleanable, Glance]:
+    def _log_end(self, at: Moment) -> int:
+        """Return the log end offset a round would find; beside a writer that is where the active segment begins."""
+        segments = self._files.segments
+        if at.use is Use.WRITTEN:
+            return segments[-1].base_offset
+        return foresee_end(at.fs, self.directory, segments, None).log_end_offset
+
+    def _load(self, at: Moment, lines: Lines, topic: TopicConfig) -> Log | None:
+        """
+        Load a log that was closed but has lost an index: a load makes it anew, with producers and times as they turn
+        out then. None where there is no need, or it cannot be loaded: a round will say why.
+        """
+        if at.use is not Use.CLOSED or self._files.leavings.unfinished:
+            return None
+        there = set(at.fs.list_dir(self.directory))
+        if there.issuperset(segment_file_name(segment.base_offset, INDEX) for segment in self._files.segments):
+            return None
+        with contextlib.suppress(CleanerError):
+            return load_log(
+                at.fs,
+                self.directory,
+                self.partition,
+                topic=topic,
+                log_start_offset=lines.log_start_offset or 0,
+                recovery_point=0,
+                high_watermark=lines.high_watermark,
+                clean_shutdown=True,
+                producer_id_expiration_ms=LONG_MAX,  # what may be cleaned does not depend on idle producers
+                now_ms=at.now_ms,
+                allow_truncate=False,
+                read_only=True,
+            )
+        return None
+
+    def _weigh(
+        self, at: Moment, log: Glance, lines: Lines, topic: TopicConfig
+    ) -> tuple[int | None, Cleanable, Glance | Log]:
         """Find the cleanable range, and the time of the oldest dirty segment if that can matter."""
+        loaded = self._load(at, lines, topic)
+        if loaded is not None:
+            return self._weigh_loaded(at, loaded, lines, topic)
         found = cleanable(log, lines.cleaner_offset, topic, at.now_ms)
         earliest_ms = None
         if found.cleanable_bytes:
@@ -257,24 +307,42 @@ class WatchedLog:
                 earliest_ms = earliest_dirty_timestamp_ms(log, found.first_dirty_offset)
             delay_ms = overdue_ms(earliest_ms, topic.max_compaction_lag_ms, at.now_ms)
             # A log that is not due with every transaction decided is not due with one open either.
-            if judge(found, delay_ms, topic.min_cleanable_dirty_ratio).is_due:
+            # Nor can be told what is left of an interrupted swap: the load that settles it finds out.
+            is_unsettled = at.use is Use.CLOSED and self._files.leavings.unfinished > 0
+            if judge(found, delay_ms, topic.min_cleanable_dirty_ratio).is_due and not is_unsettled:
+                log = self._glance(at, lines, log_end_offset=self._log_end(at))
                 first_unstable_offset = self._first_unstable(at, log, found.first_uncleanable_offset)
                 if first_unstable_offset is not None:
-                    log = self._glance(lines, first_unstable_offset)
-                    found = cleanable(log, lines.cleaner_offset, topic, at.now_ms)
+                    log = self._glance(at, lines, first_unstable_offset, log.log_end_offset)
+                found = cleanable(log, lines.cleaner_offset, topic, at.now_ms)
+        self._expires_with_lag(at, log, found, topic)
+        return earliest_ms, found, log
+
+    def _weigh_loaded(
+        self, at: Moment, log: Log, lines: Lines, topic: TopicConfig
+    ) -> tuple[int | None, Cleanable, Log]:
+        found = cleanable(log, lines.cleaner_offset, topic, at.now_ms)
+        earliest_ms = None
+        if found.cleanable_bytes and topic.max_compaction_lag_ms < LONG_MAX:
+            earliest_ms = earliest_dirty_timestamp_ms(log, found.first_dirty_offset)
+        self._expires_with_lag(at, log, found, topic)
+        return earliest_ms, found, log
+
+    def _expires_with_lag(self, at: Moment, log: Glance | Log, found: Cleanable, topic: TopicConfig) -> None:
+        """Judge again when the first segment that is too young is old enough."""
         young = first_young_segment(log, found.first_dirty_offset, topic.min_compaction_lag_ms, at.now_ms)
         if young is not None:
             self._expires(at, young.largest_timestamp() + topic.min_compaction_lag_ms)
-        return earliest_ms, found, log
 
-    def _first_unstable(self, at: Moment, log: Glance, offset: int) -> int | None:
-        """Ask for transactions that reach over `offset`, which is a segment's base offset."""
-        by = (offset, self._files.snapshots, at.is_beside_writer)
-        if self._open is None or by != self._open_by:
-            self._open = OpenTransactions(at.fs, self.directory, offset, self._files.snapshots)
+    def _first_unstable(self, at: Moment, log: Glance, below: int) -> int | None:
+        """Ask for transactions that begin below an offset, the end of what could be cleaned without them."""
+        # One that is served grows under the eye, and the walk goes on where it ended.
+        end_offset = None if at.use is Use.SERVED else log.log_end_offset
+        by = (self._files.snapshots, at.use, log.log_start_offset, end_offset)
+        if self._open is None or by != self._open_by or log.high_watermark < self._open.high_watermark:
+            self._open = OpenTransactions(at.fs, self.directory, self._files, at.use, log)
             self._open_by = by
-        most = log.segments[-1].base_offset if at.is_beside_writer else log.high_watermark
-        first_offset = self._open.first_offset(log.segments, min(most, log.high_watermark))
+        first_offset = self._open.first_offset(log, below)
         if self._open.is_behind:
             self._expires(at, at.now_ms + 1)
         return first_offset

@@ -152,6 +152,7 @@ def _clean(
         if found.cleanable_bytes == 0 or not (answer.is_due or is_requested):
             if found.force_checkpoint:  # corrected whether or not the log is taken
                 work.write_checkpoint(found.first_dirty_offset)
+            work.settle()  # or it would be picked again for what a stop has left
             return replace(nothing, note=answer.reason)
         report = run_rounds(work, found)
     loading.close(session, loaded)

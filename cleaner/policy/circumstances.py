@@ -25,6 +25,7 @@ class LogFacts:
         min_cleanable_dirty_ratio, max_compaction_lag_ms: the topic's settings.
         is_compacted: `compact` is in the topic's policy.
         has_segments_to_delete: retention would remove something now.
+        has_unfinished_swap: somebody stopped in the middle of a swap; a load settles it.
         last_round_ms: when its last round ended, well or not; None when that was before this process, or never.
     """
 
@@ -36,6 +37,7 @@ class LogFacts:
     max_compaction_lag_ms: int
     is_compacted: bool = True
     has_segments_to_delete: bool = False
+    has_unfinished_swap: bool = False
     last_round_ms: int | None = None
 
 

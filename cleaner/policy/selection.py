@@ -4,8 +4,9 @@ Which log is cleaned next, and why every other one is not.
     kafka      the highest ratio among the logs that are due, overdue or not (R-421, R-422)
     deadline   those overdue first, the longest overdue at their head; then the others by ratio
 
-In both a log that somebody asked for comes first, and of equals the one given first (R-422 leaves that open; Kafka
-takes the first of its map). A log dir that is offline, locked or full of workers holds up its own logs only.
+In both a log that somebody asked for comes first, one whose checkpoint only has to be set right last, and of equals the
+one given first (R-422 leaves that open; Kafka takes the first of its map). A log dir that is offline, locked or full of
+workers holds up its own logs only.
 
 `deadline` keeps a log with a maximum lag from waiting behind ever new, ever dirtier ones: who became overdue later is
 further back, for good. For that a log's time counts from its last round, well ended or not, where that was after its
@@ -121,11 +122,14 @@ def _reason(log: LogFacts, dueness: Dueness, at: Circumstances) -> Reason:
     lasting = _lasting_obstacle(log, at)
     if lasting is not None:
         return lasting
-    if dueness is Dueness.NOTHING_TO_CLEAN:
+    # a checkpoint outside of the log is set right, and what a stop has left is settled, whether or not
+    # there is anything to clean. Kafka does the one at each turn and the other when it starts.
+    is_odd = log.cleanable.force_checkpoint or log.has_unfinished_swap
+    if dueness is Dueness.NOTHING_TO_CLEAN and not is_odd:
         return Reason.NOTHING_TO_CLEAN
     is_requested = log.partition in at.requested
     if not is_requested:
-        if dueness is Dueness.UNDER_RATIO:
+        if dueness is Dueness.UNDER_RATIO and not is_odd:
             return Reason.UNDER_RATIO
         if at.opens_at_ms is not None:
             return Reason.WINDOW_CLOSED
@@ -138,7 +142,11 @@ def _reason(log: LogFacts, dueness: Dueness, at: Circumstances) -> Reason:
         return Reason.LOG_DIR_BUSY
     if is_requested:
         return Reason.REQUESTED
-    return Reason.OVERDUE if dueness is Dueness.OVERDUE else Reason.OVER_RATIO
+    if dueness is Dueness.OVERDUE:
+        return Reason.OVERDUE
+    if dueness is Dueness.OVER_RATIO:
+        return Reason.OVER_RATIO
+    return Reason.CHECKPOINT_RESET if log.cleanable.force_checkpoint else Reason.UNFINISHED_SWAP
 
 
 def _lasting_obstacle(log: LogFacts, at: Circumstances) -> Reason | None:
@@ -227,4 +235,4 @@ def _rank(log: LogFacts, verdict: Verdict, at: Circumstances, order: Order) -> t
             # Below 0 after the clock was set back; the order is still that of the last rounds.
             waited_ms = min(waited_ms, at.now_ms - log.last_round_ms)
         return (1, -waited_ms, -log.cleanable.ratio)
-    return (2, 0, -log.cleanable.ratio)
+    return (2 if verdict.dueness.is_due else 3, 0, -log.cleanable.ratio)

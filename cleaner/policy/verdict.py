@@ -37,11 +37,14 @@ class Reason(enum.Enum):
     REQUESTED = "requested"
     OVERDUE = "overdue"
     OVER_RATIO = "over_ratio"
+    CHECKPOINT_RESET = "checkpoint_reset"
+    UNFINISHED_SWAP = "unfinished_swap"
 
     @property
     def is_due_and_free(self) -> bool:
         """Tell whether a log with this reason only waits for a worker."""
-        return self in (Reason.REQUESTED, Reason.OVERDUE, Reason.OVER_RATIO)
+        by_numbers = self in (Reason.OVERDUE, Reason.OVER_RATIO)
+        return by_numbers or self in (Reason.REQUESTED, Reason.CHECKPOINT_RESET, Reason.UNFINISHED_SWAP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,11 @@ class Verdict:
         numbers = due_words(self.dueness, self.cleanable, self.overdue_ms, self.min_ratio)
         if self.reason.is_due_and_free:
             why = f"asked for, {numbers}" if self.reason is Reason.REQUESTED else numbers
+            if self.reason is Reason.CHECKPOINT_RESET:
+                offset = self.cleanable.first_dirty_offset
+                why = f"its cleaner checkpoint lies outside of the log and is set to {offset}; {numbers}"
+            if self.reason is Reason.UNFINISHED_SWAP:
+                why = f"an interrupted swap is to be settled; {numbers}"
             return f"next: {why}" if self.place == 1 else f"number {self.place} in the queue: {why}"
         if self.reason is Reason.NOTHING_TO_CLEAN:
             return numbers

@@ -45,6 +45,8 @@ SAID: Mapping[Reason, Said] = {
     Reason.REQUESTED: Said("asked for", Tone.DUE, "asked for, and wait for a worker"),
     Reason.OVERDUE: Said("overdue", Tone.DUE, "over max.compaction.lag.ms, and wait for a worker"),
     Reason.OVER_RATIO: Said("due", Tone.DUE, "dirty enough, and wait for a worker"),
+    Reason.CHECKPOINT_RESET: Said("checkpoint reset", Tone.DUE, "their cleaner checkpoint lies outside of the log"),
+    Reason.UNFINISHED_SWAP: Said("unfinished swap", Tone.DUE, "somebody stopped in the middle of a swap"),
     Reason.UNDER_RATIO: Said("clean enough", Tone.GOOD, "not dirtier than min.cleanable.dirty.ratio yet"),
     Reason.NOTHING_TO_CLEAN: Said("nothing to clean", Tone.GOOD, "no dirty section that could be cleaned"),
     Reason.WINDOW_CLOSED: Said("window closed", Tone.HELD, "due, and wait for the next window of cleaner.windows"),

@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from cleaner.errors import NotCleanlyShutDownError
+from cleaner.errors import CorruptBatchError, CorruptIndexError, NotCleanlyShutDownError
+from cleaner.storage.batch_source import batch_headers
 from cleaner.storage.fs import FileSystem, Found
+from cleaner.storage.last_stable import last_stable_offset
 from cleaner.storage.names import CLEANED, DELETED, LOG, SNAPSHOT, SWAP
 from cleaner.storage.segment import Segment
 
@@ -91,13 +93,46 @@ class SeenSegment:
             self._first_timestamp = self._segment().first_batch_timestamp()
         return self._first_timestamp
 
+    def position_at(self, offset: int) -> int:
+        """
+        Return a batch position at or before the batch that holds an offset; 0 where the index leads astray, as that of
+        an active segment does: it is padded while it is written.
+        """
+        try:
+            return self._segment().position_at(offset)
+        except CorruptIndexError:
+            return 0
+
+    def batch_at(self, offset: int) -> int | None:
+        """
+        Return the base offset of the batch that holds an offset, or of the next one; None beyond the last. Where that
+        cannot be read, the offset itself.
+
+        Raises:
+            FileNotFoundError: the segment has gone since.
+        """
+        try:
+            for chunk in self._segment().chunks(start=self.position_at(offset)):
+                for batch in chunk.batches[chunk.batches["last_offset"] >= offset][:1]:
+                    return int(batch["base_offset"])
+        except CorruptBatchError:
+            return offset
+        return None
+
     @property
     def mtime_ms(self) -> int:
         """Modification time of the `.log` file, milliseconds."""
         return self.mtime_ns // 1_000_000
 
     def _segment(self) -> Segment:
-        return Segment(self._fs, self._directory, self.base_offset, size=self.size, mtime_ns=self.mtime_ns)
+        return Segment(
+            self._fs,
+            self._directory,
+            self.base_offset,
+            size=self.size,
+            mtime_ns=self.mtime_ns,
+            source=batch_headers,
+        )
 
 
 class Leavings(NamedTuple):
@@ -184,10 +219,11 @@ def glance(
         segments: as listed.
         log_start_offset: 0 without a line.
         high_watermark: None without a line: the log start offset (D-03).
-        first_unstable_offset: of a transaction not decided below the high watermark, if one is known of.
+        first_unstable_offset: as `OpenTransactions` says.
         log_end_offset: if it is known; the high watermark is then held to it.
     Raises:
         NotCleanlyShutDownError: there are no segments.
+        FileNotFoundError: a segment has gone in which an unstable offset was looked up.
     """
     if not segments:
         raise NotCleanlyShutDownError(f"{directory}: no segments; it has to be recovered first")
@@ -195,6 +231,8 @@ def glance(
     watermark = max(start, high_watermark or 0)
     if log_end_offset is not None:
         watermark = min(watermark, max(start, log_end_offset))
-    stable = watermark if first_unstable_offset is None else min(watermark, max(start, first_unstable_offset))
     end = max(segments[-1].base_offset, watermark) if log_end_offset is None else max(start, log_end_offset)
+    stable = last_stable_offset(
+        segments, first_unstable_offset, log_start_offset=start, log_end_offset=end, high_watermark=watermark
+    )
     return Glance(segments, start, end, watermark, stable)

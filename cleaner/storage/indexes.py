@@ -61,6 +61,9 @@ def read_offset_index(fs: FileSystem, path: Path, log_bytes: int, on_fault: OnFa
     """
     Read and check an offset index.
 
+    One of zeros alone is empty: Kafka makes such an index for a new segment of a swap that has lost its own (R-631),
+    and finds position 0 in it whatever it looks for.
+
     Args:
         path: the `.index` file.
         log_bytes: size of the `.log` it belongs to.
@@ -73,6 +76,8 @@ def read_offset_index(fs: FileSystem, path: Path, log_bytes: int, on_fault: OnFa
             do not ascend in both offset and position (the part of R-333 that needs no look at the log).
     """
     entries = read_entries(fs, path, OFFSET_ENTRY, on_fault)
+    if not entries.view(np.uint8).any():
+        return entries[:0]
     check_offset_entries(entries, path, log_bytes, on_fault)
     return entries
 

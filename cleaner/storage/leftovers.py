@@ -5,7 +5,7 @@ What a stop in the middle of a swap, a deletion or a copy leaves in a partition 
     .cleaned   not finished: to be removed, and with it every `.swap` at or above the lowest one (the swap had not begun
                in earnest; the old segments are in place)
     .swap      otherwise: the swap is completed. Old files between the new segments' first and next offset go, then the
-               `.swap` files get their final names
+               `.swap` files get their final names. A new segment without an offset index gets one that says nothing
     .tmp       a snapshot that was being written: to be removed
 
 Source: rules R-630 to R-634; `LogLoader.java`. How a swap leads here: `swap.py`.
@@ -17,10 +17,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cleaner.config import TopicConfig
 from cleaner.errors import CorruptLogError
 from cleaner.storage import names
 from cleaner.storage.batch_source import checked_batches
 from cleaner.storage.fs import UNFINISHED, FileSystem
+from cleaner.storage.indexes import OFFSET_ENTRY
 
 _KRAFT_DELETED = ".checkpoint.deleted"  # KRaft's own snapshots, none of our business (R-630)
 _INDEX_SUFFIXES = (names.INDEX, names.TIME_INDEX, names.TXN_INDEX)
@@ -92,18 +94,26 @@ def _check_names(directory: Path, files: Sequence[str]) -> None:
             raise CorruptLogError(directory / name, 0, "a foreign file: its name is not an offset of 20 digits")
 
 
-def complete_swap(fs: FileSystem, directory: Path, files: Sequence[str], swaps: Sequence[str]) -> None:
+def complete_swap(
+    fs: FileSystem, directory: Path, files: Sequence[str], swaps: Sequence[str], *, index_bytes: int
+) -> None:
     """
     Complete an interrupted swap, as Kafka's loader would (R-631, R-632).
 
     The offsets to clear come from the last batch that survived in the new segments. Old segments behind it, or all if
     nothing survived, stay: superseded records come back and will be cleaned again (R-633).
 
+    Args:
+        files: all there are.
+        swaps: those that end in `.swap`, of a swap that was decided.
+        index_bytes: `segment.index.bytes`.
     Raises:
         CorruptBatchError: a new segment is damaged; nothing was changed.
     """
-    ranges = [_offset_range(fs, directory / name) for name in swaps if name.endswith(names.LOG + names.SWAP)]
+    logs = [name for name in swaps if name.endswith(names.LOG + names.SWAP)]
+    ranges = [_offset_range(fs, directory / name) for name in logs]
     if ranges:
+        swaps = [*swaps, *_create_missing_indexes(fs, directory, logs, swaps, index_bytes)]
         first, end = min(low for low, _ in ranges), max(high for _, high in ranges)
         for name in files:
             if not name.endswith(names.SWAP) and first <= _offset_or_minus_one(name) < end:
@@ -120,25 +130,46 @@ def complete_swap(fs: FileSystem, directory: Path, files: Sequence[str], swaps: 
     fs.fsync_dir(directory)
 
 
-def settle_swap(fs: FileSystem, directory: Path) -> None:
+def _create_missing_indexes(
+    fs: FileSystem, directory: Path, logs: Sequence[str], swaps: Sequence[str], index_bytes: int
+) -> list[str]:
+    """
+    Give each new segment without an offset index one of zeros, as long as an index may be; returns their names.
+
+    Kafka opens that index to find where the segment ends, and so creates it (R-310, R-631). Without it the segment
+    would count as one whose index was lost, and be recovered: its producer snapshots and all later ones would go, and
+    with them open transactions that only these still tell of.
+    """
+    wanted = [name.removesuffix(names.LOG + names.SWAP) + names.INDEX + names.SWAP for name in logs]
+    missing = [name for name in wanted if name not in swaps]
+    for name in missing:
+        with fs.create(directory / name, like=directory) as file:
+            file.truncate(index_bytes - index_bytes % OFFSET_ENTRY.itemsize)
+            file.fsync()
+    return missing
+
+
+def settle_swap(fs: FileSystem, directory: Path, *, index_bytes: int = TopicConfig.segment_index_bytes) -> None:
     """
     Settle a swap that a cleaner died in, if there is one: complete it, or remove it if it was not decided.
 
     For a writer at work, which does so before it changes names in a partition; it has the partition's lock, so that no
     swap is under way and `.swap` files are nobody's. `.cleaned` files without any are a living cleaner's, and stay.
 
+    Args:
+        index_bytes: `segment.index.bytes`.
     Raises:
         CorruptLogError: as `find_leftovers` and `complete_swap`.
     """
     files = fs.list_files(directory)
     found = find_leftovers(directory, files)
     if found.swaps:
-        complete_swap(fs, directory, files, found.swaps)
+        complete_swap(fs, directory, files, found.swaps, index_bytes=index_bytes)
     if found.condemned_swaps:
         _remove(fs, directory, Leftovers(found.condemned_swaps, found.unfinished, [], []))
 
 
-def settle_leftovers(fs: FileSystem, directory: Path, *, deleted_before_ms: int) -> None:
+def settle_leftovers(fs: FileSystem, directory: Path, *, deleted_before_ms: int, index_bytes: int) -> None:
     """
     Settle all that a cleaner that died has left in a partition a writer is at work on.
 
@@ -147,10 +178,11 @@ def settle_leftovers(fs: FileSystem, directory: Path, *, deleted_before_ms: int)
 
     Args:
         deleted_before_ms: only `.deleted` files renamed before this moment are removed.
+        index_bytes: `segment.index.bytes`.
     Raises:
         CorruptLogError: as `settle_swap`.
     """
-    settle_swap(fs, directory)
+    settle_swap(fs, directory, index_bytes=index_bytes)
     found = find_leftovers(directory, fs.list_files(directory))
     long_deleted = [name for name in found.deleted if _renamed_ms(fs, directory / name) < deleted_before_ms]
     _remove(fs, directory, Leftovers([], found.unfinished, long_deleted, []))

@@ -91,8 +91,10 @@ def load_log(
         raise NotCleanlyShutDownError(f"{directory}: it has to be recovered first")
     with exclusive():
         if beside_writer and not read_only:
-            settle_leftovers(fs, directory, deleted_before_ms=now_ms - topic.file_delete_delay_ms)
-        files = _settle_swap(fs, directory, fs.list_files(directory), read_only=read_only)
+            deleted_before_ms = now_ms - topic.file_delete_delay_ms
+            index_bytes = topic.segment_index_bytes
+            settle_leftovers(fs, directory, deleted_before_ms=deleted_before_ms, index_bytes=index_bytes)
+        files = _settle_swap(fs, directory, topic, read_only=read_only)
     changes = LoadChanges(
         directory,
         Snapshots(fs, directory, _snapshot_offsets(files)),
@@ -125,14 +127,15 @@ def load_log(
     return _finish(loading, topic_partition, log_end_offset, high_watermark)
 
 
-def _settle_swap(fs: FileSystem, directory: Path, files: list[str], *, read_only: bool) -> list[str]:
+def _settle_swap(fs: FileSystem, directory: Path, topic: TopicConfig, *, read_only: bool) -> list[str]:
     """Complete an interrupted swap; returns the files there are then."""
+    files = fs.list_files(directory)
     leftovers = find_leftovers(directory, files)
     if not leftovers.swaps:
         return files
     if read_only:
         raise NotCleanlyShutDownError(f"{directory}: an interrupted swap has to be completed first")
-    complete_swap(fs, directory, files, leftovers.swaps)
+    complete_swap(fs, directory, files, leftovers.swaps, index_bytes=topic.segment_index_bytes)
     return fs.list_files(directory)
 
 

@@ -19,6 +19,7 @@ from cleaner.storage import names
 from cleaner.storage.aborted_walk import AbortedWalk, replaced
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.indexes import Aborts
+from cleaner.storage.last_stable import last_stable_offset
 from cleaner.storage.load_changes import LoadChanges
 from cleaner.storage.producer_state import LastRecords, ProducerState
 from cleaner.storage.rebuild import segments_between
@@ -129,21 +130,13 @@ class Log:
         self._find_last_stable()
 
     def _find_last_stable(self) -> None:
-        """
-        Look the first unstable offset up in the log, as Kafka does.
-
-        Where a batch reaches over the log start offset that gives an offset below it; where the transaction's first
-        batches are gone, the next batch above, or the log end.
-        """
-        self.last_stable_offset = self.high_watermark
-        unstable = self._producers.first_unstable_offset()
-        if unstable is None:
-            return
-        wanted = max(unstable, self.log_start_offset)
-        if wanted < self.log_end_offset:
-            found = (segment.batch_at(wanted) for segment in self.segments_between(wanted, self.log_end_offset))
-            wanted = next((base_offset for base_offset in found if base_offset is not None), self.log_end_offset)
-        self.last_stable_offset = min(self.high_watermark, wanted)
+        self.last_stable_offset = last_stable_offset(
+            self.segments,
+            self._producers.first_unstable_offset(),
+            log_start_offset=self.log_start_offset,
+            log_end_offset=self.log_end_offset,
+            high_watermark=self.high_watermark,
+        )
 
     def raise_log_start(self, offset: int) -> None:
         """Move the log start offset up, at most to the high watermark (R-913)."""

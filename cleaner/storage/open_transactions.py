@@ -1,137 +1,171 @@
 """
-The transactions of one log that reach over an offset and are not decided yet: they end the cleanable section (R-407).
+The transactions of one log that are not decided yet, or not replicated, without loading it: they end what may be
+cleaned (R-407).
 
-A full load finds them by bringing the producers to the log end. Here a look at one small file is nearly always enough:
-the producer snapshot at a segment's base offset, taken when the segment began, names the transactions that were open
-then. Only for those the batch headers from there on are walked, up to the high watermark, and from where the last
-look ended.
+A load finds them by bringing the producers from the newest snapshot to the log end (`rebuild_producer_state`). The very
+same is done here, by the same code, but by headers alone, some batches at a time, and only as far as it matters. A look
+at one small file is nearly always enough: a log that was closed in order has a snapshot at its end.
+
+What a load knows, and so what counts as decided, depends on how the log dir is used. A snapshot names open transactions
+only: those decided before it are decided for good, however low the high watermark. One decided in the batches behind it
+is unstable until its marker is replicated.
 """
 
 from __future__ import annotations
 
+import enum
 from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
 
-from cleaner.errors import CorruptBatchError, CorruptCheckpointError
-from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG
+import numpy as np
+
+from cleaner.errors import CorruptBatchError
 from cleaner.format.headers import HeaderReader
 from cleaner.storage.fs import FileSystem
-from cleaner.storage.glance import SeenSegment
-from cleaner.storage.names import LOG, segment_file_name, snapshot_file_name
-from cleaner.storage.producer_snapshot import read_snapshot
+from cleaner.storage.glance import Glance, SeenFiles, SeenSegment
+from cleaner.storage.names import LOG, segment_file_name
+from cleaner.storage.producer_state import ProducerState
+from cleaner.storage.replay import replay
+from cleaner.storage.snapshots import Snapshots
 
-# A walk in Python does some 300 000 headers a second; a look at thousands of logs must not wait for one of them.
+# A walk in Python does some 100 000 batches a second; a look at thousands of logs must not wait for one of them.
 MOST_BATCHES = 20_000
-_EMPTY_SNAPSHOT_BYTES = 10  # a header and no producer
-_COLUMNS = ("position", "size", "base_offset", "last_offset", "attributes", "count", "producer_id")
+
+
+class Use(enum.Enum):
+    """
+    How a log dir is used, which says what of its logs a load would find.
+
+    CLOSED: there is a clean-shutdown marker, so all is as it was left. WRITTEN: a writer of ours is at work; a log is
+    loaded as it was when its active segment began. SERVED: somebody else has it open. TORN: nobody, and there is no
+    marker; a recovery comes first, which takes a snapshot at the log end.
+    """
+
+    CLOSED = enum.auto()
+    WRITTEN = enum.auto()
+    SERVED = enum.auto()
+    TORN = enum.auto()
+
+    @staticmethod
+    def of(*, is_marked: bool, has_writer: bool, is_held: bool) -> Use:
+        """Tell from the marker, and from who holds the lock."""
+        if has_writer:
+            return Use.WRITTEN
+        if is_marked:
+            return Use.CLOSED
+        return Use.SERVED if is_held else Use.TORN
 
 
 class OpenTransactions:
     """
-    Transactions with offsets below a segment's base offset that may be undecided there.
+    Transactions of a log that are open, or decided and not replicated.
 
     Until a walk has met its marker a transaction counts as open: what is said to be stable is.
 
     Attributes:
-        offset: the one they are asked about.
         is_behind: the last walk ended early, having met very many batches; the next one goes on.
+        high_watermark: the highest one asked for. What is replicated is forgotten, so it must not fall.
 
     Args:
         fs: the door to the file system.
         directory: the partition's.
-        offset: the base offset of a segment.
-        snapshots: offsets and sizes of the producer snapshots, ascending. A log without any has no producers (R-127).
-    Raises:
-        FileNotFoundError: a snapshot has gone since it was listed.
+        files: as listed.
+        use: how the log dir is used.
+        log: as it was seen; `log_end_offset` has to be the true one unless `use` is SERVED or WRITTEN.
     """
 
-    def __init__(self, fs: FileSystem, directory: Path, offset: int, snapshots: Sequence[tuple[int, int]]) -> None:
-        self.offset = offset
+    def __init__(self, fs: FileSystem, directory: Path, files: SeenFiles, use: Use, log: Glance) -> None:
         self.is_behind = False
+        self.high_watermark = log.high_watermark
         self._fs = fs
         self._directory = directory
-        self._open: dict[int, int] = {}
-        self._next_offset = offset if not snapshots else 0
-        self._place = (offset, 0)  # base offset of the segment the walk is in, and the position there
-        for snapshot, size in reversed(snapshots):
-            if snapshot <= offset and self._read(snapshot, size):
-                self._next_offset = snapshot
-                break
+        self._use = use
+        snapshots = Snapshots(fs, directory, [offset for offset, _ in files.snapshots])
+        # No open transaction expires, so the moment does not matter (R-652).
+        self._state = ProducerState(snapshots, now_ms=0, expiration_ms=0)
+        end_offset = self._end_of(log)
+        if use is not Use.SERVED:
+            snapshots.remove_strays(segment.base_offset for segment in log.segments)
+        # R-127: without any snapshot there are no producers.
+        self._is_empty = use is not Use.TORN and snapshots.latest() is None
+        if not self._is_empty:
+            self._state.reload(log.log_start_offset, end_offset)
+        self._place: tuple[int, int] | None = None  # base offset of the segment the walk is in, and the position there
 
-    def _read(self, snapshot: int, size: int) -> bool:
-        """Take over the transactions open at a snapshot; a damaged one is passed over, as in Kafka (R-125)."""
-        if size == _EMPTY_SNAPSHOT_BYTES:
-            return True
-        try:
-            rows = read_snapshot(self._fs, self._directory / snapshot_file_name(snapshot))
-        except CorruptCheckpointError:
-            return False
-        is_open = rows["current_txn_first_offset"] >= 0
-        ids, firsts = rows["producer_id"][is_open].tolist(), rows["current_txn_first_offset"][is_open].tolist()
-        self._open = dict(zip(ids, firsts, strict=True))
-        return True
-
-    def first_offset(self, segments: Sequence[SeenSegment], high_watermark: int) -> int | None:
+    def first_offset(self, log: Glance, below: int) -> int | None:
         """
-        Return the lowest offset that is not stable; None when all below `offset` are.
+        Return the lowest offset that is not stable; None when all below an offset are.
 
         Args:
-            segments: the log's, as last listed.
-            high_watermark: markers below it decide.
+            log: as it is seen now.
+            below: transactions that begin there or later do not matter.
         Raises:
             FileNotFoundError: a segment has gone.
         """
-        if self._is_unsure() and self._next_offset < high_watermark:
-            self._walk(segments, high_watermark)
-        unseen = [self._next_offset] if self._next_offset < self.offset else []
-        return min([*self._open.values(), *unseen], default=None)
-
-    def _is_unsure(self) -> bool:
-        return bool(self._open) or self._next_offset < self.offset
-
-    def _walk(self, segments: Sequence[SeenSegment], high_watermark: int) -> None:
-        """Walk on from where the last walk ended, until all is decided, the high watermark or the end is reached."""
+        if self._is_empty:
+            return None
         self.is_behind = False
-        first = max(0, bisect_right(segments, self._next_offset, key=lambda segment: segment.base_offset) - 1)
+        end_offset = self._end_of(log)
+        if self._is_unsure(below):
+            self._walk(log.segments, end_offset, below)
+        self.high_watermark = log.high_watermark
+        self._state.on_high_watermark(end_offset if self._use is Use.TORN else log.high_watermark)
+        unstable = self._state.first_unstable_offset()
+        found = [] if unstable is None else [unstable]
+        if self._state.map_end_offset < min(below, end_offset):
+            found.append(self._state.map_end_offset)  # what comes there is not known
+        return min((offset for offset in found if offset < below), default=None)
+
+    def _end_of(self, log: Glance) -> int:
+        """Return the offset up to which a load would know the log."""
+        if self._use is Use.WRITTEN:
+            return max(log.segments[-1].base_offset, log.log_start_offset)
+        return log.high_watermark if self._use is Use.SERVED else log.log_end_offset
+
+    def _is_unsure(self, below: int) -> bool:
+        unstable = self._state.first_unstable_offset()
+        return self._state.map_end_offset < below or (unstable is not None and unstable < below)
+
+    def _walk(self, segments: Sequence[SeenSegment], end_offset: int, below: int) -> None:
+        """Walk on from where the last walk ended, until all is decided, or the end is reached."""
+        state = self._state
+        first = max(0, bisect_right(segments, state.map_end_offset, key=lambda segment: segment.base_offset) - 1)
         budget = MOST_BATCHES
         for row in range(first, len(segments)):
-            if segments[row].base_offset >= high_watermark or not self._is_unsure():
+            if segments[row].base_offset >= end_offset or not self._is_unsure(below):
                 return
-            budget = self._walk_segment(segments[row], high_watermark, budget)
+            budget = self._walk_segment(segments[row], end_offset, below, budget)
             if not budget:
                 return
-            if row + 1 < len(segments):
-                self._next_offset = max(self._next_offset, segments[row + 1].base_offset)
+            next_base = segments[row + 1].base_offset if row + 1 < len(segments) else end_offset
+            state.map_end_offset = max(state.map_end_offset, min(next_base, end_offset))
 
-    def _walk_segment(self, segment: SeenSegment, high_watermark: int, budget: int) -> int:
+    def _walk_segment(self, segment: SeenSegment, end_offset: int, below: int, budget: int) -> int:
         """Walk on in one segment; returns how many batches may still be walked, 0 where the walk ends for now."""
-        base_offset, position = self._place
-        if base_offset != segment.base_offset:
-            position = 0
-        with self._fs.open(self._directory / segment_file_name(segment.base_offset, LOG)) as file:
+        state, path = self._state, self._directory / segment_file_name(segment.base_offset, LOG)
+        if self._place is None or self._place[0] != segment.base_offset:
+            self._place = (segment.base_offset, segment.position_at(state.map_end_offset))
+        with self._fs.open(path) as file:
             try:
-                for chunk in HeaderReader(file, size=segment.size, start=position):
-                    for batch in chunk.batches[list(_COLUMNS)].tolist():
-                        place, size, base_offset, last_offset, attributes, count, producer_id = batch
-                        if base_offset >= high_watermark:
-                            return 0
-                        if not budget:
-                            self.is_behind = True
-                            return 0
-                        if base_offset >= self._next_offset:  # else it is in the snapshot already
-                            self._take(base_offset, attributes, count, producer_id)
-                            self._next_offset = last_offset + 1
-                        self._place = (segment.base_offset, place + size)
-                        budget -= 1
+                for chunk in HeaderReader(file, size=segment.size, start=self._place[1]):
+                    if not budget:
+                        self.is_behind = True
+                        return 0
+                    last_offsets = chunk.batches["last_offset"]
+                    rows = np.flatnonzero((last_offsets >= state.map_end_offset) & (last_offsets < end_offset))
+                    if len(rows):
+                        replay(state, chunk, slice(int(rows[0]), int(rows[-1]) + 1), path, each_batch=False)
+                        state.commit()
+                        state.map_end_offset = int(last_offsets[rows[-1]]) + 1
+                    if int(last_offsets[-1]) >= end_offset:
+                        return 0
+                    self._place = (segment.base_offset, chunk.position + chunk.length)
+                    if not self._is_unsure(below):
+                        return 0
+                    budget = max(0, budget - len(last_offsets))
             except CorruptBatchError:
                 # The torn end of a log that is appended to; or damage, which a round will find and name.
+                state.discard_pending()
                 return 0
         return budget
-
-    def _take(self, base_offset: int, attributes: int, count: int, producer_id: int) -> None:
-        if attributes & CONTROL_FLAG:
-            if count:  # a marker that was cleaned away says nothing any more (R-653)
-                self._open.pop(producer_id, None)
-        elif attributes & TRANSACTIONAL_FLAG and base_offset < self.offset:
-            self._open.setdefault(producer_id, base_offset)

@@ -199,7 +199,8 @@ class Segment:
             entries = read_offset_index(self._fs, self.index_path, self.size)
         except FileNotFoundError:
             return np.empty(0, OFFSET_ENTRY)
-        self._index_sizes[names.INDEX] = entries.nbytes
+        if len(entries):  # zeros count as used though they say nothing
+            self._index_sizes[names.INDEX] = entries.nbytes
         if entries.nbytes <= _SHORT_INDEX_BYTES:
             self._short_index = entries
         return entries

@@ -1,8 +1,9 @@
 """
 What Kafka's loader makes of a partition directory after a stop, on values: a slow, obvious twin of R-630 to R-635.
 
-It knows nothing of fences and of our loader, so it stands for any broker that starts on the directory. Rebuilding the
-index files of a segment (R-635) is looked up in a table: `rebuilt[log bytes]` gives its index files.
+A new segment without an offset index gets one of zeros, of `segment.index.bytes` (R-310). It knows nothing of fences
+and of our loader, so it stands for any broker that starts on the directory. Rebuilding the index files of a segment
+(R-635) is looked up in a table: `rebuilt[log bytes]` gives its index files.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from cleaner.testing.batch_reader import batch_info, split_batches
 
 INDEXES = (".index", ".timeindex", ".txnindex")
 Files = dict[str, bytes]
+DEFAULT_INDEX_BYTES = 10 << 20
 
 
 def offset_of(name: str) -> int | None:
@@ -27,7 +29,7 @@ def next_offset(base_offset: int, log: bytes) -> int:
     return batch_info(batches[-1]).last_offset + 1 if batches else base_offset
 
 
-def load(found: Mapping[str, bytes], rebuilt: Mapping[bytes, Files]) -> Files:
+def load(found: Mapping[str, bytes], rebuilt: Mapping[bytes, Files], index_bytes: int = DEFAULT_INDEX_BYTES) -> Files:
     """Return the files left after the loader's four passes."""
     files = {name: data for name, data in found.items() if not name.endswith(".deleted")}
     cleaned = [name for name in files if name.endswith(".cleaned")]
@@ -36,15 +38,17 @@ def load(found: Mapping[str, bytes], rebuilt: Mapping[bytes, Files]) -> Files:
         condemned = [name for name in files if name.endswith(".swap") and (offset_of(name) or 0) >= lowest]
         for name in (*condemned, *cleaned):
             del files[name]
-    _finish_swap(files)
+    _finish_swap(files, index_bytes)
     _check_segments(files, rebuilt)
     return files
 
 
-def _finish_swap(files: Files) -> None:
+def _finish_swap(files: Files, index_bytes: int) -> None:
     swaps = {offset_of(name) or 0: data for name, data in files.items() if name.endswith(".log.swap")}
     if swaps:
         low, high = min(swaps), max(next_offset(base, log) for base, log in swaps.items())
+        for base in swaps:
+            files.setdefault(f"{base:020d}.index.swap", bytes(index_bytes // 8 * 8))
         for name in list(files):
             offset = offset_of(name)
             if not name.endswith(".swap") and offset is not None and low <= offset < high:

@@ -6,19 +6,21 @@ import errno
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from cleaner.daemon.steering import SteeringError
 from cleaner.errors import ConfigError, LogDirOfflineError, NoSpaceError
+from cleaner.model import TopicPartition
 from cleaner.policy.circumstances import DirCondition
 from cleaner.policy.verdict import Reason
 from cleaner.state.journal_reader import JournalReader
 from cleaner.storage.fs import File, FileSystem
 from cleaner.storage.locks import LogDirLock
 from cleaner.testing.log_builder import write_log_dir
-from tests.integration.daemons import UID, RunningDaemon, daemon, made, settings_for
+from tests.integration.daemons import UID, WAIT_SECONDS, RunningDaemon, daemon, made, settings_for
 from tests.integration.log_dirs import contents, flip_bit, keyed_log, offsets, record_offsets
 
 LEFTOVERS = (".cleaned", ".swap", ".deleted")
@@ -69,6 +71,24 @@ def test_everything_that_is_due_is_cleaned_and_told(tmp_path: Path, logs: Path) 
     assert entries[0].details["settings"]
     assert not [name for name in contents(logs) if name.endswith(LEFTOVERS)]
     LogDirLock(FileSystem(), logs).release()
+
+
+def test_interrupted_swap_is_settled_though_nothing_is_due(tmp_path: Path, logs: Path) -> None:
+    """R-630 to R-632: as a broker does when it starts; a log that is clean is not cleaned again for that."""
+    write_log_dir(logs, keyed_log("a-0"), cleaner_offsets={TopicPartition("a", 0): 60})
+    directory = logs / "a-0"
+    first = sorted(directory.glob("*.log"))[0]
+    before = contents(directory)
+    for suffix in (".log", ".index", ".timeindex"):
+        path = first.with_suffix(suffix)
+        path.rename(path.with_name(path.name + ".swap"))
+    (directory / f"{20:020d}.log.cleaned").touch()
+    with daemon(settings_for(logs, state_dir=tmp_path / "state")) as running:
+        ends = time.monotonic() + WAIT_SECONDS
+        while contents(directory) != before and time.monotonic() < ends:
+            time.sleep(0.05)
+        assert contents(directory) == before
+        assert not running.log.find("quarantined")
 
 
 def test_same_bytes_as_the_command_leaves(tmp_path: Path, logs: Path) -> None:

@@ -1,9 +1,12 @@
-// One round of Kafka's own cleaner, in place, on one partition of a cleanly stopped log dir, at a moment that stands still.
+// One round of Kafka's own cleaner, in place, on one partition, at a moment that stands still. Without a
+// clean-shutdown marker the log is recovered first.
 package org.apache.kafka.storage.internals.log;
 
 import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.BufferedReader;
 import java.io.File;
 import java.io.IOException;
+import java.io.InputStreamReader;
 import java.io.Reader;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -91,7 +94,7 @@ public final class CleaningRound {
         UnifiedLog log = Rig.open(directory, new LogConfig(settings.topic),
             Rig.readCheckpoint(logDir, Rig.LOG_STARTS).getOrDefault(tp, 0L),
             Rig.readCheckpoint(logDir, Rig.RECOVERY_POINTS).getOrDefault(tp, 0L),
-            settings.now, settings.producerIdExpirationMs, scheduler);
+            settings.now, settings.producerIdExpirationMs, Rig.hasMarker(logDir), scheduler);
         log.updateHighWatermark(Rig.readCheckpoint(logDir, Rig.HIGH_WATERMARKS).getOrDefault(tp, log.logEndOffset()));
         result.put("load_seconds", (System.nanoTime() - began) / 1e9);
 
@@ -165,9 +168,31 @@ public final class CleaningRound {
         }
     }
 
+    /** Rounds in one process: stdin has lines of LOG_DIR TOPIC-PARTITION NOW_MS SETTINGS, stdout an answer for each. */
+    private static void runEach(BufferedReader lines) throws IOException {
+        ObjectMapper json = new ObjectMapper();
+        for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+            String[] words = line.split(" ");
+            Map<String, Object> result;
+            try {
+                Settings settings = new Settings();
+                settings.now = Long.parseLong(words[2]);
+                settings.read(Path.of(words[3]));
+                result = run(new File(words[0]), words[1], settings, false);
+            } catch (Exception e) {
+                result = Map.of("failed", e.toString());
+            }
+            System.out.println(json.writeValueAsString(result));
+        }
+    }
+
     public static void main(String[] args) throws Exception {
+        if (args.length == 1 && args[0].equals("-")) {
+            runEach(new BufferedReader(new InputStreamReader(System.in)));
+            return;
+        }
         if (args.length < 4 || args.length > 5) {
-            System.err.println("usage: CleaningRound LOG_DIR TOPIC-PARTITION NOW_MS SETTINGS.properties [retention]");
+            System.err.println("usage: CleaningRound LOG_DIR TOPIC-PARTITION NOW_MS SETTINGS.properties [retention], or -");
             System.exit(64);
         }
         Settings settings = new Settings();

@@ -78,12 +78,17 @@ final class Rig {
         if (!entries.equals(old)) new OffsetCheckpointFile(new File(logDir, name), null).write(entries);
     }
 
-    /** Loads one partition as after a clean stop. */
     static UnifiedLog open(File directory, LogConfig config, long logStart, long recoveryPoint, long now,
                            int producerIdExpirationMs, WaitingScheduler scheduler) throws IOException {
+        return open(directory, config, logStart, recoveryPoint, now, producerIdExpirationMs, true, scheduler);
+    }
+
+    /** Loads one partition, as after a clean stop or not. */
+    static UnifiedLog open(File directory, LogConfig config, long logStart, long recoveryPoint, long now,
+                           int producerIdExpirationMs, boolean isClean, WaitingScheduler scheduler) throws IOException {
         return UnifiedLog.create(directory, config, logStart, recoveryPoint, scheduler, new BrokerTopicStats(),
             new StillTime(now), 900_000, new ProducerStateManagerConfig(producerIdExpirationMs, true), 600_000,
-            new LogDirFailureChannel(1), true, Optional.empty());
+            new LogDirFailureChannel(1), isClean, Optional.empty());
     }
 
     static UnifiedLog openNew(File directory, LogConfig config, long now, WaitingScheduler scheduler) throws IOException {
@@ -96,6 +101,10 @@ final class Rig {
         scheduler.runAll();
         log.flush(true);
         log.close();
+    }
+
+    static boolean hasMarker(File logDir) {
+        return new CleanShutdownFileHandler(logDir.getPath()).exists();
     }
 
     static void writeMarker(File logDir) throws Exception {

@@ -129,8 +129,9 @@ def test_roll_is_seen_and_old_segments_are_not_read_again(tmp_path: Path) -> Non
     assert (after.segments, fs.calls["list"]) == (5, 1)
     assert after.facts is not None
     assert after.facts.cleanable.cleanable_bytes == 4 * after.facts.cleanable.uncleanable_bytes
-    # The first batches of two segments that were not inactive before; `partition.metadata`; the lock file.
-    assert fs.calls["open"] == 2 + 1 + 1
+    # The first batches of two segments that were not inactive before; `partition.metadata`; the lock file. As it may be
+    # due: where the log ends, by an index and the log, and the producer snapshot there.
+    assert fs.calls["open"] == 2 + 1 + 1 + 3
 
 
 def test_a_change_of_the_high_watermark_is_seen(tmp_path: Path) -> None:
@@ -189,6 +190,8 @@ def test_open_transaction_holds_its_segments_back(tmp_path: Path) -> None:
     log.append(("u", "w"))
     marker = log.end_transaction(5, 0, commit=True)
     write_log_dir(tmp_path, log, high_watermarks={TP: marker})
+    # The snapshot at the log end says that nothing is open; only who reads the marker knows that it is not replicated.
+    max((tmp_path / "topic-0").glob("*.snapshot")).unlink()
     watch = Watch(tmp_path)
     facts = watch.log().facts
     assert facts is not None
@@ -197,6 +200,20 @@ def test_open_transaction_holds_its_segments_back(tmp_path: Path) -> None:
     facts = watch.log().facts
     assert facts is not None
     assert (facts.cleanable.first_uncleanable_offset, facts.cleanable.bounded_by) == (22, "active segment")
+
+
+def test_marker_above_the_high_watermark_decides_in_a_log_that_was_closed(tmp_path: Path) -> None:
+    """R-407, R-652: the snapshot at the log end says so, to a load as to a look."""
+    log = plain_log(2)
+    log.append(("t", "v"), producer=Producer(5, 0, 0, True))
+    log.roll()
+    log.append(("u", "v"))
+    log.roll()
+    log.end_transaction(5, 0, commit=True)
+    write_log_dir(tmp_path, log, high_watermarks={TP: 21})
+    facts = Watch(tmp_path).log().facts
+    assert facts is not None
+    assert (facts.cleanable.first_uncleanable_offset, facts.cleanable.bounded_by) == (21, "high watermark")
 
 
 def test_marker_in_the_active_segment_counts_for_nothing_beside_a_writer(tmp_path: Path) -> None:

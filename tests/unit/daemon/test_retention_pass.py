@@ -390,7 +390,8 @@ def test_interrupted_swap_is_settled_first(tmp_path: Path) -> None:
     """R-630 to R-632: what is old and what is new is for the loader to say, before anything is deleted."""
     at = bench(tmp_path, by_time(2.5, policy="compact,delete"))
     directory = tmp_path / "topic-0"
-    (directory / f"{0:020d}.log").rename(directory / f"{0:020d}.log.swap")
+    for suffix in ("log", "index", "timeindex"):
+        (directory / f"{0:020d}.{suffix}").rename(directory / f"{0:020d}.{suffix}.swap")
     (directory / f"{20:020d}.log.cleaned").touch()
     assert at.run() == 2
     assert at.bases() == [20, 30]

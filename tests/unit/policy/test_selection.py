@@ -236,6 +236,32 @@ def test_numbers_decide_before_passing_obstacles_do() -> None:
     assert survey([log(dirty=10)], closed, Order.KAFKA).verdicts[0].reason is Reason.UNDER_RATIO
 
 
+def test_unfinished_swap_is_work_for_a_worker() -> None:
+    """R-630 to R-632: Kafka settles it when it starts; here the load of a round does."""
+    facts = replace(log(dirty=0), has_unfinished_swap=True)
+    found = survey([facts, replace(log(1), has_unfinished_swap=True)], FREE, Order.KAFKA)
+    assert [verdict.reason for verdict in found.verdicts] == [Reason.UNFINISHED_SWAP, Reason.OVER_RATIO]
+    assert found.queue[-1] is facts
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        pytest.param(log(dirty=0, total=0), Reason.CHECKPOINT_RESET, id="empty"),
+        pytest.param(log(dirty=10), Reason.CHECKPOINT_RESET, id="under-ratio"),
+        pytest.param(log(), Reason.OVER_RATIO, id="due"),
+    ],
+)
+def test_checkpoint_outside_the_log_is_work_for_a_worker(facts: LogFacts, reason: Reason) -> None:
+    """R-405, R-420: Kafka's cleaner sets it right at its next turn, whatever there is to clean."""
+    reset = replace(facts, cleanable=replace(facts.cleanable, force_checkpoint=True))
+    found = survey([reset, log(1, dirty=51)], FREE, Order.KAFKA)
+    assert found.verdicts[0].reason is reason
+    assert len(found.queue) == 2
+    assert (found.next is reset) == (reason is Reason.OVER_RATIO)
+    assert survey([reset], replace(FREE, opens_at_ms=NOW + 90), Order.KAFKA).queue == ()
+
+
 def test_dirtiest_ratio_is_of_all_candidates_due_or_not() -> None:
     """R-422: not of logs in progress, set aside or without compact; with none it is 0."""
     logs = [log(0, dirty=20), log(1, dirty=40), log(2, dirty=90), log(3, dirty=95)]

@@ -59,6 +59,12 @@ def test_offset_index_that_leads_astray_is_refused(
     assert (caught.value.path, caught.value.position) == (path, position)
 
 
+@pytest.mark.parametrize("entries", [0, 1, 50])
+def test_offset_index_of_zeros_alone_is_empty(tmp_path: Path, entries: int) -> None:
+    """R-310, R-631: as Kafka makes one for a new segment that has lost its own: it leads to position 0."""
+    assert len(read_offset_index(FS, written(tmp_path, ">ii", *[(0, 0)] * entries), 1000)) == 0
+
+
 @pytest.mark.parametrize(
     ("rows", "tail"),
     [

@@ -186,7 +186,9 @@ def test_log_that_ends_below_its_start_begins_anew_there(tmp_path: Path) -> None
         pytest.param("x.snapshot", b"", CorruptLogError, id="snapshot-without-offset"),
         pytest.param("00000000000000000007.index", b"\0" * 9, CorruptIndexError, id="odd-index"),
         pytest.param("00000000000000000007.timeindex", b"\0" * 13, CorruptIndexError, id="odd-time-index"),
-        pytest.param("00000000000000000012.index", b"\0" * 80, CorruptIndexError, id="zero-padded-active-index"),
+        pytest.param(
+            "00000000000000000012.index", b"\0\0\0\1" + bytes(76), CorruptIndexError, id="padded-active-index"
+        ),
         pytest.param("leader-epoch-checkpoint", b"1\n", CorruptCheckpointError, id="leader-epochs"),
     ],
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cleaner.config import TopicConfig
 from cleaner.errors import CorruptBatchError, TruncationRefusedError
 from cleaner.storage import loading
 from cleaner.storage.log import list_segments
@@ -259,6 +260,30 @@ def test_complete_swap_is_finished(tmp_path: Path, clean: bool, retired: int) ->
     wanted = {name: data for name, data in old.items() if name not in gone} | new
     del wanted[f"{6:020d}.snapshot"]
     assert content(directory) == wanted
+
+
+def test_new_segment_without_its_offset_index_keeps_the_producers(tmp_path: Path) -> None:
+    """R-310, R-631: as Kafka opens the missing index it makes one of zeros, and later nothing has to be recovered."""
+    log = LogBuilder(index_interval_bytes=INTERVAL_BYTES)
+    log.append(("a", "v"))
+    log.roll()
+    opened = log.append(("b", "v"), producer=Producer(7, 0, 0, transactional=True))
+    log.roll()
+    log.append(("c", "v"))
+    directory = log.write(tmp_path)
+    (directory / f"{0:020d}.log.swap").write_bytes((directory / f"{0:020d}.log").read_bytes())
+    snapshots = {name: data for name, data in content(directory).items() if name.endswith(".snapshot")}
+    topic = TopicConfig(index_interval_bytes=INTERVAL_BYTES, segment_index_bytes=403)
+    loaded = load(directory, topic=topic)
+    assert loaded.last_stable_offset == opened
+    finish(loaded)
+    after = content(directory)
+    assert after[f"{0:020d}.index"] == bytes(400)
+    assert {name: data for name, data in after.items() if name.endswith(".snapshot")} == snapshots
+    again = load(directory, topic=topic)
+    assert (again.last_stable_offset, again.segments[0].index_bytes) == (opened, 400)
+    assert len(again.segments[0].offset_index()) == 0
+    assert (again.segments[0].index_bytes, again.segments[0].next_offset()) == (400, 1)
 
 
 def test_last_renames_are_made(tmp_path: Path) -> None:

@@ -1,0 +1,123 @@
+"""Whoever asks what of a log may be cleaned gets one answer: `plan`, `clean`, the daemon's look and round, the twin."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+import cleaner
+from cleaner.api import look
+from cleaner.api.options import Sources
+from cleaner.cli.main import main
+from cleaner.policy.cleanable import Cleanable
+from cleaner.policy.due import judge
+from cleaner.testing.batch_reader import batch_info, split_batches
+from cleaner.testing.log_builder import START_MS
+from tests.integration.daemons import WAIT_SECONDS, daemon, settings_for
+from tests.integration.log_dirs import offsets
+from tests.property.closed_logs import load_by_twin, write
+from tests.reference.log_state import LogState, Settings, cleanable_range
+from tests.unit.daemon.watching import Watch
+
+MIN_RATIO = 0.2
+SETTINGS = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": str(MIN_RATIO)}
+NOW_MS = START_MS + 10_000
+COUNT = int(os.environ.get("AGREE_COUNT", "40"))
+
+
+def batches(directory: Path) -> list[tuple[str, int, int, int]]:
+    """List the batches of a partition: segment, offsets, records. Delete horizons depend on the moment."""
+    found = []
+    for path in sorted(directory.glob("*.log")):
+        for info in map(batch_info, split_batches(path.read_bytes())):
+            found.append((path.name, info.base_offset, info.last_offset, info.record_count))
+    return found
+
+
+def ratio(state: LogState, first_dirty_offset: int, cleanable_bytes: int) -> float:
+    """R-409, R-410."""
+    clean_bytes = sum(len(segment.log) for segment in state.between(-1, first_dirty_offset))
+    return cleanable_bytes / (clean_bytes + cleanable_bytes) if cleanable_bytes else 0.0
+
+
+@pytest.mark.parametrize("lag_ms", [0, 9_970])
+@pytest.mark.parametrize("seed", range(5))
+def test_looks_at_a_closed_log_find_the_range_of_a_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, lag_ms: int
+) -> None:
+    """
+    R-405 to R-409: `plan`, by a load and from outside, and the daemon's look.
+
+    A look that says a log is not due need not have asked for open transactions; it must not be due then.
+    """
+    logs, lines = write(tmp_path, 1000 * seed + lag_ms, COUNT)
+    settings = {**SETTINGS, "min.compaction.lag.ms": str(lag_ms)}
+    entries = {entry.partition: entry for entry in cleaner.plan(tmp_path, settings, now_ms=NOW_MS)}
+    monkeypatch.setattr(look, "MOST_LOADED_SEGMENTS", 0)
+    outside = {entry.partition: entry for entry in cleaner.plan(tmp_path, settings, now_ms=NOW_MS)}
+    given = Sources(config={**settings, "cleaner.trust.default.policy": "true"})
+    looked = {str(log.partition): log for log in Watch(tmp_path, given, now_ms=NOW_MS).look(0).logs}
+    twin_settings = Settings(slots=1, min_compaction_lag_ms=lag_ms)
+    for log in logs:
+        name, line = str(log.topic_partition), lines[log.topic_partition]
+        if (line.log_start_offset or 0) > log.next_offset:
+            continue
+        state = load_by_twin(tmp_path / name, line, twin_settings)
+        first, end, size = cleanable_range(state, twin_settings, line.cleaner_offset, NOW_MS)
+        is_reset = line.cleaner_offset is not None and not state.log_start <= line.cleaner_offset <= state.log_end
+        wanted = (first, end, size, is_reset)
+        for entry in (entries[name], outside[name]):
+            assert not entry.error
+            found = entry.first_dirty_offset, entry.first_uncleanable_offset, entry.dirty_bytes
+            assert (*found, entry.is_checkpoint_reset) == wanted, (name, line)
+        assert entries[name].last_stable_offset == state.last_stable, (name, line)
+        facts = looked[name].facts
+        assert facts is not None, looked[name]
+        seen: Cleanable = facts.cleanable
+        is_due = judge(seen, 0, MIN_RATIO).is_due
+        assert is_due == (ratio(state, first, size) > MIN_RATIO), (name, line, seen)
+        assert (seen.first_dirty_offset, seen.force_checkpoint) == (first, is_reset), (name, line)
+        if is_due:
+            assert (seen.first_uncleanable_offset, seen.cleanable_bytes) == (end, size), (name, line)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_daemon_leaves_what_the_command_leaves(tmp_path: Path, seed: int) -> None:
+    """R-405, R-420, R-421: the same logs, cleaned as far, and the same lines in the checkpoint, of empty logs too."""
+    ours, theirs = tmp_path / "daemon", tmp_path / "command"
+    write(ours, 7_000 + seed, COUNT, lost_indexes=0.2)
+    shutil.copytree(ours, theirs, copy_function=shutil.copy2)
+    sets = [word for key, value in SETTINGS.items() for word in ("--set", f"topic:{key}={value}")]
+    main(["clean", str(theirs), "--all", *sets])  # a log that ends below its start is refused by both
+    wanted = offsets(theirs, "cleaner")
+    assert offsets(ours, "cleaner") != wanted
+    settings = settings_for(ours, state_dir=tmp_path / "state", min_cleanable_dirty_ratio=str(MIN_RATIO))
+    with daemon(settings) as running:
+        ends = time.monotonic() + WAIT_SECONDS
+        while offsets(ours, "cleaner") != wanted and time.monotonic() < ends:
+            running.service.snapshot()
+            time.sleep(0.05)
+    assert offsets(ours, "cleaner") == wanted
+    for partition in sorted(path.name for path in theirs.glob("topic-*")):
+        assert batches(ours / partition) == batches(theirs / partition), partition
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_look_at_a_log_that_has_lost_an_index_is_that_of_a_load(tmp_path: Path, seed: int) -> None:
+    """R-330, R-635, R-652: the index is made anew and with it producers and times, to `plan` as to the daemon."""
+    logs, _ = write(tmp_path, 9_000 + seed, COUNT, lost_indexes=1.0)
+    entries = {entry.partition: entry for entry in cleaner.plan(tmp_path, SETTINGS, now_ms=NOW_MS)}
+    given = Sources(config={**SETTINGS, "cleaner.trust.default.policy": "true"})
+    looked = {str(log.partition): log for log in Watch(tmp_path, given, now_ms=NOW_MS).look(0).logs}
+    for name in (str(log.topic_partition) for log in logs):
+        entry, facts = entries[name], looked[name].facts
+        if entry.error:
+            continue
+        assert facts is not None, looked[name]
+        wanted = (entry.first_dirty_offset, entry.first_uncleanable_offset, entry.dirty_bytes)
+        seen = facts.cleanable
+        assert (seen.first_dirty_offset, seen.first_uncleanable_offset, seen.cleanable_bytes) == wanted, name

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.errors import LogDirOfflineError
+from cleaner.errors import LogDirOfflineError, OutOfDescriptorsError
 from cleaner.storage.fs import FileSystem
 
 ROOT = pytest.mark.skipif(
@@ -293,7 +293,7 @@ def test_what_cannot_be_asked_is_not_missing(fs: FileSystem, logs: Path) -> None
         resource.setrlimit(resource.RLIMIT_NOFILE, (taken + 1, before[1]))
         try:
             for ask in (lambda: fs.exists(logs / "topic-0" / "a"), lambda: fs.find(logs / "topic-0", ["a"])):
-                with pytest.raises(LogDirOfflineError, match="Too many open files"):
+                with pytest.raises(OutOfDescriptorsError):
                     ask()
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, before)

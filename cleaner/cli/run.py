@@ -59,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run until stopped; returns the exit code."""
+    from cleaner.cli.collecting import begin_collecting
     from cleaner.cli.compiling import announce_compiling
     from cleaner.cli.daemon_logs import configure_logs, open_logs
     from cleaner.cli.daemon_process import DaemonProcess
@@ -77,6 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
         for log_dir in log_dirs_of(loaded.config)[:1]:
             take_identity(log_dir, stay_root=arguments.as_root)
         warm_up()
+        begin_collecting()
         return DaemonProcess(loaded, read_settings, log).run()
     finally:
         stream.drain(_DRAIN_SECONDS)

@@ -283,7 +283,7 @@ class PartitionWriter:
         """
         with self._guard.using() as log:
             log.producers.fence(producer_id, epoch)
-            if producer_id not in log.producers.open_transactions():
+            if not log.producers.has_open_transaction(producer_id):
                 return None
             return log.end_transaction(producer_id, epoch, commit=False)
 

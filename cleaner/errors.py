@@ -49,8 +49,12 @@ Every error the cleaner raises on purpose, and the exit code a command ends with
 from __future__ import annotations
 
 import errno
+import traceback
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TypeVar
+
+ErrorT = TypeVar("ErrorT", bound=BaseException)
 
 _NO_SPACE_ERRNOS = frozenset((errno.ENOSPC, errno.EDQUOT))
 _NO_DESCRIPTOR_ERRNOS = frozenset((errno.EMFILE, errno.ENFILE))
@@ -67,6 +71,41 @@ class CleanerError(Exception):
 def describe(error: Exception) -> str:
     """Return an error's words; one that was not raised on purpose is called unexpected, with its kind."""
     return str(error) if isinstance(error, CleanerError) else f"unexpected {type(error).__name__}: {error}"
+
+
+def forget_frames(error: BaseException) -> None:
+    """
+    Let go of what the functions that an error came through, and that have ended, had in hand.
+
+    Where it came from is still told. But whole chunks would stay in memory for as long as somebody keeps the error, and
+    where one of them knows the error, until the cyclic collector comes by.
+    """
+    for found in _chain_of(error):
+        traceback.clear_frames(found.__traceback__)
+
+
+def as_value(error: ErrorT) -> ErrorT:
+    """
+    Return an error that was caught as a value, to be kept or handed on: without the functions it came through.
+
+    Only mistakes of ours keep where they came from; for all others the message says what there is to say.
+    """
+    forget_frames(error)
+    for found in _chain_of(error):
+        if isinstance(found, CleanerError | OSError):
+            found.__traceback__ = None
+    return error
+
+
+def _chain_of(error: BaseException) -> list[BaseException]:
+    """Return an error, and those it came from."""
+    chain, left = [], [error]
+    while left:
+        found = left.pop()
+        if found not in chain:
+            chain.append(found)
+            left += [other for other in (found.__cause__, found.__context__) if other is not None]
+    return chain
 
 
 class CorruptLogError(CleanerError):

@@ -9,10 +9,11 @@ Meanwhile the system may have it back whenever it is short (MADV_FREE).
 from __future__ import annotations
 
 import ctypes
+import functools
 import mmap
 import threading
 from bisect import bisect_left, insort
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,11 +22,18 @@ _HUGE_PAGE_BYTES = 2 << 20
 _PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
 
 
-def zero_pages(size: int) -> mmap.mmap:
-    """Return memory that reads as zeros and takes up none until it is touched."""
+def zero_pages(size: int, *, huge: bool = True) -> mmap.mmap:
+    """
+    Return memory that reads as zeros and takes up none until it is touched.
+
+    Args:
+        size: bytes.
+        huge: take it up in pages of 2 MiB where that is possible: better where places are picked at random, and a waste
+            where most of it is never touched.
+    """
     # Private: of memory that may be shared the system hands out small pages only, whatever it is advised.
     memory = mmap.mmap(-1, size, flags=_PRIVATE)
-    if size >= _HUGE_PAGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
+    if huge and size >= _HUGE_PAGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
         memory.madvise(mmap.MADV_HUGEPAGE)  # keys hit random pages: fewer of them is most of the speed
     return memory
 
@@ -75,6 +83,23 @@ class TableMemory:
         """Let the system have what was used, should it be short of memory."""
         if self._clean_from and hasattr(mmap, "MADV_FREE"):
             self._memory.madvise(mmap.MADV_FREE, 0, self._clean_from)
+
+
+def offer(array: npt.NDArray[Any]) -> None:
+    """Let the system have the whole pages of an array whose content is of no use, should it be short of memory."""
+    if not hasattr(mmap, "MADV_FREE"):
+        return
+    address = array.ctypes.data
+    first = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE
+    length = (address + array.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE - first
+    if length > 0:
+        # An offer: a system that does not know of such advice goes without.
+        _libc().madvise(ctypes.c_void_p(first), ctypes.c_size_t(length), mmap.MADV_FREE)
+
+
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
 
 
 _MOST_SPARE = 4  # so many workers may end their rounds at the same moment and find memory for the next ones

@@ -129,8 +129,9 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
     (
         "The process",
         (
-            Panel("Memory", "Resident.", "bytes",
-                  (("{{instance}}", 'process_resident_memory_bytes{job="cleaner", @}'),)),
+            Panel("Memory", "That no file stands behind, and the most that is needed.", "bytes",
+                  (("{{instance}}", "cleaner_anonymous_memory_bytes{}"),
+                   ("{{instance}}, the most", "cleaner_needed_memory_bytes{}"))),
             Panel("Open files", "Descriptors.", "none", (("{{instance}}", "cleaner_open_files{}"),)),
             Panel("Duration of a turn", "The scheduler's last look at all logs.", "s",
                   (("{{instance}}", "cleaner_scheduler_turn_seconds{}"),)),

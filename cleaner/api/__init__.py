@@ -110,7 +110,10 @@ def clean(
         if isinstance(outcome, CleanReport):
             return outcome
         if isinstance(outcome, Refusal):
-            raise outcome.error
+            try:
+                raise outcome.error
+            finally:
+                del outcome  # or the error would know this function, and this function the error
     raise CleanerError(f"{partition}: passed over")  # of a named partition there is always one of the two
 
 

@@ -87,7 +87,10 @@ def _not_begun(topic_partition: TopicPartition) -> Refusal:
 
 def _end(error: BaseException, left: int) -> NoReturn:
     """Raise what ends the call; a stop says how many partitions are left."""
-    if not left or not isinstance(error, CleaningAborted):
-        raise error
-    kind = WriterWaitingError if isinstance(error, WriterWaitingError) else CleaningAborted
-    raise kind(f"{error}; {left} more partitions were not begun") from error
+    try:
+        if not left or not isinstance(error, CleaningAborted):
+            raise error
+        kind = WriterWaitingError if isinstance(error, WriterWaitingError) else CleaningAborted
+        raise kind(f"{error}; {left} more partitions were not begun") from error
+    finally:
+        del error  # or it would know this function, and this function it

@@ -16,7 +16,7 @@ from cleaner.api.plan_settings import settings_in_force
 from cleaner.api.replication import replication_warning
 from cleaner.api.session import Session, as_cleaner_errors, choose_partitions, open_session, parse_names
 from cleaner.api.trust import origin_of_policy, policy_words, standing
-from cleaner.errors import CleanerError, CorruptLogError
+from cleaner.errors import CleanerError, CorruptLogError, as_value
 from cleaner.model import TopicPartition
 from cleaner.policy.cleanable import bounds_of, first_young_segment
 from cleaner.policy.due import Dueness, due_words, earliest_dirty_timestamp_ms, judge, overdue_ms
@@ -130,7 +130,7 @@ class _View:
                     entry = self._describe(entry, resolved)
                     return self._judge(entry, resolved, files)
             except CleanerError as error:
-                failed = replace(entry, error=str(error), reason="cannot be looked at")
+                failed = replace(entry, error=str(as_value(error)), reason="cannot be looked at")
                 # Beside somebody who cleans, a file may be another one by the time it is read.
                 is_replaced = bool(entry.in_use) and isinstance(error, CorruptLogError)
                 if not (is_replaced or isinstance(error.__cause__, FileNotFoundError)):

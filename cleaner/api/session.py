@@ -20,6 +20,7 @@ from cleaner.errors import (
     LogDirLockedError,
     UsageError,
     WriterWaitingError,
+    as_value,
     disk_error,
     unexpected,
 )
@@ -241,10 +242,10 @@ def attempt(topic_partition: TopicPartition, directory: Path, work: Callable[[],
         with as_cleaner_errors(directory):
             return work()
     except LogChangedError as error:
-        return Refusal(str(topic_partition), error)
+        return Refusal(str(topic_partition), as_value(error))
     except (LogDirLockedError, CleaningAborted):
         raise
     except CleanerError as error:
-        return Refusal(str(topic_partition), error)
+        return Refusal(str(topic_partition), as_value(error))
     except Exception as error:  # noqa: BLE001 - whatever is wrong with one log, even a mistake of ours
-        return Refusal(str(topic_partition), unexpected(directory, error))
+        return Refusal(str(topic_partition), as_value(unexpected(directory, error)))

@@ -17,6 +17,7 @@ from cleaner.errors import (
     CorruptLogError,
     NoSpaceError,
     UncleanableError,
+    as_value,
 )
 from cleaner.storage.names import name_in_place_of
 
@@ -30,6 +31,7 @@ _LOCATED = {kind.__name__: kind for kind in (CorruptBatchError, CorruptIndexErro
 
 def tell(error: CorruptLogError | UncleanableError | NoSpaceError) -> Told:
     """Write an error down. A file of an attempt is told of by the name it would have had otherwise."""
+    as_value(error)  # what it came through held a task's buffers
     path = str(error.path.with_name(name_in_place_of(error.path.name)))
     match error:
         case CorruptLogError():

@@ -16,8 +16,8 @@ from cleaner.config import CleanerConfig, TopicConfig
 from cleaner.engine.context import RoundContext
 from cleaner.engine.steps import install_group
 from cleaner.errors import LogDirOfflineError
-from cleaner.format.side_by_side import WindowBuffer
-from cleaner.recopy.pipeline import lanes_for, threads_of
+from cleaner.recopy.lane_memory import borrowed_lanes
+from cleaner.recopy.pipeline import lanes_for
 from cleaner.recopy.verify import verify_cleaned
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.log import Log
@@ -59,7 +59,7 @@ class Installer:
         self._log = log
         self._topic = topic
         self._context = context
-        self._buffers = [WindowBuffer() for _ in range(lanes_for(config.pipeline_threads))]
+        self._config = config
 
     def take(self, group: Sequence[Segment], result: GroupResult) -> TakenSegment:
         """
@@ -88,15 +88,18 @@ class Installer:
         return taken
 
     def _verify(self, taken: TakenSegment, result: GroupResult) -> None:
-        verify_cleaned(
-            self._context.fs,
-            taken,
-            result.counts.messages_written if result.counts else 0,
-            interval_bytes=self._topic.index_interval_bytes,
-            max_index_bytes=self._topic.segment_index_bytes,
-            buffers=self._buffers,
-            leaves_cache=not result.was_cold,
-        )
+        count = lanes_for(self._config.pipeline_threads)
+        limit_bytes = self._config.batch_limit_bytes(self._topic)
+        with borrowed_lanes(count, limit_bytes, most_kept=self._config.threads * count) as lanes:
+            verify_cleaned(
+                self._context.fs,
+                taken,
+                result.counts.messages_written if result.counts else 0,
+                interval_bytes=self._topic.index_interval_bytes,
+                max_index_bytes=self._topic.segment_index_bytes,
+                buffers=[lane.buffer for lane in lanes],
+                leaves_cache=not result.was_cold,
+            )
 
     def swap(self, group: Sequence[Segment]) -> None:
         """Swap in what was taken."""
@@ -106,7 +109,7 @@ class Installer:
             group,
             self._context,
             discard=lambda: discard_cleaned(fs, directory, base_offset),
-            threads=threads_of(self._buffers) + 1,
+            threads=self._config.pipeline_threads + 1,
         )
 
     def discard_attempts(self, job: str) -> None:

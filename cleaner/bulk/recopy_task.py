@@ -19,11 +19,10 @@ from cleaner.bulk.plan import CopyRules, GroupPlan, JobSettings, Source
 from cleaner.bulk.transactions import PassState
 from cleaner.bulk.verdicts import GroupBits, read_bits
 from cleaner.errors import UncleanableError
-from cleaner.format.records import Unpacker
-from cleaner.format.side_by_side import WindowBuffer
 from cleaner.recopy.cleaned_segment import CleanedSegment
 from cleaner.recopy.fates import ActiveProducers
-from cleaner.recopy.group import GroupRecopier, LaneMemory, MappedBatches
+from cleaner.recopy.group import GroupRecopier, MappedBatches
+from cleaner.recopy.lane_memory import LaneMemory, borrowed_lanes
 from cleaner.recopy.retained import CopyCounts
 from cleaner.recopy.survivors import BitmapSurvivors
 from cleaner.storage.aborted_walk import AbortedWalk
@@ -93,14 +92,22 @@ def recopy_group(fs: FileSystem, settings: JobSettings, rules: CopyRules, work: 
     """
     attempt = f"{job}-{os.urandom(6).hex()}"
     try:
-        return _recopy(fs, settings, rules, work, attempt)
+        with borrowed_lanes(1, settings.batch_limit_bytes, most_kept=1) as lanes:
+            return _recopy(fs, settings, rules, work, attempt, lanes)
     except REPORTED as error:
         return GroupResult(attempt, error=tell(error))
 
 
-def _recopy(fs: FileSystem, settings: JobSettings, rules: CopyRules, work: GroupWork, attempt: str) -> GroupResult:
+def _recopy(
+    fs: FileSystem,
+    settings: JobSettings,
+    rules: CopyRules,
+    work: GroupWork,
+    attempt: str,
+    lanes: Sequence[LaneMemory],
+) -> GroupResult:
     group = [_open(fs, settings.directory, source) for source in work.group.sources]
-    recopier = _make_recopier(fs, settings, rules, work, group)
+    recopier = _make_recopier(fs, settings, rules, work, group, lanes)
     target = CleanedSegment(
         fs,
         settings.directory,
@@ -139,7 +146,12 @@ def _model(fs: FileSystem, log_path: Path) -> Path | None:
 
 
 def _make_recopier(
-    fs: FileSystem, settings: JobSettings, rules: CopyRules, work: GroupWork, group: Sequence[Segment]
+    fs: FileSystem,
+    settings: JobSettings,
+    rules: CopyRules,
+    work: GroupWork,
+    group: Sequence[Segment],
+    lanes: Sequence[LaneMemory],
 ) -> GroupRecopier:
     bits = read_bits(fs, settings.work_dir, work.group, work.bits)
     mapped = None
@@ -154,7 +166,7 @@ def _make_recopier(
         ),
         producers=ActiveProducers(producers),
         collect_aborted=_AbortedOfGroup(fs, settings, rules, group).collect,
-        lanes=[LaneMemory(WindowBuffer(), Unpacker(settings.batch_limit_bytes))],
+        lanes=lanes,
         before_read=throttle,
         before_chunk=_pass_over,
         after_write=throttle,

@@ -44,11 +44,9 @@ from cleaner.engine.context import RoundContext
 from cleaner.engine.round import RoundResult
 from cleaner.engine.steps import groups_of, refuse_keyless, rules_of, settle_before_swaps
 from cleaner.errors import CorruptLogError, NoSpaceError, SparkJobError, UncleanableError
-from cleaner.format.records import Unpacker
-from cleaner.format.side_by_side import WindowBuffer
 from cleaner.offset_map import ENTRY_BYTES, OffsetMap
 from cleaner.policy.cleanable import Cleanable
-from cleaner.recopy.group import LaneMemory
+from cleaner.recopy.lane_memory import borrowed_lanes
 from cleaner.recopy.pipeline import lanes_for
 from cleaner.recopy.retained import CopyCounts
 from cleaner.storage.log import Log
@@ -193,9 +191,10 @@ class _Round:
         if self._options.map_entries is None:
             return self._cleanable.first_uncleanable_offset
         limit = self._config.batch_limit_bytes(self._topic)
-        lanes = [LaneMemory(WindowBuffer(), Unpacker(limit)) for _ in range(lanes_for(self._config.pipeline_threads))]
+        count = lanes_for(self._config.pipeline_threads)
         offset_map = OffsetMap(self._options.map_entries, self._options.map_entries)
-        return MapBuilder(self._log, self._cleanable, offset_map, lanes, self._context).build().end_offset
+        with borrowed_lanes(count, limit, most_kept=self._config.threads * count) as lanes:
+            return MapBuilder(self._log, self._cleanable, offset_map, lanes, self._context).build().end_offset
 
     def _resume(self) -> tuple[Job, Progress] | None:
         """Return what an earlier process left of this very round; None to begin anew."""

@@ -149,6 +149,7 @@ class SegmentCheck:
         damage = [*reader.findings, *self.findings_of_batches]
         damage.sort(key=lambda finding: finding.position or 0)
         self._finish_indexes(damage, size, aborts)
+        del self._offset_check, self._time_check  # they know this object
         self.findings = [*self._as_torn_end(damage), *self.findings]
 
     def _follow(self, offsets: Entries, times: Entries) -> None:

@@ -37,20 +37,15 @@ class TransactionFollower:
 
         A batch whose marker cannot be read is told of, and is good no more.
         """
-        aborted: list[AbortedTxn] = []
         if not chunk.kinds & _WANTED:
-            return aborted
+            return []
         rows = np.flatnonzero(good & (chunk.batches["attributes"] & _WANTED != 0))
-        while len(rows):
-            part = replace(chunk, batches=chunk.batches[rows], failure=None)
-            try:
-                aborted += replay(self._state, part, slice(None), path, each_batch=True)
-                break
-            except CorruptBatchError as error:
-                self._state.discard_pending()
-                at = int(np.searchsorted(part.batches["position"], error.position))
-                offset = int(part.batches["base_offset"][at])
-                on_finding(Finding(Kind.BATCH_TRANSACTION, path, error.reason, error.position, offset))
-                good[rows[at]] = False
-                rows = rows[at + 1 :]
-        return aborted
+        part = replace(chunk, batches=chunk.batches[rows], failure=None)
+
+        def note(error: CorruptBatchError) -> None:
+            at = int(np.searchsorted(part.batches["position"], error.position))
+            offset = int(part.batches["base_offset"][at])
+            on_finding(Finding(Kind.BATCH_TRANSACTION, path, error.reason, error.position, offset))
+            good[rows[at]] = False
+
+        return replay(self._state, part, slice(None), path, each_batch=True, on_damage=note)

@@ -8,7 +8,6 @@ use, 77 the daemon is for other users to steer, 78 a bad setting.
 from __future__ import annotations
 
 import argparse
-import gc
 import os
 import sys
 import warnings
@@ -43,6 +42,7 @@ from cleaner.cli import (
 )
 from cleaner.cli import run as run_daemon
 from cleaner.cli.arguments import HelpFormatter
+from cleaner.cli.collecting import hold_back_while_loading
 from cleaner.cli.output import print_error, print_failure
 from cleaner.cli.version import VersionAction
 from cleaner.errors import CleanerError, ConfigError
@@ -162,8 +162,7 @@ def _occupy_standard_descriptors() -> None:
 
 def run() -> NoReturn:
     """Run the command of this process and end it."""
-    # Loading the libraries makes objects by the hundred thousand, and none of them is garbage.
-    gc.set_threshold(100_000, 20, 50)
+    hold_back_while_loading()
     # numpy's library for matrices starts a thread a core when it is loaded, and no kernel multiplies matrices.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     _occupy_standard_descriptors()

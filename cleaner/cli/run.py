@@ -59,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run until stopped; returns the exit code."""
+    from cleaner.cli.collecting import begin_collecting
     from cleaner.cli.compiling import announce_compiling
     from cleaner.cli.daemon_logs import configure_logs, open_logs
     from cleaner.cli.daemon_process import DaemonProcess
@@ -79,6 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
         was_root = os.geteuid() == 0
         take_identity(*log_dirs_of(loaded.config), stay_root=arguments.as_root)
         warm_up()
+        begin_collecting()
         # A log dir may be mounted later: it is looked at then whose it is.
         fs = OwnDirectories() if was_root and not arguments.as_root else FileSystem()
         return DaemonProcess(loaded, read_settings, log, fs).run()

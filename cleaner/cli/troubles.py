@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from shlex import quote
 from typing import NamedTuple
 
+from cleaner.cli.progress import human_bytes
 from cleaner.cli.words import duration
 from cleaner.daemon.snapshot import ServiceSnapshot
 from cleaner.policy.circumstances import DirCondition
@@ -32,6 +33,9 @@ def _of_the_process(shown: ServiceSnapshot) -> Iterator[Trouble]:
         yield Trouble("stuck: the scheduler does not turn")
     if shown.state == "running" and not shown.is_ready:
         yield Trouble("not ready: not every log dir was looked at yet")
+    if shown.has_too_much_memory:
+        has, needs = human_bytes(shown.anonymous_bytes or 0), human_bytes(shown.needed_bytes or 0)
+        yield Trouble(f"{has} of memory, where {needs} are the most it needs; only a restart gives it back")
     if not shown.config.is_last_reload_good:
         mistakes = "; ".join(shown.config.errors)
         yield Trouble(f"the last reload was refused: {mistakes}", "cleaner reload")

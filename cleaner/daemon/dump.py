@@ -59,6 +59,8 @@ def summary(snapshot: ServiceSnapshot) -> dict[str, object]:
         "next_turn_ms": snapshot.next_turn_ms,
         "last_success_ms": snapshot.ended_ms,
         "open_files": snapshot.open_files,
+        "anonymous_bytes": snapshot.anonymous_bytes,
+        "needed_bytes": snapshot.needed_bytes,
         "logs": len(snapshot.logs),
         "logs_by_reason": _logs_by_reason(snapshot),
         "log_dirs": [_log_dir(view) for view in snapshot.log_dirs],

@@ -29,6 +29,7 @@ from cleaner.errors import (
     OutOfDescriptorsError,
     SparkJobError,
     UncleanableError,
+    as_value,
     is_disk_failure,
 )
 
@@ -74,7 +75,7 @@ def judge_failure(error: Exception, log_dir: Path) -> Fault:
         error: what a round raised.
         log_dir: where the log is, links followed.
     """
-    return Fault(_ending_of(error, log_dir), str(error) or type(error).__name__, error)
+    return Fault(_ending_of(error, log_dir), str(error) or type(error).__name__, as_value(error))
 
 
 def _ending_of(error: Exception, log_dir: Path) -> Ending:

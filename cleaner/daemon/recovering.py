@@ -23,7 +23,7 @@ from cleaner.daemon.faults import Ending, judge_failure
 from cleaner.daemon.log_dir_watch import DirLook
 from cleaner.daemon.round_task import RoundTools
 from cleaner.daemon.scanners import Scanners, Watched
-from cleaner.errors import CleanerError
+from cleaner.errors import CleanerError, as_value
 from cleaner.model import TopicPartition
 from cleaner.policy.circumstances import DirCondition
 from cleaner.policy.retry import Retry, RetryDelays, after_failure
@@ -113,7 +113,7 @@ class DirRecovery:
             self._note(f"{watched.path}: recovered {len(report.partitions)} logs; {report.note or 'marked clean'}")
             del self._retries[watched.path]
         except CleanerError as error:
-            self._note(f"{watched.path}: cannot be recovered now: {error}")
+            self._note(f"{watched.path}: cannot be recovered now: {as_value(error)}")
         return watched.look(tools.clock.now_ms())
 
     def _refuse(self, refusal: Refusal, log_dir: Path) -> None:

@@ -19,10 +19,12 @@ from cleaner.daemon.round_task import RoundOutcome
 from cleaner.daemon.snapshot import ConfigView, RoundView, ServiceSnapshot
 from cleaner.daemon.totals import Totals
 from cleaner.daemon.views import LogDirHistory, LogViews, throttle_view, worker_views
+from cleaner.engine.memory_budget import MemoryBudget
 from cleaner.io_throttle import IoThrottle
 from cleaner.policy.circumstances import LogDirFacts
 from cleaner.state.quarantine import Quarantine
 from cleaner.storage.fs import FileSystem
+from cleaner.storage.memory_limits import anonymous_bytes
 
 ROUNDS_SHOWN = 50
 
@@ -76,6 +78,7 @@ class Showcase:
         self._lock = threading.Lock()
         # All below guarded by _lock.
         self._config = _config_view(settings, self._started_ms)
+        self._needed_bytes = MemoryBudget.of(settings.config).total
         self._rounds: deque[RoundView] = deque(maxlen=ROUNDS_SHOWN)
         self._log_dir_rates: dict[str, float] = {}
         self._turn: Turn | None = None
@@ -118,6 +121,8 @@ class Showcase:
         """Take note of a reload that succeeded."""
         with self._lock:
             self._config = replace(_config_view(settings, self._clock.now_ms()), needs_restart=needs_restart)
+            # Some settings wait for a restart, and what was needed before may be kept for a while.
+            self._needed_bytes = max(self._needed_bytes, MemoryBudget.of(settings.config).total)
 
     def note_refused_settings(self, errors: tuple[str, ...]) -> None:
         """Take note of a reload that did not."""
@@ -141,6 +146,7 @@ class Showcase:
         quarantine = tuple(self._quarantine.entries())
         with self._lock:
             logs, config, turn = self._log_views.of(board), self._config, self._turn
+            needed_bytes = self._needed_bytes
             rounds, rates = tuple(self._rounds), dict(self._log_dir_rates)
             log_dirs = tuple(
                 self._history.view(path, look, board.log_dirs[path], quarantine, now_ms)
@@ -178,6 +184,8 @@ class Showcase:
             waiting_removals=sum(log.deleted_files for log, _ in board.logs),
             open_files=len(self._fs.list_dir(Path("/proc/self/fd"))),
             ended_ms=self.totals.ended_ms,
+            anonymous_bytes=anonymous_bytes(self._fs),
+            needed_bytes=needed_bytes,
         )
 
 

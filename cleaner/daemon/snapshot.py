@@ -294,6 +294,8 @@ class ServiceSnapshot:
         waiting_removals: `.deleted` files of retention that wait for `file.delete.delay.ms`.
         open_files: descriptors of this process.
         ended_ms: when the last good round of any log ended; None: none yet.
+        anonymous_bytes: what this process has in memory that no file stands behind; None: not known.
+        needed_bytes: the most it needs by its settings (`engine/memory_budget.py`); None: not known.
     """
 
     version: str
@@ -327,3 +329,10 @@ class ServiceSnapshot:
     waiting_removals: int
     open_files: int
     ended_ms: int | None = None
+    anonymous_bytes: int | None = None
+    needed_bytes: int | None = None
+
+    @property
+    def has_too_much_memory(self) -> bool:
+        """Tell whether the process has more than it can need: then some of it is lost, a mistake of ours."""
+        return None not in (self.anonymous_bytes, self.needed_bytes) and self.anonymous_bytes > self.needed_bytes  # type: ignore[operator]

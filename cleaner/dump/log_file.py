@@ -87,7 +87,10 @@ class LogDump:
             on_gap=self._show_gap,
             check_done=lambda: None,
         )
-        self._reader.run()
+        try:
+            self._reader.run()
+        finally:
+            del self._reader  # it knows this object
         if self._jumps:
             lines = [f"  {before} is followed by {after}" for before, after in sorted(dict(self._jumps).items())]
             self.viewer.on_mistake(f"Non-consecutive offsets in {self.file.path.absolute()}", lines)

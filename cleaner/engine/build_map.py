@@ -21,7 +21,7 @@ from cleaner.kernels.ready import offset_map as kernel
 from cleaner.offset_map import OffsetMap
 from cleaner.policy.cleanable import Cleanable
 from cleaner.recopy.damage import NO_DAMAGE, KnownDamage
-from cleaner.recopy.group import LaneMemory
+from cleaner.recopy.lane_memory import LaneMemory
 from cleaner.recopy.pipeline import OrderedPipeline
 from cleaner.recopy.segment_chunks import Claim, SegmentChunks
 from cleaner.recopy.transactions import CleanedTransactions
@@ -83,7 +83,7 @@ class MapBuilder:
         self._cleanable = cleanable
         self._context = context
         self._segments = log.segments_between(cleanable.first_dirty_offset, cleanable.first_uncleanable_offset)
-        self._lanes = [_Lane(self, memory) for memory in lanes]
+        self._lanes = lanes
         self._began_ns = context.clock.monotonic_ns()
         self._window_bytes = lanes[0].buffer.window_bytes
         self._is_damaged = False
@@ -107,7 +107,8 @@ class MapBuilder:
         is_long = sum(segment.size for segment in self._segments) > _MOST_LEFT_IN_CACHE_BYTES
         self._chunks = SegmentChunks(self._wanted(), self._window_bytes, drops_behind=is_long, damage=self._damage)
         try:
-            OrderedPipeline(self._lanes, "cleaner-map").run()
+            # Held by nobody else: they know this object, and what they hold is large.
+            OrderedPipeline([_Lane(self, memory) for memory in self._lanes], "cleaner-map").run()
         finally:
             self._chunks.close()
         if self._full_in is None:
@@ -271,7 +272,7 @@ class _Lane:
     def __init__(self, builder: MapBuilder, memory: LaneMemory) -> None:
         self._builder = builder
         self._memory = memory
-        self._digested = DigestedChunk()
+        self._digested = DigestedChunk(memory.digests)
 
     def take(self) -> bool:
         task = self._builder.next_task()

@@ -16,9 +16,10 @@ from cleaner.kernels.ready import offset_map as kernel
 from cleaner.offset_map import Words
 from cleaner.policy.record_filter import BatchFate
 from cleaner.recopy.survivors import BlockFates, Flags
+from cleaner.storage.aborted import AbortedRanges
 from cleaner.storage.file import File
 from cleaner.storage.fs import FileSystem
-from cleaner.storage.indexes import FIRST_OFFSET, LAST_OFFSET, Aborts, abort_rows
+from cleaner.storage.indexes import abort_rows
 from cleaner.storage.names import TXN_INDEX
 from cleaner.storage.segment import Segment
 
@@ -53,7 +54,7 @@ class CellReader:
         self._segments = segments
         self._buffer = ReadBuffer()
         self._unpacker = Unpacker(limit_bytes)
-        self._aborts = _aborted_by_producer(fs, segments)
+        self._aborted = _aborted(fs, segments)
         self._now_ms = now_ms
         self._open: tuple[int, File] | None = None
         self._digests: Words = np.zeros(0, np.uint64)
@@ -120,11 +121,8 @@ class CellReader:
         has_horizon = batches["attributes"] & (CONTROL_FLAG | DELETE_HORIZON_FLAG) == CONTROL_FLAG | DELETE_HORIZON_FLAG
         is_expired = has_horizon & (batches["magic"] == 2) & (batches["base_timestamp"] <= self._now_ms)
         gone: Flags = is_expired.astype(np.uint8)
-        for row in np.flatnonzero(kinds == TRANSACTIONAL_FLAG) if self._aborts else ():
-            aborts = self._aborts.get(int(batches["producer_id"][row]))
-            if aborts is not None:
-                offset = batches["base_offset"][row]
-                gone[row] = ((aborts[:, FIRST_OFFSET] <= offset) & (offset <= aborts[:, LAST_OFFSET])).any()
+        if (kinds == TRANSACTIONAL_FLAG).any():
+            gone |= self._aborted.hidden(batches)
         return gone
 
     def _file(self, row: int) -> File:
@@ -150,9 +148,8 @@ def _places(batches: Batches, skipped: Flags, gone: Flags, messages: Words) -> W
     return places
 
 
-def _aborted_by_producer(fs: FileSystem, segments: Sequence[Segment]) -> dict[int, Aborts]:
+def _aborted(fs: FileSystem, segments: Sequence[Segment]) -> AbortedRanges:
     """Read the transaction indexes, of which there are few."""
     present = set(fs.list_files(segments[0].directory)) if segments else set()
     found = [segment.aborted_txns() for segment in segments if segment.path(TXN_INDEX).name in present]
-    rows = np.concatenate([abort_rows(()), *found])
-    return {int(producer): rows[rows[:, 0] == producer] for producer in np.unique(rows[:, 0])}
+    return AbortedRanges(np.concatenate([abort_rows(()), *found]))

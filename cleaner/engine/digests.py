@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from cleaner.errors import CorruptLogError
 from cleaner.format.batch import BATCH_DTYPE, Batches, Chunk
+from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.records import Unpacker, bad_record
 from cleaner.kernels.ready import offset_map as kernel
 from cleaner.offset_map import Words
@@ -67,12 +68,22 @@ class DirtyChunk:
 
 
 class DigestedChunk:
-    """The digests of a chunk's keyed records, in memory that is used again."""
+    """
+    The digests of a chunk's keyed records.
 
-    def __init__(self) -> None:
-        self.digests: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
+    Args:
+        memory: used again for every chunk; None for memory of its own.
+    """
+
+    def __init__(self, memory: GrowingBuffer | None = None) -> None:
+        self._memory = GrowingBuffer() if memory is None else memory
         self.error: CorruptLogError | None = None
         self._state = np.zeros(kernel.STATE_CELLS, np.int64)
+
+    @property
+    def digests(self) -> npt.NDArray[np.uint64]:
+        """`DIGEST_WORDS` for each record with a key in the dirty section; what lies behind them is of no use."""
+        return self._memory.array.view(np.uint64)
 
     @property
     def keyed(self) -> int:
@@ -104,7 +115,8 @@ class DigestedChunk:
         path = task.path
         for block in unpacker.blocks(path, chunk, unwanted=task.skipped != 0):
             mine = task.skipped[block.first : block.first + len(block.batches)]
-            self._ensure(kernel.DIGEST_WORDS * (self.keyed + block.record_count(mine)))
+            row_bytes = 8 * kernel.DIGEST_WORDS
+            self._memory.ensure((self.keyed + block.record_count(mine)) * row_bytes, keep=self.keyed * row_bytes)
             status = kernel.digest_records(
                 block.data,
                 block.unpacked,
@@ -119,9 +131,3 @@ class DigestedChunk:
                 row = block.batches[int(self._state[kernel.STATE_BATCH])]
                 record_position = int(self._state[kernel.STATE_RECORD_POSITION])
                 raise bad_record(path, row, int(self._state[kernel.STATE_STATUS]), record_position)
-
-    def _ensure(self, words: int) -> None:
-        if words > len(self.digests):
-            larger = np.zeros(max(words, 2 * len(self.digests)), np.uint64)
-            larger[: len(self.digests)] = self.digests
-            self.digests = larger

@@ -20,7 +20,7 @@ from cleaner.format.layout import lay_out
 from cleaner.format.records import Unpacker
 from cleaner.format.side_by_side import verify_checksums
 from cleaner.recopy.damage import DamagedBatch, KnownDamage, digest_of
-from cleaner.recopy.group import LaneMemory
+from cleaner.recopy.lane_memory import LaneMemory
 from cleaner.recopy.segment_chunks import SegmentChunks
 from cleaner.storage.segment import Segment
 

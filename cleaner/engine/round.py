@@ -30,14 +30,13 @@ from cleaner.engine.context import RoundContext
 from cleaner.engine.expected_output import ExpectedOutput
 from cleaner.engine.find_damage import find_damage
 from cleaner.engine.steps import groups_of, install_group, refuse_keyless, rules_of, settle_before_swaps
-from cleaner.format.records import Unpacker
-from cleaner.format.side_by_side import WindowBuffer
 from cleaner.offset_map import OffsetMap
 from cleaner.policy.cleanable import Cleanable
 from cleaner.recopy.cleaned_segment import CleanedSegment
 from cleaner.recopy.damage import NO_DAMAGE, DamagedBatch, KnownDamage
 from cleaner.recopy.fates import ActiveProducers
-from cleaner.recopy.group import GroupRecopier, LaneMemory
+from cleaner.recopy.group import GroupRecopier
+from cleaner.recopy.lane_memory import LaneMemory, borrowed_lanes
 from cleaner.recopy.pipeline import lanes_for, threads_of
 from cleaner.recopy.retained import Removed
 from cleaner.recopy.survivors import MapSurvivors
@@ -99,11 +98,21 @@ def clean_log(
         PolicyRefusedError: see `RoundContext.refuse_keyless`.
         NoSpaceError, LogDirOfflineError: the disk refused.
     """
-    began_ns = context.clock.monotonic_ns()
+    count = lanes_for(config.pipeline_threads)
     offset_map = context.offset_map or OffsetMap(config.key_limit, config.slots)
-    limit_bytes = config.batch_limit_bytes(topic)
-    lanes = [LaneMemory(WindowBuffer(), Unpacker(limit_bytes)) for _ in range(lanes_for(config.pipeline_threads))]
+    with borrowed_lanes(count, config.batch_limit_bytes(topic), most_kept=config.threads * count) as lanes:
+        return _clean(log, cleanable, topic, lanes, context, offset_map)
 
+
+def _clean(
+    log: Log,
+    cleanable: Cleanable,
+    topic: TopicConfig,
+    lanes: Sequence[LaneMemory],
+    context: RoundContext,
+    offset_map: OffsetMap,
+) -> RoundResult:
+    began_ns = context.clock.monotonic_ns()
     damage = NO_DAMAGE
     if context.keep_damaged:
         end = cleanable.first_uncleanable_offset

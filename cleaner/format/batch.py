@@ -82,7 +82,8 @@ class SegmentReader:
         self._size = size
         self._position = start
         self._buffer = buffer or ReadBuffer()
-        self._failure: CorruptBatchError | None = None
+        # Where, and why. Not the error: raised from here it would know this object, which would know it.
+        self._failure: tuple[int, str] | None = None
         self._previous_offset = NO_ORDER_CHECK if check_order_from is None else check_order_from - 1
 
     def __iter__(self) -> Iterator[Chunk]:
@@ -98,14 +99,14 @@ class SegmentReader:
             CorruptBatchError: damage; the good batches before it were part of earlier chunks.
         """
         if self._failure is not None:
-            raise self._failure
+            raise CorruptBatchError(self._file.path, *self._failure)
         while self._position < self._size:
             filled = self._fill(buffer)
             chunk, status, needed = self._scan(buffer, filled)
             if status > 0:
-                self._failure = CorruptBatchError(self._file.path, self._position, self._reason(status, needed))
+                self._failure = self._position, self._reason(status, needed)
                 if not chunk.length:
-                    raise self._failure
+                    raise CorruptBatchError(self._file.path, *self._failure)
             if chunk.length:
                 return chunk
             self._make_room(buffer, filled, needed)

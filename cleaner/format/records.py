@@ -78,11 +78,12 @@ class Unpacker:
         limit_bytes: most bytes one batch may unpack to; a batch above it is damage or an attack.
 
     Attributes:
+        limit_bytes: as given.
         library_calls: batches so far that no kernel has unpacked.
     """
 
     def __init__(self, limit_bytes: int) -> None:
-        self._limit_bytes = limit_bytes
+        self.limit_bytes = limit_bytes
         self.library_calls = 0
         self._buffer = GrowingBuffer()
         self._scratch = GrowingBuffer()
@@ -121,8 +122,17 @@ class Unpacker:
             if end == len(batches):
                 break
             first = end
+        self.shrink()
+
+    def shrink(self) -> None:
+        """Go back to the usual size after batches that unpacked to a lot."""
         self._buffer.shrink(2 * _USUAL_BYTES)
         self._scratch.shrink(_USUAL_BYTES)
+
+    @property
+    def arrays(self) -> tuple[Bytes, ...]:
+        """Its memory, as it is until the next step."""
+        return self._buffer.array, self._scratch.array
 
     def _unpack_from(self, path: Path, chunk: Chunk, ways: npt.NDArray[np.uint8], index: int) -> int:
         """Unpack batches from `index` on; returns where the block ends."""
@@ -150,7 +160,7 @@ class Unpacker:
             self._buffer.capacity,
             used,
             _USUAL_BYTES,
-            self._limit_bytes,
+            self.limit_bytes,
         )
         return int(index), int(used)
 
@@ -161,7 +171,7 @@ class Unpacker:
                 return self._convert(data[start : start + size].data, row, at)
             codec = int(row["attributes"]) & COMPRESSION_MASK
             source = data.data[start + HEADER_BYTES : start + size]
-            length = decompress(codec, 2, source, self._buffer, at, self._limit_bytes)
+            length = decompress(codec, 2, source, self._buffer, at, self.limit_bytes)
         except ValueError as error:
             raise CorruptBatchError(path, int(row["position"]), str(error)) from error
         if int(row["count"]) * SMALLEST_RECORD_BYTES > length:
@@ -171,7 +181,7 @@ class Unpacker:
         return length
 
     def _convert(self, entry: memoryview, row: np.void, at: int) -> int:
-        batch = convert_legacy(entry, self._buffer, at, self._limit_bytes, self._scratch)
+        batch = convert_legacy(entry, self._buffer, at, self.limit_bytes, self._scratch)
         row["base_offset"], row["last_offset"] = batch.base_offset, batch.last_offset
         row["base_timestamp"], row["max_timestamp"] = batch.base_timestamp, batch.max_timestamp
         row["attributes"] = batch.codec | (batch.timestamp_type << 3)

@@ -24,6 +24,7 @@ from cleaner.format.legacy_checksums import BAD_LEGACY_CHECKSUM, first_bad_legac
 from cleaner.kernels import PAD_BYTES
 from cleaner.kernels import scan_status as status
 from cleaner.kernels.ready import batches as kernel
+from cleaner.table_memory import zero_pages
 
 _FIRST_BYTES = 17  # of a batch, its magic included: before a scan has seen them it judges the size alone (R-201)
 # Each window costs some 0.1 ms whatever its size; larger ones gain nothing more, and leave the second-level cache.
@@ -51,9 +52,14 @@ class WindowBuffer:
 
     def __init__(self, window_bytes: int = DEFAULT_WINDOW_BYTES) -> None:
         self.window_bytes = window_bytes
-        # Memory that is never touched is never there: usually little is carried.
-        self._data = np.zeros(2 * window_bytes + PAD_BYTES, np.uint8)
+        # Memory that is never touched is never there: usually little is carried, and most logs are small.
+        self._data: Bytes = np.frombuffer(zero_pages(2 * window_bytes + PAD_BYTES, huge=False), np.uint8)
         self.table = np.zeros(TABLE_ROWS, BATCH_DTYPE)
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """Its memory, as it is until it grows or shrinks."""
+        return self._data, self.table
 
     def window(self, size: int) -> Bytes:
         """Return the window's place."""

@@ -22,6 +22,7 @@ from typing import NamedTuple
 from cleaner.errors import InvalidTxnStateError, OutOfOrderSequenceError, ProducerFencedError
 from cleaner.logs.record import ProducerStamp
 from cleaner.model import AbortedTxn
+from cleaner.storage.open_offsets import OpenOffsets
 from cleaner.storage.producer_snapshot import ProducerEntry
 
 _REMEMBERED = 5  # Kafka's ProducerStateEntry.NUM_BATCHES_TO_RETAIN
@@ -107,10 +108,11 @@ class Producers:
     def __init__(self, where: str, entries: Iterable[ProducerEntry] = (), fences: dict[int, int] | None = None) -> None:
         self._where = where
         self._known: dict[int, KnownProducer] = {}
-        # First offset -> producer id of the open transactions; -> marker's offset of those decided above what is
-        # flushed.
-        self._open: dict[int, int] = {}
-        self._unflushed: dict[int, int] = {}
+        # First offsets of open transactions, by producer id; of those decided above what is flushed, by the marker's
+        # offset. These once more in the order of their markers, and with them some that were taken back.
+        self._open = OpenOffsets()
+        self._unflushed = OpenOffsets()
+        self._markers: deque[tuple[int, int]] = deque()
         self._most_known = 0
         self._fences = {} if fences is None else fences
         for entry in entries:
@@ -131,7 +133,7 @@ class Producers:
             producer.appends.append(KnownAppend(first, entry.last_sequence, base_offset, entry.last_offset))
         self._known[entry.producer_id] = producer
         if producer.txn_first_offset >= 0:
-            self._open[producer.txn_first_offset] = producer.producer_id
+            self._open.add(producer.txn_first_offset, producer.producer_id)
         self._most_known = max(self._most_known, len(self._known))
 
     # ---- what is known ---------------------------------------------------------------------------------------------
@@ -166,18 +168,19 @@ class Producers:
         producer = self._known.get(producer_id)
         return None if producer is None else producer.last_end
 
-    def has_open_transaction(self, producer_id: int) -> bool:
-        """Tell whether a producer has a transaction open."""
-        producer = self._known.get(producer_id)
-        return producer is not None and producer.txn_first_offset >= 0
-
     def open_transactions(self) -> dict[int, int]:
         """Return the first offset of each open transaction by producer id."""
         return {producer_id: first for first, producer_id in self._open.items()}
 
     def first_unstable_offset(self) -> int | None:
         """Return the lowest first offset of a transaction that is open, or whose end is not flushed (R-407)."""
-        return min((*self._open, *self._unflushed), default=None)
+        lowest = (self._open.lowest(), self._unflushed.lowest())
+        return min((first for first in lowest if first is not None), default=None)
+
+    def has_open_transaction(self, producer_id: int) -> bool:
+        """Tell whether a producer has a transaction open."""
+        producer = self._known.get(producer_id)
+        return producer is not None and producer.txn_first_offset >= 0
 
     # ---- data ------------------------------------------------------------------------------------------------------
 
@@ -250,7 +253,7 @@ class Producers:
         producer.timestamp_ms = timestamp_ms
         if stamp.is_transactional and producer.txn_first_offset < 0:
             producer.txn_first_offset = base_offset
-            self._open[base_offset] = stamp.producer_id
+            self._open.add(base_offset, stamp.producer_id)
 
     # ---- the end of a transaction ----------------------------------------------------------------------------------
 
@@ -289,18 +292,24 @@ class Producers:
         if first < 0:
             return None
         producer.last_end = EndedTransaction(offset, commit)
-        self._open.pop(first, None)
-        self._unflushed[first] = offset
+        self._open.remove(first)
+        self._unflushed.add(first, offset)
+        self._markers.append((offset, first))
         if commit:
             return None
-        return AbortedTxn(producer_id, first, offset, min(self._open, default=offset + 1))
+        lowest = self._open.lowest()
+        return AbortedTxn(producer_id, first, offset, offset + 1 if lowest is None else lowest)
 
     # ---- time ------------------------------------------------------------------------------------------------------
 
     def on_flushed(self, offset: int) -> None:
         """Forget decided transactions whose marker is below what is flushed."""
-        if self._unflushed:
-            self._unflushed = {first: marker for first, marker in self._unflushed.items() if marker >= offset}
+        while self._markers and self._markers[0][0] < offset:
+            marker, first = self._markers[0]
+            if self._unflushed.holder_of(first) == marker:
+                self._unflushed.remove(first)
+            # Not before: an interrupt in between must not leave it there for good.
+            self._markers.popleft()
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
         """Forget producers idle for so long that have no transaction open."""
@@ -321,11 +330,11 @@ class Producers:
         """Go back to what was known of a producer when it was saved."""
         present = self._known.get(producer_id)
         if present is not None and present.txn_first_offset >= 0:
-            self._open.pop(present.txn_first_offset, None)
+            self._open.remove(present.txn_first_offset)
         if saved is None:
             self._known.pop(producer_id, None)
             return
         self._known[producer_id] = saved
         if saved.txn_first_offset >= 0:
-            self._unflushed.pop(saved.txn_first_offset, None)
-            self._open[saved.txn_first_offset] = producer_id
+            self._unflushed.remove(saved.txn_first_offset)
+            self._open.add(saved.txn_first_offset, producer_id)

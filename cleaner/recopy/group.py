@@ -16,13 +16,13 @@ import numpy as np
 
 from cleaner.errors import CorruptBatchError, CorruptLogError, UncleanableError
 from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk
-from cleaner.format.records import Unpacker
 from cleaner.format.side_by_side import WindowBuffer
 from cleaner.kernels.scan_status import KIND_PRODUCER
 from cleaner.model import AbortedTxn
 from cleaner.recopy.cleaned_segment import CleanedSegment
 from cleaner.recopy.damage import NO_DAMAGE, KnownDamage
 from cleaner.recopy.fates import ActiveProducers, decide_fates
+from cleaner.recopy.lane_memory import LaneMemory
 from cleaner.recopy.pipeline import OrderedPipeline
 from cleaner.recopy.retained import CopyCounts, Output, RetainedWriter
 from cleaner.recopy.segment_chunks import ArrangedChunk, Claim, SegmentChunks
@@ -88,14 +88,6 @@ class MappedBatches:
         return result
 
 
-@dataclass
-class LaneMemory:
-    """What one lane needs for a chunk, used again for every chunk of every pass."""
-
-    buffer: WindowBuffer
-    unpacker: Unpacker
-
-
 @dataclass(frozen=True)
 class Task:
     """A chunk of a source segment whose batches are listed, and what was decided of them."""
@@ -146,14 +138,15 @@ class GroupRecopier:
         self._transactions = transactions or CleanedTransactions()
         self._mapped = mapped
         self._window_bytes = lanes[0].buffer.window_bytes
-        self._lanes = [
-            _Lane(self, memory, make_survivors(), RetainedWriter(rules.new_horizon_ms), after_write) for memory in lanes
-        ]
+        self._make_survivors = make_survivors
+        self._after_write = after_write
+        self._lanes = lanes
+        self._writers = [RetainedWriter(rules.new_horizon_ms, (lane.output, lane.rebuilt)) for lane in lanes]
 
     @property
     def counts(self) -> CopyCounts:
         """What was read and what stayed so far."""
-        return CopyCounts.total(lane.writer.counts for lane in self._lanes)
+        return CopyCounts.total(writer.counts for writer in self._writers)
 
     @property
     def found_cold(self) -> bool:
@@ -178,10 +171,15 @@ class GroupRecopier:
             drops_behind=True,
             damage=self._damage,
         )
-        for lane in self._lanes:
-            lane.target = target
         try:
-            OrderedPipeline(self._lanes, "cleaner-copy").run()
+            # Held by nobody else: they know this object, and what they hold is large.
+            OrderedPipeline(
+                [
+                    _Lane(self, memory, self._make_survivors(), writer, target, self._after_write)
+                    for memory, writer in zip(self._lanes, self._writers, strict=True)
+                ],
+                "cleaner-copy",
+            ).run()
         finally:
             self.chunks.close()
         self._enter(len(group) - 1)
@@ -228,7 +226,6 @@ class GroupRecopier:
 class _Lane:
     """One thread's way of recopying a chunk."""
 
-    target: CleanedSegment
     _claim: Claim
     _task: Task
     _chunk: Chunk
@@ -242,9 +239,11 @@ class _Lane:
         memory: LaneMemory,
         survivors: Survivors,
         writer: RetainedWriter,
+        target: CleanedSegment,
         after_write: Callable[[int], None],
     ) -> None:
-        self.writer = writer
+        self._writer = writer
+        self._target = target
         self._recopier = recopier
         self._memory = memory
         self._survivors = survivors
@@ -267,16 +266,16 @@ class _Lane:
         self._task = self._recopier.arrange(self._claim, self._memory.buffer)
 
     def work(self) -> int:
-        calls_before = self._memory.unpacker.library_calls + self.writer.library_calls
+        calls_before = self._memory.unpacker.library_calls + self._writer.library_calls
         self._chunk = SegmentChunks.verify(self._task.arranged)
         self._error = self._chunk.failure
-        self.writer.begin(len(self._chunk.batches))
+        self._writer.begin(len(self._chunk.batches))
         try:
             self._recopy(self._claim.path, self._chunk, self._task.fates)
         except (CorruptLogError, UncleanableError) as error:
             self._error = error
-        self._output = self.writer.end()
-        return self._memory.unpacker.library_calls + self.writer.library_calls - calls_before
+        self._output = self._writer.end()
+        return self._memory.unpacker.library_calls + self._writer.library_calls - calls_before
 
     def _recopy(self, path: Path, chunk: Chunk, fates: BlockFates) -> None:
         for block in self._memory.unpacker.blocks(path, chunk, unwanted=fates.unread[: len(chunk.batches)] != 0):
@@ -285,7 +284,7 @@ class _Lane:
             if len(self._verdicts) < records:
                 self._verdicts = np.zeros(records, np.uint8)
             self._survivors.judge(path, block, mine, self._verdicts)
-            self.writer.write(path, block, mine, self._verdicts)
+            self._writer.write(path, block, mine, self._verdicts)
 
     def commit(self) -> None:
         # An index that leads astray is told before a damaged record, as it was noticed before records were read.
@@ -293,10 +292,10 @@ class _Lane:
         if self._error is not None:
             raise self._error
         output = self._output
-        self._position = self.target.reserve(len(output.data), output.written, output.largest_offset)
+        self._position = self._target.reserve(len(output.data), output.written, output.largest_offset)
 
     def finish(self) -> None:
         if len(self._output.data):
-            self.target.write(self._output.data, self._position)
+            self._target.write(self._output.data, self._position)
             self._after_write(len(self._output.data))
         self._recopier.chunks.release(self._claim)

@@ -29,6 +29,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
+from cleaner.errors import forget_frames
+
 LANES_PER_THREAD = 2
 # Processor time between two moments at which the GIL is let go, from which on it can be shared: about what it takes a
 # thread to wake up.
@@ -137,8 +139,16 @@ class OrderedPipeline(Generic[LaneT]):
             self._fail(_BEFORE_ALL_CHUNKS, error)
         for thread in threads:
             self._join(thread)
-        if self._error is not None:
-            raise self._error
+        # Lanes may know the error, and the error all functions that it came through, with the lanes they worked on:
+        # a circle that would keep them until somebody looks for circles.
+        self._free.clear()
+        if (failure := self._error) is not None:
+            self._error = None
+            forget_frames(failure)
+            try:
+                raise failure
+            finally:
+                del failure
 
     def _join(self, thread: threading.Thread) -> None:
         # Not left before its end, interrupted or not: the caller closes files that it may be reading.

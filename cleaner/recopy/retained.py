@@ -24,9 +24,10 @@ from cleaner.kernels import PAD_BYTES
 from cleaner.kernels.ready import codecs, repack
 from cleaner.kernels.ready import retain as kernel
 from cleaner.recopy.cleaned_segment import WRITTEN_DTYPE
+from cleaner.recopy.lane_memory import USUAL_OUTPUT_BYTES
 from cleaner.recopy.survivors import BlockFates, Flags
 
-_USUAL_OUT_BYTES = 2 << 20
+_FIRST_OUTPUT_BYTES = USUAL_OUTPUT_BYTES // 2
 
 _REFUSALS = {
     kernel.RETAIN_EMPTY_LEGACY: "the last batch of the range has magic 0 or 1 and keeps no record; only magic 2 can be"
@@ -95,18 +96,18 @@ class RetainedWriter:
 
     Args:
         new_horizon_ms: the delete horizon that batches get in this round (R-563).
+        memory: used again for every chunk, what stays of it and the batch that is being rebuilt; None: its own.
 
     Attributes:
         counts: of all chunks so far.
         library_calls: batches so far that a library has packed.
     """
 
-    def __init__(self, new_horizon_ms: int) -> None:
+    def __init__(self, new_horizon_ms: int, memory: tuple[GrowingBuffer, GrowingBuffer] | None = None) -> None:
         self.counts = CopyCounts()
         self.library_calls = 0
         self._new_horizon_ms = new_horizon_ms
-        self._out = GrowingBuffer(_USUAL_OUT_BYTES)
-        self._rebuilt = GrowingBuffer()
+        self._out, self._rebuilt = memory or (GrowingBuffer(), GrowingBuffer())
         self._written = np.zeros(0, WRITTEN_DTYPE)
         self._state = np.zeros(kernel.STATE_CELLS, np.int64)
         self._rebuilt_state = np.zeros(repack.REBUILT_CELLS, np.int64)
@@ -116,8 +117,9 @@ class RetainedWriter:
         """Begin a chunk of so many batches; the output of the last one is gone."""
         if len(self._written) < batches:
             self._written = np.zeros(batches, WRITTEN_DTYPE)
-        self._out.shrink(2 * _USUAL_OUT_BYTES)
-        self._rebuilt.shrink(2 * _USUAL_OUT_BYTES)
+        self._out.shrink(USUAL_OUTPUT_BYTES)
+        self._rebuilt.shrink(USUAL_OUTPUT_BYTES)
+        self._out.ensure(_FIRST_OUTPUT_BYTES)  # in one step: growing to it would copy as much again
         self._state[:] = 0
         self._rebuilt_state[:] = 0
         self._state[kernel.STATE_LARGEST_OFFSET] = -1

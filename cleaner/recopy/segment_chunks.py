@@ -210,6 +210,8 @@ class SegmentChunks:
         claim.source.release()
 
     def close(self) -> None:
-        """Close all files; no lane may be at work any more."""
+        """Close all files; no lane may be at work any more. What named the segments may know who holds this object."""
         for source in self._opened:
             source.file.close()
+        self._opened.clear()
+        self._source, self._segments = None, iter(())

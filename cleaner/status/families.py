@@ -61,6 +61,11 @@ READY = _gauge("cleaner_ready", "1 when settings and kernels are loaded and ever
 PROGRESSING = _gauge("cleaner_progressing", "1 when the scheduler turns and every busy worker moves.")
 STUCK = _gauge("cleaner_stuck_threads", "Threads that should move and do not.")
 OPEN_FILES = _gauge("cleaner_open_files", "File descriptors the process holds open.")
+ANONYMOUS_MEMORY = _gauge(
+    "cleaner_anonymous_memory_bytes",
+    "Memory of the process that no file stands behind; unlike resident memory it has no cached programs or logs in it.",
+)
+NEEDED_MEMORY = _gauge("cleaner_needed_memory_bytes", "The most memory the process needs by its settings.")
 
 TURN_SECONDS = _gauge("cleaner_scheduler_turn_seconds", "How long the scheduler's last look at all logs took.")
 TURN_ENDED = _gauge(
@@ -185,7 +190,8 @@ RELOAD_TIME = _gauge("cleaner_config_last_reload_success_timestamp_seconds", "Wh
 RESTART_KEYS = _gauge("cleaner_config_keys_awaiting_restart", "Settings whose new values wait for a restart.")
 
 CHAPTERS: tuple[Chapter, ...] = (
-    Chapter("The process", (BUILD_INFO, STARTED, STATE, READY, PROGRESSING, STUCK, OPEN_FILES)),
+    Chapter("The process", (BUILD_INFO, STARTED, STATE, READY, PROGRESSING, STUCK, OPEN_FILES,
+                            ANONYMOUS_MEMORY, NEEDED_MEMORY)),
     Chapter("Scheduler and workers", (TURN_SECONDS, TURN_ENDED, WINDOW_OPEN, WINDOW_OPENS, PAUSES, QUEUE, JOBS,
                                       WORKERS, WORKERS_BUSY, WORKER_DEATHS)),
     Chapter("Logs", (LOGS, MAX_RATIO, OVERDUE, MAX_OVERDUE, TOPIC_RATIO, PARTITION_RATIO, PARTITION_OVERDUE, RETRYING)),

@@ -112,6 +112,8 @@ def _process(snapshot: ServiceSnapshot) -> Iterator[Metric]:
     yield _one(f.PROGRESSING, snapshot.is_progressing)
     yield _one(f.STUCK, len(snapshot.stuck))
     yield _one(f.OPEN_FILES, snapshot.open_files)
+    yield _one(f.ANONYMOUS_MEMORY, snapshot.anonymous_bytes)
+    yield _one(f.NEEDED_MEMORY, snapshot.needed_bytes)
 
 
 def _scheduler(snapshot: ServiceSnapshot) -> Iterator[Metric]:

@@ -125,12 +125,18 @@ def tiles(snapshot: ServiceSnapshot) -> Markup:
         ("Overdue", count(snapshot.overdue), late, "due" if snapshot.overdue else ""),
         ("Freed", size(max(0, freed)), since, "good" if freed > 0 else ""),
         ("In quarantine", count(len(snapshot.quarantine)), "set aside", "bad" if snapshot.quarantine else ""),
+        ("Memory", *_memory_words(snapshot), "bad" if snapshot.has_too_much_memory else ""),
     ]
     cells = [
         el("div", el("dt", name), el("dd", el("b", number), el("small", words)), class_=f"tile {kind}".strip())
         for name, number, words, kind in rows
     ]
     return el("section", el("dl", cells, class_="tiles"), id="tiles", data_live=True, aria_label="Numbers")
+
+
+def _memory_words(snapshot: ServiceSnapshot) -> tuple[str, str]:
+    has, needs = snapshot.anonymous_bytes, snapshot.needed_bytes
+    return "?" if has is None else size(has), "" if needs is None else f"{size(needs)} are the most it needs"
 
 
 def _dirtiest_words(snapshot: ServiceSnapshot) -> str:

@@ -1,5 +1,5 @@
 """
-How much memory the process may have: the machine's, or less where a control group says so.
+How much memory the process may have: the machine's, or less where a control group says so; and how much it has.
 
 A container or a systemd unit with a memory limit is a control group. Whoever exceeds it is killed, or slowed beyond
 use, at a moment nobody chose. Each group above ours has a limit too, and the lowest one counts.
@@ -25,6 +25,7 @@ from cleaner.storage.fs import FileSystem
 
 _LIMIT_BYTES = 1 << 20  # of such a file; they hold a number, or a line for each controller
 _UNLIMITED_BYTES = 1 << 60
+_ANONYMOUS = re.compile(r"^RssAnon:\s+([0-9]+) kB$", re.MULTILINE)
 _MEM_TOTAL = re.compile(r"^MemTotal:\s+([0-9]+) kB$", re.MULTILINE)
 
 
@@ -51,6 +52,16 @@ def lowest_memory_limit(fs: FileSystem, root: Path = Path("/")) -> MemoryLimit |
         root: where `proc` and `sys` are found.
     """
     return min(_limits(fs, root), default=None)
+
+
+def anonymous_bytes(fs: FileSystem, root: Path = Path("/")) -> int | None:
+    """
+    Return what the process has in memory that no file stands behind, bytes; None when it cannot be learned.
+
+    Programs and logs that are in memory may be dropped at any time, and are not counted.
+    """
+    found = _ANONYMOUS.search(_read(fs, root / "proc" / "self" / "status"))
+    return int(found.group(1)) << 10 if found else None
 
 
 def _limits(fs: FileSystem, root: Path) -> Iterator[MemoryLimit]:

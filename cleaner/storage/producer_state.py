@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from cleaner.errors import CorruptCheckpointError
 from cleaner.model import AbortedTxn, LastRecord
+from cleaner.storage.open_offsets import OpenOffsets
 from cleaner.storage.producer_snapshot import SNAPSHOT_ENTRY, ProducerEntry, SnapshotRows, java_order
 from cleaner.storage.snapshots import Snapshots
 
@@ -126,9 +127,9 @@ class ProducerState:
         self._pending: dict[int, Producer] = {}
         self._started: dict[int, list[int]] = {}
         self._completed: list[CompletedTxn] = []
-        # Open transactions: first offset -> producer id. Decided ones whose marker is not below the high watermark:
+        # First offsets of open transactions, by producer id. Decided ones whose marker is not below the high watermark:
         # first offset -> offset of the marker.
-        self._ongoing: dict[int, int] = {}
+        self._ongoing = OpenOffsets()
         self._unreplicated: dict[int, int] = {}
 
     # ---- what is known ---------------------------------------------------------------------------------------------
@@ -167,7 +168,8 @@ class ProducerState:
 
     def first_unstable_offset(self) -> int | None:
         """Return the lowest first offset of a transaction that is open or not replicated yet (R-407)."""
-        return min((*self._ongoing, *self._unreplicated), default=None)
+        ongoing = self._ongoing.lowest()
+        return min((*self._unreplicated, *(() if ongoing is None else (ongoing,))), default=None)
 
     def has_open_transaction(self, producer_id: int) -> bool:
         """Tell whether a producer has a transaction open, pending batches included."""
@@ -176,8 +178,8 @@ class ProducerState:
 
     def last_stable_offset_of(self, txn: CompletedTxn) -> int:
         """Return the last stable offset as of a marker: for its transaction index entry (R-653)."""
-        others = [first for first, producer_id in self._ongoing.items() if producer_id != txn.producer_id]
-        return min(others, default=txn.last_offset + 1)
+        others = self._ongoing.lowest(but_of=txn.producer_id)
+        return txn.last_offset + 1 if others is None else others
 
     def aborted_txn(self, txn: CompletedTxn) -> AbortedTxn:
         """Return the transaction index entry of an aborted transaction, to be asked for before `commit`."""
@@ -259,9 +261,10 @@ class ProducerState:
             else:
                 known.merge(self._pending[producer_id])
         for producer_id, firsts in self._started.items():
-            self._ongoing.update(dict.fromkeys(firsts, producer_id))
+            for first in firsts:
+                self._ongoing.add(first, producer_id)
         for txn in self._completed:
-            self._ongoing.pop(txn.first_offset, None)
+            self._ongoing.remove(txn.first_offset)
             self._unreplicated[txn.first_offset] = txn.last_offset
         self.discard_pending()
 
@@ -321,9 +324,8 @@ class ProducerState:
         has_txn = entries["current_txn_first_offset"] >= 0
         self._loaded = entries[has_txn | (entries["timestamp_ms"] > self._now_ms - self._expiration_ms)]
         opened = entries[has_txn]
-        self._ongoing.update(
-            zip(opened["current_txn_first_offset"].tolist(), opened["producer_id"].tolist(), strict=True)
-        )
+        for first, producer_id in opened[["current_txn_first_offset", "producer_id"]].tolist():
+            self._ongoing.add(first, producer_id)
 
 
 def _producer_of(entry: ProducerEntry) -> Producer:

@@ -8,6 +8,7 @@ batch by batch).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +38,15 @@ _COLUMNS = (
 )
 
 
-def replay(state: ProducerState, chunk: Chunk, rows: slice, path: Path, *, each_batch: bool) -> list[AbortedTxn]:
+def replay(
+    state: ProducerState,
+    chunk: Chunk,
+    rows: slice,
+    path: Path,
+    *,
+    each_batch: bool,
+    on_damage: Callable[[CorruptBatchError], None] | None = None,
+) -> list[AbortedTxn]:
     """
     Take the batches of a chunk into a producer state.
 
@@ -45,6 +54,7 @@ def replay(state: ProducerState, chunk: Chunk, rows: slice, path: Path, *, each_
         rows: the batches concerned.
         path: the `.log` file, for error messages.
         each_batch: commit after each batch, as a recovery does; else the caller commits at the segment's end.
+        on_damage: told of each batch below, which is then passed over; None: raised. Only with `each_batch`.
     Returns:
         Transaction index entries of the aborted transactions whose markers were met; only with `each_batch`.
     Raises:
@@ -58,7 +68,7 @@ def replay(state: ProducerState, chunk: Chunk, rows: slice, path: Path, *, each_
     selected = batches[with_producer]
     if not _append_plain(state, selected):
         first_row = rows.indices(len(chunk.batches))[0]
-        return _append_each(state, chunk, selected, with_producer + first_row, path, each_batch)
+        return _append_each(state, chunk, selected, with_producer + first_row, path, each_batch, on_damage)
     if each_batch:
         state.commit()
     return []
@@ -90,6 +100,7 @@ def _append_each(
     row_numbers: npt.NDArray[np.intp],
     path: Path,
     each_batch: bool,
+    on_damage: Callable[[CorruptBatchError], None] | None,
 ) -> list[AbortedTxn]:
     aborted: list[AbortedTxn] = []
     for row_number, row in zip(row_numbers.tolist(), batches[list(_COLUMNS)].tolist(), strict=True):
@@ -99,7 +110,12 @@ def _append_each(
             else:
                 _append_data(state, row)
         except (ControlRecordError, TransactionStateError) as error:
-            raise CorruptBatchError(path, int(chunk.batches[row_number]["position"]), str(error)) from error
+            damage = CorruptBatchError(path, int(chunk.batches[row_number]["position"]), str(error))
+            if on_damage is None:
+                raise damage from error
+            state.discard_pending()
+            on_damage(damage)
+            continue
         if each_batch:
             state.commit()
     return aborted

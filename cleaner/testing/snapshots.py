@@ -306,6 +306,8 @@ def snapshot(logs: Sequence[LogView] | None = None, **fields: Any) -> ServiceSna
         "waiting_removals": 0,
         "open_files": 41,
         "ended_ms": NOW_MS - 12 * MINUTE_MS,
+        "anonymous_bytes": 72 * MB,
+        "needed_bytes": 440 * MB,
     }
     return ServiceSnapshot(logs=views, **{**defaults, **fields})
 

@@ -111,6 +111,9 @@ def bulk_clean(
     )
     (outcome,) = outcomes
     if isinstance(outcome, Refusal):
-        raise outcome.error
+        try:
+            raise outcome.error
+        finally:
+            del outcome, outcomes  # or the error and this function would know each other
     assert isinstance(outcome, CleanReport)
     return outcome

@@ -95,8 +95,9 @@ def test_status_of_a_daemon_in_trouble_ends_with_1(capsys: Capture) -> None:
         (snapshot((), is_ready=False, state="running"), 1),
         (snapshot((), is_ready=False, state="starting"), 0),
         (snapshot((), worker_deaths=3), 0),
+        (snapshot((), anonymous_bytes=5_000_000_000), 1),
     ],
-    ids=["well", "locked", "needs-recovery", "not-turning", "not-ready", "starting", "worker-died"],
+    ids=["well", "locked", "needs-recovery", "not-turning", "not-ready", "starting", "worker-died", "leaking"],
 )
 def test_status_is_trouble_only_where_somebody_is_needed(
     steering: FakeSteering, shown: ServiceSnapshot, code: int

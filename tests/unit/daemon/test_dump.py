@@ -64,6 +64,8 @@ def _snapshot(*, detail: str = "") -> ServiceSnapshot:
         round_seconds=Histogram((1.0,), (0, 0), 0.0),
         waiting_removals=0,
         open_files=17,
+        anonymous_bytes=70_000_000,
+        needed_bytes=400_000_000,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from unittest.mock import patch
 
@@ -10,9 +11,11 @@ from cleaner.config import CleanerConfig, TopicConfig
 from cleaner.engine.context import RoundContext
 from cleaner.engine.round import RoundResult, clean_log
 from cleaner.format.batch import DEFAULT_CHUNK_BYTES
+from cleaner.format.records import Unpacker
 from cleaner.format.side_by_side import WindowBuffer
 from cleaner.model import TopicPartition
 from cleaner.policy.cleanable import Cleanable, cleanable
+from cleaner.recopy.lane_memory import LaneMemory
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.loader import load_log
 from cleaner.storage.log import Log
@@ -75,7 +78,11 @@ def clean(
     around = around or context()
     log = load(around.fs, directory, settings)
     found: Cleanable = cleanable(log, checkpoint, log.topic, NOW_MS)
-    with patch("cleaner.engine.round.WindowBuffer", lambda: WindowBuffer(chunk_bytes)):
+
+    def lanes(count: int, limit_bytes: int, *, most_kept: int) -> nullcontext[list[LaneMemory]]:
+        return nullcontext([LaneMemory(WindowBuffer(chunk_bytes), Unpacker(limit_bytes)) for _ in range(count)])
+
+    with patch("cleaner.engine.round.borrowed_lanes", lanes):
         return clean_log(log, found, log.topic, config or CleanerConfig(dedupe_buffer_size=24_000), around)
 
 

@@ -15,7 +15,7 @@ from cleaner.format.records import Unpacker
 from cleaner.format.side_by_side import WindowBuffer
 from cleaner.offset_map import OffsetMap
 from cleaner.policy.cleanable import cleanable
-from cleaner.recopy.group import LaneMemory
+from cleaner.recopy.lane_memory import LaneMemory
 from cleaner.testing.batch_builder import Producer
 from cleaner.testing.log_builder import LogBuilder
 from tests.unit.engine.logs import NOW_MS, context, keyed_log, load

@@ -14,7 +14,8 @@ from cleaner.kernels.offset_map import KEEP, SUPERSEDED
 from cleaner.model import AbortedTxn, LastRecord
 from cleaner.recopy.cleaned_segment import CleanedSegment
 from cleaner.recopy.fates import ActiveProducers
-from cleaner.recopy.group import GroupRecopier, LaneMemory, RecopyRules
+from cleaner.recopy.group import GroupRecopier, RecopyRules
+from cleaner.recopy.lane_memory import LaneMemory
 from cleaner.recopy.segment_chunks import Claim, SegmentChunks
 from cleaner.recopy.survivors import BlockFates, Flags, Survivors
 from cleaner.storage.fs import FileSystem

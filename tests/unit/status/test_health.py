@@ -7,9 +7,9 @@ import json
 import pytest
 
 from cleaner.policy.circumstances import DirCondition
-from cleaner.status.health import healthy, live, ready
+from cleaner.status.health import healthy, live, ready, warnings
 from cleaner.testing.sample_daemons import hostile, in_trouble
-from cleaner.testing.snapshots import log_dir, quarantined, snapshot
+from cleaner.testing.snapshots import MB, log_dir, quarantined, snapshot
 
 
 def test_process_that_answers_lives() -> None:
@@ -44,10 +44,18 @@ def test_health_fails_only_when_nothing_moves() -> None:
     assert json.loads(healthy(snapshot(is_progressing=False)).body)["failures"] == ["nothing moves"]
 
 
+def test_warnings_tell_of_memory_that_nothing_asks_for() -> None:
+    """As much as is needed at most is well; so is what nobody knows."""
+    assert warnings(snapshot(anonymous_bytes=400 * MB, needed_bytes=400 * MB)) == []
+    assert warnings(snapshot(anonymous_bytes=None)) == []
+    (line,) = warnings(snapshot(anonymous_bytes=401 * MB, needed_bytes=400 * MB))
+    assert "more memory than it can need" in line
+
+
 def test_warnings_name_everything_that_is_wrong() -> None:
     """Disks, quarantine, the reload with its lines, dead workers, retries, what waits for a restart."""
-    warnings = json.loads(healthy(in_trouble()).body)["warnings"]
-    assert warnings == [
+    found = json.loads(healthy(in_trouble()).body)["warnings"]
+    assert found == [
         "log dir /mnt/disk2/kafka is offline: Input/output error reading cleaner-offset-checkpoint",
         "log dir /mnt/disk3/kafka is in use by another process: held by process 4711",
         "2 logs in quarantine",

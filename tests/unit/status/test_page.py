@@ -15,7 +15,7 @@ from cleaner.status import page
 from cleaner.status.drawing import LEAST_WIDTH, parts_of, strip
 from cleaner.status.markup import el
 from cleaner.status.page_logs import PAGE_SIZE, Choice
-from cleaner.status.page_now import headline
+from cleaner.status.page_now import headline, tiles
 from cleaner.status.reasons import SAID, Tone, why
 from cleaner.testing.sample_daemons import HOSTILE_WORDS, at_work, hostile, in_trouble, with_many_logs
 from cleaner.testing.snapshots import LOG_DIR, MB, NOW_MS, log, log_dir, sections, snapshot, worker
@@ -169,6 +169,21 @@ def test_sweep_is_as_far_as_the_worker(phase: str, done: float, begin: float | N
 def test_headline_says_what_matters_most(fields: dict[str, object], tone: Tone, words: str) -> None:
     """One state in a few words."""
     assert headline(snapshot(**fields)) == (tone, words)
+
+
+@pytest.mark.parametrize(
+    ("fields", "shown"),
+    [
+        ({"anonymous_bytes": 72_000_000}, '<div class="tile"><dt>Memory</dt><dd><b>72 MB</b>'),
+        ({"anonymous_bytes": 441_000_000}, '<div class="tile bad"><dt>Memory</dt><dd><b>441 MB</b>'),
+        ({"anonymous_bytes": None}, '<div class="tile"><dt>Memory</dt><dd><b>?</b>'),
+    ],
+    ids=["well", "too much", "not known"],
+)
+def test_tile_tells_how_much_memory_there_is(fields: dict[str, object], shown: str) -> None:
+    """Beside the most that is needed; more than that is told as what it is."""
+    drawn = str(tiles(snapshot(needed_bytes=440_000_000, **fields)))
+    assert f"{shown}<small>440 MB are the most it needs" in drawn
 
 
 def test_every_reason_has_words_and_a_tone() -> None:

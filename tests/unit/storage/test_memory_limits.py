@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cleaner.storage.fs import FileSystem
-from cleaner.storage.memory_limits import lowest_memory_limit
+from cleaner.storage.memory_limits import anonymous_bytes, lowest_memory_limit
 
 GIB = 1 << 30
 V1_UNLIMITED = "9223372036854771712"
@@ -121,3 +121,19 @@ def test_real_machine_has_a_limit() -> None:
     found = lowest_memory_limit(FileSystem())
     assert found is not None
     assert 64 << 20 < found.size < 1 << 60
+
+
+def test_anonymous_memory_is_what_the_kernel_says_of_this_process(tmp_path: Path) -> None:
+    """In bytes; None where it does not say."""
+    status = "Name:\tcleaner\nVmRSS:\t  201000 kB\nRssAnon:\t   70320 kB\nRssFile:\t  130680 kB\n"
+    assert anonymous_bytes(FileSystem(), tree(tmp_path / "some", {"proc/self/status": status})) == 70320 * 1024
+    assert anonymous_bytes(FileSystem(), tree(tmp_path / "none", {"proc/self/status": "Name:\tcleaner\n"})) is None
+
+
+def test_anonymous_memory_counts_what_is_touched() -> None:
+    """Of this very process: 64 MiB more after touching as many."""
+    before = anonymous_bytes(FileSystem())
+    touched = bytearray(b"x") * (64 << 20)
+    after = anonymous_bytes(FileSystem())
+    assert before is not None and after is not None
+    assert after - before > 0.9 * len(touched)

@@ -1,0 +1,73 @@
+"""
+First offsets of transactions, and whose they are: the lowest one at hand, however many there are.
+
+A log may have transactions open by the ten thousand, and the lowest is asked for at each append and at each marker: to
+look through all of them every time would make the work grow with their square.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+
+_FEWEST_KEPT = 64
+
+
+class OpenOffsets:
+    """Offsets with a holder each. Each call takes logarithmic time, put over all of them."""
+
+    def __init__(self) -> None:
+        self._holders: dict[int, int] = {}
+        # All offsets that are held, and some that are not any more: at most as many again, and a few.
+        self._heap: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._holders)
+
+    def items(self) -> list[tuple[int, int]]:
+        """Return offsets and their holders, in no order."""
+        return list(self._holders.items())
+
+    def add(self, offset: int, holder: int) -> None:
+        """Take an offset in, or give it to another holder."""
+        if offset not in self._holders:
+            heappush(self._heap, offset)
+        self._holders[offset] = holder
+
+    def remove(self, offset: int) -> None:
+        """Drop an offset, if it is held."""
+        self._holders.pop(offset, None)
+        if len(self._heap) > 2 * len(self._holders) + _FEWEST_KEPT:
+            heap = list(self._holders)
+            heapify(heap)
+            self._heap = heap
+
+    def clear(self) -> None:
+        """Drop all of them."""
+        self._holders.clear()
+        self._heap.clear()
+
+    def holder_of(self, offset: int) -> int | None:
+        """Return who holds an offset."""
+        return self._holders.get(offset)
+
+    def lowest(self, *, but_of: int | None = None) -> int | None:
+        """
+        Return the lowest offset; None without any.
+
+        Args:
+            but_of: a holder, who has few, whose offsets do not count.
+        """
+        passed = []
+        found = None
+        while self._heap and found is None:
+            offset = self._heap[0]
+            holder = self._holders.get(offset)
+            if holder is not None and holder != but_of:
+                found = offset
+            else:
+                heappop(self._heap)
+                if holder is not None:
+                    passed.append(offset)
+        for offset in dict.fromkeys(passed):
+            heappush(self._heap, offset)
+        return found

@@ -1,0 +1,49 @@
+"""First offsets of open transactions: the lowest at hand."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cleaner.storage.open_offsets import OpenOffsets
+
+_STEPS = st.lists(st.tuples(st.booleans(), st.integers(0, 12), st.integers(0, 3)), max_size=200)
+
+
+@given(_STEPS)
+def test_lowest_offset_is_that_of_a_plain_search(steps: list[tuple[bool, int, int]]) -> None:
+    """After any offsets were taken in, given to others and dropped; with all holders, and without one of them."""
+    offsets, naive = OpenOffsets(), dict[int, int]()
+    for is_added, offset, holder in steps:
+        if is_added:
+            offsets.add(offset, holder)
+            naive[offset] = holder
+        else:
+            offsets.remove(offset)
+            naive.pop(offset, None)
+        assert offsets.lowest() == min(naive, default=None)
+        without = [each for each, other in naive.items() if other != holder]
+        assert offsets.lowest(but_of=holder) == min(without, default=None)
+        assert offsets.lowest() == min(naive, default=None)
+        assert dict(offsets.items()) == naive
+        assert len(offsets) == len(naive)
+        assert offsets.holder_of(offset) == naive.get(offset)
+
+
+def test_offsets_dropped_behind_one_that_stays_are_forgotten() -> None:
+    """A transaction that is never decided does not keep what comes and goes behind it."""
+    offsets = OpenOffsets()
+    offsets.add(0, 1)
+    for offset in range(1, 100_000):
+        offsets.add(offset, 2)
+        offsets.remove(offset)
+    assert offsets.lowest() == 0
+    assert len(offsets._heap) < 1000
+
+
+def test_offsets_dropped_all_at_once_are_gone() -> None:
+    """As when a log is loaded again."""
+    offsets = OpenOffsets()
+    offsets.add(5, 1)
+    offsets.clear()
+    assert (offsets.lowest(), len(offsets)) == (None, 0)

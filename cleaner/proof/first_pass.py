@@ -28,7 +28,8 @@ class FirstPass:
         first_dirty_offset: where the dirty section begins.
 
     Attributes:
-        is_exact: False if the segment has no offset index, so that nobody can tell where the pass begins to read.
+        is_exact: False if the segment has no offset index, so that nobody can tell where the pass begins to read, nor
+            whether there is a transaction index: then any ABORT marker before may be one that it does not come to.
     """
 
     def __init__(self, side: LogSide, first_dirty_offset: int) -> None:
@@ -45,9 +46,9 @@ class FirstPass:
 
     def reads(self, segment_base: int, row: np.void) -> bool:
         """Tell whether the pass comes to a batch, and has to be told of it."""
-        if segment_base != self._base or not self.is_exact:
-            return segment_base > self._base or bool(row["last_offset"] >= self._first_dirty_offset)
-        return bool(row["position"] >= self._position)
+        if segment_base != self._base:
+            return segment_base > self._base
+        return not self.is_exact or bool(row["position"] >= self._position)
 
     def passes_over(self, row: np.void) -> bool:
         """Take in a transactional data batch; tell whether it is taken for aborted (R-532)."""
@@ -57,7 +58,9 @@ class FirstPass:
     def come_to_marker(self, row: np.void, *, is_abort: bool) -> None:
         """Take in a control batch (R-533)."""
         self._reach(row)
-        if is_abort:
+        if is_abort and not self.is_exact and row["last_offset"] < self._first_dirty_offset:
+            self._aborted.add(int(row["producer_id"]))
+        elif is_abort:
             self._aborted.discard(int(row["producer_id"]))
 
     def _reach(self, row: np.void) -> None:

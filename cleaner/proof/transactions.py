@@ -93,6 +93,7 @@ class Transactions:
         self._recopied_end = recopied_end
         self._findings = findings
         self._after = after
+        self._has_indexes = is_first_pass_exact
         self._is_exact = rules.is_one_round and is_first_pass_exact
         # What the transaction indexes say, by the marker's offset.
         self._entries_before = {int(entry[LAST_OFFSET]): entry.tolist() for entry in before.aborted()}
@@ -174,7 +175,8 @@ class Transactions:
         first, end = self._after.range_of(marker.base_offset)
         aborts = self._aborts_before.get(marker.producer_id, [])
         number = bisect_right(aborts, marker.base_offset)
-        return begins_at < end and number > 0 and aborts[number - 1] >= first
+        had_entry = not self._has_indexes or (number > 0 and aborts[number - 1] >= first)
+        return begins_at < end and had_entry
 
     def _end_aborted(self, data: list[DataBatch], marker: Marker) -> None:
         is_unknown = marker.base_offset < self._log_start_offset

@@ -95,9 +95,12 @@ def random_rounds(work: Path, randomness: random.Random) -> Iterator[Round]:
         now_ms += randomness.choice([0, 0, 10, 1001, 100_000_000])
 
 
-def prove(before: Path, after: Path, settings: dict[str, str], **options: int) -> VerifyReport:
-    """Verify the partition; `options` are those of `VerifyOptions`."""
+def prove(
+    before: Path, after: Path, settings: dict[str, str], *, now_ms: int | None = None, since_ms: int | None = None
+) -> VerifyReport:
+    """Verify the partition."""
     sources = Sources.of_call("topic", settings, None, None)
-    (report,) = verify_log_dirs(before, after, sources, Surroundings.of(), VerifyOptions(**options), [NAME])
+    options = VerifyOptions(now_ms=now_ms, since_ms=since_ms)
+    (report,) = verify_log_dirs(before, after, sources, Surroundings.of(), options, [NAME])
     assert isinstance(report, VerifyReport), report
     return report

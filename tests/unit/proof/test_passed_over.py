@@ -100,6 +100,24 @@ def test_round_that_begins_before_the_marker_supersedes_as_ever(rounds: tuple[Ro
     assert ("revived", 3) in [(found.kind, found.offset) for found in refuted.findings]
 
 
+def test_log_before_that_is_nothing_but_logs_leaves_it_open(rounds: tuple[Round, Round], tmp_path: Path) -> None:
+    """Without its indexes nobody knows where the first pass began to read: both outcomes are proven."""
+    second = rounds[1]
+    whole = clean(second.before, tmp_path / "whole", 10)
+    # An offset index without entries leads to the beginning of the segment.
+    plain = tmp_path / "plain"
+    shutil.copytree(second.before, plain)
+    (plain / NAME / LOG.replace(".log", ".index")).write_bytes(b"")
+    other = clean(plain, tmp_path / "other", 10)
+    assert VALUE in (whole.after / NAME / LOG).read_bytes()
+    assert VALUE not in (other.after / NAME / LOG).read_bytes()
+    for path in (plain / NAME).iterdir():
+        if path.suffix != ".log":
+            path.unlink()
+    for done in (whole, other):
+        assert prove(plain, done.after, done.settings, now_ms=NOW).findings == ()
+
+
 def test_value_that_a_plain_record_supersedes_is_revived_all_the_same(tmp_path: Path) -> None:
     """A later record outside of the transaction counts, whatever the first pass takes for aborted."""
     log = LogBuilder(index_interval_bytes=0)

@@ -81,7 +81,8 @@ class TimeIndexCheck:
 
     def _find_batches(self, batches: Batches, last_offsets: npt.NDArray[np.int64]) -> None:
         """See which entries have the timestamp of the batch that holds their offset."""
-        mine = (self._offsets >= batches["base_offset"][0]) & (self._offsets <= last_offsets[-1])
+        first = int(np.searchsorted(self._offsets, batches["base_offset"][0]))
+        mine = slice(first, int(np.searchsorted(self._offsets, last_offsets[-1], side="right")))
         at = np.searchsorted(last_offsets, self._offsets[mine])
         holds = batches["base_offset"][at] <= self._offsets[mine]
         self._is_of_batch[mine] = holds & (batches["max_timestamp"][at] == self._timestamps[mine])

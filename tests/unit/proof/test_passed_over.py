@@ -21,7 +21,7 @@ from tests.unit.proof.passed_over import NAME, Round, prove, random_rounds
 NOW = START_MS + 1000
 LOG = "00000000000000000000.log"
 VALUE = b"l\x021"  # the record at offset 3, as it lies in its batch
-FEW, MANY = 60, 1500
+FEW, MANY = 60, 600
 
 
 def clean(before: Path, after: Path, keys: int, **settings: str) -> Round:

@@ -36,7 +36,7 @@ class VerifyOptions:
     Attributes:
         end_offset: up to where the log is clean; None: as the checkpoint beside the log after says.
         now_ms: the moment of the last round; None: not known, so that what might have gone by now may be there still.
-        since_ms: the moment of the first round; None: that of the last.
+        since_ms: the moment of the first of several rounds; None: there was one, or its moment is not known.
         delete_retention_ms: None: as the topic's settings say.
         memory_bytes: for sorting; more goes to a file.
         temp_dir: where that file is made; it has no name there.
@@ -213,7 +213,9 @@ class _Work:
                 before,
                 after,
                 rules,
-                ProtectedBatches(fs, before, rules.now_ms, rules.producer_expiration_ms),
+                ProtectedBatches(
+                    fs, before, rules.now_ms, rules.producer_expiration_ms, is_now_exact=rules.is_now_exact
+                ),
                 rows,
                 limit_bytes=self.settings.cleaner.batch_limit_bytes(topic),
                 before_step=before_step,
@@ -235,7 +237,7 @@ class _Work:
             findings=proof.findings,
             total_findings=proof.total_findings,
             damaged=proof.damaged,
-            note="" if rules.has_rounds else _NOTHING_CLEANED,
+            note=_ONE_ROUND if rules.is_one_round else "" if rules.has_rounds else _NOTHING_CLEANED,
         )
 
     def _rules(self, topic: TopicConfig, cleaner: CleanerConfig, first_dirty: int, end: int) -> Rules:
@@ -249,6 +251,8 @@ class _Work:
             since_ms=since_ms,
             now_ms=now_ms,
             is_now_exact=options.now_ms is not None,
+            is_one_round=options.now_ms is not None and options.since_ms is None,
+            is_end_recorded=options.end_offset is None,
             delete_retention_ms=topic.delete_retention_ms if retention_ms is None else retention_ms,
             producer_expiration_ms=cleaner.producer_id_expiration_ms,
             may_expire="delete" in topic.cleanup_policy,
@@ -267,6 +271,7 @@ class _Work:
         return file
 
 
+_ONE_ROUND = "one round at --now is what this was held against; if there were more, say since when: --since"
 _NOTHING_CLEANED = (
     "no checkpoint says that anything was cleaned, so both logs have to be the same; if it was, say up to where: --end"
 )

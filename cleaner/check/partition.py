@@ -24,6 +24,7 @@ from cleaner.errors import CorruptIndexError, LogChangedError, LogDirOfflineErro
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.indexes import Aborts, abort_rows, read_txn_index
 from cleaner.storage.log import list_segments
+from cleaner.storage.log_dir import OffsetKind
 from cleaner.storage.segment import Segment
 
 _ATTEMPTS = 5
@@ -119,10 +120,18 @@ class PartitionCheck:
         sieve = self._new_sieve(0)
         self._walk(transactions, sieve)
         self._findings += check_small_files(self._context.fs, here.directory, self._next_offset, here.is_in_use)
+        self._check_checkpoint()
         size, count, end = self._bytes, self._segments, self._next_offset
         if sieve is not None:
             self._check_keys(sieve)
         return CheckedPartition(here.name, here.directory, count, size, end, here.is_in_use, tuple(self._findings))
+
+    def _check_checkpoint(self) -> None:
+        here, end = self._surveyed, self._next_offset
+        if here.cleaner_offset is not None and here.cleaner_offset > end and not here.is_in_use:
+            path = here.directory.parent / OffsetKind.CLEANER.value
+            reason = f"{here.name} ends at {end}, and is clean up to {here.cleaner_offset}: the next round begins anew"
+            self._findings.append(Finding(Kind.CHECKPOINT, path, reason, offset=here.cleaner_offset, is_damage=False))
 
     # ---- segments --------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ log is damaged nothing is made: what it would say is what is in doubt.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -127,6 +127,18 @@ class _Repair:
         segment.rebuilt = rebuilt.indexes
         return _index_files(segment, rebuilt.indexes)
 
+    def _with_partner(self, paths: Sequence[Path], contents: Mapping[Path, bytes]) -> list[Path]:
+        """
+        Return the files to be written: with an offset index its time index and the other way round, if it differs.
+
+        They are made together, an entry of the one beside one of the other; whoever wrote them may have gone by another
+        `index.interval.bytes`.
+        """
+        pairs = {names.INDEX: names.TIME_INDEX, names.TIME_INDEX: names.INDEX}
+        partners = {path.with_suffix(pairs[path.suffix]) for path in paths if path.suffix in pairs}.difference(paths)
+        fs = self._context.fs
+        return [*paths, *(path for path in partners if fs.exists(path) and fs.read_bytes(path) != contents[path])]
+
     def snapshots(self) -> list[RepairedFile]:
         """Make snapshots anew: from the one before, and the batches in between."""
         done: list[RepairedFile] = []
@@ -155,6 +167,7 @@ class _Repair:
     def _attempt(self, paths: Sequence[Path], make: Callable[[], dict[Path, bytes]]) -> list[RepairedFile]:
         try:
             contents = make()
+            paths = self._with_partner(paths, contents)
             for path in paths:
                 if path in contents:
                     self._context.still_held()

@@ -15,6 +15,7 @@ from cleaner.check.log_file import LaneMemory, LogFileReader
 from cleaner.check.time_index import TimeIndexCheck
 from cleaner.check.transactions import TransactionFollower
 from cleaner.errors import CorruptIndexError
+from cleaner.format.chunks import CONTROL_FLAG
 from cleaner.model import AbortedTxn
 from cleaner.storage import names
 from cleaner.storage.fs import FileSystem
@@ -113,6 +114,8 @@ class SegmentCheck:
         self._keys = keys
         self._check_done = check_done
         self._faulty: dict[str, set[int]] = {suffix: set() for suffix in _INDEX_KINDS}
+        self._missing: set[str] = set()
+        self._markers: set[tuple[int, int]] = set()
         self._aborted: list[AbortedTxn] = []
         self._good_end = 0
         self._has_gap_at = -1
@@ -159,9 +162,15 @@ class SegmentCheck:
         self._offset_check = OffsetIndexCheck(
             offsets[slots], segment.index_path, segment.base_offset, self._tell_index(names.INDEX), slots
         )
+        indexed = offsets["relative_offset"][slots].astype(np.int64) + segment.base_offset
         slots = self._ascending(names.TIME_INDEX, times, "timestamp")
         self._time_check = TimeIndexCheck(
-            times[slots], segment.time_index_path, segment.base_offset, self._tell_index(names.TIME_INDEX), slots
+            times[slots],
+            segment.time_index_path,
+            segment.base_offset,
+            self._tell_index(names.TIME_INDEX),
+            slots,
+            indexed,
         )
 
     # ---- indexes ---------------------------------------------------------------------------------------------------
@@ -191,6 +200,7 @@ class SegmentCheck:
         try:
             entries = read_entries(self._fs, self._segment.path(suffix), entry, self._tell_index(suffix))
         except FileNotFoundError:
+            self._missing.add(suffix)
             self._note_index(suffix, "the file is missing", None)
             return np.empty(0, entry)
         if self._standing.is_padded:
@@ -222,7 +232,8 @@ class SegmentCheck:
         is_whole = not damage
         if self._good_end == size or is_whole:
             self._offset_check.finish()
-        self._time_check.finish(is_whole=is_whole)
+        is_sound = not (self._faulty[names.INDEX] or self._faulty[names.TIME_INDEX] or self._missing)
+        self._time_check.finish(is_whole=is_whole, is_complete=is_sound and not self._standing.is_padded)
         tell = self._tell_index(names.TXN_INDEX)
         base = self._segment.base_offset
         last, first = aborts[:, LAST_OFFSET], aborts[:, FIRST_OFFSET]
@@ -232,12 +243,25 @@ class SegmentCheck:
         for row in np.flatnonzero(outside).tolist():
             reason = f"an aborted transaction from offset {first[row]} to {last[row]}, outside of the segment"
             tell(CorruptIndexError(self._segment.txn_index_path, row * TXN_ENTRY.itemsize, reason))
-        if not (self._standing.is_active and self._standing.is_in_use):
-            known = set(zip(aborts[:, 0].tolist(), last.tolist(), strict=True))
-            for txn in self._aborted:
-                if (txn.producer_id, txn.last_offset) not in known:
-                    reason = f"no entry for the transaction that producer {txn.producer_id} aborted"
-                    self._note_index(names.TXN_INDEX, reason, None, txn.last_offset)
+        began = {
+            (entry[0], entry[LAST_OFFSET]): (row, entry[FIRST_OFFSET]) for row, entry in enumerate(aborts.tolist())
+        }
+        if is_whole:
+            # An entry and its marker stay and go together, though the data may be gone long before.
+            for (producer_id, marker), (row, _) in began.items():
+                if (producer_id, marker) not in self._markers:
+                    reason = f"an aborted transaction that no marker of producer {producer_id} ends at {marker}"
+                    tell(CorruptIndexError(self._segment.txn_index_path, row * TXN_ENTRY.itemsize, reason))
+        if self._standing.is_active and self._standing.is_in_use:
+            return
+        for txn in self._aborted:
+            entry = began.get((txn.producer_id, txn.last_offset))
+            if entry is None:
+                reason = f"no entry for the transaction that producer {txn.producer_id} aborted"
+                self._note_index(names.TXN_INDEX, reason, None, txn.last_offset)
+            elif entry[1] > txn.first_offset:
+                reason = f"an aborted transaction that began at {txn.first_offset}, before what its entry says"
+                tell(CorruptIndexError(self._segment.txn_index_path, entry[0] * TXN_ENTRY.itemsize, reason))
 
     # ---- batches ---------------------------------------------------------------------------------------------------
 
@@ -255,6 +279,9 @@ class SegmentCheck:
             self._good_end = int(part[-1]["position"] + part[-1]["size"])
         if end_of_bad < len(rows):
             self._offset_check.pass_over(int(rows[-1]["position"] + rows[-1]["size"]))
+        if checked.chunk.kinds & CONTROL_FLAG:
+            control = rows[checked.good & (rows["attributes"] & CONTROL_FLAG != 0)]
+            self._markers.update(zip(control["producer_id"].tolist(), control["base_offset"].tolist(), strict=True))
         if self._transactions is not None:
             self._aborted += self._transactions.take(path, checked.chunk, checked.good, self.findings_of_batches.append)
         if self._keys is not None:

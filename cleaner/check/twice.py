@@ -4,6 +4,10 @@ Whether a key occurs twice in the clean section of a log, however many keys ther
 First the digests: the 64-bit half under a secret key, as many as memory takes. When they are too many, those in the
 upper half of the range that was being looked at are left to a later pass over the log. Digests that came twice are
 looked up in a last pass, with both halves, which tells where the records are. Nothing is written anywhere.
+
+A record in a transaction supersedes nothing if the first pass of its round took it for aborted. Kafka's does so where a
+round begins in the middle of a segment, behind an ABORT marker of the same producer (R-510, R-511, R-533), and the
+marker that shows it may have gone since. So a key that comes again in a transaction is worth a note, and no damage.
 """
 
 from __future__ import annotations
@@ -157,4 +161,8 @@ class TwiceFinder(_Section):
             self._seen[hash_word, other] = (segment, position, offset)
             if before is not None and before[2] != offset:
                 reason = f"its key comes again at offset {offset}, which is in the clean section too"
-                self._on_finding(Finding(Kind.KEY_TWICE, before[0].log_path, reason, before[1], before[2]))
+                is_damage = not checked.chunk.batches["attributes"][row] & TRANSACTIONAL_FLAG
+                if not is_damage:
+                    reason += ": in a transaction, which a round that began in mid-segment may have taken for aborted"
+                finding = Finding(Kind.KEY_TWICE, before[0].log_path, reason, before[1], before[2], is_damage=is_damage)
+                self._on_finding(finding)

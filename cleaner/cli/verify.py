@@ -50,14 +50,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--now",
         metavar="MS",
         type=parse_now,
-        help="the very moment of the last round, in ms since 1970: what had to go by then must be gone (default: some "
-        "moment up to now)",
+        help="the very moment of the round, or with --since of the last one, in ms since 1970: what had to go by then "
+        "must be gone (default: rounds at some moments up to now)",
     )
     parser.add_argument(
         "--since",
         metavar="MS",
         type=parse_now,
-        help="the moment of the first of several rounds: what it gave a horizon may be gone by --now",
+        help="the moment of the first of several rounds, which may be that of --now: what it gave a horizon may be "
+        "gone by then",
     )
     parser.add_argument(
         "--delete-retention-ms", metavar="MS", type=parse_offset, help="in the place of the topic's setting"

@@ -20,6 +20,9 @@ from cleaner.proof.steps import Step
 Flags = npt.NDArray[np.bool_]
 
 _KINDS = TIMESTAMP_TYPE_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG
+_KNOWN = COMPRESSION_MASK | _KINDS | DELETE_HORIZON_FLAG
+_NO_TIMESTAMP = -1
+_HIGH_ATTRIBUTES = 21  # where the byte of the attributes stands that has no meaning yet (R-210)
 # What a rebuilt batch takes over from its source, and what one that was of magic 0 or 1 has instead (R-570, R-577).
 _TAKEN_OVER = (
     ("last_offset", "lastOffsetDelta", None),
@@ -42,7 +45,7 @@ def has_horizon(rows: Batches) -> Flags:
     return flags
 
 
-def check_headers(step: Step, rebuilt: Flags, findings: Findings) -> None:
+def check_headers(step: Step, rebuilt: Flags, rules: Rules, findings: Findings) -> None:
     """
     Compare the headers of rebuilt batches with those they were made from.
 
@@ -62,12 +65,29 @@ def check_headers(step: Step, rebuilt: Flags, findings: Findings) -> None:
     kinds = np.where(was_legacy, rows["attributes"] & TIMESTAMP_TYPE_FLAG, rows["attributes"] & _KINDS)
     kinds = np.where(rows["magic"] == 0, 0, kinds)
     wrong.append(("attributes", others["attributes"] & mask != kinds))
-    codecs = rows["attributes"] & COMPRESSION_MASK
-    wrong.append(("compression", (others["attributes"] & COMPRESSION_MASK != codecs) & (others["count"] > 0)))
+    # Bits nobody has given a meaning are not taken over (R-571).
+    high_bytes = step.after.data[others["start"] + _HIGH_ATTRIBUTES]
+    wrong.append(("attributes", (others["attributes"] & ~_KNOWN != 0) | (high_bytes != 0)))
+    is_empty = others["count"] == 0
+    # A batch without records is a header of its own (R-575).
+    codecs = np.where(is_empty, 0, rows["attributes"] & COMPRESSION_MASK)
+    wrong.append(("compression", others["attributes"] & COMPRESSION_MASK != codecs))
+    wrong.append(("deleteHorizon", is_empty & (others["attributes"] & DELETE_HORIZON_FLAG != 0)))
+    wrong.append(("baseTimestamp", is_empty & (others["base_timestamp"] != _NO_TIMESTAMP)))
+    is_append_time = rows["attributes"] & TIMESTAMP_TYPE_FLAG != 0
+    was_empty = rows["count"] == 0
+    # In several rounds it may have had some of its records for a while.
+    keeps_time = is_empty & (was_empty | is_append_time | rules.is_one_round)
+    wrong.append(("maxTimestamp", keeps_time & (others["max_timestamp"] != rows["max_timestamp"])))
     for name, is_wrong in wrong:
         for other in others[is_wrong]:
             reason = f"{name} is not that of the batch it was made from"
             findings.add(Kind.CHANGED, step.after_path, other["position"], other["base_offset"], reason)
+    # A batch is copied as it is while it has all its records, but for a new horizon (R-562).
+    is_whole = ~was_legacy & ~is_empty & (others["count"] == rows["count"]) & rules.sets_horizons
+    for other in others[is_whole & (has_horizon(others) == has_horizon(rows))]:
+        reason = "its bytes are not what they were, though it has all its records"
+        findings.add(Kind.CHANGED, step.after_path, other["position"], other["base_offset"], reason)
 
 
 def check_horizons(

@@ -23,6 +23,10 @@ class Kind(enum.StrEnum):
     PRODUCER = "producer"
     LOG_START = "log-start"
     LOG_END = "log-end"
+    CHECKPOINT = "checkpoint"
+    LEADER_EPOCHS = "leader-epochs"
+    PARTITION_METADATA = "partition-metadata"
+    SNAPSHOT = "snapshot"
     DAMAGED = "damaged"
 
 

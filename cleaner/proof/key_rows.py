@@ -21,8 +21,8 @@ Rows = npt.NDArray[np.uint64]
 DIGEST, DIGEST_REST, OFFSET, FLAGS = range(4)
 COLUMNS = 4
 # Bits of FLAGS: it is in the log after; its value is null and it may go, or must, for that alone; it is no record, but
-# what is remembered of a key.
-KEPT, MAY_GO, MUST_GO, REMEMBERED = 1, 2, 4, 8
+# what is remembered of a key; it supersedes nothing, or perhaps nothing.
+KEPT, MAY_GO, MUST_GO, REMEMBERED, PASSED_OVER, DOUBTFUL = 1, 2, 4, 8, 16, 32
 
 _ROW_BYTES = 8 * COLUMNS
 _PART_BITS = 7

@@ -12,17 +12,37 @@ from cleaner.proof.key_rows import (
     COLUMNS,
     DIGEST,
     DIGEST_REST,
+    DOUBTFUL,
     FLAGS,
     KEPT,
     MAY_GO,
     MUST_GO,
     OFFSET,
+    PASSED_OVER,
     REMEMBERED,
     KeyRows,
     Rows,
 )
 
 Longs = npt.NDArray[np.int64]
+_NONE = -1
+_MAX_LONG = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Uncounted:
+    """
+    Batches whose records do not count as all others do: first and last offset of each, shape (n, 2), ascending.
+
+    Attributes:
+        aborted: of aborted transactions, which are no records at all.
+        passed_over: committed, but taken for aborted by the first pass: they supersede nothing.
+        doubtful: those that some round's first pass may have taken for aborted.
+    """
+
+    aborted: Longs
+    passed_over: Longs
+    doubtful: Longs
 
 
 @dataclass
@@ -43,23 +63,24 @@ class LastValues:
     expired: Longs
 
 
-def judge(rows: KeyRows, first_dirty_offset: int, aborted: Longs, *, is_one_round: bool) -> LastValues:
+def judge(rows: KeyRows, first_dirty_offset: int, uncounted: Uncounted, *, is_one_round: bool) -> LastValues:
     """
     Sort the rows and judge each.
 
     Args:
         first_dirty_offset: a record below it did not supersede anything in these rounds.
+        uncounted: batches whose records do not count as others do.
         is_one_round: so that what nothing has superseded has to be there. Otherwise a round in between may have begun
             further down.
-        aborted: first and last offset of the batches whose records count for nothing, shape (n, 2), ascending.
     """
     keys = 0
     found: list[tuple[Longs, Longs, Longs]] = []
     for part in rows.parts():
         known: Rows = np.empty((0, COLUMNS), np.uint64)
         for taken in part:
-            known = _judge(np.concatenate([_without(taken, aborted), known]), first_dirty_offset, is_one_round, found)
-        keys += len(known)
+            marked = _marked(taken, uncounted)
+            known = _judge(np.concatenate([marked, known]), first_dirty_offset, is_one_round, found)
+        keys += int((known[:, FLAGS] & np.uint64(DOUBTFUL) == 0).sum())
     lost, superseded, expired = (np.sort(np.concatenate([np.empty(0, np.int64), *some])) for some in _columns(found))
     return LastValues(keys, lost, superseded, expired)
 
@@ -69,14 +90,22 @@ def _columns(found: list[tuple[Longs, Longs, Longs]]) -> Iterator[list[Longs]]:
         yield [one[column] for one in found]
 
 
-def _without(rows: Rows, aborted: Longs) -> Rows:
-    if not len(aborted) or not len(rows):
-        return rows
+def _marked(rows: Rows, uncounted: Uncounted) -> Rows:
+    """Return rows without those that are no records, and a flag at those that may supersede nothing."""
+    if len(uncounted.aborted):
+        rows = rows[~_are_within(rows, uncounted.aborted)]
+    for batches, flag in ((uncounted.passed_over, PASSED_OVER), (uncounted.doubtful, DOUBTFUL)):
+        if len(batches):
+            rows = rows.copy()
+            rows[_are_within(rows, batches), FLAGS] |= np.uint64(flag)
+    return rows
+
+
+def _are_within(rows: Rows, batches: Longs) -> npt.NDArray[np.bool_]:
     offsets = rows[:, OFFSET].astype(np.int64)
-    at = np.searchsorted(aborted[:, 0], offsets, side="right") - 1
-    is_aborted = (at >= 0) & (offsets <= aborted[np.maximum(at, 0), 1])
-    left: Rows = rows[~is_aborted]
-    return left
+    at = np.searchsorted(batches[:, 0], offsets, side="right") - 1
+    found: npt.NDArray[np.bool_] = (at >= 0) & (offsets <= batches[np.maximum(at, 0), 1])
+    return found
 
 
 def _judge(rows: Rows, first_dirty_offset: int, is_one_round: bool, found: list[tuple[Longs, Longs, Longs]]) -> Rows:
@@ -87,22 +116,38 @@ def _judge(rows: Rows, first_dirty_offset: int, is_one_round: bool, found: list[
     is_first = np.ones(len(rows), np.bool_)
     is_first[1:] = (rows[1:, DIGEST] != rows[:-1, DIGEST]) | (rows[1:, DIGEST_REST] != rows[:-1, DIGEST_REST])
     starts = np.flatnonzero(is_first)
+    sizes = np.diff(np.append(starts, len(rows)))
     offsets = rows[:, OFFSET].astype(np.int64)
-    last_of_key = np.maximum.reduceat(offsets, starts)
-    last = np.repeat(last_of_key, np.diff(np.append(starts, len(rows))))
     flags = rows[:, FLAGS].astype(np.int64)
     is_record = flags & REMEMBERED == 0
     is_kept = is_record & (flags & KEPT != 0)
-    is_superseded = (offsets != last) & (last >= first_dirty_offset)
-    has_to_stay = ~is_superseded if is_one_round else offsets == last
+    # The last that supersedes all before it for certain, and the last that may.
+    certain = np.maximum.reduceat(np.where(flags & (PASSED_OVER | DOUBTFUL) == 0, offsets, _NONE), starts)
+    possible = np.maximum.reduceat(np.where(flags & PASSED_OVER == 0, offsets, _NONE), starts)
+    last, last_possible = np.repeat(certain, sizes), np.repeat(possible, sizes)
+    is_superseded = (offsets < last) & (last >= first_dirty_offset)
+    if is_one_round:
+        has_to_stay = ~is_superseded & ~((offsets < last_possible) & (last_possible >= first_dirty_offset))
+    else:
+        # One that is there although a doubtful one comes later shows that this has superseded nothing.
+        first_kept = np.repeat(np.minimum.reduceat(np.where(is_kept, offsets, _MAX_LONG), starts), sizes)
+        has_to_stay = (offsets == last_possible) | ((offsets >= last) & (offsets > first_kept))
     lost = is_record & has_to_stay & ~is_kept & (flags & MAY_GO == 0)
     superseded = is_kept & is_superseded
     expired = is_kept & (flags & MUST_GO != 0) & ~superseded
     found.append((offsets[lost], offsets[superseded], offsets[expired]))
-    remembered: Rows = np.empty((len(starts), COLUMNS), np.uint64)
-    remembered[:, [DIGEST, DIGEST_REST]] = rows[starts][:, [DIGEST, DIGEST_REST]]
-    remembered[:, OFFSET] = last_of_key
-    remembered[:, FLAGS] = REMEMBERED
+    return np.concatenate(
+        [
+            _remembered(rows[starts], certain, REMEMBERED),
+            _remembered(rows[starts], possible, REMEMBERED | DOUBTFUL)[possible > certain],
+        ]
+    )
+
+
+def _remembered(rows: Rows, offsets: Longs, flags: int) -> Rows:
+    remembered = rows.copy()
+    remembered[:, OFFSET] = offsets.astype(np.uint64)
+    remembered[:, FLAGS] = flags
     return remembered
 
 

@@ -19,10 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from cleaner.errors import CorruptBatchError, CorruptLogError
-from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG
+from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Batches
+from cleaner.format.control import ControlType
 from cleaner.kernels.ready import proof as kernel
 from cleaner.proof.batches import check_headers, check_horizons, has_horizon, horizon_of
+from cleaner.proof.files import check_files
 from cleaner.proof.findings import MOST_FINDINGS, Finding, Findings, Kind
+from cleaner.proof.first_pass import FirstPass
 from cleaner.proof.key_rows import COLUMNS, DIGEST, DIGEST_REST, FLAGS, KEPT, MAY_GO, MUST_GO, OFFSET, KeyRows, Rows
 from cleaner.proof.last_values import judge
 from cleaner.proof.producers import ProtectedBatches
@@ -33,6 +36,7 @@ from cleaner.proof.steps import Step, side_by_side
 from cleaner.proof.transactions import ABSENT, EMPTY, WITH_RECORDS, DataBatch, Marker, Transactions
 from cleaner.storage.aborted import hidden_batches
 from cleaner.storage.indexes import FIRST_OFFSET, LAST_OFFSET, Aborts
+from cleaner.storage.log_dir import OffsetKind
 
 Flags = npt.NDArray[np.bool_]
 
@@ -106,10 +110,17 @@ class Prover:
         self._recopied_end = before.end_of_recopied(rules.end_offset) if rules.has_rounds else -(2**63)
         # Below it segments are gone, and may be.
         self._floor = after.bases[0] if rules.may_expire else -(2**63)
-        self._transactions = Transactions(rules, before.log_start_offset, self._recopied_end, self._findings)
+        self._first_pass = FirstPass(before, rules.first_dirty_offset) if rules.has_rounds else None
+        is_exact = self._first_pass is None or self._first_pass.is_exact
+        self._transactions = Transactions(
+            before, after, rules, self._recopied_end, self._findings, is_first_pass_exact=is_exact
+        )
         self._reader = RecordReader(limit_bytes, self._findings)
         self._aborts = after.aborted()
         self._damaged = 0
+        # A round ends where a segment begins, behind a batch, or behind a record whose key it has taken (R-513).
+        self._is_end_met = rules.end_offset in (*before.bases, *after.bases)
+        self._empty: list[tuple[np.void, Finding]] = []
         self._missing_producers: list[tuple[int, Finding]] = []
         # Legacy tombstones go by the times of files (R-502, R-551).
         clean = [segment for segment in before.segments if segment.base_offset < rules.first_dirty_offset]
@@ -151,10 +162,15 @@ class Prover:
             read_bytes = before.read_bytes + after.read_bytes
             self._take(step)
         self._check_ends(before.next_offset, after.next_offset)
+        self._check_checkpoint(before.next_offset)
         self._transactions.finish()
         for producer_id, finding in self._missing_producers:
             if self._producers.still_speaks_of(producer_id):
                 self._findings.add(*vars(finding).values())
+        for batch, finding in self._empty:
+            if not self._producers.may_need(batch):
+                self._findings.add(*vars(finding).values())
+        check_files(self._before, self._after, self._rules, after.next_offset, self._findings)
 
     def _take(self, step: Step) -> None:
         for row in step.after.batches[step.strangers]:
@@ -177,11 +193,13 @@ class Prover:
         is_read = is_judged & ((rows["base_offset"] < self._rules.end_offset) | ~is_same)
         found = _Walked(is_judged, is_expired, is_control, *np.zeros((3, len(rows)), np.bool_))
         types = self._read(step, is_read | is_control, is_same, found)
+        self._meet_end(rows, is_read)
         rebuilt = is_judged & ~is_same & (step.partners >= 0)
-        check_headers(step, rebuilt, self._findings)
+        check_headers(step, rebuilt, self._rules, self._findings)
         has_partner = is_judged & ~is_control & (step.partners >= 0)
         check_horizons(step, has_partner, found.had_tombstone, found.has_tombstone, self._rules, self._findings)
         has_to_stay = self._check_required(step, found)
+        self._check_empty(step, found)
         self._follow_transactions(step, found, types, has_to_stay)
 
     def _check_damage(self, step: Step, is_same: Flags) -> None:
@@ -252,6 +270,7 @@ class Prover:
             position = rows[block.rows[record]]["position"]
             self._findings.add(Kind.LOST, step.before_path, position, layout.offsets[record], reason)
         is_keyed = layout.key_sizes >= 0
+        self._is_end_met |= bool((is_data & is_keyed & (layout.offsets == rules.end_offset - 1)).any())
         for record in np.flatnonzero(is_data & below & ~is_keyed & block.is_kept & rules.has_rounds).tolist():
             position = step.after.batches[step.partners[block.rows[record]]]["position"]
             reason = "a record without a key in the cleaned range"
@@ -313,6 +332,19 @@ class Prover:
             self._findings.add(*vars(self._finding(Kind.LOG_END, step, row, reason)).values())
         return protected | ends_range
 
+    def _check_empty(self, step: Step, found: _Walked) -> None:
+        """
+        Look for batches without records that nobody needs (R-541, R-564): but for producers, only one that ends the
+        range of the last round, and therefore what was recopied.
+        """
+        at = np.flatnonzero(found.is_judged & (step.partners >= 0))
+        others = step.after.batches[step.partners[at]]
+        is_superfluous = (others["count"] == 0) & (others["last_offset"] + 1 != self._recopied_end)
+        for other in others[is_superfluous]:
+            reason = "a batch without records that no producer needs"
+            place = (str(step.after_path), int(other["position"]), int(other["base_offset"]))
+            self._empty.append((other.copy(), Finding(Kind.REVIVED, *place, reason)))
+
     def _finding(self, kind: Kind, step: Step, row: np.void, reason: str) -> Finding:
         return Finding(kind, str(step.before_path), int(row["position"]), int(row["base_offset"]), reason)
 
@@ -330,7 +362,12 @@ class Prover:
                 place = (step.after_path, int(others[partner]["position"]))
                 became = WITH_RECORDS if others[partner]["count"] > 0 else EMPTY
             base, producer_id = int(row["base_offset"]), int(row["producer_id"])
+            first_pass = self._first_pass
+            if first_pass is not None and not first_pass.reads(step.segment.base_offset, row):
+                first_pass = None
             if found.is_control[at]:
+                if first_pass is not None:
+                    first_pass.come_to_marker(row, is_abort=types.get(at) == ControlType.ABORT)
                 new_horizon = horizon_of(others[partner]) if partner >= 0 else None
                 marker = Marker(
                     base,
@@ -345,11 +382,17 @@ class Prover:
                 self._transactions.add_marker(marker, was_recopied=bool(found.is_judged[at]))
             else:
                 is_hidden = partner >= 0 and bool(hidden[partner])
-                has_lost, is_expired = bool(found.has_lost[at]), bool(found.is_expired[at])
-                self._transactions.add_data(
-                    producer_id,
-                    DataBatch(base, int(row["last_offset"]), *place, became, is_hidden, has_lost, is_expired),
+                batch = DataBatch(
+                    base,
+                    int(row["last_offset"]),
+                    *place,
+                    became,
+                    is_hidden,
+                    has_lost=bool(found.has_lost[at]),
+                    is_expired=bool(found.is_expired[at]),
+                    is_passed_over=first_pass is not None and first_pass.passes_over(row),
                 )
+                self._transactions.add_data(producer_id, batch)
 
     def _reaching_into(self, step: Step) -> Aborts:
         """Return the aborted transactions, as told after, that may hold one of a step's batches."""
@@ -370,10 +413,30 @@ class Prover:
             reason = f"the log ends at offset {end_after}, before at {end_before}"
             self._findings.add(Kind.LOG_END, last, after.segments[-1].size, end_after, reason)
 
+    def _meet_end(self, rows: Batches, is_read: Flags) -> None:
+        """See whether a round can have ended with one of these batches; of one that was not read nobody knows."""
+        end = self._rules.end_offset
+        holds_end = (rows["base_offset"] < end) & (end <= rows["last_offset"] + 1)
+        self._is_end_met |= bool((holds_end & (~is_read | (rows["last_offset"] + 1 == end))).any())
+
+    def _check_checkpoint(self, log_end_offset: int) -> None:
+        """Tell of a checkpoint where no round can have ended (R-406, R-407, R-513)."""
+        rules, producers = self._rules, self._producers
+        if not rules.has_rounds or not rules.is_end_recorded or rules.end_offset <= self._after.log_start_offset:
+            return
+        path, end = self._after.directory.parent / OffsetKind.CLEANER.value, rules.end_offset
+        open_from = producers.first_open_offset if producers.snapshot_offset == log_end_offset else None
+        if end > self._after.bases[-1]:
+            self._findings.add(Kind.CHECKPOINT, path, 0, end, "the checkpoint lies within the active segment")
+        elif open_from is not None and end > open_from:
+            self._findings.add(Kind.CHECKPOINT, path, 0, end, "the checkpoint lies behind an open transaction's begin")
+        elif not self._is_end_met:
+            self._findings.add(Kind.CHECKPOINT, path, 0, end, "the checkpoint lies where no round can have ended")
+
     def _sort(self) -> int:
         """Judge all records by their keys; returns how many keys there were."""
-        rules, aborted = self._rules, self._transactions.aborted()
-        judged = judge(self._rows, rules.first_dirty_offset, aborted, is_one_round=rules.is_one_round)
+        rules, uncounted = self._rules, self._transactions.uncounted()
+        judged = judge(self._rows, rules.first_dirty_offset, uncounted, is_one_round=rules.is_one_round)
         for kind, side, offsets, reason in (
             (Kind.LOST, self._before, judged.lost, "the last record of its key, and not there any more"),
             (Kind.REVIVED, self._after, judged.superseded, "a later record of its key is in the cleaned range"),

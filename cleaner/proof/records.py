@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cleaner.format.chunks import ANY_KIND, TIMESTAMP_TYPE_FLAG, Chunk
+from cleaner.format.chunks import ANY_KIND, DELETE_HORIZON_FLAG, TIMESTAMP_TYPE_FLAG, Chunk
 from cleaner.format.layout import Layout, lay_out
 from cleaner.format.records import Unpacker
 from cleaner.format.rewrite import canonical_headers
@@ -89,6 +89,7 @@ class RecordReader:
     def _compare(self, step: Step, layout: Layout, changed: Longs, is_kept: Flags) -> None:
         """Note which records are kept in batches that were rebuilt, and what is wrong with them."""
         rows = step.partners[changed]
+        self._check_emptied(step, layout, changed[rows >= 0])
         batches = step.after.batches[rows[rows >= 0]]
         if not len(batches):
             return
@@ -103,7 +104,7 @@ class RecordReader:
             partners = np.where(layout.offsets[at] == found.offsets, at, -1) if len(layout) else np.full(len(of), -1)
             is_kept[partners[partners >= 0]] = True
             self._tell_differences(step, layout, found, partners, positions)
-            self._check_max_timestamps(step, found, of, block.batches)
+            self._check_timestamps(step, found, of, block.batches)
 
     def _tell_differences(self, step: Step, layout: Layout, found: Layout, partners: Longs, positions: Longs) -> None:
         path = step.after_path
@@ -119,15 +120,32 @@ class RecordReader:
             reason = f"{_WORDS[verdict]} of the record is not what it was"
             self._findings.add(Kind.CHANGED, path, positions[record], found.offsets[record], reason)
 
-    def _check_max_timestamps(self, step: Step, found: Layout, of: Longs, batches: npt.NDArray[np.void]) -> None:
-        """A rebuilt batch's largest timestamp is that of the records it still has (R-574)."""
+    def _check_timestamps(self, step: Step, found: Layout, of: Longs, batches: npt.NDArray[np.void]) -> None:
+        """A rebuilt batch's largest timestamp is the largest of its records, its base the first's (R-573, R-574)."""
         starts = np.flatnonzero(np.diff(of, prepend=-1))
         largest = np.maximum.reduceat(found.timestamps_ms, starts)
         rows = batches[of[starts]]
         wrong = (np.maximum(largest, -1) != rows["max_timestamp"]) & (rows["attributes"] & TIMESTAMP_TYPE_FLAG == 0)
         for row in rows[wrong]:
-            reason = "maxTimestamp is not the largest of its records"
-            self._findings.add(Kind.CHANGED, step.after_path, row["position"], row["base_offset"], reason)
+            self._tell_header(step, row, "maxTimestamp is not the largest of its records")
+        wrong = (found.timestamps_ms[starts] != rows["base_timestamp"]) & (
+            rows["attributes"] & DELETE_HORIZON_FLAG == 0
+        )
+        for row in rows[wrong]:
+            self._tell_header(step, row, "baseTimestamp is not that of its first record")
+
+    def _check_emptied(self, step: Step, layout: Layout, changed: Longs) -> None:
+        """A batch that lost its records keeps the largest timestamp it had when it lost the last of them (R-575)."""
+        rows = step.before.batches[changed]
+        others = step.after.batches[step.partners[changed]]
+        is_other = (others["count"] == 0) & (others["max_timestamp"] != rows["max_timestamp"])
+        for row, other in zip(rows[is_other], others[is_other], strict=True):
+            mine = (layout.offsets >= row["base_offset"]) & (layout.offsets <= row["last_offset"])
+            if other["max_timestamp"] not in layout.timestamps_ms[mine]:
+                self._tell_header(step, other, "maxTimestamp is that of no record it had")
+
+    def _tell_header(self, step: Step, row: np.void, reason: str) -> None:
+        self._findings.add(Kind.CHANGED, step.after_path, row["position"], row["base_offset"], reason)
 
 
 def _columns(layout: Layout) -> tuple[npt.NDArray[np.generic], ...]:

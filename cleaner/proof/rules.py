@@ -15,6 +15,8 @@ class Rules:
         end_offset: up to where the log is clean, exclusive; `first_dirty_offset` when no round was run.
         since_ms, now_ms: the rounds lie between these moments.
         is_now_exact: the last round was at `now_ms`: what had to go by then must have gone. Otherwise it may have.
+        is_one_round: there was one round, and it was then.
+        is_end_recorded: `end_offset` is what the cleaner checkpoint says.
         delete_retention_ms: how long a tombstone or marker stays after the first cleaning that kept it.
         producer_expiration_ms: how long a producer that is silent counts as active.
         may_expire: whole segments may have gone from the log's beginning.
@@ -25,6 +27,8 @@ class Rules:
     since_ms: int
     now_ms: int
     is_now_exact: bool
+    is_one_round: bool
+    is_end_recorded: bool
     delete_retention_ms: int
     producer_expiration_ms: int
     may_expire: bool
@@ -38,11 +42,6 @@ class Rules:
     def lasted_retention(self) -> bool:
         """Whether a horizon that the first round has set may have passed in the last one."""
         return not self.is_one_round and self.now_ms - self.since_ms >= self.delete_retention_ms
-
-    @property
-    def is_one_round(self) -> bool:
-        """Whether the one moment of all rounds is known."""
-        return self.is_now_exact and self.since_ms == self.now_ms
 
     def is_long_ago(self, mtime_ms: int) -> bool:
         """Tell whether a tombstone of magic 0 or 1 may go that was written then, as some round may have judged."""

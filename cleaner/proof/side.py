@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,6 +50,7 @@ class LogSide:
         segments: ascending, where they are not all in the directory; None: those there.
 
     Attributes:
+        fs: the door to the file system.
         segments: ascending.
         log_start_offset: first offset a reader may ask for.
     Raises:
@@ -63,7 +65,7 @@ class LogSide:
         segments: Sequence[Segment] | None = None,
     ) -> None:
         self.directory = directory
-        self._fs = fs
+        self.fs = fs
         files = fs.list_files(directory)
         unfinished = [name for name in files if name.endswith(names.SWAP)]
         if unfinished:
@@ -90,6 +92,15 @@ class LogSide:
         """Return where the first segment begins that holds nothing below an offset; past all offsets without one."""
         return next((base for base in self._bases if base >= end_offset), 2**63 - 1)
 
+    def segment_of(self, offset: int) -> Segment:
+        """Return the segment that an offset belongs to; the first for those below all."""
+        return self.segments[max(0, bisect_right(self._bases, offset) - 1)]
+
+    def range_of(self, offset: int) -> tuple[int, int]:
+        """Return where the segment begins that an offset belongs to, and where the next one does."""
+        number = bisect_right(self._bases, offset)
+        return self._bases[max(0, number - 1)], self._bases[number] if number < len(self._bases) else 2**63 - 1
+
     def find(self, offsets: Sequence[int]) -> list[Place]:
         """
         Return where the batches are that hold some offsets, or the first ones behind them.
@@ -106,19 +117,23 @@ class LogSide:
             found += _positions(segment, mine)
         return found
 
-    def aborted(self) -> Aborts:
-        """Return what all transaction indexes say. Raises CorruptIndexError: one is damaged."""
+    def aborted(self, from_base: int = -1) -> Aborts:
+        """
+        Return what the transaction indexes say, of the segments from a base offset on.
+
+        Raises:
+            CorruptIndexError: one is damaged.
+        """
         found = [abort_rows(())]
         for segment in self.segments:
-            try:
-                found.append(read_txn_index(self._fs, segment.path(names.TXN_INDEX)))
-            except FileNotFoundError:
-                continue
+            if segment.base_offset >= from_base:
+                with suppress(FileNotFoundError):
+                    found.append(read_txn_index(self.fs, segment.path(names.TXN_INDEX)))
         return np.concatenate(found)
 
     def batches(self) -> BatchStream:
         """Return the log's batches from the first on."""
-        return BatchStream(self._fs, self.segments)
+        return BatchStream(self.fs, self.segments)
 
 
 class BatchStream:

@@ -16,10 +16,16 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import cleaner
+from cleaner.api.check_log_dir import CheckOptions, check_paths
+from cleaner.api.options import Sources, Surroundings
+from cleaner.api.verify_log_dirs import VerifyOptions, VerifyReport, verify_log_dirs
+from cleaner.check.findings import Finding
+from cleaner.check.partition import CheckedPartition
 from cleaner.model import TopicPartition
 from cleaner.testing.log_builder import write_log_dir
 from tests.golden.comparison import contents, differences
@@ -46,12 +52,13 @@ class Outcome(NamedTuple):
     detail: str = ""
 
 
-def make_log_dir(home: Path, number: int, got: Mapping[str, Any], work: Path) -> None:
-    """Make the log dir that Kafka's round began with: the input, a marker, and the four checkpoints."""
-    shutil.copytree(home / f"in{number}", work / str(PARTITION), copy_function=shutil.copy2)
+def make_log_dir(home: Path, number: int, got: Mapping[str, Any], work: Path, *, is_result: bool = False) -> None:
+    """Make the log dir that Kafka's round began with, or left: the partition, a marker, and the four checkpoints."""
+    stage, checkpoint = ("out", got.get("end")) if is_result else ("in", got["checkpoint"])
+    shutil.copytree(home / f"{stage}{number}", work / str(PARTITION), copy_function=shutil.copy2)
     write_log_dir(
         work,
-        cleaner_offsets={} if got["checkpoint"] is None else {PARTITION: got["checkpoint"]},
+        cleaner_offsets={} if checkpoint is None else {PARTITION: checkpoint},
         high_watermarks={PARTITION: got["high_watermark"]},
         recovery_points={PARTITION: got["log_end"]},
         log_start_offsets={PARTITION: got["log_start"]} if got["log_start"] else {},
@@ -111,12 +118,49 @@ def check_round(home: Path, number: int, work: Path) -> Outcome:
     return Outcome(EQUAL if contents(home / f"out{number}") == contents(partition) else EQUAL_DECODED)
 
 
+@dataclass
+class Checked:
+    """What a check calls damage."""
+
+    damages: list[Finding] = field(default_factory=list)
+
+    def on_log_dir(self, path: Path, findings: Any) -> None:
+        self.damages += [found for found in findings if found.is_damage]
+
+    def on_partition(self, partition: CheckedPartition, repaired: Any) -> None:
+        self.damages += [found for found in partition.findings if found.is_damage]
+
+
+def check_proof(home: Path, number: int, work: Path) -> str:
+    """Return what `verify` and `check` have against what Kafka's round left; empty if nothing, as it has to be."""
+    about = json.loads((home / f"round{number}.json").read_text())
+    got, settings = about["got"], about["settings"]
+    if "error" in got or not got["cleaned"]:
+        return ""
+    for name, is_result in (("before", False), ("after", True)):
+        make_log_dir(home, number, got, work / name, is_result=is_result)
+    sources = Sources.of_call(PARTITION.topic, settings, None, None)
+    options = VerifyOptions(now_ms=got["now"])
+    (report,) = verify_log_dirs(work / "before", work / "after", sources, Surroundings.of(), options)
+    if not isinstance(report, VerifyReport):
+        return f"verify: {report}"
+    if not report.is_proven:
+        return f"verify: {report.findings[:3]}"
+    checked = Checked()
+    check_paths([work / "after"], Sources(), Surroundings(), CheckOptions(), checked)
+    return f"check: {checked.damages[:3]}" if checked.damages else ""
+
+
 def check_logs(logs: Path, scratch: Path) -> Iterator[tuple[str, Outcome]]:
     """Check every round of every log; yields the round's name and how it compares."""
     for home in sorted(logs.iterdir()):
         for about in sorted(home.glob("round*.json")):
             number = int(about.stem.removeprefix("round"))
-            yield f"{home.name} round {number}", check_round(home, number, scratch / home.name / str(number))
+            work = scratch / home.name / str(number)
+            yield f"{home.name} round {number}", check_round(home, number, work)
+            refuted = check_proof(home, number, scratch / home.name / f"proof{number}")
+            if refuted:
+                yield f"{home.name} round {number}", Outcome(DIFFERENT, refuted)
 
 
 def run(kafka: Rig, count: int, seed: int, codecs: str, legacy_share: float) -> tuple[Counter[str], list[str]]:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from cleaner.api.check_log_dir import CheckOptions
+from cleaner.model import TopicPartition
 from cleaner.testing.batch_builder import Producer
 from cleaner.testing.log_builder import LogBuilder, write_log_dir
 from tests.unit.check.checking import check, log_of
@@ -64,6 +66,43 @@ def test_each_bad_entry_of_a_time_index_is_told_of(tmp_path: Path) -> None:
     assert ("time-index", index.name, 12 * (count - 1), None) in check(tmp_path).damages
 
 
+def test_each_missing_entry_of_a_time_index_is_told_of(tmp_path: Path) -> None:
+    """
+    The last one too: retention and lag go by it.
+
+    A repair makes the index anew, and the offset index with it, since the settings have another interval by now.
+    """
+    index = written(tmp_path) / f"{BASE}.timeindex"
+    whole = index.read_bytes()
+    count = len(whole) // 12
+    for slot in range(count):
+        index.write_bytes(whole[: 12 * slot] + whole[12 * (slot + 1) :])
+        assert check(tmp_path).damages == [("time-index", index.name, 12 * slot, None)], slot
+    assert count > 10
+    repaired = check(tmp_path, options=CheckOptions(repair=True))
+    assert repaired.damages == []
+    assert sorted(file.path.suffix for file in repaired.repaired) == [".index", ".timeindex"]
+    assert index.read_bytes()[-12:] == whole[-12:]
+
+
+def test_time_index_of_an_active_segment_ends_with_its_largest_timestamp(tmp_path: Path) -> None:
+    """After a stop in order; a broker at work, or one that was killed, has yet to write the last entry."""
+    index = write_log_dir(tmp_path, log_of(3)) / "topic-0" / f"{BASE}.timeindex"
+    index.write_bytes(index.read_bytes()[:-12])
+    assert check(tmp_path).damages == [("time-index", index.name, index.stat().st_size, None)]
+    (tmp_path / ".kafka_cleanshutdown").unlink()
+    (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n0\n")
+    assert check(tmp_path).damages == []
+
+
+def test_time_index_entry_whose_batch_has_another_timestamp_is_told_of(tmp_path: Path) -> None:
+    """Searches by time would begin too late or too early."""
+    index = written(tmp_path) / f"{BASE}.timeindex"
+    timestamp, offset = entry(index, ">qi", 4)
+    at = change(index, ">qi", 4, timestamp, offset - 2)
+    assert check(tmp_path).damages == [("time-index", index.name, at, None)]
+
+
 def test_missing_index_is_damage_after_a_clean_stop_and_a_note_without_one(tmp_path: Path) -> None:
     """Without the marker a broker makes it anew; with it the file was there."""
     directory = written(tmp_path)
@@ -102,6 +141,23 @@ def test_bad_entries_of_a_transaction_index_are_told_of(tmp_path: Path) -> None:
     assert ("transaction-index", index.name, 34, None) in check(tmp_path).damages
     change(index, ">hqqqq", 1, 512, producer, first, last, stable)
     assert ("transaction-index", index.name, 34, None) in check(tmp_path).damages
+
+
+def test_entry_of_a_transaction_index_has_to_fit_its_marker_and_its_data(tmp_path: Path) -> None:
+    """One that no marker ends, and one that begins behind records it is to hide."""
+    index = transactional(tmp_path)
+    version, producer, first, last, stable = entry(index, ">hqqqq", 0)
+    change(index, ">hqqqq", 0, version, producer, first + 1, last, stable)
+    assert check(tmp_path).damages == [("transaction-index", index.name, 0, None)]
+    change(index, ">hqqqq", 0, version, producer, first, last - 1, stable)
+    assert ("transaction-index", index.name, 0, None) in check(tmp_path).damages
+
+
+def test_cleaner_checkpoint_beyond_the_log_is_a_note(tmp_path: Path) -> None:
+    """The next round begins anew (R-405)."""
+    write_log_dir(tmp_path, log_of(3), cleaner_offsets={TopicPartition("topic", 0): 7})
+    checked = check(tmp_path)
+    assert (checked.damages, checked.notes) == ([], [("checkpoint", "cleaner-offset-checkpoint")])
 
 
 def test_entry_for_a_batch_that_cannot_be_read_is_not_judged(tmp_path: Path) -> None:

@@ -71,3 +71,21 @@ def test_markers_aborted_records_and_records_without_a_key_are_no_keys(tmp_path:
     log.append(("c", "d"))
     write_log_dir(tmp_path, log, cleaner_offsets={PARTITION: 8})
     assert twice(tmp_path) == []
+
+
+def test_key_that_comes_again_in_a_transaction_is_a_note(tmp_path: Path) -> None:
+    """Its round may have passed it over; a plain record behind it makes both of them damage no round leaves."""
+    log = LogBuilder()
+    log.append(("k", "0"))
+    log.append(("k", "1"), producer=Producer(7, 0, 0, transactional=True))
+    log.end_transaction(7, 0, commit=True)
+    end = log.next_offset
+    log.append(("k", "2"))
+    log.roll()
+    log.append(("c", "d"))
+    options = CheckOptions(clean_section=True)
+    write_log_dir(tmp_path / "note", log, cleaner_offsets={PARTITION: end})
+    checked = check(tmp_path / "note", options=options)
+    assert (checked.damages, [kind for kind, _ in checked.notes]) == ([], ["key-twice"])
+    write_log_dir(tmp_path / "damage", log, cleaner_offsets={PARTITION: end + 1})
+    assert [offset for *_, offset in check(tmp_path / "damage", options=options).damages] == [1]

@@ -1,0 +1,50 @@
+"""Rounds of Kafka's cleaner that take committed batches for aborted: `verify` proves them, `check` lets them pass."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cleaner.api.check_log_dir import CheckOptions
+from tests.kafka.rig import CLEANING_ROUND, Rig
+from tests.scratch import scratch_directory
+from tests.unit.check.checking import Checked, check
+from tests.unit.proof.passed_over import NAME, Round, prove, random_rounds
+
+pytestmark = pytest.mark.kafka
+
+ROUNDS = 5
+
+
+def checked(log_dir: Path) -> Checked:
+    return check(log_dir, options=CheckOptions(clean_section=True))
+
+
+def rounds_passing_over(work: Path) -> Iterator[Round]:
+    """Yield random rounds of ours after which keys occur twice that did not before."""
+    for seed in range(1000):
+        for done in random_rounds(work / str(seed), random.Random(seed)):
+            if len(checked(done.after).notes) > len(checked(done.before).notes):
+                yield done
+
+
+def test_what_kafka_passes_over_is_proven_and_no_damage(kafka: Rig, tmp_path: Path) -> None:
+    """The same inputs, maps and moments as rounds of ours that did so, cleaned by Kafka."""
+    settings_file = tmp_path / "settings"
+    with scratch_directory() as work:
+        rounds = rounds_passing_over(work)
+        for number in range(ROUNDS):
+            done = next(rounds)
+            theirs = shutil.copytree(done.before, work / f"kafka{number}")
+            lines = [f"{key}={value}\n" for key, value in done.settings.items() if "dirty.ratio" not in key]
+            settings_file.write_text("".join(lines))
+            kafka.java(CLEANING_ROUND, theirs, NAME, done.now_ms, settings_file)
+
+            assert prove(done.before, theirs, done.settings, now_ms=done.now_ms).findings == ()
+            found = checked(theirs)
+            assert found.damages == []
+            assert len(found.notes) > len(checked(done.before).notes)

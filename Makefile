@@ -6,6 +6,7 @@
 # make crash   crash tests in their long form
 # make day     a day in the life of the daemon, in minutes, with real processes; SEED=1 for the same choices again
 # make random-logs N=2000 SEED=1    random logs, cleaned by Kafka and by us, compared
+# make fuzz MINUTES=60 SEED=1    hostile files of every kind, and all commands and readers run on them in process
 # make image   the Dockerfile's steps in a bootstrapped Debian, and the cleaner in what they leave: about five minutes
 # make lock    requirements.lock anew from pyproject.toml
 #
@@ -20,7 +21,7 @@ SEED ?= $(shell date +%s)
 # Tools that tools/prepare fetches.
 export PATH := $(CURDIR)/.cache/bin:$(PATH)
 
-.PHONY: demo test check bench bench-guard crash day random-logs image lock python spark tools
+.PHONY: demo test check bench bench-guard crash day random-logs fuzz image lock python spark tools
 
 python:
 	@tools/prepare python
@@ -61,6 +62,9 @@ day: tools
 
 random-logs: tools
 	$(BIN)/python -m tests.kafka.random_logs --count $(N) --seed $(SEED)
+
+fuzz: tools
+	$(BIN)/python -m tests.fuzz --seed $(SEED) --minutes $(or $(MINUTES),60) $(ARGS)
 
 image:
 	@tools/prepare image

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from cleaner.errors import ConfigError, LogDirOfflineError
 from cleaner.state.lock_file import LockFile
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs import FileSystem, real_path
 
 STATE_DIR_KEY = "cleaner.state.dir"
 LOCK_NAME = "lock"
@@ -44,7 +44,7 @@ class StateDir:
 
     def __init__(self, fs: FileSystem, path: Path, log_dirs: Iterable[Path] = ()) -> None:
         require_outside_log_dirs(path, log_dirs)
-        self.path = path.resolve()
+        self.path = real_path(path)
         _make(fs, self.path, path)
         require_private(fs, self.path, STATE_DIR_KEY, path)
         self._lock = LockFile(fs, self.path / LOCK_NAME, f"the state directory {path}")
@@ -68,9 +68,9 @@ def require_outside_log_dirs(state_dir: Path, log_dirs: Iterable[Path]) -> None:
         ConfigError: a broker would take a foreign directory among its partitions for damage (R-104), and one in a
             partition's directory would be lost when it moves.
     """
-    resolved = state_dir.resolve()
+    resolved = real_path(state_dir)
     for log_dir in log_dirs:
-        if resolved.is_relative_to(log_dir.resolve()):
+        if resolved.is_relative_to(real_path(log_dir)):
             raise ConfigError(STATE_DIR_KEY, state_dir, f"must not be inside the log dir {log_dir}")
 
 

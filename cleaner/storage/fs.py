@@ -25,7 +25,7 @@ from cleaner.errors import LogDirOfflineError
 from cleaner.storage.file import File, disk_errors
 from cleaner.storage.many_files import SYNCFS_FROM, large_ones, share_out, sync_at_once
 
-__all__ = ["UNFINISHED", "File", "FileSystem", "Found", "Space", "disk_errors"]
+__all__ = ["UNFINISHED", "File", "FileSystem", "Found", "Space", "disk_errors", "real_path"]
 
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -49,6 +49,11 @@ class Space(NamedTuple):
     free_bytes: int
     total_bytes: int
     is_read_only: bool
+
+
+def real_path(path: Path) -> Path:
+    """Return a path with all links followed; unlike `Path.resolve`, links that lead in a circle stay as they are."""
+    return Path(os.path.realpath(path))
 
 
 class FileSystem:

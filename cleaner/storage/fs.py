@@ -72,6 +72,9 @@ class FileSystem:
         except FileNotFoundError:
             raise
         except OSError as error:
+            # Of a socket, and of a device that is not there, the system says what it says of a disk that has gone.
+            if error.errno == errno.ENXIO and not stat.S_ISREG(os.lstat(path).st_mode):
+                raise LogDirOfflineError(path, OSError(errno.EINVAL, "not a regular file")) from error
             raise LogDirOfflineError(path, error) from error
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)

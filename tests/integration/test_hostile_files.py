@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import struct
 import subprocess
 import sys
@@ -234,6 +235,18 @@ def test_stray_name_is_one_refused_partition(log_dir: Path, run: Run, name: byte
         assert "2 partitions" in out or "topic-1" in out
     code, _, err = run("clean", log_dir, "--all")
     assert (code, "topic-0" in err) == (1, True)
+    assert offsets(log_dir, "cleaner") == {"topic-1": 60}
+
+
+def test_socket_in_the_place_of_a_file_is_no_failed_disk(log_dir: Path, run: Run) -> None:
+    """The system says of both "no such device or address"; the other partition is cleaned."""
+    path = log_dir / "topic-0" / FIRST.replace(".log", ".txnindex")
+    home = os.open(path.parent, os.O_RDONLY)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(f"/proc/self/fd/{home}/{path.name}")
+    os.close(home)
+    code, _, err = run("clean", log_dir, "--all")
+    assert (code, "not a regular file" in err) == (1, True)
     assert offsets(log_dir, "cleaner") == {"topic-1": 60}
 
 

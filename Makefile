@@ -63,8 +63,9 @@ day: tools
 random-logs: tools
 	$(BIN)/python -m tests.kafka.random_logs --count $(N) --seed $(SEED)
 
+# With every index checked: a kernel that wrote outside of its arrays might be found out much later, or never.
 fuzz: tools
-	$(BIN)/python -m tests.fuzz --seed $(SEED) --minutes $(or $(MINUTES),60) $(ARGS)
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/.cache/bounds-checked $(BIN)/python -m tests.fuzz --seed $(SEED) --minutes $(or $(MINUTES),60) $(ARGS)
 
 image:
 	@tools/prepare image

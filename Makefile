@@ -7,6 +7,7 @@
 # make day     a day in the life of the daemon, in minutes, with real processes; SEED=1 for the same choices again
 # make random-logs N=2000 SEED=1    random logs, cleaned by Kafka and by us, compared
 # make left-overs N=2000 SEED=1    states that a stop in the middle of a swap can leave, settled by Kafka and by us, compared
+# make fuzz MINUTES=60 SEED=1    hostile files of every kind, and all commands and readers run on them in process
 # make image   the Dockerfile's steps in a bootstrapped Debian, and the cleaner in what they leave: about five minutes
 # make lock    requirements.lock anew from pyproject.toml
 #
@@ -21,7 +22,7 @@ SEED ?= $(shell date +%s)
 # Tools that tools/prepare fetches.
 export PATH := $(CURDIR)/.cache/bin:$(PATH)
 
-.PHONY: demo test check bench bench-guard crash day random-logs left-overs image lock python spark tools
+.PHONY: demo test check bench bench-guard crash day random-logs left-overs fuzz image lock python spark tools
 
 python:
 	@tools/prepare python
@@ -65,6 +66,10 @@ random-logs: tools
 
 left-overs: tools
 	$(BIN)/python -m tests.kafka.left_overs --count $(N) --seed $(SEED)
+
+# With every index checked: a kernel that wrote outside of its arrays might be found out much later, or never.
+fuzz: tools
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/.cache/bounds-checked $(BIN)/python -m tests.fuzz --seed $(SEED) --minutes $(or $(MINUTES),60) $(ARGS)
 
 image:
 	@tools/prepare image

@@ -96,6 +96,8 @@ class Setting:
                 if text.lower() not in ("true", "false"):
                     raise ConfigError(key, text, "must be true or false")
                 return text.lower() == "true"
+            case "string" | "list" if "\0" in text:
+                raise ConfigError(key, text, "must not hold a NUL character")
             case "string":
                 self._check_choice(text, text, key)
                 return text

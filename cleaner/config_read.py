@@ -75,10 +75,10 @@ class SettingReader:
         return self._read(name) is True
 
     def text(self, name: str) -> str:
-        """Return a `string` setting."""
+        """Return a `string` setting; nothing where one without a default has a mistake."""
         value = self._read(name)
-        assert isinstance(value, str)  # noqa: S101 - the table says so
-        return value
+        assert value is None or isinstance(value, str)  # noqa: S101 - the table says so
+        return value or ""
 
     def optional_text(self, name: str) -> str | None:
         """Return a `string` setting without a default; None when it is not given, or empty."""
@@ -87,10 +87,10 @@ class SettingReader:
         return value or None
 
     def words(self, name: str) -> tuple[str, ...]:
-        """Return a `list` setting."""
+        """Return a `list` setting; nothing where one without a default has a mistake."""
         value = self._read(name)
-        assert isinstance(value, tuple)  # noqa: S101 - the table says so
-        return value
+        assert value is None or isinstance(value, tuple)  # noqa: S101 - the table says so
+        return value or ()
 
     def _read(self, name: str) -> Value | None:
         setting = self._table[name]

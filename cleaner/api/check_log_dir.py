@@ -14,16 +14,17 @@ from pathlib import Path
 from typing import Protocol
 
 from cleaner.api.options import Sources, Surroundings
-from cleaner.api.session import Session, as_cleaner_errors, open_session
+from cleaner.api.reports import Refusal
+from cleaner.api.session import Session, as_cleaner_errors, attempt, open_session
 from cleaner.check.batches import BatchChecker
-from cleaner.check.findings import Finding
+from cleaner.check.findings import Finding, Kind
 from cleaner.check.log_dirs import SurveyedLogDir, compare, survey
 from cleaner.check.log_file import LaneMemory
 from cleaner.check.partition import CheckContext, CheckedPartition, PartitionCheck, Surveyed
 from cleaner.check.repair import RepairContext, RepairedFile, is_repairable, repair_partition, repairable_files
 from cleaner.check.twice import DEFAULT_MEMORY_BYTES, new_keys
 from cleaner.config import TopicConfig
-from cleaner.errors import CorruptCheckpointError, UsageError
+from cleaner.errors import CorruptCheckpointError, UsageError, describe
 from cleaner.format.side_by_side import WindowBuffer
 from cleaner.model import TopicPartition
 from cleaner.recopy.pipeline import lanes_for
@@ -194,13 +195,20 @@ class _Check:
             is_in_use=surveyed.is_in_use if session is None else session.beside_writer,
         )
         context = self._context(settings, topic)
-        with as_cleaner_errors(directory):
+        repaired: list[RepairedFile] = []
+
+        def work() -> CheckedPartition:
             found = PartitionCheck(context, here).run()
-            repaired: list[RepairedFile] = []
             if session is not None and any(map(is_repairable, found.findings)):
                 with self.surroundings.fs.hold(directory):
-                    repaired = self._repair(session, topic, topic_partition, here, found)
+                    repaired[:] = self._repair(session, topic, topic_partition, here, found)
                 found = PartitionCheck(context, here).run()
+            return found
+
+        found = attempt(topic_partition, directory, work)
+        if isinstance(found, Refusal):
+            finding = Finding(Kind.UNREADABLE, directory, describe(found.error))
+            found = CheckedPartition(here.name, directory, 0, 0, 0, here.is_in_use, (finding,))
         self.observer.on_partition(found, repaired)
         self._count(found.findings)
         totals = self.totals

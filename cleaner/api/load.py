@@ -75,6 +75,7 @@ def load(
         beside_writer=session.beside_writer,
         exclusive=partial(session.partition_lock, topic_partition),
         save_cut=save_cut,
+        check_done=session.check_done,
     )
 
 

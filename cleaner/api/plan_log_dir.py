@@ -16,7 +16,7 @@ from cleaner.api.plan_settings import settings_in_force
 from cleaner.api.replication import replication_warning
 from cleaner.api.session import Session, as_cleaner_errors, choose_partitions, open_session, parse_names
 from cleaner.api.trust import origin_of_policy, policy_words, standing
-from cleaner.errors import CleanerError, CorruptLogError, as_value
+from cleaner.errors import CleanerError, CleaningAborted, CorruptLogError, as_value, unexpected
 from cleaner.model import TopicPartition
 from cleaner.policy.cleanable import bounds_of, first_young_segment
 from cleaner.policy.due import Dueness, due_words, earliest_dirty_timestamp_ms, judge, overdue_ms
@@ -129,6 +129,8 @@ class _View:
                     resolved = self.session.topic(self.topic_partition, self.directory)
                     entry = self._describe(entry, resolved)
                     return self._judge(entry, resolved, files)
+            except CleaningAborted:
+                raise
             except CleanerError as error:
                 failed = replace(entry, error=str(as_value(error)), reason="cannot be looked at")
                 # Beside somebody who cleans, a file may be another one by the time it is read.
@@ -137,6 +139,8 @@ class _View:
                     return failed
                 # Its files come and go: somebody is at work, whoever has the lock.
                 entry = replace(entry, in_use=entry.in_use or "somebody whose files come and go")
+            except Exception as error:  # noqa: BLE001 - a mistake of ours about one log must not hide the others
+                return replace(entry, error=str(unexpected(self.directory, error)), reason="cannot be looked at")
         return failed
 
     def _describe(self, entry: PlanEntry, resolved: ResolvedTopic) -> PlanEntry:

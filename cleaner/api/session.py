@@ -27,6 +27,7 @@ from cleaner.errors import (
 from cleaner.io_throttle import IoThrottle
 from cleaner.model import TopicPartition
 from cleaner.settings import Given, ResolvedTopic, SettingsResolver
+from cleaner.storage.fs import real_path
 from cleaner.storage.generation import raise_generation
 from cleaner.storage.locks import LockMode, LockRole, LogDirLock, acquire_for_cleaning
 from cleaner.storage.log_dir import LogDir, OffsetKind, find_conflicts
@@ -184,7 +185,7 @@ def open_session(
 
 def _conflicts(log_dir: LogDir, settings: SettingsResolver) -> list[str]:
     """Return what another log dir of the same broker claims too (D-14), if the configuration names this one."""
-    paths = [Path(text).resolve() for text in settings.cleaner.log_dirs]
+    paths = [real_path(Path(text)) for text in settings.cleaner.log_dirs]
     if log_dir.path not in paths:
         return []
     family = [LogDir(log_dir.fs, path) for path in dict.fromkeys(paths) if path.is_dir()]

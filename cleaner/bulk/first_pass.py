@@ -17,6 +17,7 @@ from cleaner.bulk.plan import JobSettings, Range, plan_ranges
 from cleaner.bulk.spark_jobs import DigestResult, DigestWork
 from cleaner.bulk.transactions import PassState, assume_states, follow
 from cleaner.bulk.verdicts import GroupBits
+from cleaner.errors import SparkJobError
 from cleaner.policy.cleanable import Cleanable
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.indexes import Aborts, abort_rows
@@ -136,9 +137,10 @@ class FirstPassRunner:
     def _run_certain(self) -> FirstPass | None:
         """Run jobs over the ranges until transactions are certain; None to cut the log anew."""
         is_crowded = False
+        certain = -1
         while True:
             result = self._run(self._work(is_crowded))
-            if result.is_crowded:
+            if result.is_crowded and not is_crowded:
                 is_crowded = True
                 continue
             reports = [self._read_report(each) for each in self._ranges]
@@ -151,6 +153,10 @@ class FirstPassRunner:
             copied_end = len(self._ranges) if damaged is None else damaged
             if copied_until >= copied_end and mapped_until == len(self._ranges):
                 return self._found(result, reports, copied, mapped, damaged)
+            # Each job makes one more range certain at least, or the files are not the same from job to job.
+            if copied_until + mapped_until <= certain:
+                raise SparkJobError("what its tasks tell of transactions does not agree: the log has changed meanwhile")
+            certain = copied_until + mapped_until
             self._copied, self._mapped = copied, mapped
 
     def _work(self, is_crowded: bool) -> DigestWork:

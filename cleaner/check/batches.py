@@ -173,7 +173,7 @@ def _header_faults(rows: Batches) -> list[tuple[int, Flags]]:
     codec = rows["attributes"] & COMPRESSION_MASK
     fitting = (rows["size"] - HEADER_BYTES) // status.SMALLEST_RECORD_BYTES
     return [
-        (status.SCAN_BAD_LAST_OFFSET, is_modern & ((delta < 0) | (base > _MAX_LONG - np.maximum(delta, 0)))),
+        (status.SCAN_BAD_LAST_OFFSET, (is_modern & (delta < 0)) | (base >= _MAX_LONG - np.maximum(delta, 0))),
         (status.SCAN_BAD_COUNT, is_modern & (count < 0)),
         (status.SCAN_COUNT_ABOVE_OFFSETS, is_modern & (count > delta + 1)),
         (status.SCAN_BAD_CODEC, codec > np.where(is_modern, _LAST_MODERN_CODEC, _LAST_LEGACY_CODEC)),

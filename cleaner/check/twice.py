@@ -55,12 +55,17 @@ class _Section:
         rows = checked.chunk.batches
         if not len(digests):
             return digests
+        # The good ones ascend; those that break the order are told of elsewhere, and their records count for nothing.
+        good = np.flatnonzero(checked.good)
+        if not len(good):
+            return digests[:0]
         offsets = (digests[:, 2] - np.uint64(1)).astype(np.int64)
-        # Damaged batches may break the order; they are told of elsewhere.
-        at = np.searchsorted(np.maximum.accumulate(rows["base_offset"]), offsets, side="right") - 1
-        counts = checked.good & (rows["attributes"] & CONTROL_FLAG == 0) & ~self._aborted(rows)
-        digests = digests[counts[at]].copy()
-        digests[:, 3] = at[counts[at]].astype(np.uint64)
+        place = np.searchsorted(rows["base_offset"][good], offsets, side="right") - 1
+        at = good[np.maximum(place, 0)]
+        counts = (rows["attributes"] & CONTROL_FLAG == 0) & ~self._aborted(rows)
+        kept = (place >= 0) & (offsets <= rows["last_offset"][at]) & counts[at]
+        digests = digests[kept].copy()
+        digests[:, 3] = at[kept].astype(np.uint64)
         return digests
 
     def _aborted(self, rows: Batches) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

@@ -1,13 +1,15 @@
 """
 The command `cleaner`: one file a sub-command, each loaded with what it needs only when it runs.
 
-Exit codes: 0 done or nothing to do, 1 something was refused, 2 usage, 69 no daemon is running, 75 the log dir is in
-use, 77 the daemon is for other users to steer, 78 a bad setting.
+Exit codes: 0 done or nothing to do, 1 something was refused, or it was stopped in order by a signal, 2 usage, 69 no
+daemon is running, 75 the log dir is in use, 77 the daemon is for other users to steer, 78 a bad setting; as shells show
+it, 130 or 143: ended at once by SIGINT or SIGTERM.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 import warnings
@@ -44,8 +46,9 @@ from cleaner.cli import run as run_daemon
 from cleaner.cli.arguments import HelpFormatter
 from cleaner.cli.collecting import hold_back_while_loading
 from cleaner.cli.output import print_error, print_failure
+from cleaner.cli.stop import leave_signals_alone
 from cleaner.cli.version import VersionAction
-from cleaner.errors import CleanerError, ConfigError
+from cleaner.errors import CleanerError, ConfigError, describe
 
 _COMMANDS = {
     "clean": clean,
@@ -150,7 +153,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Whoever reads our output has gone; what was to be cleaned is clean. Keep Python from complaining at its exit.
         sys.stderr.close()
         return 1
+    except OSError as error:
+        print_error(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        return 1
+    except Exception as error:  # noqa: BLE001 - a mistake of ours, told as one line with its place instead of a page
+        print_error(f"{describe(error)}{_place_of(error)}; this is a mistake in the cleaner itself")
+        return 1
     return code
+
+
+def _place_of(error: Exception) -> str:
+    """Return the last place in our sources that an error came by."""
+    import traceback
+
+    ours = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if f"{os.sep}cleaner{os.sep}" in frame.filename
+    ]
+    return f" (at {ours[-1].filename}:{ours[-1].lineno})" if ours else ""
+
+
+def prepare_streams() -> None:
+    """Have what a stream's encoding cannot express written as an escape: names on disk are bytes, not always text."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _occupy_standard_descriptors() -> None:
@@ -165,7 +191,9 @@ def run() -> NoReturn:
     hold_back_while_loading()
     # numpy's library for matrices starts a thread a core when it is loaded, and no kernel multiplies matrices.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    leave_signals_alone()
     _occupy_standard_descriptors()
+    prepare_streams()
     code = main()
     for stream in (sys.stdout, sys.stderr):
         if stream is None:  # it was closed when we were started

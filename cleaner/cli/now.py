@@ -52,6 +52,7 @@ def run(arguments: argparse.Namespace, clock: Clock | None = None) -> int:
         raise UsageError("either a partition (with --wait or not), or --cancel and the id of a job")
 
     from cleaner.cli.show_jobs import print_jobs
+    from cleaner.cli.stop import keyboard_interrupts
     from cleaner.clock import SystemClock
     from cleaner.daemon.snapshot import JobView
 
@@ -61,7 +62,8 @@ def run(arguments: argparse.Namespace, clock: Clock | None = None) -> int:
     else:
         job = control.value(JobView, control.ask("now", partition=str(arguments.partition)), "job")
         if arguments.wait:
-            job = _wait(control, job, clock or SystemClock())
+            with keyboard_interrupts():
+                job = _wait(control, job, clock or SystemClock())
     print_jobs([job], arguments.format)
     return 1 if arguments.wait and job.state != "done" else 0
 

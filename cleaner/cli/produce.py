@@ -172,7 +172,7 @@ def _produce(
     lines = iter(source)
     if arguments.rate is not None:
         lines = paced(lines, arguments.rate, SystemClock(), should_stop)
-    with open_log_dir(arguments.log_dir, arguments.writer_config) as manager:
+    with open_log_dir(arguments.log_dir, arguments.writer_config, flag) as manager:
         sender = _sender_to(manager, arguments, is_durable=arguments.sync or source.is_terminal)
         try:
             feed(lines, sender, parse, goes_on=source.is_terminal)

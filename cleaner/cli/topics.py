@@ -13,6 +13,7 @@ from cleaner.errors import UsageError
 if TYPE_CHECKING:
     import uuid
 
+    from cleaner.cli.stop import StopFlag
     from cleaner.logs.topics import Topic
 
 SUMMARY = "create, alter, describe, list and delete topics of a log dir"
@@ -108,11 +109,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Do it; returns the exit code."""
     from cleaner.cli.identity import take_identity
+    from cleaner.cli.stop import run_interruptibly
 
     action = _action_of(arguments)
     note_ignored(arguments)
     take_identity(arguments.log_dir, stay_root=arguments.as_root, needs_kernels=False)
-    {"create": _create, "alter": _alter, "describe": _describe, "list": _list, "delete": _delete}[action](arguments)
+    work = {"create": _create, "alter": _alter, "describe": _describe, "list": _list, "delete": _delete}[action]
+    run_interruptibly(lambda flag: work(arguments, flag))
     return 0
 
 
@@ -131,13 +134,13 @@ def _action_of(arguments: argparse.Namespace) -> str:
     return action
 
 
-def _create(arguments: argparse.Namespace) -> None:
+def _create(arguments: argparse.Namespace, flag: StopFlag) -> None:
     from cleaner.cli.writing import open_log_dir
     from cleaner.errors import TopicExistsError
 
     settings = assignments_of(arguments.configs, "--config")
     topic_id = _id_of(arguments.topic_id)
-    with open_log_dir(arguments.log_dir, arguments.writer_config, create=True) as manager:
+    with open_log_dir(arguments.log_dir, arguments.writer_config, flag, create=True) as manager:
         try:
             manager.create_topic(arguments.topic, arguments.partitions or 1, settings, topic_id=topic_id)
         except TopicExistsError:
@@ -157,7 +160,7 @@ def _id_of(text: str | None) -> uuid.UUID | None:
         raise UsageError(f"--topic-id {text!r}: {error}") from None
 
 
-def _alter(arguments: argparse.Namespace) -> None:
+def _alter(arguments: argparse.Namespace, flag: StopFlag) -> None:
     from cleaner.cli.writing import open_log_dir
     from cleaner.errors import UnknownTopicError
 
@@ -165,7 +168,7 @@ def _alter(arguments: argparse.Namespace) -> None:
     changes |= assignments_of(arguments.configs, "--config")
     if not changes and arguments.partitions is None:
         raise UsageError("alter needs --partitions, --config or --delete-config")
-    with open_log_dir(arguments.log_dir, arguments.writer_config) as manager:
+    with open_log_dir(arguments.log_dir, arguments.writer_config, flag) as manager:
         try:
             topic = manager.describe_topic(arguments.topic)
             if changes:
@@ -177,14 +180,14 @@ def _alter(arguments: argparse.Namespace) -> None:
                 raise
 
 
-def _delete(arguments: argparse.Namespace) -> None:
+def _delete(arguments: argparse.Namespace, flag: StopFlag) -> None:
     from cleaner.cli.writing import open_log_dir
     from cleaner.errors import UnknownTopicError
 
     # No other thread of this process reads it, and readers in others keep what they have open: nobody needs a delay,
     # and nobody would be there at its end. A topic that has one of its own gets it: its files go with a later opening.
     overrides = {"log.segment.delete.delay.ms": "0"}
-    with open_log_dir(arguments.log_dir, arguments.writer_config, overrides=overrides) as manager:
+    with open_log_dir(arguments.log_dir, arguments.writer_config, flag, overrides=overrides) as manager:
         try:
             manager.delete_topic(arguments.topic)
             manager.upkeep.remove_due()
@@ -216,7 +219,7 @@ def _found(arguments: argparse.Namespace) -> list[Topic]:
     return found if topic_id is None else [topic for topic in found if topic.topic_id == topic_id]
 
 
-def _describe(arguments: argparse.Namespace) -> None:
+def _describe(arguments: argparse.Namespace, _flag: StopFlag) -> None:
     from cleaner.cli.show_topics import describe_topics
     from cleaner.errors import UnknownTopicError
 
@@ -226,7 +229,7 @@ def _describe(arguments: argparse.Namespace) -> None:
     describe_topics(arguments.log_dir, found, arguments.format)
 
 
-def _list(arguments: argparse.Namespace) -> None:
+def _list(arguments: argparse.Namespace, _flag: StopFlag) -> None:
     from cleaner.cli.show_topics import list_topics
 
     list_topics(_found(arguments), arguments.format)

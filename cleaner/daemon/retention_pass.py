@@ -212,6 +212,7 @@ class RetentionPass:
                 now_ms=self._clock.now_ms(),
                 allow_truncate=False,
                 exclusive=partial(self._partition_lock, log_dir, log),
+                check_done=self._check_done,
             )
             with self._partition_lock(log_dir, log):
                 loaded.settle(self._fs)

@@ -9,6 +9,7 @@ from cleaner.config import CleanerConfig
 from cleaner.daemon.choices import Rules
 from cleaner.policy.retry import RetryDelays
 from cleaner.policy.selection import Order
+from cleaner.storage.fs import real_path
 
 
 def rules_of(loaded: Loaded) -> Rules:
@@ -33,9 +34,9 @@ def delays_of(config: CleanerConfig) -> RetryDelays:
 
 def log_dirs_of(config: CleanerConfig) -> tuple[Path, ...]:
     """Return the log dirs, links followed, each once."""
-    return tuple(dict.fromkeys(Path(path).resolve() for path in config.log_dirs))
+    return tuple(dict.fromkeys(real_path(Path(path)) for path in config.log_dirs))
 
 
 def log_dir_rates_of(config: CleanerConfig) -> dict[Path, float]:
     """Return the speed limits of single log dirs, bytes a second."""
-    return {Path(path).resolve(): rate for path, rate in config.log_dir_io_max_bytes_per_second}
+    return {real_path(Path(path)): rate for path, rate in config.log_dir_io_max_bytes_per_second}

@@ -81,7 +81,10 @@ class CellReader:
             return
         segment, file = self._segments[cell.segment], self._file(cell.segment)
         was_cold = not file.is_cached(cell.start)
-        for chunk in SegmentReader(file, size=cell.end, start=cell.start, buffer=self._buffer):
+        chunks = SegmentReader(
+            file, size=cell.end, start=cell.start, buffer=self._buffer, check_order_from=segment.base_offset
+        )
+        for chunk in chunks:
             gone = self._gone(chunk.batches)
             for block in self._unpacker.blocks(segment.log_path, chunk, unwanted=gone != 0):
                 yield CellBlock(segment.log_path, block, gone[block.first : block.first + len(block.batches)])

@@ -17,7 +17,7 @@ from cleaner.engine.context import RoundContext
 from cleaner.errors import CorruptBatchError
 from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk
 from cleaner.format.layout import lay_out
-from cleaner.format.records import Unpacker
+from cleaner.format.records import Unpacker, leave_out
 from cleaner.format.side_by_side import verify_checksums
 from cleaner.recopy.damage import DamagedBatch, KnownDamage, digest_of
 from cleaner.recopy.lane_memory import LaneMemory
@@ -75,15 +75,15 @@ def _damage_of(path: Path, chunk: Chunk, unpacker: Unpacker) -> dict[int, Corrup
         first += len(part.batches)
         _note(chunk, first, part.failure, errors)
         first += 1
+    skipped = np.zeros(len(chunk.batches), np.uint8)
+    skipped[list(errors)] = 1
     while True:
-        skipped = np.zeros(len(chunk.batches), np.uint8)
-        skipped[list(errors)] = 1
         try:
             # A copy: unpacking changes the rows.
             for block in unpacker.blocks(path, replace(chunk, batches=chunk.batches.copy()), unwanted=skipped != 0):
                 lay_out(path, block, skipped[block.first : block.first + len(block.batches)], *_ALL_OFFSETS)
         except CorruptBatchError as error:
-            _note(chunk, int(np.searchsorted(chunk.batches["position"], error.position)), error, errors)
+            _note(chunk, leave_out(chunk.batches, skipped, error), error, errors)
         else:
             return errors
 

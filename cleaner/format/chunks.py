@@ -80,7 +80,7 @@ REASONS = {
     status.SCAN_BAD_MAGIC: "unknown magic",
     status.SCAN_BAD_CRC: "the CRC-32C does not match the batch's bytes",
     status.SCAN_BAD_COUNT: "a negative number of records",
-    status.SCAN_BAD_LAST_OFFSET: "a last offset below the base offset",
+    status.SCAN_BAD_LAST_OFFSET: "a last offset below the base offset, or above all that can be followed by another",
     status.SCAN_BAD_CODEC: "a compression type that does not exist",
     status.SCAN_OUT_OF_ORDER: "its offset is not above the one before",
     status.SCAN_COUNT_ABOVE_OFFSETS: "more records than offsets",

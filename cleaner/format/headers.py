@@ -122,7 +122,7 @@ class HeaderReader:
         (base_offset, _, leader_epoch, magic, _, attributes, last_delta, *rest) = _HEADER.unpack_from(head)
         base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, count = rest
         if self._previous_offset != NO_ORDER_CHECK:
-            if last_delta < 0 or base_offset > _MAX_LONG - last_delta:
+            if last_delta < 0 or base_offset >= _MAX_LONG - last_delta:
                 raise self._damage(status.SCAN_BAD_LAST_OFFSET, size)
             if count < 0:
                 raise self._damage(status.SCAN_BAD_COUNT, size)
@@ -150,6 +150,8 @@ class HeaderReader:
         timestamp = int.from_bytes(head[18:26], "big", signed=True) if magic == 1 else -1
         attributes = head[17]
         if self._previous_offset != NO_ORDER_CHECK:
+            if offset == _MAX_LONG:
+                raise self._damage(status.SCAN_BAD_LAST_OFFSET, size)
             self._check_codec(attributes, magic, size)
         return (
             *(self._position, 0, size, offset, offset, timestamp, timestamp, attributes, magic),

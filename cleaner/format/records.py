@@ -24,6 +24,8 @@ from cleaner.kernels.ready import codecs as kernel
 from cleaner.kernels.ready import records as record_kernel
 from cleaner.kernels.scan_status import KIND_LEGACY, SMALLEST_RECORD_BYTES
 
+Flags = npt.NDArray[np.bool_] | npt.NDArray[np.uint8]
+
 _USUAL_BYTES = 1 << 20  # unpacked at a time, unless one batch is larger
 
 _REASONS = {
@@ -57,17 +59,40 @@ class Block:
 
     def record_count(self, unread: npt.NDArray[np.uint8]) -> int:
         """
-        Return the records of those batches together that are read (`unread` is 0), as their headers count them.
+        Return the records of those batches together that are read (`unread` is 0), as far as their bytes can hold them.
 
         Of those that are not nobody has checked whether they could hold as many.
         """
-        return int(self.batches["count"][unread == 0].sum())
+        rows = self.batches[unread == 0]
+        # Arrays are made by this. Where headers were not checked a count may be anything: a negative one would take
+        # room from other batches, and one of billions would ask for more memory than there is.
+        most = np.maximum(rows["body_end"] - rows["body_start"], 0) // SMALLEST_RECORD_BYTES
+        return int(np.clip(rows["count"], 0, most).sum())
 
 
 def bad_record(path: Path, row: np.void, status: int, record_position: int) -> CorruptBatchError:
     """Return the error for a damaged record, naming its batch and where in the batch's records it lies."""
     where = f"in the record {record_position} bytes into its {'unpacked ' if row['unpacked'] else ''}records: "
     return CorruptBatchError(path, int(row["position"]), where + _REASONS[status])
+
+
+def leave_out(batches: Batches, unwanted: Flags, error: CorruptBatchError) -> int:
+    """
+    Mark the batch whose records cannot be read as unwanted, for a reader that tries the rest again; returns its row.
+
+    Args:
+        batches: of the chunk that was read.
+        unwanted: bool or uint8, a flag for each; set for the row.
+        error: what reading came to.
+    Raises:
+        CorruptBatchError: `error` itself, if none of these batches is where it says, or the one that is was unwanted
+            already: reading again would come to the same, for ever.
+    """
+    rows = np.flatnonzero(batches["position"] == error.position)
+    if not len(rows) or unwanted[rows[0]]:
+        raise error
+    unwanted[rows[0]] = True
+    return int(rows[0])
 
 
 class Unpacker:
@@ -95,9 +120,10 @@ class Unpacker:
         Args:
             path: the chunk's file, for errors.
             chunk: rows of magic 0 and 1 are rewritten as the magic-2 batch they amount to.
-            unwanted: batches whose records nobody will read; of magic 0 and 1 they are read all the same.
+            unwanted: batches whose records nobody will read; of magic 0 and 1 they are read all the same, to tell
+                where the batch begins, but one that cannot be read stays as its header has it.
         Raises:
-            CorruptBatchError: a batch that cannot be unpacked, or would exceed the limit.
+            CorruptBatchError: a wanted batch that cannot be unpacked, or would exceed the limit.
         """
         batches = chunk.batches
         if not chunk.kinds & (COMPRESSION_MASK | KIND_LEGACY):
@@ -117,7 +143,7 @@ class Unpacker:
             self._buffer.ensure(2 * _USUAL_BYTES)
         first = 0
         while True:
-            end = self._unpack_from(path, chunk, ways, first)
+            end = self._unpack_from(path, chunk, ways, first, unwanted)
             yield Block(chunk.data, self._buffer.array, batches[first:end], first)
             if end == len(batches):
                 break
@@ -134,7 +160,14 @@ class Unpacker:
         """Its memory, as it is until the next step."""
         return self._buffer.array, self._scratch.array
 
-    def _unpack_from(self, path: Path, chunk: Chunk, ways: npt.NDArray[np.uint8], index: int) -> int:
+    def _unpack_from(
+        self,
+        path: Path,
+        chunk: Chunk,
+        ways: npt.NDArray[np.uint8],
+        index: int,
+        unwanted: npt.NDArray[np.bool_] | None,
+    ) -> int:
         """Unpack batches from `index` on; returns where the block ends."""
         used = 0
         while True:
@@ -142,7 +175,12 @@ class Unpacker:
             if index == len(ways) or used >= _USUAL_BYTES:
                 return index
             while True:
-                used += self._unpack(path, chunk.data, chunk.batches[index], used)
+                try:
+                    used += self._unpack(path, chunk.data, chunk.batches[index], used)
+                except CorruptBatchError:
+                    if unwanted is None or not unwanted[index]:
+                        raise
+                    chunk.batches[index]["count"] = 0
                 self.library_calls += 1
                 index += 1
                 # The kernel would only hand it back.

@@ -15,7 +15,7 @@ from cleaner.errors import UnknownTopicError, UsageError
 from cleaner.frames.options import ReadOptions
 from cleaner.model import TopicPartition
 from cleaner.storage import names
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs import FileSystem, real_path
 
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _SIGNS = re.compile(r"[*?\[]")
@@ -68,7 +68,7 @@ def _expanded(fs: FileSystem, pattern: str) -> list[Path]:
         else:
             found = [path / part for path in found if fs.exists(path / part)]
         found = [path for path in found if path.is_dir()]
-    return sorted({path.resolve() for path in found})
+    return sorted({real_path(path) for path in found})
 
 
 def _partitions_in(fs: FileSystem, directory: Path) -> list[tuple[TopicPartition, Path]]:
@@ -83,7 +83,7 @@ def _partitions_in(fs: FileSystem, directory: Path) -> list[tuple[TopicPartition
         return [(topic_partition, directory)]
     found = [(_partition_of(name), directory / name) for name in fs.list_dirs(directory)]
     return [
-        (topic_partition, path.resolve())
+        (topic_partition, real_path(path))
         for topic_partition, path in found
         if topic_partition is not None and topic_partition.topic != names.METADATA_TOPIC
     ]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from cleaner.errors import CorruptBatchError, LogChangedError
 from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk, ReadBuffer
-from cleaner.format.records import Block, Unpacker
+from cleaner.format.records import Block, Unpacker, leave_out
 from cleaner.frames.damage import Damage, sound_chunks
 from cleaner.frames.decide import aborted_within
 from cleaner.frames.options import ReadOptions
@@ -111,8 +111,8 @@ class SpanReader:
                     hidden[:done] = 1  # should a later block of the chunk be damaged
                 return
             except CorruptBatchError as error:
+                leave_out(chunk.batches, hidden, error)
                 self._damage.meet(error)
-                hidden[chunk.batches["position"] == error.position] = 1
 
     def _aborts(self, span: Span) -> Aborts:
         def found() -> Aborts:

@@ -53,7 +53,8 @@ def _check_header(data, at, row):
     """Check what Kafka checks only when it reads records. Returns SCAN_END for a header that makes sense."""
     last_delta = int64(int32(load_u32_be(data, at + 23)))
     # Not "last < base": signed sums are compiled as if they never wrapped.
-    if last_delta < 0 or row.base_offset > _MAX_LONG - last_delta:
+    # The offset behind the last one has to be one, too.
+    if last_delta < 0 or row.base_offset >= _MAX_LONG - last_delta:
         return SCAN_BAD_LAST_OFFSET
     if row.count < 0:
         return SCAN_BAD_COUNT
@@ -87,6 +88,8 @@ def _read_legacy_header(data, at, row, strict):
             return SCAN_TOO_SHORT
         row.max_timestamp = int64(load_u64_be(data, at + 18))
         row.base_timestamp = row.max_timestamp
+    if strict and row.base_offset == _MAX_LONG:
+        return SCAN_BAD_LAST_OFFSET
     if strict and row.attributes & 7 > 3:
         return SCAN_BAD_CODEC
     return SCAN_END

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from cleaner.errors import CorruptBatchError, CorruptLogError
 from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Batches
 from cleaner.format.control import ControlType
+from cleaner.format.records import leave_out
 from cleaner.kernels.ready import proof as kernel
 from cleaner.proof.batches import check_headers, check_horizons, has_horizon, horizon_of
 from cleaner.proof.files import check_files
@@ -217,23 +218,25 @@ class Prover:
 
         A batch whose records cannot be read passes if it is the same bytes after: it is left out, and all read again.
         """
-        is_read = is_read & (step.before_damage is None)
+        unread = ~is_read | (step.before_damage is not None)
         mark = self._findings.mark()
         while True:
             types: dict[int, int] = {}
             self._pending: list[Rows] = []
             try:
-                for block in self._reader.blocks(step, is_read, is_same):
+                for block in self._reader.blocks(step, ~unread, is_same):
                     for record in np.flatnonzero(found.is_control[block.rows]).tolist():
                         types[int(block.rows[record])] = block.control_type(record)
                     self._note(step, block, found)
             except CorruptBatchError as error:
-                row = int(np.searchsorted(step.before.batches["position"], error.position))
-                is_before = error.path == step.before_path and row < len(is_same)
-                kinds = step.before.batches[row]["attributes"] if is_before else 0
-                if not is_before or not is_same[row] or kinds & (TRANSACTIONAL_FLAG | CONTROL_FLAG):
+                if error.path != step.before_path:
                     raise
-                is_read[row] = False
+                row = leave_out(step.before.batches, unread, error)
+                batch = step.before.batches[row]
+                # What it says of transactions cannot be known; of magic 0 and 1 the flags mean nothing.
+                has_kind = batch["magic"] == 2 and batch["attributes"] & (TRANSACTIONAL_FLAG | CONTROL_FLAG) != 0
+                if not is_same[row] or has_kind:
+                    raise
                 self._damaged += 1
                 self._findings.go_back(mark)
                 continue

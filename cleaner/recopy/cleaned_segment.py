@@ -18,7 +18,7 @@ from cleaner.format.buffers import GrowingBuffer
 from cleaner.kernels.ready import index as kernel
 from cleaner.model import AbortedTxn
 from cleaner.storage.fs import File, FileSystem
-from cleaner.storage.indexes import Aborts, txn_index_bytes
+from cleaner.storage.indexes import LAST_OFFSET, Aborts, abort_rows, txn_index_bytes
 from cleaner.storage.names import CLEANED, SEGMENT_SUFFIXES, attempt_file_name, segment_file_name
 from cleaner.storage.swap import discard_cleaned
 
@@ -203,7 +203,14 @@ class CleanedSegment:
         Args:
             aborts: the transaction index; without entries there is no file.
             mtime_ns: of the group's last source (R-591), in whole milliseconds as Kafka sets it.
+        Raises:
+            UncleanableError: transactions that end in another order than their markers came: where transaction indexes
+                and markers contradict each other. Kafka cannot write such an index either (R-303).
         """
+        last_offsets = abort_rows(aborts)[:, LAST_OFFSET]
+        if (last_offsets[1:] <= last_offsets[:-1]).any():
+            reason = "its transaction indexes name aborted transactions that its markers do not end in that order"
+            raise UncleanableError(self._directory, reason)
         self.indexes.close()
         self._fs.set_mtime_ns(self.path, mtime_ns)
         self._file.fsync()

@@ -159,9 +159,13 @@ class RetainedWriter:
             if status == kernel.RETAIN_COMPRESS:
                 self._pack(int(row["attributes"]) & COMPRESSION_MASK)
             elif status == kernel.RETAIN_OUT_FULL:
-                filled = int(self._state[kernel.STATE_OUT])
+                filled, room = int(self._state[kernel.STATE_OUT]), self._out.capacity + self._rebuilt.capacity
                 self._out.ensure(filled + self._rebuilt_bytes(row), keep=filled)
                 self._rebuilt.ensure(self._rebuilt_bytes(row))
+                if self._out.capacity + self._rebuilt.capacity == room:
+                    raise RuntimeError(
+                        "a batch comes out larger than its records can make it"
+                    )  # asking again is no end
             elif status == kernel.RETAIN_ODD_BYTES:
                 self._rebuild_odd(path, block, int(self._state[kernel.STATE_BATCH]), fates, verdicts)
             else:

@@ -19,7 +19,7 @@ from cleaner.errors import ConfigError, LogDirOfflineError, UsageError
 from cleaner.kafka_keys import FORMER_TOPIC_KEYS
 from cleaner.mistakes import Mistakes
 from cleaner.properties import parse_properties
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs import FileSystem, real_path
 
 CLEANER_TOPICS = "cleaner-topics.properties"
 
@@ -44,7 +44,7 @@ def read_config_bytes(fs: FileSystem, path: Path) -> bytes:
     try:
         # Resolving a path takes longer than reading the file, so it is left for links.
         is_link = stat.S_ISLNK(fs.stat(path).st_mode)
-        return fs.read_bytes(path.resolve() if is_link else path, _LIMIT_BYTES)
+        return fs.read_bytes(real_path(path) if is_link else path, _LIMIT_BYTES)
     except FileNotFoundError:
         raise ConfigError("configuration file", path, "there is no such file") from None
     except LogDirOfflineError as error:

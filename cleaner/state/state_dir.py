@@ -15,7 +15,7 @@ from pathlib import Path
 
 from cleaner.errors import ConfigError, LogDirOfflineError
 from cleaner.state.lock_file import LockFile
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs import FileSystem, real_path
 from cleaner.trusted import why_way_is_open_to_others
 
 STATE_DIR_KEY = "cleaner.state.dir"
@@ -46,7 +46,7 @@ class StateDir:
 
     def __init__(self, fs: FileSystem, path: Path, log_dirs: Iterable[Path] = ()) -> None:
         require_outside_log_dirs(path, log_dirs)
-        self.path = path.resolve()
+        self.path = real_path(path)
         require_own_way(self.path, STATE_DIR_KEY, path)
         _make(fs, self.path, path)
         require_private(fs, self.path, STATE_DIR_KEY, path)
@@ -71,9 +71,9 @@ def require_outside_log_dirs(state_dir: Path, log_dirs: Iterable[Path]) -> None:
         ConfigError: a broker would take a foreign directory among its partitions for damage (R-104), and one in a
             partition's directory would be lost when it moves.
     """
-    resolved = state_dir.resolve()
+    resolved = real_path(state_dir)
     for log_dir in log_dirs:
-        if resolved.is_relative_to(log_dir.resolve()):
+        if resolved.is_relative_to(real_path(log_dir)):
             raise ConfigError(STATE_DIR_KEY, state_dir, f"must not be inside the log dir {log_dir}")
 
 

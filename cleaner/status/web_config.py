@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from cleaner.errors import CleanerError, ConfigError
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs import FileSystem, real_path
 
 WEB_CONFIG_KEY = "cleaner.http.web.config.file"
 MOST_BYTES = 1 << 20
@@ -118,7 +118,7 @@ class WebConfigFile:
 
     def _sign_one(self, path: Path) -> tuple[int, int, int] | None:
         try:
-            stat = self._fs.stat(path.resolve())  # a mounted secret is a link that changes
+            stat = self._fs.stat(real_path(path))  # a mounted secret is a link that changes
         except (CleanerError, OSError):
             return None
         return stat.st_ino, stat.st_size, stat.st_mtime_ns
@@ -134,7 +134,7 @@ def load(fs: FileSystem, path: Path) -> WebConfig:
     import yaml  # not needed by most daemons
 
     try:
-        content = yaml.safe_load(fs.read_bytes(path.resolve(), MOST_BYTES))
+        content = yaml.safe_load(fs.read_bytes(real_path(path), MOST_BYTES))
     except (CleanerError, OSError) as error:
         raise ConfigError(WEB_CONFIG_KEY, path, str(error)) from error
     except (yaml.YAMLError, ValueError) as error:

@@ -6,7 +6,7 @@ The kernels are loaded when the first batch is to be checked: loading them takes
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from cleaner.format.chunks import Chunk, ReadableFile, ReadBuffer
@@ -43,6 +43,24 @@ def checked_batches(
     from cleaner.format.batch import SegmentReader
 
     return SegmentReader(file, size=size, start=start, buffer=buffer, check_order_from=check_order_from)
+
+
+def stoppable(source: BatchSource, check_done: Callable[[], None]) -> BatchSource:
+    """Return a source that asks before each chunk whether to go on; `check_done` raises to stop."""
+
+    def read(
+        file: ReadableFile,
+        *,
+        size: int,
+        start: int = 0,
+        buffer: ReadBuffer | None = None,
+        check_order_from: int | None = None,
+    ) -> Iterator[Chunk]:
+        for chunk in source(file, size=size, start=start, buffer=buffer, check_order_from=check_order_from):
+            check_done()
+            yield chunk
+
+    return read
 
 
 def batch_headers(

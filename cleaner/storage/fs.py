@@ -30,7 +30,7 @@ from cleaner.storage.file import File, disk_errors
 from cleaner.storage.held import HeldDirectories, Hold, Place
 from cleaner.storage.many_files import SYNCFS_FROM, large_ones, share_out, sync_at_once
 
-__all__ = ["UNFINISHED", "File", "FileSystem", "Found", "Space", "disk_errors"]
+__all__ = ["UNFINISHED", "File", "FileSystem", "Found", "Space", "disk_errors", "real_path"]
 
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -63,6 +63,11 @@ class Space(NamedTuple):
     free_bytes: int
     total_bytes: int
     is_read_only: bool
+
+
+def real_path(path: Path) -> Path:
+    """Return a path with all links followed; unlike `Path.resolve`, links that lead in a circle stay as they are."""
+    return Path(os.path.realpath(path))
 
 
 class FileSystem:
@@ -124,6 +129,9 @@ class FileSystem:
         except FileNotFoundError:
             raise
         except OSError as error:
+            # Of a socket, and of a device that is not there, the system says what it says of a disk that has gone.
+            if error.errno == errno.ENXIO and not stat.S_ISREG(self.stat(path).st_mode):
+                error = OSError(errno.EINVAL, "not a regular file")
             raise disk_error(path, error) from error
         return File(path, io.FileIO(descriptor))
 

@@ -86,9 +86,11 @@ def _check_names(directory: Path, files: Sequence[str]) -> None:
     for name in files:
         if name.endswith((names.CLEANED, names.SWAP, *_INDEX_SUFFIXES)):
             try:
-                names.offset_of(name)
+                offset = names.offset_of(name)
             except ValueError as error:
                 raise CorruptLogError(directory / name, 0, f"a foreign file, Kafka cannot load it: {error}") from error
+            if offset < 0:
+                raise CorruptLogError(directory / name, 0, f"a foreign file: {offset} is not an offset")
         elif name.endswith((names.LOG, names.SNAPSHOT)) and names.parse_file_name(name) is None:
             # Kafka would open, or make, the file of that number under its proper name instead.
             raise CorruptLogError(directory / name, 0, "a foreign file: its name is not an offset of 20 digits")

@@ -29,7 +29,7 @@ from cleaner.errors import (
 )
 from cleaner.model import TopicPartition
 from cleaner.storage import names
-from cleaner.storage.batch_source import batch_headers, checked_batches
+from cleaner.storage.batch_source import batch_headers, checked_batches, stoppable
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.indexes import LAST_OFFSET
 from cleaner.storage.leader_epochs import read_leader_epochs, truncate_from_end, truncate_from_start
@@ -42,6 +42,7 @@ from cleaner.storage.recovery import cut_damage, recover_segments
 from cleaner.storage.segment import Segment
 from cleaner.storage.snapshots import Snapshots
 from cleaner.storage.split import split_overflowed_segment
+from cleaner.storage.waiting import go_on
 
 Exclusive = Callable[[], contextlib.AbstractContextManager[object]]
 
@@ -63,6 +64,7 @@ def load_log(
     beside_writer: bool = False,
     exclusive: Exclusive = contextlib.nullcontext,
     save_cut: SaveCut | None = None,
+    check_done: Callable[[], None] = go_on,
 ) -> Log:
     """
     Load a partition's log; without a clean-shutdown marker, recover it.
@@ -79,6 +81,8 @@ def load_log(
             offsets and transactions are those of a full load, but damage to records goes unseen.
         beside_writer: a writer of ours is at work on the log, and will settle and close it.
         exclusive: gives the partition's lock, for as long as an interrupted swap is settled.
+        check_done: asked before each chunk of what has to be read; raises to stop. Nothing was changed then, but for
+            the exceptions above.
     Raises:
         CorruptLogError: damage. Nothing was changed, but for the exceptions above.
         NotCleanlyShutDownError: `read_only`, and an interrupted swap has to be completed, a segment split or the log
@@ -113,7 +117,8 @@ def load_log(
         now_ms=now_ms,
         expiration_ms=producer_id_expiration_ms,
         changes=changes,
-        source=batch_headers if read_only else checked_batches,
+        source=stoppable(batch_headers if read_only else checked_batches, check_done),
+        check_done=check_done,
         is_beside_writer=beside_writer,
     )
     for group in find_leftovers(directory, files).removals():

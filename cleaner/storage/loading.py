@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from cleaner.storage.rebuild import (
     rebuild_segment,
 )
 from cleaner.storage.segment import Segment
+from cleaner.storage.waiting import go_on
 
 # Rebuilt indexes kept in memory before they are written: those of about 6 GiB of log at the default index interval.
 KEPT_INDEX_BYTES = 32 << 20
@@ -37,6 +39,7 @@ class Loading:
         truncated_bytes: what recovery has cut off so far.
         buffer: what all readers read into.
         source: where the segments' batches come from.
+        check_done: asked while a segment is read to make its indexes anew.
         is_beside_writer: a writer is at work on the log; the last segment is not looked into.
     """
 
@@ -56,6 +59,7 @@ class Loading:
     truncated_bytes: int = 0
     buffer: ReadBuffer = field(default_factory=ReadBuffer)
     source: BatchSource = checked_batches
+    check_done: Callable[[], None] = go_on
     is_beside_writer: bool = False
 
     def new_producer_state(self) -> ProducerState:
@@ -79,7 +83,7 @@ class Loading:
             buffer=self.buffer,
         )
         try:
-            rebuilt = rebuild_segment(segment, state, self.changes.epochs, self.topic, self.buffer)
+            rebuilt = rebuild_segment(segment, state, self.changes.epochs, self.topic, self.buffer, self.check_done)
         except SegmentOverflowError as overflow:
             self.changes.epochs = overflow.epochs
             raise

@@ -7,7 +7,7 @@ Source: rules R-202, R-323, R-640, R-652; `LogSegment.java` (recover), `UnifiedL
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -96,7 +96,12 @@ class RebuiltSegment:
 
 
 def rebuild_segment(
-    segment: Segment, state: ProducerState, epochs: Sequence[EpochEntry], topic: TopicConfig, buffer: ReadBuffer
+    segment: Segment,
+    state: ProducerState,
+    epochs: Sequence[EpochEntry],
+    topic: TopicConfig,
+    buffer: ReadBuffer,
+    check_done: Callable[[], None],
 ) -> RebuiltSegment:
     """
     Read a whole segment and make its indexes anew; nothing is written (R-323, R-640).
@@ -104,6 +109,7 @@ def rebuild_segment(
     Args:
         state: the producers as of the segment's base offset; takes in its batches.
         epochs: the leader epochs known so far.
+        check_done: asked for each chunk; raises to stop.
     Raises:
         SegmentOverflowError: an offset does not fit the segment's indexes.
         UncleanableError: an index would be full: Kafka could not load the log either (R-311).
@@ -121,6 +127,7 @@ def rebuild_segment(
     next_offset = segment.base_offset
     try:
         for chunk in sound:
+            check_done()
             txns += replay(state, chunk, slice(None), segment.log_path, each_batch=True)
             batches = chunk.batches
             builder.add(batches)

@@ -7,10 +7,11 @@ import pytest
 
 from cleaner.errors import CorruptBatchError
 from cleaner.format import records as records_module
-from cleaner.format.records import Block, Unpacker, bad_record
+from cleaner.format.records import Block, Unpacker, bad_record, leave_out
 from cleaner.kernels import records as kernel
 from cleaner.testing.batch_builder import Record, data_batch, encode_record, legacy_batch, with_offsets
 from cleaner.testing.codecs import CODEC_IDS, compress
+from tests.fuzz.mutations import sealed
 from tests.unit.recopy.retaining import PATH, only_chunk
 
 LIMIT = 1 << 24
@@ -82,6 +83,47 @@ def test_unwanted_batch_is_not_unpacked() -> None:
     ((block, _),) = blocks_of(damaged + data_batch(RECORDS, 9, codec="gzip"), unwanted=[True, False])
     assert block.batches["unpacked"].tolist() == [0, 1]
     assert block.record_count(np.array([1, 0], np.uint8)) == 5
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_unwanted_legacy_batch_that_cannot_be_read_is_passed_over(magic: int) -> None:
+    """It stays as its header has it, without records; wanted, it is damage."""
+    entry = legacy_batch(RECORDS[:1], 7, magic, timestamp_ms=7000)
+    at = 18 if magic == 0 else 26
+    entry = sealed(entry[:at] + (1000).to_bytes(4, "big") + entry[at + 4 :])
+    log = entry + data_batch(RECORDS, 9)
+    ((block, bodies),) = blocks_of(log, unwanted=[True, False])
+    assert [tuple(row)[3:5] for row in block.batches[["position", "start", "size", "base_offset", "last_offset"]]] == [
+        (7, 7),
+        (9, 13),
+    ]
+    assert block.batches["count"].tolist() == [0, 5]
+    assert bodies[1] == body_of(RECORDS, 9)
+    with pytest.raises(CorruptBatchError, match="a key is longer"):
+        blocks_of(log, unwanted=[False, True])
+
+
+def test_leaving_out_a_batch_makes_progress_or_raises() -> None:
+    """The second time, and for a place where no batch begins, reading again would never end."""
+    batches = only_chunk(data_batch(RECORDS, 0) + data_batch(RECORDS, 9)).batches
+    unwanted = np.zeros(2, np.uint8)
+    error = CorruptBatchError(PATH, int(batches["position"][1]), "x")
+    assert leave_out(batches, unwanted, error) == 1
+    assert unwanted.tolist() == [0, 1]
+    with pytest.raises(CorruptBatchError) as raised:
+        leave_out(batches, unwanted, error)
+    assert raised.value is error
+    with pytest.raises(CorruptBatchError, match="at byte 5"):
+        leave_out(batches, unwanted, CorruptBatchError(PATH, 5, "y"))
+
+
+@pytest.mark.parametrize(("count", "room"), [(-3, 0), (2**31 - 1, 1), (1, 1)])
+def test_room_for_records_is_what_their_bytes_can_hold(count: int, room: int) -> None:
+    """Whatever a header that nobody has checked says of their number."""
+    log = data_batch(RECORDS[:1], 0, overrides={"count": count}) + data_batch(RECORDS, 9)
+    block = Block(np.zeros(0, np.uint8), np.zeros(0, np.uint8), only_chunk(log).batches, 0)
+    bytes_of_one = int(block.batches["body_end"][0] - block.batches["body_start"][0])
+    assert block.record_count(np.array([0, 0], np.uint8)) == min(room * bytes_of_one // 7, max(count, 0)) + 5
 
 
 @pytest.mark.parametrize("magic", [0, 1])

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from cleaner.errors import CorruptBatchError
-from cleaner.testing.batch_builder import Producer, data_batch
+from cleaner.testing.batch_builder import Producer, data_batch, legacy_batch
 from cleaner.testing.batch_builder import Record as Rec
-from cleaner.testing.log_builder import LogBuilder, write_log_dir
+from cleaner.testing.log_builder import START_MS, LogBuilder, write_log_dir
+from tests.fuzz.mutations import sealed
 from tests.unit.frames.reading import offsets_of, rows_of
 
 pytest.importorskip("pyarrow", reason="needs the extra `spark`")
@@ -82,6 +83,21 @@ def test_batch_whose_records_make_no_sense_is_passed_over_alone(tmp_path: Path, 
     assert len(rows) == 3
     assert offsets_of(tmp_path, badBatches="skip", latestPerKey="true") == [0, 2]
     assert len([row for row in rows_of(tmp_path, badBatches="report", latestPerKey="true") if row["badBatch"]]) == 1
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_legacy_batch_whose_records_make_no_sense_is_passed_over_alone(tmp_path: Path, magic: int) -> None:
+    """It is read to find out where it begins, wanted or not; that it cannot be is told once."""
+    log = LogBuilder()
+    log.append(("a", "1"), magic=magic)
+    entry = legacy_batch([Rec(b"b", b"2")], 1, magic, timestamp_ms=START_MS)
+    at = 18 if magic == 0 else 26
+    log.append_raw(sealed(entry[:at] + (1000).to_bytes(4, "big") + entry[at + 4 :]))
+    log.append(("c", "3"), magic=magic)
+    write_log_dir(tmp_path, log)
+    assert offsets_of(tmp_path, badBatches="skip") == [0, 2]
+    assert len([row for row in rows_of(tmp_path, badBatches="report") if row["badBatch"]]) == 1
+    assert offsets_of(tmp_path, badBatches="skip", latestPerKey="true") == [0, 2]
 
 
 def test_rest_of_a_segment_without_a_sound_batch_is_passed_over(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from cleaner.config import TopicConfig
@@ -29,6 +30,7 @@ def load(
     allow_truncate: bool = True,
     read_only: bool = False,
     now_ms: int = START_MS,
+    check_done: Callable[[], None] = lambda: None,
 ) -> Log:
     """Load a log with everyday settings."""
     return load_log(
@@ -44,6 +46,7 @@ def load(
         now_ms=now_ms,
         allow_truncate=allow_truncate,
         read_only=read_only,
+        check_done=check_done,
     )
 
 

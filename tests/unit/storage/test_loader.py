@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cleaner.errors import (
+    CleaningAborted,
     CorruptBatchError,
     CorruptCheckpointError,
     CorruptIndexError,
@@ -254,3 +255,24 @@ def test_reading_only_changes_nothing_and_says_when_it_would_have_to(tmp_path: P
     with pytest.raises(NotCleanlyShutDownError):
         load(directory, read_only=True)
     assert content(directory) == before
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("asked", [0, 1, 2])
+def test_loading_that_is_stopped_changes_nothing(tmp_path: Path, clean: bool, asked: int) -> None:
+    """Asked before each chunk, also where indexes are made anew; the next load makes them."""
+    directory = built().write(tmp_path)
+    (directory / "00000000000000000007.index").unlink()
+    before, left = content(directory), asked
+
+    def check_done() -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise CleaningAborted("stopped")
+
+    with pytest.raises(CleaningAborted):
+        load(directory, clean=clean, check_done=check_done)
+    assert content(directory) == before
+    finish(load(directory, clean=clean))
+    assert (directory / "00000000000000000007.index").exists()

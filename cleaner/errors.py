@@ -53,6 +53,15 @@ from pathlib import Path
 # What the operating system says when it is the disk itself, and not one file.
 _DISK_ERRNOS = frozenset((errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.ESHUTDOWN))
 
+_MOST_SHOWN = 80  # characters of a text from outside
+
+
+def shortened(text: str) -> str:
+    """Return a text from outside as it goes into a message: both its ends, and never a screenful."""
+    if len(text) <= _MOST_SHOWN:
+        return text
+    return f"{text[: _MOST_SHOWN // 2]}...{text[-_MOST_SHOWN // 2 :]} ({len(text)} characters)"
+
 
 class CleanerError(Exception):
     """Base of all errors raised on purpose; the message is for the operator and needs no traceback."""
@@ -385,7 +394,7 @@ class ConfigError(CleanerError):
 
     Args:
         key: the setting's name.
-        value: what was given.
+        value: what was given, shortened in the message; None: it is not to be shown.
         reason: the bound or rule it breaks.
     """
 
@@ -395,7 +404,9 @@ class ConfigError(CleanerError):
         self.key = key
         self.value = value
         self.reason = reason
-        super().__init__(f"{key}={value}: {reason}")
+        # A path is given by whoever reads this; a text may come from a file, and be anything of any length.
+        shown = value if isinstance(value, Path) else shortened(str(value))
+        super().__init__(f"{shortened(key)}: {reason}" if value is None else f"{shortened(key)}={shown}: {reason}")
 
     @property
     def mistakes(self) -> tuple[ConfigError, ...]:

@@ -34,7 +34,10 @@ from cleaner.errors import CleanerError, ConfigError
 from cleaner.storage.fs import FileSystem
 
 WEB_CONFIG_KEY = "cleaner.http.web.config.file"
-MOST_BYTES = 1 << 20
+MOST_BYTES = 128 << 10
+"""A thousand users; the parser takes a second for it."""
+
+_MOST_DEPTH = 8  # of lists and mappings within each other; the form above has two
 
 _TLS_VERSIONS = {
     "TLS10": ssl.TLSVersion.TLSv1,
@@ -47,6 +50,7 @@ _CLIENT_AUTH = {
     "VerifyClientCertIfGiven": ssl.CERT_OPTIONAL,
     "RequireAndVerifyClientCert": ssl.CERT_REQUIRED,
 }
+_NOTHING = ("", "~", "null", "Null", "NULL")  # YAML's words for no value
 _SECTIONS = ("tls_server_config", "http_server_config", "basic_auth_users")
 _TLS_KEYS = ("cert_file", "key_file", "min_version", "max_version", "client_auth_type", "client_ca_file")
 _HASH = re.compile(r"\$2[abxy]\$(0[4-9]|[12]\d|3[01])\$[./A-Za-z0-9]{53}\Z")
@@ -134,19 +138,42 @@ def load(fs: FileSystem, path: Path) -> WebConfig:
     import yaml  # not needed by most daemons
 
     try:
-        content = yaml.safe_load(fs.read_bytes(path.resolve(), MOST_BYTES))
+        data = fs.read_bytes(path.resolve(), MOST_BYTES)
     except (CleanerError, OSError) as error:
         raise ConfigError(WEB_CONFIG_KEY, path, str(error)) from error
+    try:
+        _check_yaml(path, data)
+        # All values as they are written: to find out what a text may mean to YAML (a number to base 60) can take long.
+        content = yaml.load(data, yaml.BaseLoader)  # noqa: S506 - makes texts, lists and mappings, and nothing else
     except (yaml.YAMLError, ValueError) as error:
         # The error's own words quote the line, which may hold a hash.
         mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
         line = f", line {mark.line + 1}" if mark else ""
         raise ConfigError(WEB_CONFIG_KEY, path, f"not YAML{line}") from error
-    sections = _mapping(path, "the file", {} if content is None else content, _SECTIONS)
+    sections = _mapping(path, "the file", {} if content is None or content in _NOTHING else content, _SECTIONS)
     _mapping(path, "http_server_config", sections.get("http_server_config") or {}, ("http2",))
     users = _users(path, sections.get("basic_auth_users") or {})
     tls, files = _tls(path, sections.get("tls_server_config") or {})
     return WebConfig(tls, users, (path, *files), _Passwords(users).is_allowed)
+
+
+def _check_yaml(path: Path, data: bytes) -> None:
+    """
+    Go through the file without making anything of it.
+
+    Raises:
+        ConfigError: it is nested deeply, or has what none needs: aliases, by which a few bytes can stand for any
+            number, or tags, which name a type.
+        yaml.YAMLError: no YAML.
+    """
+    import yaml
+
+    depth = 0
+    for event in yaml.parse(data, yaml.BaseLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "tag", None) or depth > _MOST_DEPTH:
+            line = f", line {event.start_mark.line + 1}" if event.start_mark else ""
+            raise ConfigError(WEB_CONFIG_KEY, path, f"not YAML of names and values alone{line}")
 
 
 def _mapping(path: Path, what: str, value: object, known: tuple[str, ...] | None = None) -> dict[str, object]:
@@ -157,7 +184,7 @@ def _mapping(path: Path, what: str, value: object, known: tuple[str, ...] | None
         raise ConfigError(
             WEB_CONFIG_KEY, path, f"{what}: {', '.join(unknown)} unknown here; known: {', '.join(known or ())}"
         )
-    return value
+    return {name: None if inner in _NOTHING else inner for name, inner in value.items()}
 
 
 def _users(path: Path, section: object) -> dict[str, str]:

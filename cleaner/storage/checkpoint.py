@@ -32,9 +32,9 @@ _NUMBER = re.compile(rb"[+-]?[0-9]{1,20}\Z")
 _PARTITION = re.compile(rb"[0-9]{1,10}\Z")
 # A file as Kafka and we write it, which nearly all are: read many times as fast as line by line. What is wrong with any
 # other is told by reading its lines.
-_PLAIN = re.compile(rb"0\n([0-9]{1,9})\n((?:[a-zA-Z0-9._-]{1,249} [0-9]{1,9} [0-9]{1,18}\n)*)\Z")
+_PLAIN = re.compile(rb"0\n([0-9]{1,9})\n((?:[a-zA-Z0-9._-]{1,249}+ [0-9]{1,9}+ [0-9]{1,18}+\n)*+)\Z")
 # Java's readLine ends a line at any of these.
-_LINE = re.compile(rb"[^\r\n]*(\r\n|\n|\r|\Z)")
+_LINE = re.compile(rb"[^\r\n]*+(\r\n|\n|\r|\Z)")
 
 
 class CheckpointLine(NamedTuple):

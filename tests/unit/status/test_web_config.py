@@ -93,6 +93,10 @@ def test_empty_file_asks_nobody(tmp_path: Path) -> None:
         ("rate_limit: 1\n", "rate_limit unknown here"),
         ("a: [secret\n", "not YAML, line 2"),
         ("!!python/object/apply:os.system ['true']\n", "not YAML"),
+        ("a: &a [x]\nb: [*a, *a]\n", "names and values alone, line 2"),
+        ("a: " + "[" * 50_000 + "secret", "names and values alone, line 1"),
+        ("basic_auth_users:\n  ann: null\n", "'ann' is no bcrypt hash"),
+        ("basic_auth_users:\n  ann: 1" + ":59" * 40_000, "'ann' is no bcrypt hash"),
         ("- 1\n", "must be names and values"),
     ],
 )  # fmt: skip

@@ -17,12 +17,6 @@ that it protects something.
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
-import hmac
-import re
-import secrets
 import ssl
 import threading
 from collections.abc import Callable, Mapping
@@ -30,7 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from cleaner.errors import CleanerError, ConfigError
+from cleaner.errors import CleanerError, ConfigError, shortened
+from cleaner.status.passwords import MOST_COST, Passwords, cost_of
 from cleaner.storage.fs import FileSystem
 
 WEB_CONFIG_KEY = "cleaner.http.web.config.file"
@@ -53,11 +48,6 @@ _CLIENT_AUTH = {
 _NOTHING = ("", "~", "null", "Null", "NULL")  # YAML's words for no value
 _SECTIONS = ("tls_server_config", "http_server_config", "basic_auth_users")
 _TLS_KEYS = ("cert_file", "key_file", "min_version", "max_version", "client_auth_type", "client_ca_file")
-_HASH = re.compile(r"\$2[abxy]\$(0[4-9]|[12]\d|3[01])\$[./A-Za-z0-9]{53}\Z")
-
-# Compared with when a user is not known, so that it takes as long: a hash of nothing anybody can say.
-_NOBODY = "$2b$10$" + "." * 21 + "u" + "." * 31
-_MOST_REMEMBERED = 64
 
 _Choice = TypeVar("_Choice")
 _Signature = tuple[tuple[int, int, int] | None, ...]
@@ -72,13 +62,13 @@ class WebConfig:
         tls: for the server's side of a handshake; None: plain HTTP.
         users: bcrypt hashes by name.
         files: all that was read for it.
-        is_allowed: tells whether a request's `Authorization` is that of a user, or there are no users.
+        passwords: tells whether a request's `Authorization` is that of a user.
     """
 
     tls: ssl.SSLContext | None
     users: Mapping[str, str]
     files: tuple[Path, ...]
-    is_allowed: Callable[[str], bool]
+    passwords: Passwords
 
     @property
     def has_users(self) -> bool:
@@ -154,7 +144,7 @@ def load(fs: FileSystem, path: Path) -> WebConfig:
     _mapping(path, "http_server_config", sections.get("http_server_config") or {}, ("http2",))
     users = _users(path, sections.get("basic_auth_users") or {})
     tls, files = _tls(path, sections.get("tls_server_config") or {})
-    return WebConfig(tls, users, (path, *files), _Passwords(users).is_allowed)
+    return WebConfig(tls, users, (path, *files), Passwords(users))
 
 
 def _check_yaml(path: Path, data: bytes) -> None:
@@ -190,10 +180,15 @@ def _mapping(path: Path, what: str, value: object, known: tuple[str, ...] | None
 def _users(path: Path, section: object) -> dict[str, str]:
     users = {}
     for name, hashed in _mapping(path, "basic_auth_users", section).items():
+        shown = shortened(repr(name))
         if not name or ":" in name:
             raise ConfigError(WEB_CONFIG_KEY, path, "basic_auth_users: a name is empty or has a colon")
-        if not isinstance(hashed, str) or not _HASH.match(hashed):
-            raise ConfigError(WEB_CONFIG_KEY, path, f"basic_auth_users: the value of {name!r} is no bcrypt hash")
+        cost = cost_of(hashed) if isinstance(hashed, str) else None
+        if not isinstance(hashed, str) or cost is None:
+            raise ConfigError(WEB_CONFIG_KEY, path, f"basic_auth_users: the value of {shown} is no bcrypt hash")
+        if cost > MOST_COST:
+            reason = f"the hash of {shown} has cost {cost}; above {MOST_COST} a guess takes too long"
+            raise ConfigError(WEB_CONFIG_KEY, path, f"basic_auth_users: {reason}")
         users[name] = hashed
     return users
 
@@ -232,49 +227,3 @@ def _choice(
     if not isinstance(value, str) or value not in choices:
         raise ConfigError(WEB_CONFIG_KEY, path, f"tls_server_config: {key} must be one of {', '.join(choices)}")
     return choices[value]
-
-
-class _Passwords:
-    """
-    Users and their hashes. bcrypt is slow on purpose, so who was right is remembered, under a key of this process; one
-    comparison runs at a time, so that guesses cannot take the machine.
-    """
-
-    def __init__(self, users: Mapping[str, str]) -> None:
-        self._users = users
-        self._key = secrets.token_bytes(32)
-        self._lock = threading.Lock()  # guards _right; held while comparing
-        self._right: set[bytes] = set()
-
-    def is_allowed(self, authorization: str) -> bool:
-        """Tell whether the header names a user and the password, or nobody is asked."""
-        if not self._users:
-            return True
-        scheme, _, encoded = authorization.partition(" ")
-        try:
-            decoded = base64.b64decode(encoded, validate=True)
-        except binascii.Error:
-            return False
-        if scheme.lower() != "basic":
-            return False
-        digest = hmac.new(self._key, decoded, hashlib.sha256).digest()
-        with self._lock:
-            if digest in self._right:
-                return True
-            if not self._is_right(decoded):
-                return False
-            if len(self._right) >= _MOST_REMEMBERED:
-                self._right.clear()
-            self._right.add(digest)
-            return True
-
-    def _is_right(self, decoded: bytes) -> bool:
-        import bcrypt  # not needed by most daemons
-
-        name, _, password = decoded.partition(b":")
-        hashed = self._users.get(name.decode("utf-8", "replace"))
-        try:
-            is_equal = bcrypt.checkpw(password, (hashed or _NOBODY).encode())
-        except ValueError:  # more bytes than bcrypt takes, or a NUL
-            return False
-        return is_equal and hashed is not None

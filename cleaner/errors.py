@@ -35,6 +35,7 @@ Every error the cleaner raises on purpose, and the exit code a command ends with
     |- LogClosedError                 1   nothing more is accepted
     |  |- FailedFsyncError                after a failed fsync, until the log is opened again (rule R3)
     |  |- ForkedError                     the log was opened by another process, this one's parent
+    |- ClockError                     1   the machine's clock was not set: it stands before 1970
     |- UsageError                     2   a command or call that cannot be understood
     |- NoDaemonError                 69   no daemon listens at the control socket, or it does not answer
     |- LogDirLockedError             75   another process (a live broker) holds the log dir
@@ -386,6 +387,13 @@ class NotPermittedError(CleanerError):
     """Who asks may not steer the daemon: the control socket belongs to others."""
 
     exit_code = 77
+
+
+class ClockError(CleanerError):
+    """The machine's clock was not set: what would be written now would bear a time that means something else later."""
+
+    def __init__(self) -> None:
+        super().__init__("the clock of this machine stands before 1970: set it; nothing is written by such a time")
 
 
 class ConfigError(CleanerError):

@@ -124,7 +124,7 @@ class TransactionalIds:
             for name, known in ids.items()
             if now_ms - known.used_ms < FORGOTTEN_AFTER_MS or epoch_of(known.identity.producer_id) >= 0
         }
-        kept[transactional_id] = _Known(identity, now_ms)
+        kept[transactional_id] = _Known(identity, max(0, now_ms))
         words = {
             name: {"producer_id": known.identity.producer_id, "epoch": known.identity.epoch, "used_ms": known.used_ms}
             for name, known in kept.items()
@@ -152,8 +152,9 @@ class TransactionalIds:
         fields = value if isinstance(value, dict) else {}
         numbers = [fields.get(field) for field in ("producer_id", "epoch", "used_ms")]
         producer_id, epoch, used_ms = (number if type(number) is int else -1 for number in numbers)
-        if not 0 <= producer_id < 2**63 or not 0 <= epoch < 2**15 or used_ms < 0:
+        if not 0 <= producer_id < 2**63 or not 0 <= epoch < 2**15 or type(numbers[2]) is not int:
             raise CorruptCheckpointError(
                 self._path, 0, f"no producer of transactional id {shortened(repr(name))}: {shortened(repr(value))}"
             )
-        return _Known(Identity(producer_id, epoch), used_ms)
+        # Written while the clock stood before 1970: what counts is that the id is known.
+        return _Known(Identity(producer_id, epoch), max(0, used_ms))

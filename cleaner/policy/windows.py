@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 
+from cleaner.clock import LAST_CALENDAR_MS
 from cleaner.errors import ConfigError, shortened
 
 WINDOWS_KEY = "cleaner.windows"
@@ -165,7 +166,7 @@ def _leap(before_ms: int, after_ms: int, zone: tzinfo) -> int:
 
 
 def _at(moment_ms: int) -> datetime:
-    return EPOCH + moment_ms * MILLISECOND
+    return EPOCH + max(0, min(moment_ms, LAST_CALENDAR_MS)) * MILLISECOND
 
 
 def _ms(moment: datetime) -> int:

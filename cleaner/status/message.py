@@ -13,6 +13,8 @@ from email.utils import formatdate
 from http import HTTPStatus
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from cleaner.clock import LAST_CALENDAR_MS
+
 MOST_HEAD_BYTES = 16 << 10
 METHODS = ("GET", "HEAD")
 
@@ -128,7 +130,7 @@ def parse_request(head: bytes) -> Request:
 def format_response(response: Response, *, is_head: bool = False, now_ms: int = 0) -> bytes:
     """Write an answer; to HEAD without its body. No header can be smuggled in: a value with a line end is refused."""
     headers = {
-        "Date": formatdate(now_ms / 1000, usegmt=True),
+        "Date": formatdate(max(0, min(now_ms, LAST_CALENDAR_MS)) / 1000, usegmt=True),
         "Server": "cleaner",
         "Content-Type": response.content_type,
         "Content-Length": str(len(response.body)),

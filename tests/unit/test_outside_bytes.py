@@ -14,6 +14,7 @@ import importlib
 import itertools
 import re
 import time
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,6 +35,7 @@ from cleaner.settings import parse_set, read_environment
 from cleaner.settings.files import parse_cleaner_topics
 from cleaner.settings.windows import read_windows
 from cleaner.state.journal import JournalEntry
+from cleaner.state.json_text import NotJsonError, parse_json
 from cleaner.state.kept_manifest import manifest
 from cleaner.status.message import MOST_HEAD_BYTES, parse_request
 from cleaner.status.web_config import MOST_BYTES, load
@@ -374,3 +376,39 @@ def test_reader_of_outside_bytes_takes_time_in_proportion(name: str, tmp_path: P
             seconds = time.perf_counter() - begun
             assert seconds < MOST_SECONDS, f"{seconds:.1f} s for {begin!r} + {size // len(pump)} x {pump!r} + {end!r}"
             size *= 2
+
+
+@pytest.mark.parametrize(
+    ("read", "data", "error"),
+    [
+        (parse_offset_checkpoint, b"0\n600000\n" + b"a 0 0\n" * 600_000, "600000 entries are announced"),
+        (parse_offset_checkpoint, b"0\n9\n" + b"a 0 0\n" * 600_000, "more than the 9 entries announced"),
+        (
+            lambda data, path: read_leader_epochs(FS, _file(path, data)),
+            b"0\n600000\n" + b"0 0\n" * 600_000,
+            "600000 ent",
+        ),
+        (lambda data, _: parse_json(data), b'{"a":[' + b"[]," * 3_000_000 + b"0]}", "more than 4000000 values"),
+        (lambda data, _: parse_json(data), b"{" * 5_000_000, "more than 4000000 values"),
+    ],
+    ids=["checkpoint", "checkpoint with a wrong count", "leader epochs", "lists", "objects"],
+)
+def test_small_values_without_end_are_refused_before_they_take_memory(
+    read: Callable[[bytes, Path], object], data: bytes, error: str, tmp_path: Path
+) -> None:
+    """A few bytes in a file are a hundred in memory: there are only so many, whatever the file's limit lets through."""
+    tracemalloc.start()
+    try:
+        with pytest.raises((CleanerError, ValueError), match=error):
+            read(data, tmp_path)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 4 * len(data)
+
+
+def test_json_number_beyond_all_bounds_is_refused() -> None:
+    """It would be read as infinity, which no JSON can say."""
+    with pytest.raises(NotJsonError, match="beyond all bounds"):
+        parse_json(b'{"a": 1e999}')
+    assert parse_json(b'{"a": 1e30}') == {"a": 1e30}

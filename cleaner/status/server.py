@@ -130,11 +130,11 @@ class HttpServer:
         self._listener = _listen(address)
         self.address = Address(address.host, self._listener.getsockname()[1])
         self._slots = threading.Semaphore(MOST_CONNECTIONS)
-        self._lock = threading.Lock()  # guards _connections
-        self._connections: list[_Connection] = []  # oldest first; each has a thread
+        self._lock = threading.Lock()  # guards _working
+        self._working: dict[threading.Thread, _Connection] = {}  # what each thread works for, oldest first
         self._line: WaitingLine[_Stranger] = WaitingLine()
         self._closing = threading.Event()
-        self._comparing = threading.Thread(target=self._compare_all, name="cleaner-http-passwords", daemon=True)
+        self._comparing = threading.Thread(target=self._compare_all, name="cleaner-passwords", daemon=True)
         self._thread = threading.Thread(target=self._accept_all, name="cleaner-http", daemon=True)
         is_guarded = web_config is not None and web_config.current().has_users
         if not address.is_loopback and not is_guarded:
@@ -172,12 +172,12 @@ class HttpServer:
             waited = (self._thread,) if is_late else (self._thread, self._comparing)
             threads = [thread for thread in waited if thread.is_alive()]
             with self._lock:
-                left = list(self._connections)
+                left = dict(self._working)
             if not threads and not left:
                 return
-            for connection in left:
+            for thread, connection in left.items():
                 connection.drop()
-                threads.append(connection.thread)
+                threads.append(thread)
             for thread in threads:
                 thread.join(_LOOK_SECONDS)
 
@@ -198,31 +198,31 @@ class HttpServer:
             self._make_room()
             if self._slots.acquire(timeout=_LOOK_SECONDS):
                 break
+        thread = threading.Thread(target=work, args=(connection,), name="cleaner-http-connection", daemon=True)
         with self._lock:
-            self._connections.append(connection)
-            connection.thread = threading.Thread(
-                target=work, args=(connection,), name="cleaner-http-connection", daemon=True
-            )
             try:
-                connection.thread.start()
+                thread.start()
+                self._working[thread] = connection
                 return
             except RuntimeError as error:  # no thread is to be had
                 reason = str(error)
         self._warn(f"cannot serve an HTTP connection: {reason}")
-        self._end(connection)
+        self._slots.release()
         connection.close()
 
     def _make_room(self) -> None:
         with self._lock:
-            if len(self._connections) < MOST_CONNECTIONS or any(one.is_dropped for one in self._connections):
+            served = list(self._working.values())
+            if len(served) < MOST_CONNECTIONS or any(connection.is_dropped for connection in served):
                 return
-            first = min(self._connections, key=lambda connection: connection.rank)  # the oldest of its stage
+            first = min(served, key=lambda connection: connection.rank)  # the oldest of its stage
             if first.rank < _ASKED:
                 first.drop()
 
-    def _end(self, connection: _Connection) -> None:
+    def _end(self) -> None:
+        """Let another connection have this thread's place."""
         with self._lock:
-            self._connections.remove(connection)
+            del self._working[threading.current_thread()]
         self._slots.release()
 
     def _serve(self, connection: _Connection) -> None:
@@ -235,21 +235,31 @@ class HttpServer:
                 connection.begin(config.tls if config else None)
                 head = connection.read_head()
                 if head:
-                    response = self._respond(head, connection.origin, config.passwords if config else None)
+                    response = self._respond(head, config.passwords if config else None)
                     if isinstance(response, Request):
                         stranger = _Stranger(connection, response)
                     else:
                         self._send(connection, response, is_head=head.startswith(b"HEAD "))
         finally:
-            self._end(connection)
-            # Without a thread from here on: guessers take none from those who are known.
+            # A stranger has no thread from here on: guessers take none from those who are known.
             loser = self._line.join(connection.origin, stranger) if stranger else None
+            if loser is not None:
+                self._send_away(loser)
             if stranger is None:
                 connection.close()
-            if loser is not None:
-                loser.connection.close()
+            self._end()
 
-    def _respond(self, head: bytes, origin: bytes, passwords: Passwords | None) -> Response | Request:
+    def _send_away(self, loser: _Stranger) -> None:
+        connection, request = loser
+        with self._lock:
+            self._working[threading.current_thread()] = connection
+        reason = "too many passwords are being compared; try again"
+        response = Response.words(HTTPStatus.TOO_MANY_REQUESTS, reason, Retry_After="5")
+        with contextlib.suppress(OSError, ssl.SSLError):
+            self._send(connection, response, is_head=request.method == "HEAD")
+        connection.close()
+
+    def _respond(self, head: bytes, passwords: Passwords | None) -> Response | Request:
         """Return the answer; the request itself if its password has to be compared first."""
         try:
             request = parse_request(head)
@@ -261,9 +271,6 @@ class HttpServer:
             return Response.words(HTTPStatus.FORBIDDEN, "not a name of this machine's loopback")
         if passwords is not None and request.path not in OPEN_PATHS:
             known = passwords.known(request.headers.get("authorization", ""))
-            if known is None and self._line.is_full_for(origin):
-                reason = "too many passwords are being compared; try again"
-                return Response.words(HTTPStatus.TOO_MANY_REQUESTS, reason, Retry_After="5")
             if known is None:
                 return request
             if not known:
@@ -299,8 +306,8 @@ class HttpServer:
                         response = self._answer_to(request) if is_right else _unauthorized()
                         self._send(connection, response, is_head=request.method == "HEAD")
                 finally:
-                    self._end(connection)
                     connection.close()
+                    self._end()
 
             self._begin(connection, finish)
             if not is_right:
@@ -327,11 +334,8 @@ class _Connection:
 
     Attributes:
         origin: where the other end is, as the waiting line counts.
-        thread: the latest that has worked for it.
         is_dropped: it has to give way, and will.
     """
-
-    thread: threading.Thread
 
     def __init__(self, accepted: socket.socket, origin: bytes, clock: Clock) -> None:
         self._socket = accepted

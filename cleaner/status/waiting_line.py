@@ -33,11 +33,6 @@ class WaitingLine(Generic[Waiting]):
         self._count = 0
         self._is_closed = False
 
-    def is_full_for(self, origin: bytes) -> bool:
-        """Tell whether one more of this origin would lose its place at once."""
-        with self._changed:
-            return self._is_closed or (self._count >= self._most and origin == self._longest())
-
     def join(self, origin: bytes, waiting: Waiting) -> Waiting | None:
         """Take the last place; returns who has none any more, which may be the same."""
         with self._changed:
@@ -47,7 +42,7 @@ class WaitingLine(Generic[Waiting]):
             self._by_origin.setdefault(origin, deque()).append(waiting)
             self._count += 1
             if self._count > self._most:
-                longest = self._longest()
+                longest = max(self._by_origin, key=lambda origin: len(self._by_origin[origin]))
                 loser = self._by_origin[longest].pop()
                 self._gone(longest)
             self._changed.notify()
@@ -74,9 +69,6 @@ class WaitingLine(Generic[Waiting]):
             self._count = 0
             self._changed.notify_all()
             return left
-
-    def _longest(self) -> bytes:
-        return max(self._by_origin, key=lambda origin: len(self._by_origin[origin]))
 
     def _gone(self, origin: bytes) -> None:
         self._count -= 1

@@ -26,11 +26,10 @@ def test_full_line_is_left_by_the_last_of_the_crowd() -> None:
     line: WaitingLine[str] = WaitingLine(most=3)
     for number in range(3):
         line.join(HERE, f"here {number}")
-    assert (line.is_full_for(HERE), line.is_full_for(THERE)) == (True, False)
     assert line.join(HERE, "here 3") == "here 3"
     assert line.join(THERE, "there 0") == "here 2"
     assert [line.take() for _ in range(3)] == ["here 0", "there 0", "here 1"]
-    assert not line.is_full_for(HERE)
+    assert line.join(HERE, "here 4") is None
 
 
 def test_closed_line_lets_everybody_go() -> None:
@@ -43,7 +42,7 @@ def test_closed_line_lets_everybody_go() -> None:
     assert line.close() in ([], ["first"])
     taker.join(30)
     assert taken in (["first", None], [None, None])
-    assert line.is_full_for(THERE) and line.join(THERE, "late") == "late" and line.take() is None
+    assert line.join(THERE, "late") == "late" and line.take() is None
 
 
 def test_origin_is_an_address_or_a_network() -> None:

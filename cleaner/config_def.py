@@ -19,7 +19,7 @@ Value = int | float | bool | str | tuple[str, ...]
 
 _INTEGER_BITS = {"int": 31, "long": 63}
 _INTEGER = re.compile(r"[+-]?[0-9]{1,40}\Z")
-_REAL = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[dDfF]?\Z")
+_REAL = re.compile(r"([+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?)[dDfF]?\Z")
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Setting:
                 self._check_choice(text, text, key)
                 return text
             case "list":
-                elements = tuple(re.split(r"\s*,\s*", text)) if text else ()
+                elements = tuple(element.strip() for element in text.split(",")) if text else ()
                 for element in elements:
                     self._check_choice(element, text, key)
                 return elements

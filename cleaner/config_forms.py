@@ -11,7 +11,7 @@ LISTEN_KEY = "cleaner.http.listen"
 LOG_DIR_RATES_KEY = "cleaner.log.dir.io.max.bytes.per.second"
 
 _ADDRESS = re.compile(r"(?:\[([0-9a-fA-F:.%]+)\]|([^\s:\[\]]+)):([0-9]{1,5})\Z", re.ASCII)
-_RATE = re.compile(r"[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?\Z", re.ASCII)
+_RATE = re.compile(r"[0-9]++(?:\.[0-9]*+)?(?:[eE][+-]?[0-9]++)?\Z", re.ASCII)
 
 
 def parse_address(text: str) -> tuple[str, int] | None:

@@ -12,9 +12,14 @@ from collections.abc import Collection, Mapping
 from cleaner.config_bulk_rows import SPARK_PREFIX
 from cleaner.config_def import Setting, Value
 from cleaner.config_table import BROKER_SETTINGS, SETTING_OF_SYNONYM, TOPIC_SETTINGS, UNUSED_TOPIC_KEYS
-from cleaner.errors import ConfigError
+from cleaner.errors import ConfigError, shortened
 from cleaner.kafka_keys import FORMER_TOPIC_KEYS, is_broker_key
 from cleaner.mistakes import Mistakes
+
+_MOST_UNKNOWN = 1000
+"""Names nobody knows that are passed over in one file, each after a search for what it may have meant."""
+
+_MOST_NAMED = 50  # of them in a warning
 
 # How alike two names must be (difflib's ratio) for one to be taken for a slip of the other: two or three letters.
 _ALIKE = 0.88
@@ -123,14 +128,16 @@ def check_topic_keys(values: Mapping[str, str]) -> list[str]:
     """
     warnings = []
     mistakes = Mistakes()
-    for key, value in values.items():
+    unknown = UnknownNames()
+    for key in values:
         if key in SETTING_OF_SYNONYM and key not in _TOPIC_KEYS:
             setting, _ = SETTING_OF_SYNONYM[key]
             warnings.append(f"{key} is a broker's name: taken as the topic's {setting.name}")
         elif key not in _TOPIC_KEYS and key not in FORMER_TOPIC_KEYS:
+            unknown.add(key)
             with mistakes.collected():
-                refuse_slip(key, _TOPIC_KEYS | frozenset(SETTING_OF_SYNONYM), value)
-                warnings.append(f"{key} is no topic setting: passed over")
+                refuse_slip(key, _TOPIC_KEYS | frozenset(SETTING_OF_SYNONYM))
+                warnings.append(f"{shortened(key)} is no topic setting: passed over")
     mistakes.raise_any()
     return warnings
 
@@ -142,29 +149,50 @@ def check_broker_keys(values: Mapping[str, str]) -> list[str]:
     Raises:
         ConfigError: names no broker and no topic has, but very like ones that matter.
     """
-    unknown = []
+    unknown = UnknownNames()
     mistakes = Mistakes()
-    for key, value in values.items():
+    for key in values:
         if key.startswith(SPARK_PREFIX):
             continue
         if key not in _READ_KEYS and key not in _TOPIC_KEYS and key not in FORMER_TOPIC_KEYS and not is_broker_key(key):
+            unknown.add(key)
             with mistakes.collected():
-                refuse_slip(key, _READ_KEYS, value)
-                unknown.append(key)
+                refuse_slip(key, _READ_KEYS)
     mistakes.raise_any()
-    return [f"unknown settings are passed over: {', '.join(sorted(unknown))}"] if unknown else []
+    return [f"unknown settings are passed over: {unknown}"] if unknown.names else []
 
 
-def refuse_slip(key: str, known: Collection[str], value: str) -> None:
-    """Raise ConfigError when `key` is nearly one of the `known` names."""
+class UnknownNames:
+    """Names that are no setting's, of one file; a file of nothing else was given by mistake, or to keep us busy."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def add(self, name: str) -> None:
+        """Take one in. Raises ConfigError: these are too many."""
+        if len(self.names) >= _MOST_UNKNOWN:
+            raise ConfigError(name, None, f"more than {_MOST_UNKNOWN} names that are no setting's: no configuration")
+        self.names.append(name)
+
+    def __str__(self) -> str:
+        named = ", ".join(shortened(name) for name in sorted(self.names)[:_MOST_NAMED])
+        return f"{named} and {len(self.names) - _MOST_NAMED} more" if len(self.names) > _MOST_NAMED else named
+
+
+def refuse_slip(key: str, known: Collection[str]) -> None:
+    """
+    Raise ConfigError when `key` is nearly one of the `known` names.
+
+    What the setting was to be is not said: who slips in the name of a password would have it in a log.
+    """
     plain = key.strip().lower().replace("_", ".").replace("-", ".")
     if plain in known:
-        raise ConfigError(key, value, f"unknown setting; did you mean {plain}?")
+        raise ConfigError(key, None, f"unknown setting; did you mean {plain}?")
     for prefix in ("log.cleaner.", "log.", "cleaner."):
         if prefix + plain in known:
-            raise ConfigError(key, value, f"unknown setting; did you mean {prefix + plain}?")
+            raise ConfigError(key, None, f"unknown setting; did you mean {prefix + plain}?")
     import difflib  # slow to load, and for mistakes only
 
     alike = difflib.get_close_matches(plain, sorted(known), n=1, cutoff=_ALIKE)
     if alike:
-        raise ConfigError(key, value, f"unknown setting; did you mean {alike[0]}?")
+        raise ConfigError(key, None, f"unknown setting; did you mean {alike[0]}?")

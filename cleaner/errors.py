@@ -37,6 +37,7 @@ Every error the cleaner raises on purpose, and the exit code a command ends with
     |- LogClosedError                 1   nothing more is accepted
     |  |- FailedFsyncError                after a failed fsync, until the log is opened again (rule R3)
     |  |- ForkedError                     the log was opened by another process, this one's parent
+    |- ClockError                     1   the machine's clock was not set: it stands before 1970
     |- UsageError                     2   a command or call that cannot be understood
     |- NoDaemonError                 69   no daemon listens at the control socket, or it does not answer
     |- LogDirLockedError             75   another process (a live broker) holds the log dir
@@ -60,6 +61,15 @@ _NO_SPACE_ERRNOS = frozenset((errno.ENOSPC, errno.EDQUOT))
 _NO_DESCRIPTOR_ERRNOS = frozenset((errno.EMFILE, errno.ENFILE))
 # What the operating system says when it is the disk itself, and not one file.
 _DISK_ERRNOS = frozenset((errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.ESHUTDOWN))
+
+_MOST_SHOWN = 80  # characters of a text from outside
+
+
+def shortened(text: str) -> str:
+    """Return a text from outside as it goes into a message: both its ends, and never a screenful."""
+    if len(text) <= _MOST_SHOWN:
+        return text
+    return f"{text[: _MOST_SHOWN // 2]}...{text[-_MOST_SHOWN // 2 :]} ({len(text)} characters)"
 
 
 class CleanerError(Exception):
@@ -466,13 +476,20 @@ class NotPermittedError(CleanerError):
     exit_code = 77
 
 
+class ClockError(CleanerError):
+    """The machine's clock was not set: what would be written now would bear a time that means something else later."""
+
+    def __init__(self) -> None:
+        super().__init__("the clock of this machine stands before 1970: set it; nothing is written by such a time")
+
+
 class ConfigError(CleanerError):
     """
     A setting that cannot be used.
 
     Args:
         key: the setting's name.
-        value: what was given.
+        value: what was given, shortened in the message; None: it is not to be shown.
         reason: the bound or rule it breaks.
     """
 
@@ -482,7 +499,9 @@ class ConfigError(CleanerError):
         self.key = key
         self.value = value
         self.reason = reason
-        super().__init__(f"{key}={value}: {reason}")
+        # A path is given by whoever reads this; a text may come from a file, and be anything of any length.
+        shown = value if isinstance(value, Path) else shortened(str(value))
+        super().__init__(f"{shortened(key)}: {reason}" if value is None else f"{shortened(key)}={shown}: {reason}")
 
     @property
     def mistakes(self) -> tuple[ConfigError, ...]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from cleaner.errors import shortened
+
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
 _LEGAL_PARTITION = re.compile(r"[0-9]{1,10}\Z")
 
@@ -28,7 +30,7 @@ class TopicPartition(NamedTuple):
         """
         topic, dash, number = name.rpartition("-")
         if not dash or not _LEGAL_TOPIC.match(topic) or not _LEGAL_PARTITION.match(number) or int(number) >= 2**31:
-            raise ValueError(f"{name!r} is not a topic, a dash and a partition number")
+            raise ValueError(f"{shortened(repr(name))} is not a topic, a dash and a partition number")
         return TopicPartition(topic, int(number))
 
 

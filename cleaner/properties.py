@@ -4,6 +4,9 @@ Java properties files, read and written as `java.util.Properties` does.
 Kafka keeps its settings (`server.properties`) and `meta.properties` in this form, so whatever a broker accepts has to
 mean the same here: ISO-8859-1, `\\uXXXX` escapes, `=`, `:` or white space between key and value, lines joined by a
 final backslash, and the last of two equal keys.
+
+What one is given may be no such file at all, so there are bounds that Java has not, and time and memory are
+proportional to the file. No value is repeated in an error: it may be a password.
 """
 
 from __future__ import annotations
@@ -13,12 +16,17 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from cleaner.errors import ConfigError
 
+MOST_LINE_CHARACTERS = 1 << 20
+"""Of a line with those joined to it: a chain of certificates is a tenth of it."""
+
+MOST_SETTINGS = 200_000
+"""Of a file: some for each of fifty thousand topics."""
+
 _BLANKS = " \t\f"
-_LINE_END = re.compile(r"\r\n|\r|\n")
-_TRAILING_BACKSLASHES = re.compile(r"\\*\Z")
+_LINE = re.compile(r"([^\r\n]*+)(\r\n|\r|\n|\Z)")
 # A key ends at the first '=', ':' or blank that no backslash protects.
-_KEY = re.compile(r"(?:\\.|[^\\=: \t\f])*", re.DOTALL)
-_SEPARATOR = re.compile(r"[ \t\f]*(?:[=:][ \t\f]*)?")
+_KEY_SIGN = re.compile(r"\\.?|[=: \t\f]", re.DOTALL)
+_SEPARATOR = re.compile(r"[ \t\f]*+(?:[=:][ \t\f]*+)?")
 _ESCAPE = re.compile(r"\\(?:u(.{0,4})|(.)|\Z)", re.DOTALL)
 _FOUR_HEX_DIGITS = re.compile(r"[0-9a-fA-F]{4}\Z")
 _CONTROL_LETTERS = {"t": "\t", "r": "\r", "n": "\n", "f": "\f"}
@@ -35,16 +43,26 @@ def parse_properties(text: bytes, source: str) -> dict[str, str]:
         text: the file's bytes.
         source: the file's name, for error messages.
     Raises:
-        ConfigError: a `\\u` that is not followed by four hexadecimal digits; Java refuses the whole file too.
+        ConfigError: a `\\u` that is not followed by four hexadecimal digits (Java refuses the whole file too), a line
+            longer than `MOST_LINE_CHARACTERS`, or more than `MOST_SETTINGS`.
     """
     values: dict[str, str] = {}
-    for line in _logical_lines(text.decode("iso-8859-1")):
-        key = _KEY.match(line)
-        assert key is not None  # noqa: S101 - the pattern matches the empty string
-        separator = _SEPARATOR.match(line, key.end())
-        assert separator is not None  # noqa: S101 - likewise
-        values[_unescape(key.group(), source)] = _unescape(line[separator.end() :], source)
+    for number, line in _logical_lines(text.decode("iso-8859-1"), source):
+        key_end = _key_end(line)
+        separator = _SEPARATOR.match(line, key_end)
+        assert separator is not None  # noqa: S101 - the pattern matches the empty string
+        where = f"line {number}"
+        values[_unescape(line[:key_end], source, where)] = _unescape(line[separator.end() :], source, where)
+        if len(values) > MOST_SETTINGS:
+            raise ConfigError(source, where, f"more than {MOST_SETTINGS} settings: this is no configuration")
     return values
+
+
+def _key_end(line: str) -> int:
+    for sign in _KEY_SIGN.finditer(line):
+        if line[sign.start()] != "\\":
+            return sign.start()
+    return len(line)
 
 
 def split_properties(text: bytes) -> Iterator[tuple[bytes, str | None]]:
@@ -55,18 +73,20 @@ def split_properties(text: bytes) -> Iterator[tuple[bytes, str | None]]:
     Raises:
         ConfigError: as `parse_properties`.
     """
-    raw = b""
+    lines: list[bytes] = []
     for line in text.splitlines(keepends=True):
-        is_continued = bool(raw)
-        raw += line
+        is_continued = bool(lines)
+        lines.append(line)
         stripped = line.rstrip(b"\r\n")
         is_comment = not is_continued and (not stripped.strip() or stripped.lstrip()[:1] in (b"#", b"!"))
         backslashes = len(stripped) - len(stripped.rstrip(b"\\"))
         if backslashes % 2 and not is_comment:
             continue
+        raw = b"".join(lines)
         yield raw, _only_key(raw)
-        raw = b""
-    if raw:
+        lines = []
+    if lines:
+        raw = b"".join(lines)
         yield raw, _only_key(raw)
 
 
@@ -87,31 +107,47 @@ def format_properties(values: Mapping[str, str], comments: Sequence[str] = ()) -
     return "".join(line + "\n" for line in lines).encode("ascii")
 
 
-def _logical_lines(text: str) -> Iterator[str]:
-    """Yield lines with content: comments and blank lines left out, lines ending in a lone backslash joined."""
-    natural_lines = _LINE_END.split(text)
-    if natural_lines[-1] == "":
-        natural_lines.pop()
+def _logical_lines(text: str, source: str) -> Iterator[tuple[int, str]]:
+    """
+    Yield lines with content and the number of their first: comments and blank lines left out, lines ending in a lone
+    backslash joined.
+    """
     # Java looks for the end of the file behind the first character of a line end, so CR LF hides it.
-    last = 0 if text.endswith("\r\n") else len(natural_lines)
-    joined = ""
-    for number, natural in enumerate(natural_lines, 1):
-        line = natural.lstrip(_BLANKS)
+    hides_end = text.endswith("\r\n")
+    parts: list[str] = []
+    characters = first = position = number = 0
+    while position < len(text):
+        natural = _LINE.match(text, position)
+        assert natural is not None  # noqa: S101 - the pattern matches the empty string
+        position, number = natural.end(), number + 1
+        if natural.end(1) - natural.start(1) > MOST_LINE_CHARACTERS:
+            raise _too_long(source, number)
+        line = natural.group(1).lstrip(_BLANKS)
         # Java asks "is anything collected yet?", not "is this a continuation?": so a comment is
         # recognised behind a line that holds nothing but a backslash.
-        if not joined and (not line or line[0] in "#!"):
-            continue
-        backslashes = _TRAILING_BACKSLASHES.search(line)
-        is_continued = backslashes is not None and len(backslashes.group()) % 2 == 1
-        joined += line[:-1] if is_continued else line
-        if not is_continued or number == last:
-            yield joined
-            joined = ""
-    if joined:
-        yield joined
+        if not characters:
+            if not line or line[0] in "#!":
+                continue
+            parts, first = [], number
+        is_continued = (len(line) - len(line.rstrip("\\"))) % 2 == 1
+        is_last = position == len(text) and not hides_end
+        parts.append(line[:-1] if is_continued else line)
+        characters += len(parts[-1])
+        if characters > MOST_LINE_CHARACTERS:
+            raise _too_long(source, first)
+        if not is_continued or is_last:
+            yield first, "".join(parts)
+            parts, characters = [], 0
+    if characters:
+        yield first, "".join(parts)
 
 
-def _unescape(text: str, source: str) -> str:
+def _too_long(source: str, number: int) -> ConfigError:
+    reason = f"longer than {MOST_LINE_CHARACTERS} characters: this is no configuration"
+    return ConfigError(source, f"line {number}", reason)
+
+
+def _unescape(text: str, source: str, where: str) -> str:
     if "\\" not in text:
         return text
 
@@ -119,7 +155,7 @@ def _unescape(text: str, source: str) -> str:
         digits, letter = match.groups()
         if digits is not None:
             if not _FOUR_HEX_DIGITS.match(digits):
-                raise ConfigError(source, match.group(), "\\u must be followed by four hexadecimal digits")
+                raise ConfigError(source, where, "\\u must be followed by four hexadecimal digits")
             return chr(int(digits, 16))
         return _CONTROL_LETTERS.get(letter or "", letter or "")
 

@@ -29,6 +29,7 @@ from cleaner.api.reports import CleanReport, Refusal, Skipped
 from cleaner.api.rounds import Work, run_rounds
 from cleaner.api.session import Session, as_cleaner_errors, attempt, choose_partitions, open_session, parse_names
 from cleaner.api.trust import standing
+from cleaner.clock import require_set
 from cleaner.config import TopicConfig
 from cleaner.engine.retention import delete_expired_segments
 from cleaner.errors import LogChangedError, NotCleanlyShutDownError, PolicyRefusedError
@@ -133,7 +134,7 @@ def _clean_partition(job: _Job, topic_partition: TopicPartition, directory: Path
         if job.is_named:
             raise PolicyRefusedError(f"{topic_partition}: {verdict.reason}")
         return Skipped(str(topic_partition), verdict.reason, is_doubtful=resolved.config.compact)
-    topic, now_ms = resolved.config, session.surroundings.clock.now_ms()
+    topic, now_ms = resolved.config, require_set(session.surroundings.clock.now_ms())
     with session.surroundings.fs.hold(directory), noticing_changes(session, directory) as follow:
         log = loading.load(
             session,

@@ -32,6 +32,7 @@ from cleaner.storage.indexes import (
     abort_rows,
     check_offset_entries,
     check_time_entries,
+    most_index_bytes,
     read_entries,
     read_txn_index,
 )
@@ -197,8 +198,16 @@ class SegmentCheck:
         self.findings.append(Finding(kind, path, reason, position, offset, is_damage=is_damage))
 
     def _entries(self, suffix: str, entry: np.dtype[np.void]) -> Entries:
+        log_bytes = self._fs.stat(self._segment.log_path).st_size
+        tell_fault = self._tell_index(suffix)
+
+        def tell(error: CorruptIndexError) -> None:
+            # The room a broker has given it ahead is no fault, and is not looked at.
+            if not (self._standing.is_padded and error.position == most_index_bytes(log_bytes, entry)):
+                tell_fault(error)
+
         try:
-            entries = read_entries(self._fs, self._segment.path(suffix), entry, self._tell_index(suffix))
+            entries = read_entries(self._fs, self._segment.path(suffix), entry, tell, log_bytes)
         except FileNotFoundError:
             self._missing.add(suffix)
             self._note_index(suffix, "the file is missing", None)

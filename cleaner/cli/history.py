@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import re
-import time
 from datetime import datetime
 from pathlib import Path
 
 from cleaner.cli.arguments import add_format, parse_offset
 from cleaner.cli.daemon_options import add_state_dir, state_dir_of
+from cleaner.clock import SystemClock
 from cleaner.errors import CleanerError
 
 SUMMARY = "what the daemon did, and by whose order"
@@ -85,7 +85,7 @@ def parse_moment(text: str) -> int:
     """Read a moment (ms since 1970): so long ago, or a date with or without a time."""
     found = _AGO.match(text)
     if found:
-        return round((time.time() - int(found.group(1)) * _SECONDS[found.group(2)]) * 1000)
+        return round((SystemClock().now_ms() / 1000 - int(found.group(1)) * _SECONDS[found.group(2)]) * 1000)
     try:
         return round(datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError, OSError):

@@ -18,7 +18,7 @@ from cleaner.clock import Clock, SystemClock
 from cleaner.control.verbs import MAX_ANSWER_BYTES
 from cleaner.control.wire import VERSION, WireError, from_json
 from cleaner.daemon.steering import SteeringError
-from cleaner.errors import NoDaemonError, NotPermittedError
+from cleaner.errors import NoDaemonError, NotPermittedError, shortened
 from cleaner.state.json_text import JsonValue, NotJsonError, format_json, parse_json
 
 TIMEOUT_SECONDS = 20.0
@@ -82,7 +82,9 @@ class Control:
         except NotJsonError as error:
             raise NoDaemonError(f"what listens at {self.path} is no cleaner: {error}") from error
         if answer.get("v") != VERSION:
-            raise NoDaemonError(f"the daemon at {self.path} speaks version {answer.get('v')!r}, not {VERSION}")
+            raise NoDaemonError(
+                f"the daemon at {self.path} speaks version {shortened(repr(answer.get('v')))}, not {VERSION}"
+            )
         return answer
 
     def _exchange(self, question: bytes) -> bytes:

@@ -17,6 +17,7 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
+from cleaner.errors import shortened
 from cleaner.model import TopicPartition
 from cleaner.state.json_text import JsonValue
 
@@ -143,7 +144,7 @@ def _read_enum(kind: type[enum.Enum], value: JsonValue) -> enum.Enum:
     for member in kind:
         if member.name.lower() == value:
             return member
-    raise _UnknownWordError(f"{value!r} is no {kind.__name__}")
+    raise _UnknownWordError(f"{shortened(repr(value))} is no {kind.__name__}")
 
 
 def _read_partition(value: JsonValue) -> TopicPartition:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from cleaner.errors import (
     CleaningAborted,
+    ClockError,
     ConfigError,
     CorruptCheckpointError,
     LogDirLockedError,
@@ -84,7 +85,7 @@ def _ending_of(error: Exception, log_dir: Path) -> Ending:
             return Ending.LOCKED
         case CleaningAborted():
             return Ending.ABORTED
-        case NoSpaceError() | OutOfDescriptorsError() | MemoryError() | ConfigError() | SparkJobError():
+        case NoSpaceError() | OutOfDescriptorsError() | MemoryError() | ConfigError() | ClockError() | SparkJobError():
             return Ending.RETRY
         case LogDirOfflineError() | OSError():
             return Ending.OFFLINE if is_disk_failure(error) else Ending.RETRY

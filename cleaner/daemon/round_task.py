@@ -19,7 +19,7 @@ from cleaner.api.rounds import Work, run_rounds
 from cleaner.api.session import Session, SettingsLike, as_cleaner_errors
 from cleaner.api.trust import standing
 from cleaner.bulk.large_logs import LargeLogs
-from cleaner.clock import Clock
+from cleaner.clock import Clock, require_set
 from cleaner.daemon.dir_locks import DirLocks
 from cleaner.daemon.faults import Ending, Fault, judge_failure
 from cleaner.daemon.looked_log import LookedLog
@@ -140,7 +140,7 @@ def _clean(
     nothing = CleanReport(str(log.partition), 0, 0, 0)
     if not verdict.is_allowed:
         return replace(nothing, note=verdict.reason)
-    topic, now_ms = resolved.config, lent.clock.now_ms()
+    topic, now_ms = resolved.config, require_set(lent.clock.now_ms())
     with tools.fs.hold(log.directory), noticing_changes(session, log.directory) as follow:
         loaded = loading.load(session, log.partition, log.directory, topic, now_ms=now_ms, clean_shutdown=True)
         follow(loaded)

@@ -85,7 +85,7 @@ def _log() -> bytes:
     log = _batch(0, 0, _RECORD) + _batch(1, SNAPPY, packed.view[:size].tobytes()) + _batch(2, 0, _ODD_RECORD)
     inner_body = b"\0\0" + b"\xff" * 8  # magic 0, no codec, null key and value
     inner = zlib.crc32(inner_body).to_bytes(4, "big") + inner_body
-    return log + _wrapper(3, gzip.compress((3).to_bytes(8, "big") + len(inner).to_bytes(4, "big") + inner))
+    return log + _wrapper(3, gzip.compress((3).to_bytes(8, "big") + len(inner).to_bytes(4, "big") + inner, mtime=0))
 
 
 def _encode() -> None:

@@ -42,7 +42,7 @@ READ_DEFAULTS = {
 """Every option of a read, with the text that stands for its default."""
 
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_SIZE = re.compile(r"\s*([0-9]+)\s*(?:([kmgt]?)(?:i?b)?)\s*\Z", re.IGNORECASE)
+_SIZE = re.compile(r"([0-9]{1,20})\s*+([kmgt]?)(?:i?b)?\Z", re.IGNORECASE)
 _SMALLEST_MAP_BYTES = 1 << 16
 
 
@@ -167,7 +167,7 @@ def number(texts: Mapping[str, str], name: str, least: int) -> int:
 
 def size(texts: Mapping[str, str], name: str, least: int) -> int:
     """Return a size in bytes, written as Spark's: `134217728`, `128m`, `1gb`. Raises UsageError."""
-    match = _SIZE.match(texts[name])
+    match = _SIZE.match(texts[name].strip())
     found = int(match[1]) * _UNITS[match[2].lower()] if match else -1
     if not least <= found < 2**62:
         raise UsageError(f"{name}={texts[name]}: must be a size of at least {least} bytes, such as 128m or 1g")
@@ -204,7 +204,7 @@ def _columns(texts: Mapping[str, str], *, reports: bool) -> tuple[str, ...]:
 def _times(text: str) -> Times | None:
     if not text:
         return None
-    if text.startswith("{") or re.fullmatch("[0-9]+", text):
+    if text.startswith("{") or (text.isascii() and text.isdecimal()):
         return parse_times("startingTimestamp", text)
     try:
         moment = datetime.fromisoformat(text)

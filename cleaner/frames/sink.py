@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from cleaner.clock import SystemClock
+from cleaner.clock import SystemClock, require_set
 from cleaner.errors import UsageError
 from cleaner.frames.staging import Staged
 from cleaner.frames.write_options import check_columns, write_options
@@ -48,7 +48,7 @@ class LogWriter(DataSourceArrowWriter):
 
         context = TaskContext.get()
         task, attempt = (0, 0) if context is None else (context.partitionId(), context.taskAttemptId())
-        stage = Stage(FileSystem(), self.options, self.job, f"{task}-{attempt}", SystemClock().now_ms())
+        stage = Stage(FileSystem(), self.options, self.job, f"{task}-{attempt}", require_set(SystemClock().now_ms()))
         return TaskDone(task, stage.write(iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:

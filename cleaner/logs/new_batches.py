@@ -10,8 +10,9 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cleaner.clock import require_set
 from cleaner.config import TopicConfig
-from cleaner.errors import InvalidTimestampError, KeylessRecordError, RecordTooLargeError, UsageError
+from cleaner.errors import ClockError, InvalidTimestampError, KeylessRecordError, RecordTooLargeError, UsageError
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.compression import CODEC_NAMES, NONE
 from cleaner.format.encode import (
@@ -81,10 +82,11 @@ def build_batches(
         batch_bytes: what a batch of several records may take unpacked; None: what the topic allows.
         producer: with the sequence of the first record.
     Raises:
+        ClockError: the clock was not set.
         UsageError: no records, columns of different lengths, or what is not bytes.
         KeylessRecordError, InvalidTimestampError, RecordTooLargeError: see there.
     """
-    columns = _join(records, now_ms)
+    columns = _join(records, require_set(now_ms))
     if topic.compact and columns.has_null_keys:
         row = int(columns.key_lengths.argmin())
         raise KeylessRecordError(where, f"record {row} has no key, and the topic is compacted")
@@ -119,7 +121,13 @@ def let_go() -> None:
 
 
 def build_marker(producer_id: int, epoch: int, topic: TopicConfig, *, commit: bool, now_ms: int) -> NewBatches:
-    """Build the marker that ends a transaction."""
+    """
+    Build the marker that ends a transaction.
+
+    It may be of the first moment of 1970, as from a clock that was not set: a log that is left has to be left in order.
+    """
+    if now_ms < 0:
+        raise ClockError
     append_time_ms = now_ms if topic.message_timestamp_type == LOG_APPEND_TIME else None
     data = marker_batch(
         producer_id, epoch, commit=commit, timestamp_ms=now_ms, is_append_time=append_time_ms is not None

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from cleaner.errors import CorruptCheckpointError
+from cleaner.errors import CorruptCheckpointError, shortened
 from cleaner.state.json_text import JsonValue, NotJsonError, format_json, parse_json
 from cleaner.storage.checkpoint import read_bounded
 from cleaner.storage.fs import FileSystem
@@ -124,7 +124,7 @@ class TransactionalIds:
             for name, known in ids.items()
             if now_ms - known.used_ms < FORGOTTEN_AFTER_MS or epoch_of(known.identity.producer_id) >= 0
         }
-        kept[transactional_id] = _Known(identity, now_ms)
+        kept[transactional_id] = _Known(identity, max(0, now_ms))
         words = {
             name: {"producer_id": known.identity.producer_id, "epoch": known.identity.epoch, "used_ms": known.used_ms}
             for name, known in kept.items()
@@ -141,7 +141,7 @@ class TransactionalIds:
         except NotJsonError as error:
             raise CorruptCheckpointError(self._path, 0, f"no list of transactional ids: {error}") from error
         if content.get("format") != FORMAT or content.get("version") != VERSION:
-            what = f"{content.get('format')!r}, version {content.get('version')!r}"
+            what = f"{shortened(repr(content.get('format')))}, version {shortened(repr(content.get('version')))}"
             raise CorruptCheckpointError(self._path, 0, f"{what}, where {FORMAT!r}, version {VERSION} is expected")
         ids = content.get("ids")
         if not isinstance(ids, dict):
@@ -152,6 +152,9 @@ class TransactionalIds:
         fields = value if isinstance(value, dict) else {}
         numbers = [fields.get(field) for field in ("producer_id", "epoch", "used_ms")]
         producer_id, epoch, used_ms = (number if type(number) is int else -1 for number in numbers)
-        if not 0 <= producer_id < 2**63 or not 0 <= epoch < 2**15 or used_ms < 0:
-            raise CorruptCheckpointError(self._path, 0, f"no producer of transactional id {name!r}: {value!r}")
-        return _Known(Identity(producer_id, epoch), used_ms)
+        if not 0 <= producer_id < 2**63 or not 0 <= epoch < 2**15 or type(numbers[2]) is not int:
+            raise CorruptCheckpointError(
+                self._path, 0, f"no producer of transactional id {shortened(repr(name))}: {shortened(repr(value))}"
+            )
+        # Written while the clock stood before 1970: what counts is that the id is known.
+        return _Known(Identity(producer_id, epoch), max(0, used_ms))

@@ -15,7 +15,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 
-from cleaner.errors import ConfigError
+from cleaner.clock import LAST_CALENDAR_MS
+from cleaner.errors import ConfigError, shortened
 
 WINDOWS_KEY = "cleaner.windows"
 ZONE_KEY = "cleaner.windows.time.zone"
@@ -119,14 +120,14 @@ def _read_window(word: str, text: str) -> tuple[int, int]:
     """Return start and end in minutes of the day."""
     match = _WINDOW.match(word)
     if match is None:
-        raise ConfigError(WINDOWS_KEY, text, f"{word!r} is not a window: {_ALLOWED}")
+        raise ConfigError(WINDOWS_KEY, text, f"{shortened(repr(word))} is not a window: {_ALLOWED}")
     hours_and_minutes = [int(number) for number in match.groups()]
     start = hours_and_minutes[0] * 60 + hours_and_minutes[1]
     end = hours_and_minutes[2] * 60 + hours_and_minutes[3]
     if max(hours_and_minutes[1], hours_and_minutes[3]) > 59 or start >= MINUTES_A_DAY or end > MINUTES_A_DAY:
-        raise ConfigError(WINDOWS_KEY, text, f"{word!r} has no such time of day: {_ALLOWED}")
+        raise ConfigError(WINDOWS_KEY, text, f"{shortened(repr(word))} has no such time of day: {_ALLOWED}")
     if start == end:
-        raise ConfigError(WINDOWS_KEY, text, f"{word!r} has no length; the whole day is 00:00-24:00")
+        raise ConfigError(WINDOWS_KEY, text, f"{shortened(repr(word))} has no length; the whole day is 00:00-24:00")
     return start, end
 
 
@@ -165,7 +166,7 @@ def _leap(before_ms: int, after_ms: int, zone: tzinfo) -> int:
 
 
 def _at(moment_ms: int) -> datetime:
-    return EPOCH + moment_ms * MILLISECOND
+    return EPOCH + max(0, min(moment_ms, LAST_CALENDAR_MS)) * MILLISECOND
 
 
 def _ms(moment: datetime) -> int:

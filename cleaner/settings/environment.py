@@ -20,10 +20,8 @@ from cleaner.mistakes import Mistakes
 
 PREFIX = "CLEANER_"
 _OUR_PREFIX = "cleaner."
-_OF_A_SERVICE = re.compile(
-    r"CLEANER_(?:[A-Z0-9_]+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_[A-Z0-9_]+)?|"
-    r"PORT(?:_[0-9]+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)?)\Z"
-)
+_MOST_ALIKE_CHARACTERS = 100  # of a variable, for the search for what it may have meant
+_PORT_OF_A_SERVICE = re.compile(r"_PORT_[0-9]++_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?\Z")
 
 
 def variable_of(key: str) -> str:
@@ -56,10 +54,19 @@ def read_known_variables(environment: Mapping[str, str], mistakes: Mistakes) -> 
         key = _KEY_OF_VARIABLE.get(variable)
         if key is not None:
             values[key] = environment[variable]
-        elif not _OF_A_SERVICE.match(variable):
+        elif not _is_of_a_service(variable):
             import difflib  # slow to load, and for mistakes only
 
-            nearest = difflib.get_close_matches(variable, sorted(_KEY_OF_VARIABLE), n=1, cutoff=0.0)[0]
+            begin = variable[:_MOST_ALIKE_CHARACTERS]
+            nearest = difflib.get_close_matches(begin, sorted(_KEY_OF_VARIABLE), n=1, cutoff=0.0)[0]
             reason = f"no setting has this environment variable; the nearest is {nearest}"
-            mistakes.add(ConfigError(variable, environment[variable], reason))
+            mistakes.add(ConfigError(variable, None, reason))
     return values
+
+
+def _is_of_a_service(variable: str) -> bool:
+    """Tell whether Kubernetes, or a container link, may have set it for a service `cleaner` or `cleaner-...`."""
+    name = "_" + variable.removeprefix(PREFIX)
+    is_plain = variable.isascii() and variable.isupper() and variable.replace("_", "").isalnum()
+    is_named = name.endswith(("_SERVICE_HOST", "_SERVICE_PORT", "_PORT")) or "_SERVICE_PORT_" in name
+    return is_plain and (is_named or _PORT_OF_A_SERVICE.search(name) is not None)

@@ -13,9 +13,9 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from cleaner.config_def import Setting
-from cleaner.config_read import refuse_slip
+from cleaner.config_read import UnknownNames, refuse_slip
 from cleaner.config_table import SETTING_OF_SYNONYM, TOPIC_SETTINGS, UNUSED_TOPIC_KEYS
-from cleaner.errors import ConfigError, LogDirOfflineError, UsageError
+from cleaner.errors import ConfigError, LogDirOfflineError, UsageError, shortened
 from cleaner.kafka_keys import FORMER_TOPIC_KEYS
 from cleaner.mistakes import Mistakes
 from cleaner.properties import parse_properties
@@ -25,6 +25,8 @@ CLEANER_TOPICS = "cleaner-topics.properties"
 
 # A configuration is written by hand; what is larger was given by mistake.
 _LIMIT_BYTES = 16 << 20
+_MOST_TOPIC_CHARACTERS = 249
+_MOST_KEY_CHARACTERS = 1000  # of topic and setting; far more than the longest two
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
 _TOPIC_KEYS = frozenset(TOPIC_SETTINGS) | UNUSED_TOPIC_KEYS | FORMER_TOPIC_KEYS | frozenset(SETTING_OF_SYNONYM)
 
@@ -119,19 +121,28 @@ def parse_cleaner_topics(
 ) -> dict[str, dict[str, str]]:
     """Sort the lines of a `cleaner-topics.properties` by topic; arguments and errors are those of its reader."""
     settings: dict[str, dict[str, str]] = {}
+    unknown = UnknownNames()
     mistakes = Mistakes()
     for line_key, value in values.items():
+        split = None
         with mistakes.collected():
-            split = _split_topic(line_key, value, topics, warnings)
-            if split is not None:
-                topic, key = split
-                settings.setdefault(topic, {})[key] = value
+            split = _split_topic(line_key, topics, warnings)
+        if split is None:
+            unknown.add(line_key)
+        else:
+            topic, key = split
+            settings.setdefault(topic, {})[key] = value
     mistakes.raise_any()
     return settings
 
 
-def _split_topic(line_key: str, value: str, topics: Collection[str], warnings: list[str]) -> tuple[str, str] | None:
-    splits = [(line_key[:at], line_key[at + 1 :]) for at, letter in enumerate(line_key) if letter == "." and at]
+def _split_topic(line_key: str, topics: Collection[str], warnings: list[str]) -> tuple[str, str] | None:
+    # A topic's name has an end, and so have the keys that follow one: no dot behind both is looked at.
+    splits = [
+        (line_key[:at], line_key[at + 1 :])
+        for at, letter in enumerate(line_key[: _MOST_TOPIC_CHARACTERS + 1])
+        if letter == "." and at and len(line_key) <= _MOST_KEY_CHARACTERS
+    ]
     meant = [(topic, key) for topic, key in splits if key in _TOPIC_KEYS and _TOPIC_NAME.match(topic)]
     here = [(topic, key) for topic, key in meant if topic in topics]
     if len(here) > 1:
@@ -141,8 +152,8 @@ def _split_topic(line_key: str, value: str, topics: Collection[str], warnings: l
             return candidates[0]
     for topic, key in splits:
         if topic in topics:
-            refuse_slip(key, _TOPIC_KEYS, value)
-    warnings.append(f"{CLEANER_TOPICS}: {line_key} names no topic setting: passed over")
+            refuse_slip(key, _TOPIC_KEYS)
+    warnings.append(f"{CLEANER_TOPICS}: {shortened(line_key)} names no topic setting: passed over")
     return None
 
 

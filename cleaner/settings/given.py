@@ -163,7 +163,7 @@ class GivenSettings:
                 of_topics[option.key] = option.value
             elif option.key not in UNUSED_TOPIC_KEYS and option.key not in FORMER_TOPIC_KEYS:
                 with mistakes.collected():
-                    refuse_slip(option.key, known, option.value)
+                    refuse_slip(option.key, known)
                     self.warnings.append(f"--set {option.key}: unknown, passed over")
         self.warnings += [f"--set: {warning}" for warning in check_topic_keys(of_topics)]
         everywhere = Layer(_SET, Reach.EVERY_TOPIC, of_topics)

@@ -9,7 +9,11 @@ terminal or fail to be encoded; reading gives back exactly what was written.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
+
+MOST_VALUES = 4_000_000
+"""In a text: each takes some fifty bytes of memory, if only two in the text."""
 
 JsonValue = bool | int | float | str | None | list["JsonValue"] | dict[str, "JsonValue"]
 
@@ -33,10 +37,13 @@ def parse_json(data: bytes) -> dict[str, JsonValue]:
     Read an object.
 
     Raises:
-        NotJsonError: anything else, however odd: not UTF-8, nested too deeply, numbers without end.
+        NotJsonError: anything else, however odd: not UTF-8, nested too deeply, numbers without end, or too many values.
     """
+    # At most one begins at each of these, beside the outermost; those in names and texts count too.
+    if sum(map(data.count, (b",", b"[", b"{"))) > MOST_VALUES:
+        raise NotJsonError(f"more than {MOST_VALUES} values")
     try:
-        value = json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
+        value = json.loads(data.decode("utf-8"), parse_constant=_refuse_constant, parse_float=_finite)
     except RecursionError as error:
         raise NotJsonError("nested too deeply") from error
     except ValueError as error:  # UnicodeDecodeError and JSONDecodeError are two of these
@@ -44,6 +51,13 @@ def parse_json(data: bytes) -> dict[str, JsonValue]:
     if not isinstance(value, dict):
         raise NotJsonError("not a JSON object")
     return value
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise NotJsonError("a number beyond all bounds")
+    return number
 
 
 def _refuse_constant(name: str) -> float:

@@ -25,6 +25,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from cleaner.errors import shortened
 from cleaner.state.json_text import JsonValue
 from cleaner.state.state_file import BadStateError, StateFile
 from cleaner.storage import names
@@ -127,7 +128,7 @@ def _file(value: JsonValue) -> KeptFile:
     name = _plain_name(fields["name"])
     parsed = names.parse_file_name(name)
     if parsed is None or parsed.temporary:
-        raise BadStateError(f"{name!r} is no file of a segment")
+        raise BadStateError(f"{shortened(repr(name))} is no file of a segment")
     return KeptFile(name, _count(fields["bytes"]), _count(fields["crc32"]))
 
 
@@ -135,19 +136,19 @@ def _plain_name(value: JsonValue) -> str:
     """Take a name that leads nowhere else: what is in a manifest is joined to paths."""
     name = _text(value)
     if not name or name != Path(name).name:
-        raise BadStateError(f"{name!r} is no name")
+        raise BadStateError(f"{shortened(repr(name))} is no name")
     return name
 
 
 def _text(value: JsonValue) -> str:
     if not isinstance(value, str):
-        raise BadStateError(f"{value!r} is no text")
+        raise BadStateError(f"{shortened(repr(value))} is no text")
     return value
 
 
 def _count(value: JsonValue) -> int:
     if type(value) is not int or value < 0:
-        raise BadStateError(f"{value!r} is no number from 0 on")
+        raise BadStateError(f"{shortened(repr(value))} is no number from 0 on")
     return value
 
 

@@ -17,6 +17,8 @@ from prometheus_client.utils import floatToGoString
 
 OPENMETRICS = "application/openmetrics-text"
 
+Encoder = Callable[[CollectorRegistry], bytes]
+
 number: Callable[[float], str] = floatToGoString  # as Go prints it; prometheus_client gives it no types
 
 
@@ -28,10 +30,26 @@ def expose(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
         registry: counters, gauges and histograms without `_created` samples, exemplars or time stamps.
         accept: the request's `Accept`, may be empty.
     """
-    encoder, content_type = choose_encoder(accept)
+    encoder, content_type = negotiate(accept)
     if "escaping=dots" in content_type or "escaping=values" in content_type:
         return encoder(registry), content_type
     return encode(registry, is_openmetrics=content_type.startswith(OPENMETRICS)), content_type
+
+
+def negotiate(accept: str) -> tuple[Encoder, str]:
+    """
+    Return what writes the format an `Accept` asks for, and its content type.
+
+    There are a handful of these, whatever is asked for: prometheus_client would repeat any version above 1.
+    """
+    try:
+        encoder, content_type = choose_encoder(accept)
+    except (TypeError, ValueError):  # a version that is no number
+        encoder, content_type = choose_encoder("")
+    if content_type.startswith(OPENMETRICS):
+        _, named, escaping = content_type.partition("; escaping=")
+        content_type = f"{OPENMETRICS}; version=1.0.0; charset=utf-8{named}{escaping}"
+    return encoder, content_type
 
 
 def encode(registry: CollectorRegistry, *, is_openmetrics: bool) -> bytes:

@@ -13,6 +13,8 @@ from email.utils import formatdate
 from http import HTTPStatus
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from cleaner.clock import LAST_CALENDAR_MS
+
 MOST_HEAD_BYTES = 16 << 10
 METHODS = ("GET", "HEAD")
 
@@ -28,7 +30,8 @@ SECURITY_HEADERS: Mapping[str, str] = {
 }
 
 _REQUEST_LINE = re.compile(r"([A-Z]{1,16}) ([!-~]{1,8192}) HTTP/1\.[01]\Z")
-_HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*(.*?)[ \t]*\Z")
+_NAME_LETTERS = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
+_NO_VALUE_LETTERS = frozenset("\r\n\0")
 _LOOPBACK_HOST = re.compile(
     r"(localhost|[a-z0-9-]+\.localhost|127(\.\d{1,3}){3}|\[::1\])\.?(:\d{1,5})?\Z", re.IGNORECASE
 )
@@ -108,10 +111,12 @@ def parse_request(head: bytes) -> Request:
     method, target = request_line.groups()
     headers: dict[str, str] = {}
     for line in lines:
-        header = _HEADER.match(line)
-        if header is None:
+        name, colon, value = line.partition(":")
+        if not name or not colon or not _NAME_LETTERS.issuperset(name.lower()):
             raise BadRequestError("a header without a name")
-        headers.setdefault(header[1].lower(), header[2])
+        if not _NO_VALUE_LETTERS.isdisjoint(value):
+            raise BadRequestError("a header with a line end in its value")
+        headers.setdefault(name.lower(), value.strip(" \t"))
     try:
         parts = urlsplit(target)
         query = dict(parse_qsl(parts.query, keep_blank_values=True, max_num_fields=32))
@@ -125,7 +130,7 @@ def parse_request(head: bytes) -> Request:
 def format_response(response: Response, *, is_head: bool = False, now_ms: int = 0) -> bytes:
     """Write an answer; to HEAD without its body. No header can be smuggled in: a value with a line end is refused."""
     headers = {
-        "Date": formatdate(now_ms / 1000, usegmt=True),
+        "Date": formatdate(max(0, min(now_ms, LAST_CALENDAR_MS)) / 1000, usegmt=True),
         "Server": "cleaner",
         "Content-Type": response.content_type,
         "Content-Length": str(len(response.body)),

@@ -65,7 +65,7 @@ UNREADABLE = Said("cannot be read", Tone.BAD, "could not be looked at")
 
 # What a label beside it says already.
 _TOLD = re.compile(r"(next|number \d+ in the queue|in progress|nothing to clean|quarantined|paused)[:,] ")
-_MS = re.compile(r"\b(\d{4,}) ms\b")
+_MS = re.compile(r"\b([0-9]{4,19}) ms\b")
 
 
 def said_of(view: LogView) -> Said:

@@ -11,7 +11,7 @@ from cleaner.daemon.snapshot import ServiceSnapshot
 from cleaner.daemon.snapshot_json import snapshot_json
 from cleaner.state.json_text import format_json
 from cleaner.status import health, page
-from cleaner.status.exposition import expose
+from cleaner.status.exposition import expose, negotiate
 from cleaner.status.message import Request, Response
 from cleaner.status.metrics import DEFAULT_PARTITIONS, SnapshotCollector, registry
 from cleaner.status.page_now import LOG_PATH
@@ -66,9 +66,8 @@ class Routes:
         return Response.words(HTTPStatus.NOT_FOUND)
 
     def _metrics(self, accept: str) -> Response:
-        # Which formats there are is for prometheus_client to say; only few of them are ever asked for, and a client
-        # that sends something else each time only fills the memory of one second.
-        return self._keep(f"metrics {accept}", lambda: Response(*expose(self._registry, accept)))
+        _, content_type = negotiate(accept)
+        return self._keep(content_type, lambda: Response(*expose(self._registry, accept)))
 
     def _json(self) -> Response:
         return Response(format_json(snapshot_json(self._snapshot())).encode(), "application/json")

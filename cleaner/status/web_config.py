@@ -17,12 +17,6 @@ that it protects something.
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
-import hmac
-import re
-import secrets
 import ssl
 import threading
 from collections.abc import Callable, Mapping
@@ -30,11 +24,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from cleaner.errors import CleanerError, ConfigError
+from cleaner.errors import CleanerError, ConfigError, shortened
+from cleaner.status.passwords import MOST_COST, Passwords, cost_of
 from cleaner.storage.fs import FileSystem, real_path
 
 WEB_CONFIG_KEY = "cleaner.http.web.config.file"
-MOST_BYTES = 1 << 20
+MOST_BYTES = 128 << 10
+"""A thousand users; the parser takes a second for it."""
+
+_MOST_DEPTH = 8  # of lists and mappings within each other; the form above has two
 
 _TLS_VERSIONS = {
     "TLS10": ssl.TLSVersion.TLSv1,
@@ -47,13 +45,9 @@ _CLIENT_AUTH = {
     "VerifyClientCertIfGiven": ssl.CERT_OPTIONAL,
     "RequireAndVerifyClientCert": ssl.CERT_REQUIRED,
 }
+_NOTHING = ("", "~", "null", "Null", "NULL")  # YAML's words for no value
 _SECTIONS = ("tls_server_config", "http_server_config", "basic_auth_users")
 _TLS_KEYS = ("cert_file", "key_file", "min_version", "max_version", "client_auth_type", "client_ca_file")
-_HASH = re.compile(r"\$2[abxy]\$(0[4-9]|[12]\d|3[01])\$[./A-Za-z0-9]{53}\Z")
-
-# Compared with when a user is not known, so that it takes as long: a hash of nothing anybody can say.
-_NOBODY = "$2b$10$" + "." * 21 + "u" + "." * 31
-_MOST_REMEMBERED = 64
 
 _Choice = TypeVar("_Choice")
 _Signature = tuple[tuple[int, int, int] | None, ...]
@@ -68,13 +62,13 @@ class WebConfig:
         tls: for the server's side of a handshake; None: plain HTTP.
         users: bcrypt hashes by name.
         files: all that was read for it.
-        is_allowed: tells whether a request's `Authorization` is that of a user, or there are no users.
+        passwords: tells whether a request's `Authorization` is that of a user.
     """
 
     tls: ssl.SSLContext | None
     users: Mapping[str, str]
     files: tuple[Path, ...]
-    is_allowed: Callable[[str], bool]
+    passwords: Passwords
 
     @property
     def has_users(self) -> bool:
@@ -134,19 +128,42 @@ def load(fs: FileSystem, path: Path) -> WebConfig:
     import yaml  # not needed by most daemons
 
     try:
-        content = yaml.safe_load(fs.read_bytes(real_path(path), MOST_BYTES))
+        data = fs.read_bytes(real_path(path), MOST_BYTES)
     except (CleanerError, OSError) as error:
         raise ConfigError(WEB_CONFIG_KEY, path, str(error)) from error
+    try:
+        _check_yaml(path, data)
+        # All values as they are written: to find out what a text may mean to YAML (a number to base 60) can take long.
+        content = yaml.load(data, yaml.BaseLoader)  # noqa: S506 - makes texts, lists and mappings, and nothing else
     except (yaml.YAMLError, ValueError) as error:
         # The error's own words quote the line, which may hold a hash.
         mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
         line = f", line {mark.line + 1}" if mark else ""
         raise ConfigError(WEB_CONFIG_KEY, path, f"not YAML{line}") from error
-    sections = _mapping(path, "the file", {} if content is None else content, _SECTIONS)
+    sections = _mapping(path, "the file", {} if content is None or content in _NOTHING else content, _SECTIONS)
     _mapping(path, "http_server_config", sections.get("http_server_config") or {}, ("http2",))
     users = _users(path, sections.get("basic_auth_users") or {})
     tls, files = _tls(path, sections.get("tls_server_config") or {})
-    return WebConfig(tls, users, (path, *files), _Passwords(users).is_allowed)
+    return WebConfig(tls, users, (path, *files), Passwords(users))
+
+
+def _check_yaml(path: Path, data: bytes) -> None:
+    """
+    Go through the file without making anything of it.
+
+    Raises:
+        ConfigError: it is nested deeply, or has what none needs: aliases, by which a few bytes can stand for any
+            number, or tags, which name a type.
+        yaml.YAMLError: no YAML.
+    """
+    import yaml
+
+    depth = 0
+    for event in yaml.parse(data, yaml.BaseLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "tag", None) or depth > _MOST_DEPTH:
+            line = f", line {event.start_mark.line + 1}" if event.start_mark else ""
+            raise ConfigError(WEB_CONFIG_KEY, path, f"not YAML of names and values alone{line}")
 
 
 def _mapping(path: Path, what: str, value: object, known: tuple[str, ...] | None = None) -> dict[str, object]:
@@ -157,16 +174,21 @@ def _mapping(path: Path, what: str, value: object, known: tuple[str, ...] | None
         raise ConfigError(
             WEB_CONFIG_KEY, path, f"{what}: {', '.join(unknown)} unknown here; known: {', '.join(known or ())}"
         )
-    return value
+    return {name: None if inner in _NOTHING else inner for name, inner in value.items()}
 
 
 def _users(path: Path, section: object) -> dict[str, str]:
     users = {}
     for name, hashed in _mapping(path, "basic_auth_users", section).items():
+        shown = shortened(repr(name))
         if not name or ":" in name:
             raise ConfigError(WEB_CONFIG_KEY, path, "basic_auth_users: a name is empty or has a colon")
-        if not isinstance(hashed, str) or not _HASH.match(hashed):
-            raise ConfigError(WEB_CONFIG_KEY, path, f"basic_auth_users: the value of {name!r} is no bcrypt hash")
+        cost = cost_of(hashed) if isinstance(hashed, str) else None
+        if not isinstance(hashed, str) or cost is None:
+            raise ConfigError(WEB_CONFIG_KEY, path, f"basic_auth_users: the value of {shown} is no bcrypt hash")
+        if cost > MOST_COST:
+            reason = f"the hash of {shown} has cost {cost}; above {MOST_COST} a guess takes too long"
+            raise ConfigError(WEB_CONFIG_KEY, path, f"basic_auth_users: {reason}")
         users[name] = hashed
     return users
 
@@ -205,49 +227,3 @@ def _choice(
     if not isinstance(value, str) or value not in choices:
         raise ConfigError(WEB_CONFIG_KEY, path, f"tls_server_config: {key} must be one of {', '.join(choices)}")
     return choices[value]
-
-
-class _Passwords:
-    """
-    Users and their hashes. bcrypt is slow on purpose, so who was right is remembered, under a key of this process; one
-    comparison runs at a time, so that guesses cannot take the machine.
-    """
-
-    def __init__(self, users: Mapping[str, str]) -> None:
-        self._users = users
-        self._key = secrets.token_bytes(32)
-        self._lock = threading.Lock()  # guards _right; held while comparing
-        self._right: set[bytes] = set()
-
-    def is_allowed(self, authorization: str) -> bool:
-        """Tell whether the header names a user and the password, or nobody is asked."""
-        if not self._users:
-            return True
-        scheme, _, encoded = authorization.partition(" ")
-        try:
-            decoded = base64.b64decode(encoded, validate=True)
-        except binascii.Error:
-            return False
-        if scheme.lower() != "basic":
-            return False
-        digest = hmac.new(self._key, decoded, hashlib.sha256).digest()
-        with self._lock:
-            if digest in self._right:
-                return True
-            if not self._is_right(decoded):
-                return False
-            if len(self._right) >= _MOST_REMEMBERED:
-                self._right.clear()
-            self._right.add(digest)
-            return True
-
-    def _is_right(self, decoded: bytes) -> bool:
-        import bcrypt  # not needed by most daemons
-
-        name, _, password = decoded.partition(b":")
-        hashed = self._users.get(name.decode("utf-8", "replace"))
-        try:
-            is_equal = bcrypt.checkpw(password, (hashed or _NOBODY).encode())
-        except ValueError:  # more bytes than bcrypt takes, or a NUL
-            return False
-        return is_equal and hashed is not None

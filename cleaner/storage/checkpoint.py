@@ -26,15 +26,18 @@ from cleaner.storage.fs import FileSystem
 CHECKPOINT_LIMIT_BYTES = 32 << 20
 """Largest checkpoint read: some 100 000 partitions with the longest names; a broker has a few thousand."""
 
+MOST_ENTRIES = 500_000
+"""In a checkpoint: what there is room for if every name is short, a hundred times what a broker has."""
+
 VERSION = 0  # Value on disk, fixed for ever.
 
 _NUMBER = re.compile(rb"[+-]?[0-9]{1,20}\Z")
 _PARTITION = re.compile(rb"[0-9]{1,10}\Z")
 # A file as Kafka and we write it, which nearly all are: read many times as fast as line by line. What is wrong with any
 # other is told by reading its lines.
-_PLAIN = re.compile(rb"0\n([0-9]{1,9})\n((?:[a-zA-Z0-9._-]{1,249} [0-9]{1,9} [0-9]{1,18}\n)*)\Z")
+_PLAIN = re.compile(rb"0\n([0-9]{1,9})\n((?:[a-zA-Z0-9._-]{1,249}+ [0-9]{1,9}+ [0-9]{1,18}+\n)*+)\Z")
 # Java's readLine ends a line at any of these.
-_LINE = re.compile(rb"[^\r\n]*(\r\n|\n|\r|\Z)")
+_LINE = re.compile(rb"[^\r\n]*+(\r\n|\n|\r|\Z)")
 
 
 class CheckpointLine(NamedTuple):
@@ -105,6 +108,8 @@ def _entries(
     lines: Iterator[tuple[int, bytes]], words: int, path: Path, count_position: int, count_line: bytes
 ) -> Iterator[CheckpointLine]:
     count = read_number(count_line, 32, path, count_position, "the number of entries")
+    if count > MOST_ENTRIES:
+        raise CorruptCheckpointError(path, count_position, f"{count} entries are announced, more than {MOST_ENTRIES}")
     found = 0
     for position, line in lines:
         # Java's split keeps an empty word before leading white space, Python's does not.
@@ -169,7 +174,7 @@ def parse_offset_checkpoint(data: bytes, path: Path) -> dict[TopicPartition, int
         CorruptCheckpointError: as `read_offset_checkpoint`.
     """
     plain = _PLAIN.match(data)
-    if plain is not None:
+    if plain is not None and int(plain.group(1)) <= MOST_ENTRIES and data.count(b"\n") <= MOST_ENTRIES + 2:
         flat = plain.group(2).decode("ascii").split()
         if len(flat) == 3 * int(plain.group(1)):
             partitions = map(TopicPartition, flat[::3], map(int, flat[1::3]))

@@ -19,7 +19,7 @@ from cleaner.errors import CorruptBatchError
 from cleaner.format.headers import HeaderReader
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.glance import SeenSegment
-from cleaner.storage.indexes import OFFSET_ENTRY
+from cleaner.storage.indexes import OFFSET_ENTRY, most_index_bytes
 from cleaner.storage.names import INDEX, LOG, segment_file_name
 
 # Some 300 000 headers are walked in a second; so much of the smallest batches takes about one.
@@ -90,7 +90,8 @@ def _walk(fs: FileSystem, directory: Path, segment: SeenSegment, starts: Sequenc
 def _last_indexed(fs: FileSystem, directory: Path, segment: SeenSegment) -> list[int]:
     """Return the last positions the offset index names, falling; while it is written its file is longer than that."""
     try:
-        data = fs.read_bytes(directory / segment_file_name(segment.base_offset, INDEX))
+        with fs.open(directory / segment_file_name(segment.base_offset, INDEX)) as file:
+            data = file.read(min(file.size(), most_index_bytes(segment.size, OFFSET_ENTRY)), 0)
     except FileNotFoundError:
         return []
     entries = np.frombuffer(data[: len(data) - len(data) % OFFSET_ENTRY.itemsize], OFFSET_ENTRY)

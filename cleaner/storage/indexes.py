@@ -42,6 +42,11 @@ TXN_VERSION = 0
 MAX_RELATIVE_OFFSET = 2**31 - 1
 """Largest distance from the base offset an index entry can hold (R-304)."""
 
+_LEAST_BATCH_BYTES = 26
+"""A record of magic 0 with neither key nor value; every batch takes more."""
+
+_LEAST_LIMIT_BYTES = 1 << 20  # a log may grow while one looks
+
 Entries = npt.NDArray[np.void]
 Aborts = npt.NDArray[np.int64]
 """Aborted transactions, one a row; columns as in `AbortedTxn`."""
@@ -75,7 +80,7 @@ def read_offset_index(fs: FileSystem, path: Path, log_bytes: int, on_fault: OnFa
         CorruptIndexError: an odd length, an entry below the base offset or past the end of the log, or entries that
             do not ascend in both offset and position (the part of R-333 that needs no look at the log).
     """
-    entries = read_entries(fs, path, OFFSET_ENTRY, on_fault)
+    entries = read_entries(fs, path, OFFSET_ENTRY, on_fault, log_bytes)
     if not entries.view(np.uint8).any():
         return entries[:0]
     check_offset_entries(entries, path, log_bytes, on_fault)
@@ -94,11 +99,12 @@ def check_offset_entries(entries: Entries, path: Path, log_bytes: int, on_fault:
     _tell(path, size, _falls(positions, strictly=True), "a position that is not above the one before", on_fault)
 
 
-def read_time_index(fs: FileSystem, path: Path, on_fault: OnFault = refuse) -> Entries:
+def read_time_index(fs: FileSystem, path: Path, on_fault: OnFault = refuse, *, log_bytes: int | None = None) -> Entries:
     """
     Read and check a time index.
 
     Args:
+        log_bytes: as for `read_entries`.
         on_fault: as for `read_offset_index`.
     Returns:
         TIME_ENTRY rows.
@@ -106,7 +112,7 @@ def read_time_index(fs: FileSystem, path: Path, on_fault: OnFault = refuse) -> E
         FileNotFoundError: there is none.
         CorruptIndexError: an odd length, or timestamps or offsets that go back (R-313, R-332).
     """
-    entries = read_entries(fs, path, TIME_ENTRY, on_fault)
+    entries = read_entries(fs, path, TIME_ENTRY, on_fault, log_bytes)
     check_time_entries(entries, path, on_fault)
     return entries
 
@@ -259,9 +265,31 @@ class OffsetIndexCheck:
             self._on_fault(CorruptIndexError(self._path, position, reason))
 
 
-def read_entries(fs: FileSystem, path: Path, entry: np.dtype[np.void], on_fault: OnFault = refuse) -> Entries:
-    """Read the whole entries of an offset or time index; a length that is no multiple of theirs is a fault."""
-    data = fs.read_bytes(path)
+def most_index_bytes(log_bytes: int, entry: np.dtype[np.void]) -> int:
+    """Return the length beyond which no index of a log has entries: one a batch at most, and one at the end."""
+    return max(_LEAST_LIMIT_BYTES, (log_bytes // _LEAST_BATCH_BYTES + 2) * entry.itemsize)
+
+
+def read_entries(
+    fs: FileSystem,
+    path: Path,
+    entry: np.dtype[np.void],
+    on_fault: OnFault = refuse,
+    log_bytes: int | None = None,
+) -> Entries:
+    """
+    Read the whole entries of an offset or time index; a length that is no multiple of theirs is a fault.
+
+    Args:
+        log_bytes: size of the `.log` it belongs to. An index with more entries than that has batches is a fault, and
+            only so much of it is read: a file may claim any length without taking room on the disk.
+    """
+    with fs.open(path) as file:
+        size = file.size()
+        most = size if log_bytes is None else most_index_bytes(log_bytes, entry)
+        data = file.read(min(size, most), 0)
+    if size > most:
+        on_fault(CorruptIndexError(path, most, f"{size} bytes, more than the index of a log of {log_bytes} bytes has"))
     whole = len(data) - len(data) % entry.itemsize
     if whole < len(data):
         on_fault(CorruptIndexError(path, whole, f"{len(data)} bytes are no multiple of {entry.itemsize}"))

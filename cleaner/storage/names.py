@@ -52,7 +52,6 @@ METADATA_TOPIC = "__cluster_metadata"
 _MAX_NAME_LENGTH = 255
 _MIN_OFFSET, _MAX_OFFSET = -(2**63), 2**63 - 1
 _OFFSET = re.compile(r"[+-]?[0-9]{1,30}\Z")
-_SUFFIXED_DIR = re.compile(r"(\S+)-(\S+)\.(\S+)-(delete|stray|future)\Z")
 _UNIQUE = re.compile(r"[0-9a-f]{32}\Z")
 
 
@@ -87,10 +86,17 @@ def parse_partition_dir(name: str) -> PartitionDir:
     """
     for kind in (DirKind.DELETE, DirKind.STRAY, DirKind.FUTURE):
         if name.endswith(kind.value):
-            if not _SUFFIXED_DIR.match(name):
+            if not _has_unique_part(name.removesuffix(kind.value)):
                 raise ValueError(f"{name!r} ends like a renamed partition directory but has no unique part")
             return PartitionDir(TopicPartition.parse(name[: name.rindex(".")]), kind)
     return PartitionDir(TopicPartition.parse(name), DirKind.CURRENT)
+
+
+def _has_unique_part(stem: str) -> bool:
+    """Tell whether a name is `topic-partition.unique`, none of the three empty and without white space (R-103)."""
+    dash = stem.find("-", 1)
+    dot = stem.rfind(".", 0, len(stem) - 1)
+    return 0 < dash < dot - 1 and not any(letter.isspace() for letter in stem)
 
 
 def partition_dir_name(topic_partition: TopicPartition, kind: DirKind = DirKind.CURRENT, unique: str = "") -> str:

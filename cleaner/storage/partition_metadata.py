@@ -26,8 +26,8 @@ LIMIT_BYTES = 4096
 
 VERSION = 0  # Value on disk, fixed for ever.
 
-_FIRST_LINE = re.compile(rb"version:[ \t]+([^\r\n]*)(?:\r\n|\r|\n)")
-_SECOND_LINE = re.compile(rb"topic_id:[ \t]+([^\r\n]*)")
+_FIRST_LINE = re.compile(rb"version:[ \t]++([^\r\n]*+)(?:\r\n|\r|\n)")
+_SECOND_LINE = re.compile(rb"topic_id:[ \t]++([^\r\n]*+)")
 
 
 def read_topic_id(fs: FileSystem, path: Path) -> UUID | None:

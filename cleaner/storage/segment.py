@@ -215,7 +215,7 @@ class Segment:
         if self.rebuilt is not None:
             return self.rebuilt.times
         try:
-            entries = read_time_index(self._fs, self.time_index_path)
+            entries = read_time_index(self._fs, self.time_index_path, log_bytes=self.size)
         except FileNotFoundError:
             return np.empty(0, TIME_ENTRY)
         self._index_sizes[names.TIME_INDEX] = entries.nbytes

@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 import shutil
 import subprocess
+import tracemalloc
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cleaner.config_topic import TopicConfig
 from cleaner.errors import ConfigError
 from cleaner.properties import format_properties, parse_properties
 
@@ -61,6 +63,47 @@ def test_parse_properties_with_malformed_escape_is_refused(text: bytes) -> None:
 def test_format_properties_is_read_back_as_written(values: dict[str, str], comments: list[str]) -> None:
     """Whatever keys, values and comments are written, the same keys and values are read."""
     assert values == parse_properties(format_properties(values, comments), "x")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (b"a=b\n\nsecret=" + b"secret" * 200_000, 3),
+        (b"a=b\n" + b"secret" * 200_000, 2),
+        (b"a=b\nsecret=" + b"secret\\\n" * 200_000, 2),
+        (b"#" + b"secret" * 200_000, 1),
+    ],
+    ids=["value", "key", "joined", "comment"],
+)
+def test_line_that_is_too_long_is_refused_by_its_number(text: bytes, line: int) -> None:
+    """Nothing of it is repeated, and it takes memory in proportion to the file."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(ConfigError) as caught:
+            parse_properties(text, "/etc/x.properties")
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (
+        str(caught.value) == f"/etc/x.properties=line {line}: longer than 1048576 characters: this is no configuration"
+    )
+    assert peak_bytes < 10 * len(text)
+
+
+def test_more_settings_than_any_configuration_has_are_refused() -> None:
+    """What a dictionary of millions of them would cost is not paid."""
+    text = b"".join(b"%x\n" % number for number in range(300_000))
+    with pytest.raises(ConfigError, match=r"x=line 200001: more than 200000 settings"):
+        parse_properties(text, "x")
+
+
+@pytest.mark.parametrize("value", ["x" * 5_000_000, "hunter2" * 30], ids=["long", "longer than a line"])
+def test_mistake_in_a_long_value_shows_no_more_than_its_ends(value: str) -> None:
+    """Nor does a slip in a name show any of its value."""
+    with pytest.raises(ConfigError) as caught:
+        TopicConfig.from_mapping({"segment.ms": value, "cleanup.polcy": "secret"})
+    assert all(len(line) < 200 for line in str(caught.value).splitlines())
+    assert "secret" not in str(caught.value)
 
 
 def _random_file(rng: random.Random) -> bytes:

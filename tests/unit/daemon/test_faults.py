@@ -10,6 +10,7 @@ import pytest
 from cleaner.daemon.faults import Ending, judge_failure
 from cleaner.errors import (
     CleaningAborted,
+    ClockError,
     ConfigError,
     CorruptBatchError,
     CorruptCheckpointError,
@@ -33,6 +34,7 @@ LOG = LOG_DIR / "a-0" / "0.log"
         pytest.param(CleaningAborted("x"), Ending.ABORTED, id="stopped"),
         pytest.param(NoSpaceError(LOG_DIR, 10), Ending.RETRY, id="no-room"),
         pytest.param(ConfigError("min.cleanable.dirty.ratio", "7", "at most 1"), Ending.RETRY, id="bad-setting"),
+        pytest.param(ClockError(), Ending.RETRY, id="clock-not-set"),
         pytest.param(MemoryError(), Ending.RETRY, id="no-memory"),
         pytest.param(LogDirOfflineError(LOG, OSError(errno.EIO, "x")), Ending.OFFLINE, id="disk-error"),
         pytest.param(LogDirOfflineError(LOG, OSError(errno.EROFS, "x")), Ending.OFFLINE, id="read-only-disk"),

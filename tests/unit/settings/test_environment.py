@@ -37,8 +37,8 @@ def test_unknown_variables_are_refused_naming_the_nearest() -> None:
     with pytest.raises(ConfigError) as caught:
         read_environment({"CLEANER_LOG_CLEANER_THREAD": "2", "CLEANER_HTTP_LISTN": "x", "CLEANER_HTTP_LISTEN": ""})
     assert [str(mistake) for mistake in caught.value.mistakes] == [
-        "CLEANER_HTTP_LISTN=x: no setting has this environment variable; the nearest is CLEANER_HTTP_LISTEN",
-        "CLEANER_LOG_CLEANER_THREAD=2: no setting has this environment variable; "
+        "CLEANER_HTTP_LISTN: no setting has this environment variable; the nearest is CLEANER_HTTP_LISTEN",
+        "CLEANER_LOG_CLEANER_THREAD: no setting has this environment variable; "
         "the nearest is CLEANER_LOG_CLEANER_THREADS",
     ]
 

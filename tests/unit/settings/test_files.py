@@ -101,3 +101,18 @@ def test_cleaner_topics_through_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "cleaner-topics.properties").symlink_to("elsewhere")
     with pytest.raises(LogDirOfflineError):
         read_cleaner_topics(FS, tmp_path, set(), [])
+
+
+def test_cleaner_topics_of_nothing_but_names_nobody_knows_is_refused(tmp_path: Path) -> None:
+    """It would be a warning a line, each after a search for what was meant."""
+    (tmp_path / "cleaner-topics.properties").write_text("".join(f"a.colour{number}=red\n" for number in range(2000)))
+    with pytest.raises(ConfigError, match="more than 1000 names that are no setting's"):
+        read_cleaner_topics(FS, tmp_path, {"a"}, [])
+
+
+def test_cleaner_topics_key_of_dots_is_passed_over_and_shortened(tmp_path: Path) -> None:
+    """Each dot may end a topic's name, but not behind the longest one: half a million dots are no work."""
+    (tmp_path / "cleaner-topics.properties").write_text("a." * 500_000 + "=1\n")
+    warnings: list[str] = []
+    assert read_cleaner_topics(FS, tmp_path, {"a"}, warnings) == {}
+    assert [len(warning) < 200 for warning in warnings] == [True]

@@ -10,6 +10,7 @@ import pytest
 
 from cleaner.clock import SystemClock
 from cleaner.config import CleanerConfig
+from cleaner.daemon.snapshot import ServiceSnapshot
 from cleaner.status.message import Request, Response
 from cleaner.status.routes import Routes
 from cleaner.status.start import status_server
@@ -85,3 +86,21 @@ def test_no_address_is_no_server() -> None:
     before = threading.active_count()
     made = status_server(config, snapshot, fs=FileSystem(), clock=SystemClock(), warn=print, failed=print)
     assert (made, threading.active_count()) == (None, before)
+
+
+def test_metrics_are_made_once_whatever_format_is_asked_for() -> None:
+    """Another version in each request is the same document; one that no header can hold is not repeated."""
+    made: list[int] = []
+
+    def count() -> ServiceSnapshot:
+        made.append(1)
+        return snapshot()
+
+    routes = Routes(count, clock=ManualClock())
+    for version in ("1.0.0", "1.0.1", "1.\x0b0.0", "7.0", "1.0.0.0.1"):
+        answer = routes(Request("GET", "/metrics", {}, {"accept": f"application/openmetrics-text;version={version}"}))
+        assert answer.content_type.isprintable() and "version=1.0.0;" in answer.content_type
+    assert len(made) == 1
+    answer = routes(Request("GET", "/metrics", {}, {"accept": "application/openmetrics-text;version=x"}))
+    assert answer.content_type.startswith("text/plain; version=0.0.4")
+    assert len(made) == 2

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import http.client
+import itertools
 import os
+import select
 import shutil
+import socket
 import ssl
 import subprocess
+import threading
 import time
+from collections import Counter
+from collections.abc import Iterator
 from http import HTTPStatus
 from pathlib import Path
 
@@ -19,6 +26,7 @@ from cleaner.clock import SystemClock
 from cleaner.errors import ConfigError
 from cleaner.status.message import Request, Response
 from cleaner.status.server import Address, HttpServer
+from cleaner.status.waiting_line import MOST_WAITING
 from cleaner.status.web_config import WebConfigFile, load
 from cleaner.storage.fs import FileSystem
 
@@ -63,7 +71,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_user_with_the_right_password_is_allowed(tmp_path: Path) -> None:
     """Nobody else is: not another user, not another password, not another scheme, not garbage."""
     path = write(tmp_path / "web.yml", f"basic_auth_users:\n  ann: {hashed('pässword')}\n  bob: {hashed('b:c')}\n")
-    is_allowed = load(FS, path).is_allowed
+    is_allowed = load(FS, path).passwords.is_allowed
     assert [is_allowed(basic("ann:pässword")) for _ in range(2)] == [True, True]
     assert is_allowed(basic("bob:b:c"))
     for wrong in ("", "Basic", "Basic ???", basic("ann:"), basic("ann:wrong"), basic("eve:pässword"), basic("pässword"),
@@ -75,7 +83,7 @@ def test_user_with_the_right_password_is_allowed(tmp_path: Path) -> None:
 def test_empty_file_asks_nobody(tmp_path: Path) -> None:
     """No users and no TLS, as the exporters take it."""
     config = load(FS, write(tmp_path / "web.yml", "# nothing yet\n"))
-    assert (config.tls, config.has_users, config.is_allowed("")) == (None, False, True)
+    assert (config.tls, config.has_users, config.passwords.is_allowed("")) == (None, False, True)
 
 
 @pytest.mark.parametrize(
@@ -93,6 +101,11 @@ def test_empty_file_asks_nobody(tmp_path: Path) -> None:
         ("rate_limit: 1\n", "rate_limit unknown here"),
         ("a: [secret\n", "not YAML, line 2"),
         ("!!python/object/apply:os.system ['true']\n", "not YAML"),
+        ("a: &a [x]\nb: [*a, *a]\n", "names and values alone, line 2"),
+        ("a: " + "[" * 50_000 + "secret", "names and values alone, line 1"),
+        ("basic_auth_users:\n  ann: null\n", "'ann' is no bcrypt hash"),
+        ("basic_auth_users:\n  ann: 1" + ":59" * 40_000, "'ann' is no bcrypt hash"),
+        (f"basic_auth_users:\n  ann: $2y$20${'.' * 53}\n", "'ann' has cost 20; above 15"),
         ("- 1\n", "must be names and values"),
     ],
 )  # fmt: skip
@@ -118,15 +131,15 @@ def test_changed_file_counts_from_the_next_question(tmp_path: Path) -> None:
     link.symlink_to(first)
     followed = WebConfigFile(FS, link, told.append)
     write(first, "basic_auth_users:\n  ann: no hash\n")
-    assert [followed.current().is_allowed(basic("ann:one")) for _ in range(3)] == [True] * 3
+    assert [followed.current().passwords.is_allowed(basic("ann:one")) for _ in range(3)] == [True] * 3
     assert len(told) == 1 and "stays in force" in told[0]
     second = write(tmp_path / "2.yml", f"basic_auth_users:\n  ann: {hashed('two')}\n  bob: {hashed('two')}\n")
     link.unlink()
     link.symlink_to(second)
-    assert followed.current().is_allowed(basic("ann:two"))
-    assert not followed.current().is_allowed(basic("ann:one"))
+    assert followed.current().passwords.is_allowed(basic("ann:two"))
+    assert not followed.current().passwords.is_allowed(basic("ann:one"))
     link.unlink()
-    assert followed.current().is_allowed(basic("ann:two"))
+    assert followed.current().passwords.is_allowed(basic("ann:two"))
     assert len(told) == 2
 
 
@@ -180,3 +193,122 @@ def test_client_certificates_count_as_users(tmp_path: Path, certificate: Path) -
     config = load(FS, write(tmp_path / "web.yml", text))
     assert config.has_users and config.tls is not None
     assert config.tls.minimum_version is ssl.TLSVersion.TLSv1_3
+
+
+class Storm:
+    """Clients that guess passwords of one user, each a new one as soon as it has its answer."""
+
+    def __init__(self, port: int, guessers: int) -> None:
+        self._port = port
+        self._is_over = threading.Event()
+        self.answers: Counter[int] = Counter()
+        self._threads = [threading.Thread(target=self._guess, args=(number,)) for number in range(guessers)]
+
+    def __enter__(self) -> Storm:
+        for thread in self._threads:
+            thread.start()
+        while not self.answers:  # until it is under way
+            self._is_over.wait(0.01)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _guess(self, guesser: int) -> None:
+        for number in itertools.count():
+            if self._is_over.is_set():
+                return
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                self.answers[get(self._port, "/metrics", f"prom:{guesser}-{number}", timeout=2)] += 1
+
+
+def get(port: int, path: str, user: str | None, *, timeout: float = 30, source: str = "127.0.0.1") -> int:
+    """Return the status of an answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout, source_address=(source, 0))
+    with contextlib.closing(connection):
+        connection.request("GET", path, headers={"Authorization": basic(user)} if user else {})
+        return connection.getresponse().status
+
+
+@contextlib.contextmanager
+def guarded(path: Path) -> Iterator[HttpServer]:
+    """Serve on the loopback, to those that a `web.config.file` names."""
+    told: list[object] = []
+    server = HttpServer(
+        Address("127.0.0.1", 0),
+        lambda request: Response.words(HTTPStatus.OK, request.path),
+        web_config=WebConfigFile(FS, path, told.append),
+        warn=told.append,
+        failed=told.append,
+        clock=SystemClock(),
+    )
+    with server:
+        yield server
+    assert told == []
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("cleaner-http")] == []
+    for thread in threading.enumerate():
+        if thread.name == "cleaner-passwords":  # closing has not waited for its last comparison
+            thread.join(30)
+            assert not thread.is_alive()
+
+
+def test_known_user_and_probes_are_served_in_a_storm_of_guesses(tmp_path: Path) -> None:
+    """At once: a comparison takes a quarter of a second, and thirty of them are always asked for."""
+    costly = bcrypt.hashpw(b"secret", bcrypt.gensalt(12)).decode()
+    with guarded(write(tmp_path / "web.yml", f"basic_auth_users:\n  prom: {costly}\n")) as server:
+        port = server.address.port
+        assert get(port, "/metrics", "prom:secret") == 200
+        with Storm(port, 30) as storm:
+            began = time.monotonic()
+            for _ in range(10):
+                assert get(port, "/metrics", "prom:secret") == 200
+                assert get(port, "/livez", None) == 200
+                assert get(port, "/readyz", None) == 200
+                assert get(port, "/metrics", None) == 401
+            assert time.monotonic() - began < 30  # a turn in the line each would be minutes
+        assert set(storm.answers) <= {401}
+
+
+@pytest.mark.parametrize("source", ["127.0.0.1", "127.0.0.2"], ids=["from their place", "from another"])
+def test_right_password_is_heard_first_in_a_storm_of_guesses(tmp_path: Path, source: str) -> None:
+    """Nobody knows it yet: it has its turn in the line, and is known from then on; also after the file has changed."""
+    path = write(tmp_path / "web.yml", f"basic_auth_users:\n  prom: {hashed('secret')}\n")
+    with guarded(path) as server, Storm(server.address.port, 30):
+        assert get(server.address.port, "/metrics", "prom:secret", source=source) == 200
+        write(path, f"# another\nbasic_auth_users:\n  prom: {hashed('changed')}\n")
+        assert get(server.address.port, "/metrics", "prom:secret", source=source) == 401
+        assert get(server.address.port, "/metrics", "prom:changed", source=source) == 200
+
+
+def test_wrong_guesses_have_a_pace(tmp_path: Path) -> None:
+    """Ten a second, from all together, however cheap the hash."""
+    with guarded(write(tmp_path / "web.yml", f"basic_auth_users:\n  prom: {hashed('secret')}\n")) as server:
+        began = time.monotonic()
+        assert [get(server.address.port, "/", f"prom:{number}") for number in range(6)] == [401] * 6
+        assert time.monotonic() - began > 0.45
+
+
+def test_line_that_is_full_sends_more_of_the_crowd_away(tmp_path: Path) -> None:
+    """With `429`, and lets who comes from elsewhere in; closing waits for none of them."""
+    costly = bcrypt.hashpw(b"secret", bcrypt.gensalt(12)).decode()
+    path = write(tmp_path / "web.yml", f"basic_auth_users:\n  prom: {costly}\n")
+    with contextlib.ExitStack() as stack:
+        with guarded(path) as server:
+            port = server.address.port
+            crowd: dict[socket.socket, http.client.HTTPConnection] = {}
+            for number in range(MOST_WAITING + 8):
+                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+                stack.callback(connection.close)
+                connection.request("GET", "/", headers={"Authorization": basic(f"prom:{number}")})
+                crowd[connection.sock] = connection
+            answers: list[int] = []
+            while 429 not in answers:  # some of them may have had their turn meanwhile
+                ready, _, _ = select.select(list(crowd), [], [], 30)
+                assert ready
+                answers += [crowd.pop(each).getresponse().status for each in ready]
+            assert set(answers) <= {401, 429}
+            assert get(port, "/", "prom:secret", source="127.0.0.2") == 200
+            began = time.monotonic()
+        assert time.monotonic() - began < 10

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,12 @@ from cleaner.errors import CorruptIndexError
 from cleaner.model import AbortedTxn
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.indexes import (
+    OFFSET_ENTRY,
+    TIME_ENTRY,
     OffsetIndexCheck,
     lookup_position,
     offset_entries,
+    read_entries,
     read_offset_index,
     read_time_index,
     read_txn_index,
@@ -152,3 +156,28 @@ def test_index_check_refuses_entries_that_miss_a_batch(entries: list[tuple[int, 
     """R-333: an entry points at the start of a batch that holds its offset or comes before it."""
     with pytest.raises(CorruptIndexError):
         check(entries, BATCHES, chunk)
+
+
+@pytest.mark.parametrize("is_of_times", [False, True], ids=["offsets", "times"])
+def test_index_longer_than_its_log_has_batches_for_is_not_read_whole(tmp_path: Path, is_of_times: bool) -> None:
+    """A file with a hole of a GiB takes no room on the disk; it must not take any in memory either."""
+    path = tmp_path / "index"
+    with path.open("wb") as file:
+        file.truncate(1 << 30)
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptIndexError, match="1073741824 bytes, more than the index of a log of 100 bytes has"):
+            read_time_index(FS, path, log_bytes=100) if is_of_times else read_offset_index(FS, path, 100)
+        entries = read_entries(FS, path, TIME_ENTRY if is_of_times else OFFSET_ENTRY, lambda _: None, 100)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert entries.nbytes <= 1 << 20
+    assert peak_bytes < 8 << 20
+
+
+def test_index_of_a_log_with_a_batch_an_entry_is_read(tmp_path: Path) -> None:
+    """However small they are: a record of magic 0 without key and value takes 26 bytes."""
+    rows = [(number, 26 * number) for number in range(300_000)]
+    path = written(tmp_path, ">ii", *rows)
+    assert len(read_offset_index(FS, path, 26 * len(rows))) == len(rows)

@@ -1,0 +1,109 @@
+"""
+Users and their passwords, as bcrypt hashes.
+
+bcrypt is slow on purpose, so who was right is remembered, under a key of this process, and is told at once from then
+on. A comparison that fails takes the same time whoever was named: that of the costliest hash there is.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+import secrets
+import threading
+from collections.abc import Mapping
+
+MOST_COST = 15
+"""Of a hash: the next one would take some ten seconds a guess."""
+
+_HASH = re.compile(r"\$2[abxy]\$([0-9]{2})\$[./A-Za-z0-9]{53}\Z")
+_LEAST_COST = 4
+_MOST_REMEMBERED = 64  # beyond one for each user
+
+
+def cost_of(hashed: str) -> int | None:
+    """Return the cost of a bcrypt hash, the binary logarithm of its rounds; None: it is none."""
+    match = _HASH.match(hashed)
+    cost = int(match[1]) if match else 0
+    return cost if _LEAST_COST <= cost <= 31 else None
+
+
+class Passwords:
+    """
+    Who may ask. Thread-safe.
+
+    Args:
+        users: bcrypt hashes by name; none: everybody may.
+    """
+
+    def __init__(self, users: Mapping[str, str]) -> None:
+        self._users = users
+        self._most_cost = max((cost_of(hashed) or 0 for hashed in users.values()), default=0)
+        self._key = secrets.token_bytes(32)
+        self._lock = threading.Lock()  # guards _right, and nothing that takes time
+        self._right: set[bytes] = set()
+
+    def known(self, authorization: str) -> bool | None:
+        """Tell at once whether an `Authorization` is a user's; None: its password has to be compared."""
+        if not self._users:
+            return True
+        said = _decoded(authorization)
+        if said is None:
+            return False
+        with self._lock:
+            return True if self._digest(said) in self._right else None
+
+    def is_allowed(self, authorization: str) -> bool:
+        """Tell whether an `Authorization` is a user's; takes as long as bcrypt does unless that is known."""
+        known = self.known(authorization)
+        said = _decoded(authorization)
+        if known is not None or said is None:
+            return known is True
+        if not self._compare(said):
+            return False
+        with self._lock:
+            if len(self._right) >= _MOST_REMEMBERED + len(self._users):
+                self._right.clear()
+            self._right.add(self._digest(said))
+        return True
+
+    def _digest(self, said: bytes) -> bytes:
+        return hmac.new(self._key, said, hashlib.sha256).digest()
+
+    def _compare(self, said: bytes) -> bool:
+        import bcrypt  # not needed by most daemons
+
+        name, _, password = said.partition(b":")
+        hashed = self._users.get(name.decode("utf-8", "replace"))
+        try:
+            if hashed is None:
+                bcrypt.checkpw(password, _of_nobody(self._most_cost))
+                return False
+            if bcrypt.checkpw(password, hashed.encode()):
+                return True
+            # Each cost takes twice as long as the one before: together they are what the costliest takes more.
+            for cost in range(cost_of(hashed) or self._most_cost, self._most_cost):
+                bcrypt.checkpw(password, _of_nobody(cost))
+        except ValueError:  # more bytes than bcrypt takes, or a NUL; whoever was named
+            pass
+        return False
+
+
+def _of_nobody(cost: int) -> bytes:
+    """Return a hash of nothing anybody can say."""
+    return f"$2b${cost:02}$".encode() + b"." * 21 + b"u" + b"." * 31
+
+
+def _decoded(authorization: str) -> bytes | None:
+    """Return `user:password` of a header for basic authentication; None: it is none."""
+    scheme, _, encoded = authorization.partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        said = base64.b64decode(encoded, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    return said if b":" in said else None

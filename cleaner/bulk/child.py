@@ -49,7 +49,8 @@ class _Child:
         try:
             with self._log.open("wb") as log:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", "cleaner.bulk.job", str(os.getpid())],
+                    # -P: not from the directory we were started in, which may be anybody's.
+                    [sys.executable, "-P", "-m", "cleaner.bulk.job", str(os.getpid())],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=log,

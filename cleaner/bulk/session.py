@@ -71,6 +71,8 @@ def make_spark(name: str, given: Mapping[str, str]) -> SparkSession:
     settings = spark_settings(given)
     os.environ["PYSPARK_PYTHON"] = settings[_PYTHON]
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    # Workers import from nowhere they were not told to: they begin in the directory we do, which may be anybody's.
+    os.environ["PYTHONSAFEPATH"] = "1"
     if "spark.driver.bindAddress" in settings:
         os.environ.setdefault("SPARK_LOCAL_IP", settings["spark.driver.bindAddress"])
     if not _has_account():

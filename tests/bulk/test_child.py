@@ -95,3 +95,22 @@ def test_child_is_gone_when_its_parent_is_killed(tmp_path: Path) -> None:
     while is_alive(child):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_modules_that_lie_about_where_it_was_started_are_not_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root may have been in anybody's directory; neither the child nor Spark's workers take code from there."""
+    directory = write_log(tmp_path / "logs")
+    here, state = tmp_path / "here", tmp_path / "state"
+    here.mkdir()
+    state.mkdir()
+    for name in ("json", "socket", "select", "numbers", "numpy"):
+        (here / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\nraise ImportError\n")
+    monkeypatch.chdir(here)
+    jobs = ChildJobs(LOCAL, state)
+    try:
+        bulk_clean(directory, str(PARTITION), SETTINGS, work_dir=tmp_path / "work", now_ms=NOW_MS, jobs=jobs)
+    finally:
+        jobs.close()
+    assert not (tmp_path / "ran").exists()

@@ -43,7 +43,7 @@ def check_topic_files(fs: FileSystem, topics_dir: Path, mistakes: Mistakes) -> N
     """Check every `<topic>.properties` of a directory, also those of topics that are nowhere yet."""
     try:
         names = fs.list_dir(topics_dir)
-    except OSError:
+    except (OSError, CleanerError):
         return  # said already by whoever took the directory for one
     for name in names:
         if not name.endswith(_SUFFIX) or name.startswith("."):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from cleaner.errors import CleanerError
 from cleaner.storage.fs import FileSystem
 
 
@@ -25,6 +26,6 @@ def file_state(fs: FileSystem, path: Path) -> FileState | None:
     """Return the state of a file or directory; None when there is none, or it cannot be asked."""
     try:
         found = fs.stat_followed(path)
-    except OSError:
+    except (OSError, CleanerError):
         return None
     return FileState(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)

@@ -59,8 +59,10 @@ def check_topics_dir(fs: FileSystem, topics_dir: Path, key: str) -> None:
     """Raise ConfigError in the name of `key` when a directory of topic files cannot be listed."""
     try:
         fs.list_dir(topics_dir)
-    except OSError as error:
-        raise ConfigError(key, topics_dir, error.strerror or "cannot be listed") from error
+    except FileNotFoundError as error:
+        raise ConfigError(key, topics_dir, error.strerror or "no such directory") from error
+    except LogDirOfflineError as error:
+        raise ConfigError(key, topics_dir, error.cause.strerror or "cannot be listed") from error
 
 
 def topic_file(topics_dir: Path, topic: str) -> Path:

@@ -37,10 +37,12 @@ def find_metadata_log(fs: FileSystem, directory: Path) -> Path | None:
     for candidate in (directory / METADATA_LOG, directory):
         try:
             names = fs.list_dir(candidate)
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
             continue
-        except OSError as error:
-            raise LogDirOfflineError(candidate, error) from error
+        except LogDirOfflineError as error:
+            if isinstance(error.cause, NotADirectoryError):
+                continue
+            raise
         if candidate.name == METADATA_LOG or any(_SNAPSHOT.match(name) for name in names):
             return candidate
     return None

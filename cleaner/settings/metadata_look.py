@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from cleaner.errors import CleanerError
 from cleaner.settings.file_state import FileState, file_state
 from cleaner.settings.metadata_log import METADATA_LOG, newest_segment
 from cleaner.storage.fs import FileSystem
@@ -50,7 +51,7 @@ class MetadataLook:
         if state != self._listed_as:
             try:
                 self._newest = newest_segment(self._fs.list_dir(directory))
-            except OSError:
+            except (OSError, CleanerError):
                 return (state, None)
             self._listed_as = state
         return (state, None if self._newest is None else file_state(self._fs, directory / self._newest))

@@ -18,9 +18,10 @@ from cleaner.errors import disk_error
 class _DiskErrors:
     """What `disk_errors` returns; written out, as a generator takes three times as long and each call is inside."""
 
-    def __init__(self, path: Path, wanted_bytes: int) -> None:
+    def __init__(self, path: Path, wanted_bytes: int, may_be_missing: bool) -> None:
         self._path = path
         self._wanted_bytes = wanted_bytes
+        self._may_be_missing = may_be_missing
 
     def __enter__(self) -> None:
         """Begin."""
@@ -29,13 +30,20 @@ class _DiskErrors:
         self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         """Raise in the place of an `OSError`."""
-        if isinstance(error, OSError):
+        if isinstance(error, OSError) and not (self._may_be_missing and isinstance(error, FileNotFoundError)):
             raise disk_error(self._path, error, self._wanted_bytes) from error
 
 
-def disk_errors(path: Path, wanted_bytes: int = 0) -> _DiskErrors:
-    """Turn an `OSError` into the error that `errors.disk_error` makes of it, naming `path`."""
-    return _DiskErrors(path, wanted_bytes)
+def disk_errors(path: Path, wanted_bytes: int = 0, *, may_be_missing: bool = False) -> _DiskErrors:
+    """
+    Turn an `OSError` into the error that `errors.disk_error` makes of it, naming `path`.
+
+    Args:
+        path: the file or directory concerned.
+        wanted_bytes: how many are to be written.
+        may_be_missing: a FileNotFoundError is an answer, and stays what it is.
+    """
+    return _DiskErrors(path, wanted_bytes, may_be_missing)
 
 
 class File:
@@ -64,7 +72,8 @@ class File:
 
     def stat(self) -> os.stat_result:
         """Return the open file's status."""
-        return os.fstat(self._descriptor)
+        with disk_errors(self.path):
+            return os.fstat(self._descriptor)
 
     def size(self) -> int:
         """Return the file's length in bytes."""

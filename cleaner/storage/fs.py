@@ -5,6 +5,8 @@ One door lets a test slip in a disk that forgets what was not synced (`testing/f
 symbolic links and pipes in one place, and turns a failed write or fsync into `LogDirOfflineError` once.
 
 Rules every method keeps:
+- an `OSError` becomes one of the cleaner's errors here (`errors.disk_error`), but for the FileNotFoundError of a method
+  that says so: that is an answer;
 - a path is opened without following a link in its last component, and only regular files are opened;
 - below a directory that is held (`hold`) no link is followed at all, and it is the same directory to the end, whatever
   becomes of its name (`held.py`); owner and mode of a new file come from what is open, never from a path;
@@ -179,16 +181,17 @@ class FileSystem:
 
     def stat(self, path: Path) -> os.stat_result:
         """Return the status of `path` itself, links not followed. Raises FileNotFoundError."""
-        with self._held.itself(path) as at:
+        with disk_errors(path, may_be_missing=True), self._held.itself(path) as at:
             return os.stat(at.name, dir_fd=at.descriptor, follow_symlinks=False)
 
     def stat_followed(self, path: Path) -> os.stat_result:
         """Return the file's attributes; of a link those of what it leads to. For files that an operator names."""
-        return os.stat(path)
+        with disk_errors(path, may_be_missing=True):
+            return os.stat(path)
 
     def list_dir(self, path: Path) -> list[str]:
         """Return the names in a directory, sorted."""
-        with self._listed(path) as directory:
+        with disk_errors(path, may_be_missing=True), self._listed(path) as directory:
             return sorted(os.listdir(directory))
 
     @contextlib.contextmanager
@@ -206,7 +209,7 @@ class FileSystem:
 
     def list_files(self, path: Path) -> list[str]:
         """Return the names in a directory that are no directories, sorted; links are listed."""
-        with self._listed(path) as directory, os.scandir(directory) as entries:
+        with disk_errors(path, may_be_missing=True), self._listed(path) as directory, os.scandir(directory) as entries:
             return sorted(entry.name for entry in entries if not entry.is_dir(follow_symlinks=False))
 
     def look_through(self, directory: Path, suffixes: tuple[str, ...]) -> list[Found]:
@@ -216,7 +219,8 @@ class FileSystem:
         One pass for thousands of directories: other files cost nothing but their names.
         """
         found = []
-        with self._listed(directory) as listed, os.scandir(listed) as entries:
+        missing = disk_errors(directory, may_be_missing=True)
+        with missing, self._listed(directory) as listed, os.scandir(listed) as entries:
             for entry in entries:
                 if entry.name.endswith(suffixes) and entry.is_file(follow_symlinks=False):
                     with contextlib.suppress(FileNotFoundError):
@@ -226,7 +230,7 @@ class FileSystem:
 
     def list_dirs(self, path: Path) -> list[str]:
         """Return the names in a directory that are directories or links, sorted."""
-        with self._listed(path) as directory, os.scandir(directory) as entries:
+        with disk_errors(path, may_be_missing=True), self._listed(path) as directory, os.scandir(directory) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False) or entry.is_symlink())
 
     def find(self, directory: Path, names: Sequence[str]) -> list[str]:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from cleaner.errors import CorruptIndexError
 from cleaner.model import AbortedTxn
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs import File, FileSystem
 
 # Values on disk, fixed for ever.
 OFFSET_ENTRY = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
@@ -52,6 +52,8 @@ Aborts = npt.NDArray[np.int64]
 """Aborted transactions, one a row; columns as in `AbortedTxn`."""
 FIRST_OFFSET, LAST_OFFSET, LAST_STABLE_OFFSET = 1, 2, 3
 """Columns of `Aborts`."""
+
+_PIECE_BYTES = 1 << 20
 
 OnFault = Callable[[CorruptIndexError], None]
 """Told of every entry that is not good, one call each; what it raises ends the check."""
@@ -288,12 +290,27 @@ def read_entries(
         size = file.size()
         most = size if log_bytes is None else most_index_bytes(log_bytes, entry)
         data = file.read(min(size, most), 0)
-    if size > most:
+        # One of zeros alone is empty, however long it was made beforehand.
+        is_too_long = size > most and not (_is_zero(data) and _is_zero_from(file, most))
+    if is_too_long:
         on_fault(CorruptIndexError(path, most, f"{size} bytes, more than the index of a log of {log_bytes} bytes has"))
     whole = len(data) - len(data) % entry.itemsize
     if whole < len(data):
         on_fault(CorruptIndexError(path, whole, f"{len(data)} bytes are no multiple of {entry.itemsize}"))
     return np.frombuffer(data, entry, whole // entry.itemsize)
+
+
+def _is_zero(data: bytes) -> bool:
+    return not np.frombuffer(data, np.uint8).any()
+
+
+def _is_zero_from(file: File, position: int) -> bool:
+    """Tell whether all bytes of a file from a position on are zeros, reading some at a time."""
+    while data := file.read(_PIECE_BYTES, position):
+        if not _is_zero(data):
+            return False
+        position += len(data)
+    return True
 
 
 def _falls(values: npt.NDArray[np.int64], *, strictly: bool) -> npt.NDArray[np.bool_]:

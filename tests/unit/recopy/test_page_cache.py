@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,8 @@ WINDOW_BYTES = 150
 class ToldFile(File):
     """A file that says it is in memory or not, and notes what is dropped."""
 
-    def __init__(self, path: Path, descriptor: int, is_warm: bool) -> None:
-        super().__init__(path, descriptor)
+    def __init__(self, path: Path, handle: io.FileIO, is_warm: bool) -> None:
+        super().__init__(path, handle)
         self._is_warm = is_warm
         self.dropped: list[tuple[int, int]] = []
 
@@ -47,7 +48,7 @@ class ToldFileSystem(FileSystem):
         if path.suffix != ".log":
             return file
         base_offset = int(path.stem)
-        self.logs[base_offset] = ToldFile(path, file.fileno(), base_offset in self._warm)
+        self.logs[base_offset] = ToldFile(path, file.handle, base_offset in self._warm)
         return self.logs[base_offset]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,8 +27,8 @@ WINDOW_BYTES = 150  # about two batches
 class CountedFile(File):
     """A file that counts how often it is closed, and refuses to be read afterwards."""
 
-    def __init__(self, path: Path, descriptor: int) -> None:
-        super().__init__(path, descriptor)
+    def __init__(self, path: Path, handle: io.FileIO) -> None:
+        super().__init__(path, handle)
         self.closed = 0
 
     def read_into(self, buffer: memoryview, position: int) -> int:
@@ -52,7 +53,7 @@ class CountingFileSystem(FileSystem):
         file = super().open(path, write=write)
         if path.suffix != ".log":
             return file
-        self.logs.append(CountedFile(path, file.fileno()))
+        self.logs.append(CountedFile(path, file.handle))
         return self.logs[-1]
 
     @property

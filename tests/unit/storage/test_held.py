@@ -134,7 +134,7 @@ def test_hold_follows_no_link_on_the_way(fs: FileSystem, logs: Path, tmp_path: P
 
 def test_hold_does_not_lead_up_again(fs: FileSystem, logs: Path) -> None:
     """A name that is made of what somebody has written somewhere stays below."""
-    with fs.hold(logs), pytest.raises(OSError, match="leads up"):
+    with fs.hold(logs), pytest.raises(LogDirOfflineError, match="leads up"):
         fs.stat(logs / "topic-0" / ".." / ".." / "victim")
 
 

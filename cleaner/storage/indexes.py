@@ -290,8 +290,9 @@ def read_entries(
         size = file.size()
         most = size if log_bytes is None else most_index_bytes(log_bytes, entry)
         data = file.read(min(size, most), 0)
-        # One of zeros alone is empty, however long it was made beforehand.
-        is_too_long = size > most and not (_is_zero(data) and _is_zero_from(file, most))
+        # An offset index of zeros alone is empty, however long it was made beforehand.
+        is_empty = size > most and entry == OFFSET_ENTRY and _is_zero(data) and _is_zero_from(file, most)
+        is_too_long = size > most and not is_empty
     if is_too_long:
         on_fault(CorruptIndexError(path, most, f"{size} bytes, more than the index of a log of {log_bytes} bytes has"))
     whole = len(data) - len(data) % entry.itemsize

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import tracemalloc
 from pathlib import Path
@@ -163,7 +164,9 @@ def test_index_longer_than_its_log_has_batches_for_is_not_read_whole(tmp_path: P
     """A file with a hole of a GiB takes no room on the disk; it must not take any in memory either."""
     path = tmp_path / "index"
     with path.open("wb") as file:
-        file.truncate(1 << 30)
+        file.truncate((1 << 30) - 1)
+        file.seek(0, os.SEEK_END)
+        file.write(b"\1")
     tracemalloc.start()
     try:
         with pytest.raises(CorruptIndexError, match="1073741824 bytes, more than the index of a log of 100 bytes has"):

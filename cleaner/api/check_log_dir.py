@@ -30,7 +30,7 @@ from cleaner.model import TopicPartition
 from cleaner.recopy.pipeline import lanes_for
 from cleaner.settings.resolver import SettingsResolver
 from cleaner.storage import names
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs import FileSystem, real_path
 from cleaner.storage.log_dir import OffsetKind
 from cleaner.storage.names import parse_file_name, parse_partition_dir
 from cleaner.storage.partition_metadata import read_topic_id
@@ -107,7 +107,7 @@ def check_paths(
         work.check_log_dir(each, mine)
     for path in paths:
         if path not in log_dirs:
-            work.check_partition_dir(path.resolve())
+            work.check_partition_dir(real_path(path))
     return work.totals
 
 
@@ -130,7 +130,7 @@ def paths_to_check(fs: FileSystem, paths: Sequence[Path], sources: Sources) -> S
 def is_partition_dir(path: Path) -> bool:
     """Tell whether this is a partition's directory, not a log dir: by its name, and by what it holds."""
     try:
-        parse_partition_dir(path.resolve().name)
+        parse_partition_dir(real_path(path).name)
     except ValueError:
         return False
     markers = (names.LEADER_EPOCHS, names.PARTITION_METADATA)

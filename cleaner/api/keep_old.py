@@ -19,7 +19,7 @@ from cleaner.errors import UsageError
 from cleaner.state.kept_manifest import GROUP_DIGITS, KeptFile, KeptGroup, KeptPartition, manifest
 from cleaner.state.state_file import BadStateError
 from cleaner.storage import names
-from cleaner.storage.fs import UNFINISHED, FileSystem
+from cleaner.storage.fs import UNFINISHED, FileSystem, real_path
 from cleaner.storage.kept import crc32_of, keep_files, write_range
 from cleaner.storage.log import Log
 from cleaner.storage.segment import Segment
@@ -34,9 +34,9 @@ def check_outside(session: Session, directory: Path, option: str) -> None:
     Raises:
         UsageError: it is.
     """
-    resolved = directory.resolve()
+    resolved = real_path(directory)
     for log_dir in (session.log_dir.path, *map(Path, session.settings.cleaner.log_dirs)):
-        if resolved.is_relative_to(log_dir.resolve()):
+        if resolved.is_relative_to(real_path(log_dir)):
             raise UsageError(f"{option} {directory}: inside of the log dir {log_dir}; name a directory outside")
 
 
@@ -61,7 +61,7 @@ class CutSaver:
 
     def __init__(self, fs: FileSystem, directory: Path) -> None:
         self._fs = fs
-        self._directory = directory.parent.resolve() / directory.name
+        self._directory = real_path(directory.parent) / directory.name
 
     def save(self, path: Path, position: int) -> None:
         """
@@ -101,7 +101,7 @@ class Keeper:
     def __init__(self, session: Session, log: Log, kept_dir: Path) -> None:
         self._fs = session.surroundings.fs
         self._log = log
-        self._directory = kept_dir.resolve() / str(log.topic_partition)
+        self._directory = real_path(kept_dir) / str(log.topic_partition)
         active = log.active_segment
         self._kept = KeptPartition(
             log_dir=str(session.log_dir.path),

@@ -28,7 +28,7 @@ from cleaner.model import TopicPartition
 from cleaner.state.kept_manifest import FILE_NAME, GROUP_DIGITS, KeptGroup, KeptPartition, manifest
 from cleaner.state.state_file import BadStateError
 from cleaner.storage import names
-from cleaner.storage.fs import UNFINISHED, FileSystem
+from cleaner.storage.fs import UNFINISHED, FileSystem, real_path
 from cleaner.storage.kept import crc32_of, keep_files
 from cleaner.storage.locks import LockMode
 from cleaner.storage.log import Log
@@ -80,7 +80,7 @@ def undo_clean(kept_dir: Path, sources: Sources, surroundings: Surroundings) -> 
         NotCleanlyShutDownError: no clean-shutdown marker: the logs may not be what they were.
         LogDirLockedError: the log dir is in use.
     """
-    fs, kept_dir = surroundings.fs, kept_dir.resolve()
+    fs, kept_dir = surroundings.fs, real_path(kept_dir)
     log_dir = log_dir_of(fs, kept_dir)
     with (
         as_cleaner_errors(log_dir),

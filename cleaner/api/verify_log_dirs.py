@@ -23,7 +23,7 @@ from cleaner.proof.rules import Rules
 from cleaner.proof.side import LogSide
 from cleaner.settings import SettingsResolver
 from cleaner.storage import names
-from cleaner.storage.fs import File, FileSystem
+from cleaner.storage.fs import File, FileSystem, real_path
 from cleaner.storage.log_dir import LogDir, OffsetKind
 from cleaner.storage.partition_metadata import read_topic_id
 
@@ -139,7 +139,7 @@ def _pairs(fs: FileSystem, before: Path, after: Path, partitions: Sequence[str])
             raise UsageError(f"{before} and {after}: give two log dirs, or two directories of one partition")
         if partitions:
             raise UsageError("two partition directories and names of partitions; give two log dirs, or no names")
-        before, after = before.resolve(), after.resolve()
+        before, after = real_path(before), real_path(after)
         return [_Pair(_name_of(after) or _name_of(before) or TopicPartition(after.name, 0), before, after)]
     sides = [LogDir(fs, path) for path in (before, after)]
     kept = kept_partitions(fs, before)

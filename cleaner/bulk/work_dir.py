@@ -9,7 +9,7 @@ from cleaner.bulk.round import BulkOptions
 from cleaner.config import CleanerConfig
 from cleaner.errors import ConfigError, LogDirOfflineError
 from cleaner.state.state_dir import MODE, require_own_way
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs import FileSystem, real_path
 
 WORK_DIR_KEY = "cleaner.bulk.work.dir"
 
@@ -21,8 +21,8 @@ def ready_work_dir(fs: FileSystem, path: Path, log_dir: Path) -> Path:
     Raises:
         ConfigError: it is in the log dir, no directory, open for everybody to write, or cannot be created.
     """
-    resolved = path.resolve()
-    if resolved.is_relative_to(log_dir.resolve()):
+    resolved = real_path(path)
+    if resolved.is_relative_to(real_path(log_dir)):
         raise ConfigError(WORK_DIR_KEY, path, f"must not be inside the log dir {log_dir}; name another with --work-dir")
     require_own_way(resolved, WORK_DIR_KEY, path)
     for directory in (resolved.parent, resolved):

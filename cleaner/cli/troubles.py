@@ -35,7 +35,7 @@ def _of_the_process(shown: ServiceSnapshot) -> Iterator[Trouble]:
         yield Trouble("not ready: not every log dir was looked at yet")
     if shown.has_too_much_memory:
         has, needs = human_bytes(shown.anonymous_bytes or 0), human_bytes(shown.needed_bytes or 0)
-        yield Trouble(f"{has} of memory, where {needs} are the most it needs; only a restart gives it back")
+        yield Trouble(f"{has} of memory, where its settings ask for {needs}; where that lasts, a restart gives it back")
     if not shown.config.is_last_reload_good:
         mistakes = "; ".join(shown.config.errors)
         yield Trouble(f"the last reload was refused: {mistakes}", "cleaner reload")

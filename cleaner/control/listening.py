@@ -20,7 +20,7 @@ from cleaner.config import MOST_SOCKET_PATH_BYTES
 from cleaner.errors import ConfigError, StateDirLockedError
 from cleaner.state.lock_file import LockFile
 from cleaner.state.state_dir import require_private
-from cleaner.storage.fs import FileSystem, disk_errors
+from cleaner.storage.fs import FileSystem, disk_errors, real_path
 
 SOCKET_KEY = "cleaner.control.socket"
 SOCKET_NAME = "control.sock"
@@ -93,7 +93,7 @@ def peer_uid(connection: socket.socket) -> int:
 def _checked(fs: FileSystem, path: Path) -> Path:
     if "\0" in str(path):
         raise ConfigError(SOCKET_KEY, path, "a path has no zero bytes")
-    resolved = path.parent.resolve() / path.name
+    resolved = real_path(path.parent) / path.name
     if len(os.fsencode(resolved)) > MOST_SOCKET_PATH_BYTES:
         raise ConfigError(SOCKET_KEY, path, f"the path of a socket has at most {MOST_SOCKET_PATH_BYTES} bytes")
     try:

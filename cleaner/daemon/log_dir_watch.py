@@ -28,7 +28,7 @@ from cleaner.errors import LogDirOfflineError, describe
 from cleaner.model import TopicPartition
 from cleaner.policy.circumstances import DirCondition, LogDirFacts
 from cleaner.policy.retry import Retry, RetryDelays, after_failure
-from cleaner.storage.fs import FileSystem, Space
+from cleaner.storage.fs import FileSystem, Space, real_path
 from cleaner.storage.lock_probe import LockHolder, LockReport, probe
 from cleaner.storage.log_dir import Listing, LogDir, OffsetKind
 from cleaner.storage.open_transactions import Use
@@ -74,7 +74,7 @@ class WatchedLogDir:
     """
 
     def __init__(self, fs: FileSystem, clock: Clock, path: Path, config: CleanerConfig, sources: Sources) -> None:
-        self.path = path.resolve()
+        self.path = real_path(path)
         self._fs = fs
         self._clock = clock
         self._guard = threading.Lock()

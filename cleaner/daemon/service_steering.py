@@ -10,6 +10,7 @@ from cleaner.daemon.snapshot import JobView, ServiceSnapshot
 from cleaner.daemon.steering import ReloadResult, SteeringError
 from cleaner.model import TopicPartition
 from cleaner.state.json_text import JsonValue
+from cleaner.storage.fs import real_path
 
 
 class ServiceSteering:
@@ -56,7 +57,7 @@ class ServiceSteering:
         """Change the speed limit."""
         if bytes_per_second is not None and not bytes_per_second > 0:
             raise SteeringError(f"{bytes_per_second}: a rate is above 0, or unlimited")
-        path = None if log_dir is None else Path(log_dir).resolve()
+        path = None if log_dir is None else real_path(Path(log_dir))
         if path is not None and str(path) not in self._service.manager.board().looks:
             raise SteeringError(f"{log_dir} is no log dir of this daemon")
         self._service.change_rate(bytes_per_second, path)

@@ -334,5 +334,11 @@ class ServiceSnapshot:
 
     @property
     def has_too_much_memory(self) -> bool:
-        """Tell whether the process has more than it can need: then some of it is lost, a mistake of ours."""
-        return None not in (self.anonymous_bytes, self.needed_bytes) and self.anonymous_bytes > self.needed_bytes  # type: ignore[operator]
+        """
+        Tell whether the process has more than its settings ask for: where that lasts, some of it is lost.
+
+        It need not: a batch may unpack to more than is reckoned with, and very many partitions take some.
+        """
+        if self.anonymous_bytes is None or self.needed_bytes is None:
+            return False
+        return self.anonymous_bytes > self.needed_bytes

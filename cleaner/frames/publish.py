@@ -25,7 +25,7 @@ from cleaner.frames.staging import BATCHES, Staged, nascent_dir
 from cleaner.frames.write_options import WriteOptions
 from cleaner.logs.dir_state import DirState, identify, make_log_dir, new_uuid
 from cleaner.model import EpochEntry, TopicPartition
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs import FileSystem, real_path
 from cleaner.storage.leader_epochs import write_leader_epochs
 from cleaner.storage.log_dir import OffsetKind
 from cleaner.storage.names import (
@@ -61,7 +61,7 @@ def publish(fs: FileSystem, options: WriteOptions, job: str, staged: Iterable[St
     parts: dict[TopicPartition, list[Staged]] = {}
     for each in staged:
         parts.setdefault(each.topic_partition, []).append(each)
-    log_dir = Path(options.path).resolve()
+    log_dir = real_path(Path(options.path))
     _require_room(fs, log_dir, parts)
     if options.writes_meta:
         make_log_dir(
@@ -151,7 +151,7 @@ def _fill_in(fs: FileSystem, directory: Path, stem: str, base_offset: int) -> No
 
 def discard(fs: FileSystem, options: WriteOptions, job: str) -> None:
     """Remove what tasks have written, and no one will publish."""
-    log_dir = Path(options.path).resolve()
+    log_dir = real_path(Path(options.path))
     if not log_dir.is_dir():
         return
     with fs.hold(log_dir):

@@ -28,7 +28,7 @@ from cleaner.frames.write_options import WriteOptions
 from cleaner.logs.topics import check_topic_name
 from cleaner.model import TopicPartition
 from cleaner.recopy.cleaned_segment import WRITTEN_DTYPE, SegmentIndexes
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs import FileSystem, real_path
 from cleaner.storage.held import Hold
 from cleaner.storage.names import INDEX, LOG, TIME_INDEX, DirKind, partition_dir_name
 
@@ -84,7 +84,7 @@ class Stage:
         self._out, self._scratch = GrowingBuffer(), GrowingBuffer()
         self._open: dict[TopicPartition, _Segment] = {}
         self._done: list[Staged] = []
-        self._log_dir = Path(options.path).resolve()
+        self._log_dir = real_path(Path(options.path))
         self._hold: Hold | None = None
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> list[Staged]:

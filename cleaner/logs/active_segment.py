@@ -124,8 +124,9 @@ class ActiveSegment:
 
     @property
     def fsync_error(self) -> CleanerError | None:
-        """Why nobody knows what of it is on disk; None where that is known (R3)."""
-        return self._fsync_error
+        """Why nobody knows what of it is on disk, once no fsync is under way; None where that is known (R3)."""
+        with self._fsync_guard:
+            return self._fsync_error
 
     @property
     def size(self) -> int:

@@ -103,7 +103,7 @@ class LogFlusher:
         # Held while flushing: whoever waits for it finds its records flushed when it gets it. Reentrant, as a future's
         # callback may ask for a flush.
         self._flushing = threading.RLock()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         # Guarded by _lock: who waits, ascending by offset; what ended it all.
         self._waiting: list[_Waiting] = []
         self._orders = 0

@@ -155,8 +155,7 @@ class Follower:
 
     def __next__(self) -> Record:
         if not self._wait(self._timeout_seconds):
-            # Whoever lets iterating end here seldom goes on, and opens the file again if so.
-            self._stream.close()
+            self._rest()
             raise StopIteration
         return self._take()
 
@@ -228,7 +227,7 @@ class Follower:
                 break
         if self.is_closed:
             self._end()
-        self._stream.close()
+        self._rest()
         raise StopAsyncIteration
 
     async def _pause_async(self, seen: int, until: float | None) -> bool:
@@ -262,6 +261,9 @@ class Follower:
             if columns is not None:
                 self._records.extend(columns)
             self._is_in_doubt = False
+            if self.is_closed:
+                # Meanwhile, by somebody who left the rest to this thread: a task that is cancelled waits for none.
+                self._end_stream()
             return columns is not None
 
     def _read_on(self) -> Columns | None:
@@ -300,6 +302,11 @@ class Follower:
     def _require_uncut(self) -> None:
         if self._stream.next_offset > self._view.log_end_offset:
             raise LogTruncatedError(self._files.directory, self._stream.next_offset)
+
+    def _rest(self) -> None:
+        """Close the file: whoever lets iterating end seldom goes on, and it is opened again if so."""
+        with self._guard:
+            self._stream.close()
 
     def _end(self) -> None:
         with self._guard:

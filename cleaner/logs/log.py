@@ -75,7 +75,7 @@ class Log:
             clock,
             lambda: limit_of(writer.topic),
         )
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()
         # Guarded by _guard: the instance that has each transactional id now.
         self._producers: dict[str, LogProducer] = {}
 

@@ -306,7 +306,10 @@ class LogManager:
             self._flushers.shutdown()
             self._upkeep.note_all()
             for state in self._states:
-                state.close(in_order=self._partitions.is_in_order(state) and state.may_be_marked)
+                try:
+                    state.close(in_order=self._partitions.is_in_order(state) and state.may_be_marked)
+                except CleanerError as error:
+                    errors.append(error)  # a disk that has failed costs no other log dir its marker
         finally:
             self._abandon()
         if errors:

@@ -216,7 +216,7 @@ def cut_log(
     """
     fs, directory = log_dir.fs, log_dir.path / str(topic_partition)
     with lock:
-        settle_swap(fs, directory)
+        settle_swap(fs, directory, index_bytes=topic.segment_index_bytes)
         segments = list_segments(fs, directory)
         target = next((each for each in reversed(segments) if each.base_offset <= offset), segments[0])
         size, end_offset = _cut_at(target, offset)

@@ -9,7 +9,7 @@ from pathlib import Path
 from cleaner.clock import Clock
 from cleaner.errors import ConfigError, UsageError
 from cleaner.logs.dir_state import DirState, identify, make_log_dir
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs import FileSystem, real_path
 from cleaner.storage.log_dir import find_conflicts
 
 PathLike = str | os.PathLike[str]
@@ -26,7 +26,7 @@ def paths_of(log_dirs: PathLike | Sequence[PathLike]) -> list[Path]:
     paths = [Path(path) for path in given]
     if not paths:
         raise UsageError("no log dir is named")
-    if len({path.resolve() for path in paths}) < len(paths):
+    if len({real_path(path) for path in paths}) < len(paths):
         raise UsageError(f"{', '.join(map(str, paths))}: two of them are the same directory")
     return paths
 
@@ -64,7 +64,7 @@ def open_dirs(
     states: list[DirState] = []
     try:
         # In one order everywhere: two processes with the same directories do not each get one of them.
-        for path in sorted(path.resolve() for path in paths):
+        for path in sorted(real_path(path) for path in paths):
             states.append(DirState(fs, path, clock))
         if len(states) > 1:
             conflicts = find_conflicts([state.log_dir for state in states])

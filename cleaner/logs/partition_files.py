@@ -97,7 +97,7 @@ class PartitionFiles:
         self.directory = log_dir / str(topic_partition)
         self.clock = clock
         self._batch_limit = batch_limit
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()
         # Guarded by _guard.
         self._listing: Listing | None = None
         self._generations: File | None = None

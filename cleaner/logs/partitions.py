@@ -86,7 +86,7 @@ class Partitions:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         # Guarded by _lock.
         self._served: dict[TopicPartition, ServedLog] = {}
         self._failed: dict[TopicPartition, CleanerError] = {}

@@ -31,7 +31,7 @@ from cleaner.logs.search import find_by_time
 from cleaner.logs.stream import Isolation, RecordStream, Until, reach
 from cleaner.logs.view import ReadView
 from cleaner.model import TopicPartition
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs import FileSystem, real_path
 from cleaner.storage.leader_epochs import read_leader_epochs
 from cleaner.storage.names import LEADER_EPOCHS
 
@@ -62,7 +62,7 @@ class LogReader:
         batch_limit: Callable[[], int] | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
-        self._files = PartitionFiles(fs, log_dir.resolve(), topic_partition, self._clock, batch_limit)
+        self._files = PartitionFiles(fs, real_path(log_dir), topic_partition, self._clock, batch_limit)
         self._own_view: DirectoryView | None = None
         if view is None:
             view = self._own_view = DirectoryView(self._files)
@@ -245,7 +245,7 @@ def open_reader(
     """
     topic_partition = TopicPartition(topic, partition)
     fs = fs or FileSystem()
-    directory = Path(log_dir).resolve() / str(topic_partition)
+    directory = real_path(Path(log_dir)) / str(topic_partition)
     if not fs.exists(directory):
         raise UnknownTopicError(str(topic_partition), f"no such partition in {log_dir}")
     limit = max_decompressed_batch_bytes

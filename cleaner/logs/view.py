@@ -51,12 +51,14 @@ class Signal:
     than that. So what happens between the look and the wait is not missed.
 
     It is made of plain locks, which compiled code takes and gives back. An interrupt inside of `threading.Condition`,
-    which is Python, could leave its lock taken for good, and every thread that notifies or waits would hang.
+    which is Python, could leave its lock taken for good, and every thread that notifies or waits would hang. The lock
+    may be taken again by its thread: by a signal handler that appends, or when a follower is dropped just then.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        # Guarded by _lock; each waiter is a lock that is taken, and given back to wake who waits for it.
+        self._lock = threading.RLock()
+        # Guarded by _lock; each waiter is a lock that is taken, and given back to wake who waits for it. The listeners
+        # are replaced, never changed.
         self._version = 0
         self._is_closed = False
         self._waiters: list[threading.Lock] = []
@@ -76,11 +78,11 @@ class Signal:
         """Wake all who wait. Listeners are called in this thread."""
         with self._lock:
             self._version += 1
-            for waiter in self._waiters:
+            waiters, self._waiters = self._waiters, []
+            listeners = self._listeners
+            for waiter in waiters:
                 waiter.release()
-            self._waiters.clear()
-            listeners = list(self._listeners.values()) if self._listeners else ()
-        for listener in listeners:
+        for listener in listeners.values():
             listener()
 
     def close(self) -> None:
@@ -107,9 +109,9 @@ class Signal:
         """Have something quick called at each change, by whoever makes it; returns what ends that."""
         token = object()
         with self._lock:
-            self._listeners[token] = listener
+            self._listeners = {**self._listeners, token: listener}
         return partial(self._stop_telling, token)
 
     def _stop_telling(self, token: object) -> None:
         with self._lock:
-            self._listeners.pop(token, None)
+            self._listeners = {key: listener for key, listener in self._listeners.items() if key is not token}

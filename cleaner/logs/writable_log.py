@@ -396,7 +396,7 @@ class WritableLog:
 
     def _set_aside(self, choose: Callable[[KeptLog], int]) -> SetAside:
         with self._locked():
-            settle_swap(self._fs, self.directory)
+            settle_swap(self._fs, self.directory, index_bytes=self.topic.segment_index_bytes)
             kept = self._as_kept()
             count = min(choose(kept), len(kept.segments) - 1)
             if not count:
@@ -422,7 +422,7 @@ class WritableLog:
             FailedFsyncError, LogDirOfflineError, NoSpaceError, LogChangedError, CorruptLogError: it could not.
         """
         with self._locked():
-            settle_swap(self._fs, self.directory)
+            settle_swap(self._fs, self.directory, index_bytes=self.topic.segment_index_bytes)
             self._finish_active()
             # Kafka removes a snapshot at the log start (R-126).
             if self.log_end_offset > self.log_start_offset:

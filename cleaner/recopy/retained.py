@@ -162,10 +162,9 @@ class RetainedWriter:
                 filled, room = int(self._state[kernel.STATE_OUT]), self._out.capacity + self._rebuilt.capacity
                 self._out.ensure(filled + self._rebuilt_bytes(row), keep=filled)
                 self._rebuilt.ensure(self._rebuilt_bytes(row))
+                # Asking again would never end.
                 if self._out.capacity + self._rebuilt.capacity == room:
-                    raise RuntimeError(
-                        "a batch comes out larger than its records can make it"
-                    )  # asking again is no end
+                    raise RuntimeError("a batch comes out larger than its records can make it")
             elif status == kernel.RETAIN_ODD_BYTES:
                 self._rebuild_odd(path, block, int(self._state[kernel.STATE_BATCH]), fates, verdicts)
             else:

@@ -66,7 +66,7 @@ def warnings(snapshot: ServiceSnapshot) -> list[str]:
     if snapshot.worker_deaths:
         lines.append(f"{counted(snapshot.worker_deaths, 'worker')} died of a mistake of the program; others took over")
     if snapshot.has_too_much_memory:
-        lines.append("the process has more memory than it can need, a mistake of the program; a restart gives it back")
+        lines.append("the process has more memory than its settings ask for; where that lasts, a restart gives it back")
     if snapshot.retries:
         lines.append(f"{counted(len(snapshot.retries), 'log')} failed last time and will be tried again")
     if snapshot.config.needs_restart:

@@ -27,7 +27,7 @@ CHECKPOINT_LIMIT_BYTES = 32 << 20
 """Largest checkpoint read: some 100 000 partitions with the longest names; a broker has a few thousand."""
 
 MOST_ENTRIES = 500_000
-"""In a checkpoint: what there is room for if every name is short, a hundred times what a broker has."""
+"""In a checkpoint: a hundred times what a broker has."""
 
 VERSION = 0  # Value on disk, fixed for ever.
 

@@ -105,7 +105,8 @@ class HeldDirectories:
     """The directories that are held through one `FileSystem`. Thread-safe."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        # A signal handler may come to it while its own thread has it.
+        self._lock = threading.RLock()
         self._held: dict[str, _Held] = {}  # guarded, but for the question whether it is empty or has a key
 
     def hold(self, path: Path, accept: Accept, *, follow_above: bool) -> Hold:

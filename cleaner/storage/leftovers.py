@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cleaner.config import TopicConfig
 from cleaner.errors import CorruptLogError
 from cleaner.storage import names
 from cleaner.storage.batch_source import checked_batches
@@ -151,7 +150,7 @@ def _create_missing_indexes(
     return missing
 
 
-def settle_swap(fs: FileSystem, directory: Path, *, index_bytes: int = TopicConfig.segment_index_bytes) -> None:
+def settle_swap(fs: FileSystem, directory: Path, *, index_bytes: int) -> None:
     """
     Settle a swap that a cleaner died in, if there is one: complete it, or remove it if it was not decided.
 

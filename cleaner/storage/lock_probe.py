@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cleaner.storage import names
 from cleaner.storage.byte_ranges import OPEN_FILE, READ, WRITE, holder_of
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs import FileSystem, real_path
 from cleaner.storage.lock_bytes import ALONE_BYTE, CLEANER_BYTE, LOGS_BYTE, WRITER_BYTE
 from cleaner.storage.locks import LockMode, LockRole, locks_of_ours
 
@@ -53,7 +53,7 @@ def probe(fs: FileSystem, log_dir: Path) -> LockReport:
     Raises:
         LogDirOfflineError: the file cannot be opened or asked about.
     """
-    path = log_dir.resolve() / names.LOCK
+    path = real_path(log_dir) / names.LOCK
     try:
         file = fs.open(path)
     except FileNotFoundError:

@@ -39,7 +39,7 @@ from cleaner.clock import Clock
 from cleaner.errors import LogDirLockedError, LogDirOfflineError
 from cleaner.storage import names
 from cleaner.storage.byte_ranges import OPEN_FILE, READ, TO_THE_END, WRITE, holder_of, try_lock, unlock
-from cleaner.storage.fs import File, FileSystem
+from cleaner.storage.fs import File, FileSystem, real_path
 from cleaner.storage.lock_bytes import (
     CHECKPOINT_BYTE,
     CLEANER_BYTE,
@@ -94,7 +94,7 @@ class LogDirLock:
         mode: LockMode = LockMode.EXCLUSIVE,
         role: LockRole = LockRole.CLEANER,
     ) -> None:
-        self.path = log_dir.resolve() / names.LOCK
+        self.path = real_path(log_dir) / names.LOCK
         self.mode = mode
         self.role = role
         self._fs = fs

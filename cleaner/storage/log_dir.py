@@ -34,7 +34,7 @@ from cleaner.storage.checkpoint import (
     read_bounded,
     write_offset_checkpoint,
 )
-from cleaner.storage.fs import FileSystem, disk_errors
+from cleaner.storage.fs import FileSystem, disk_errors, real_path
 from cleaner.storage.meta_properties import MetaProperties, read_meta_properties
 
 
@@ -76,9 +76,9 @@ class LogDir:
 
     def __init__(self, fs: FileSystem, path: Path) -> None:
         self.fs = fs
-        self.path = path.resolve()
+        self.path = real_path(path)
         # Held while a checkpoint is read, changed and written, so that two rounds do not undo each other's lines.
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         # What was made of names and bytes last; each is replaced as a whole.
         self._parsed: dict[OffsetKind, tuple[bytes, Mapping[TopicPartition, int]]] = {}
         self._listed: tuple[Sequence[str], Listing] | None = None

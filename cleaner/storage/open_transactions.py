@@ -135,14 +135,18 @@ class OpenTransactions:
         for row in range(first, len(segments)):
             if segments[row].base_offset >= end_offset or not self._is_unsure(below):
                 return
-            budget = self._walk_segment(segments[row], end_offset, below, budget)
             if not budget:
+                self.is_behind = True
                 return
+            left = self._walk_segment(segments[row], end_offset, below, budget)
+            if left is None:
+                return
+            budget = left
             next_base = segments[row + 1].base_offset if row + 1 < len(segments) else end_offset
             state.map_end_offset = max(state.map_end_offset, min(next_base, end_offset))
 
-    def _walk_segment(self, segment: SeenSegment, end_offset: int, below: int, budget: int) -> int:
-        """Walk on in one segment; returns how many batches may still be walked, 0 where the walk ends for now."""
+    def _walk_segment(self, segment: SeenSegment, end_offset: int, below: int, budget: int) -> int | None:
+        """Walk on in one segment to its end; returns how many batches may still be walked, None: the walk is over."""
         state, path = self._state, self._directory / segment_file_name(segment.base_offset, LOG)
         if self._place is None or self._place[0] != segment.base_offset:
             self._place = (segment.base_offset, segment.position_at(state.map_end_offset))
@@ -151,7 +155,7 @@ class OpenTransactions:
                 for chunk in HeaderReader(file, size=segment.size, start=self._place[1]):
                     if not budget:
                         self.is_behind = True
-                        return 0
+                        return None
                     last_offsets = chunk.batches["last_offset"]
                     rows = np.flatnonzero((last_offsets >= state.map_end_offset) & (last_offsets < end_offset))
                     if len(rows):
@@ -159,13 +163,13 @@ class OpenTransactions:
                         state.commit()
                         state.map_end_offset = int(last_offsets[rows[-1]]) + 1
                     if int(last_offsets[-1]) >= end_offset:
-                        return 0
+                        return None
                     self._place = (segment.base_offset, chunk.position + chunk.length)
                     if not self._is_unsure(below):
-                        return 0
+                        return None
                     budget = max(0, budget - len(last_offsets))
             except CorruptBatchError:
                 # The torn end of a log that is appended to; or damage, which a round will find and name.
                 state.discard_pending()
-                return 0
+                return None
         return budget

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cleaner.errors import ForeignDirectoryError, LogDirOfflineError
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs import FileSystem, real_path
 from cleaner.trusted import why_open_to_others, why_way_is_open_to_others
 
 
@@ -48,7 +48,7 @@ def owner_of(directories: Sequence[Path]) -> Owner | None:
     for given in directories:
         directory = _nearest(given)
         about = _status(directory)
-        if about.st_uid != 0 or directory == given.resolve():
+        if about.st_uid != 0 or directory == real_path(given):
             owners.setdefault(about.st_uid, (given, Owner(about.st_uid, about.st_gid)))
     if len(owners) > 1:
         whose = " and ".join(f"{path} to {_name(owner.uid)}" for path, owner in owners.values())
@@ -79,7 +79,7 @@ def require_roots_own(given: Path) -> None:
     directory = _nearest(given)
     try:
         reason = why_way_is_open_to_others(directory)
-        is_on_the_way = directory != given.resolve()
+        is_on_the_way = directory != real_path(given)
         reason = reason or why_open_to_others(directory, directory.lstat(), is_on_the_way=is_on_the_way)
     except OSError as error:
         raise LogDirOfflineError(given, error) from error
@@ -102,7 +102,7 @@ def _directories_in(given: Path) -> list[Path]:
 
 def _nearest(given: Path) -> Path:
     """Return a directory, or the nearest one above that is there; links resolved."""
-    resolved = given.resolve()
+    resolved = real_path(given)
     return next(each for each in (resolved, *resolved.parents) if each.is_dir())
 
 

@@ -78,7 +78,10 @@ class HeldByte(io.FileIO):
         if self.partition is not None:
             held = _held_by_this_thread()
             if held is not None:
-                raise RuntimeError(f"this thread holds the lock of {held} and asks for that of {self.partition}")
+                reason = (
+                    f"this thread holds the lock of {held}, perhaps below a signal handler, and asks for another one"
+                )
+                raise LogChangedError(f"{self._path.parent / str(self.partition)}: {reason}")
         file = self._opened()
         try:
             if not self._wait(lambda: try_lock(file, self._kind, self._byte, 1)):
@@ -149,7 +152,7 @@ def partition_lock(
         check_done: asked while waiting; raises to stop.
         patience_ms: how long to wait.
     Raises:
-        LogChangedError: on entering: somebody else held it all the time.
+        LogChangedError: on entering: somebody else held it all the time, or this thread holds one.
         LogDirLockedError: on entering: the lock file is gone: the log dir belongs to somebody else now.
     """
     byte = FIRST_PARTITION_BYTE + slot_of(topic_partition)

@@ -130,7 +130,7 @@ class ProducerState:
         # First offsets of open transactions, by producer id. Decided ones whose marker is not below the high watermark:
         # first offset -> offset of the marker.
         self._ongoing = OpenOffsets()
-        self._unreplicated: dict[int, int] = {}
+        self._unreplicated = OpenOffsets()
 
     # ---- what is known ---------------------------------------------------------------------------------------------
 
@@ -164,12 +164,12 @@ class ProducerState:
 
     def is_empty(self) -> bool:
         """Tell whether nothing is known: no producer, no transaction awaiting the high watermark."""
-        return not self._known and not len(self._loaded) and not self._unreplicated
+        return not self._known and not len(self._loaded) and not len(self._unreplicated)
 
     def first_unstable_offset(self) -> int | None:
         """Return the lowest first offset of a transaction that is open or not replicated yet (R-407)."""
-        ongoing = self._ongoing.lowest()
-        return min((*self._unreplicated, *(() if ongoing is None else (ongoing,))), default=None)
+        lowest = (self._ongoing.lowest(), self._unreplicated.lowest())
+        return min((offset for offset in lowest if offset is not None), default=None)
 
     def has_open_transaction(self, producer_id: int) -> bool:
         """Tell whether a producer has a transaction open, pending batches included."""
@@ -265,14 +265,16 @@ class ProducerState:
                 self._ongoing.add(first, producer_id)
         for txn in self._completed:
             self._ongoing.remove(txn.first_offset)
-            self._unreplicated[txn.first_offset] = txn.last_offset
+            self._unreplicated.add(txn.first_offset, txn.last_offset)
         self.discard_pending()
 
     # ---- high watermark and log start ------------------------------------------------------------------------------
 
     def on_high_watermark(self, high_watermark: int) -> None:
         """Forget decided transactions whose marker is below the high watermark."""
-        self._unreplicated = {first: marker for first, marker in self._unreplicated.items() if marker >= high_watermark}
+        for first, marker in self._unreplicated.items():
+            if marker < high_watermark:
+                self._unreplicated.remove(first)
 
     def on_log_start_raised(self, log_start_offset: int) -> None:
         """Follow a log start offset that retention raised."""

@@ -246,7 +246,7 @@ class ModelLog:
         fs = self.writer.fs
         self.writer.note(self.partition, "cut", to=to_offset)
         with self._locked():
-            settle_swap(fs, self.directory)
+            settle_swap(fs, self.directory, index_bytes=1024)
             segments = list_segments(fs, self.directory)
             target = next((s for s in reversed(segments) if s.base_offset <= to_offset), segments[0])
             self._lower(OffsetKind.HIGH_WATERMARK, to_offset)
@@ -274,7 +274,7 @@ class ModelLog:
         """Delete the oldest segment, as retention does; the files stay under another name for a while."""
         fs = self.writer.fs
         with self._locked():
-            settle_swap(fs, self.directory)
+            settle_swap(fs, self.directory, index_bytes=1024)
             segments = list_segments(fs, self.directory)
             if len(segments) < 3 or segments[1].base_offset > self._line(OffsetKind.HIGH_WATERMARK):
                 return

@@ -2,7 +2,8 @@
 An exception at a chosen point of an operation on a writable log, and what may be true afterwards.
 
 A *point* is where CPython looks for signals, so that a handler's exception comes out there: at the beginning of a
-function and behind a call of a compiled one, in our code and in `contextlib`. (An interrupt in the middle of
+function and behind a call of a compiled one, in our code and in `contextlib`. (Where a loop turns back it looks, too;
+loops that call nothing have no points.) (An interrupt in the middle of
 `threading.Condition`, and so of a future, is not survived: its lock stays taken.) One exception a run; then the log is
 used on, closed and opened again. Whatever happened:
 
@@ -16,12 +17,14 @@ used on, closed and opened again. Whatever happened:
 from __future__ import annotations
 
 import contextlib
+import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import cleaner
 from cleaner import CleanerError, Log, LogManager, LogProducer, Record
@@ -30,6 +33,7 @@ from cleaner.api.options import Sources, Surroundings
 from cleaner.check.findings import Finding
 from cleaner.check.partition import CheckedPartition
 from cleaner.errors import LogClosedError, TopicExistsError, UnknownTopicError
+from cleaner.storage.fs import File, FileSystem, disk_errors
 
 _CODE = (str(Path(cleaner.__file__).parent), contextlib.__file__)
 _PATIENCE_SECONDS = 20
@@ -73,6 +77,59 @@ class Interrupter:
             raise self.kind
 
 
+class MeddledFile(File):
+    """A file whose calls are counted, and one of them fails."""
+
+    def __init__(self, file: File, meddler: MeddledFileSystem) -> None:
+        super().__init__(file.path, file.handle)
+        self._meddler = meddler
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in _FILE_CALLS:
+            object.__getattribute__(self, "_meddler").meddle(self, name)
+        return super().__getattribute__(name)
+
+
+class MeddledFileSystem(FileSystem):
+    """
+    A file system of which one call raises something, once it is told which: the `fail_at`-th from then on.
+
+    Attributes:
+        calls: how many there were since.
+        what: made anew to be raised; an OSError is raised as the system would.
+    """
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.fail_at: int | None = None
+        self.what: Callable[[], BaseException] = Interrupt
+        self.where = "nowhere"
+
+    def meddle(self, at: object, name: str) -> None:
+        """Count a call, and raise if its turn has come."""
+        self.calls += 1
+        if self.calls == self.fail_at:
+            self.where = name
+            with disk_errors(getattr(at, "path", Path(name))):
+                raise self.what()
+
+    def __getattribute__(self, name: str) -> Any:
+        found = super().__getattribute__(name)
+        if name not in _CALLS:
+            return found
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            self.meddle(self, name)
+            result = found(*arguments, **named)
+            return MeddledFile(result, self) if isinstance(result, File) else result
+
+        return call
+
+
+_CALLS = {name for name, _ in inspect.getmembers(FileSystem, inspect.isfunction) if name[0] != "_"} - {"accept"}
+_FILE_CALLS = {"read_into", "read", "write", "truncate", "fsync", "stat", "drop_cache"}
+
+
 @dataclass
 class Life:
     """
@@ -85,6 +142,7 @@ class Life:
     """
 
     path: Path
+    fs: FileSystem = field(default_factory=FileSystem)
     manager: LogManager = field(init=False)
     promised: dict[int, bytes] = field(default_factory=dict)
     committed: list[list[bytes]] = field(default_factory=list)
@@ -92,7 +150,7 @@ class Life:
     _count: int = 0
 
     def __post_init__(self) -> None:
-        self.manager = LogManager(self.path, {}, create=True, cleaner=False, tasks=False)
+        self.manager = LogManager(self.path, {}, create=True, cleaner=False, tasks=False, fs=self.fs)
         self.manager.create_topic("t", 1, _SETTINGS)
 
     @property
@@ -370,19 +428,24 @@ def _follow(life: Life) -> Operation:
         got: list[tuple[int | None, bytes | None]] = []
         with follower:
             try:
-                got += _read(follower)
+                _read(follower, got)
             finally:
                 sys.setprofile(None)
-                # What the caller was given before the interrupt it knows by the follower's word.
-                got = [each for each in wanted if each[0] < follower.next_offset]
-                got += _read(follower)
+                _stop_meddling(life)
+                _read(follower, got)
                 assert got == wanted
 
     return operation
 
 
-def _read(follower: Iterator[Record]) -> list[tuple[int | None, bytes | None]]:
-    return [(record.offset, record.value) for record in follower]
+def _read(follower: Iterator[Record], into: list[tuple[int | None, bytes | None]]) -> None:
+    for record in follower:
+        into.append((record.offset, record.value))
+
+
+def _stop_meddling(life: Life) -> None:
+    if isinstance(life.fs, MeddledFileSystem):
+        life.fs.fail_at = None
 
 
 OPERATIONS: dict[str, Callable[[Life], Operation]] = {
@@ -418,21 +481,48 @@ class Outcome:
 
 def interrupt(path: Path, name: str, point: int, kind: type[BaseException] = Interrupt) -> Outcome:
     """Carry out an operation with an exception at one of its points, and judge what is left."""
-    life = Life(path)
+    life = _begin(path, FileSystem())
+    operation = OPERATIONS[name](life)
+    interrupter = Interrupter(point, kind)
+    return _carry_out(life, name, operation, interrupter, (kind, LogClosedError), lambda: interrupter)
+
+
+def fail_call(path: Path, name: str, number: int, what: Callable[[], BaseException]) -> Outcome:
+    """Carry out an operation in which one call of the file system fails, and judge what is left."""
+    fs = MeddledFileSystem()
+    life = _begin(path, fs)
+    operation = OPERATIONS[name](life)
+    fs.what, fs.calls, fs.fail_at = what, 0, number
+    return _carry_out(life, name, operation, contextlib.nullcontext(), (Interrupt, CleanerError), lambda: fs)
+
+
+def _begin(path: Path, fs: FileSystem) -> Life:
+    life = Life(path, fs)
     for _ in range(3):
         life.append()()
-    operation = OPERATIONS[name](life)
-    interrupter, was_interrupted = Interrupter(point, kind), False
+    return life
+
+
+def _carry_out(
+    life: Life,
+    name: str,
+    operation: Operation,
+    around: contextlib.AbstractContextManager[object],
+    expected: tuple[type[BaseException], ...],
+    counted: Callable[[], Any],
+) -> Outcome:
+    was_interrupted = False
     promise = None
     try:
-        with interrupter:
+        with around:
             promise = operation()
-    except kind:
+    except expected:
         was_interrupted = True
-    except LogClosedError:
-        was_interrupted = True
+    _stop_meddling(life)
+    seen = counted()
+    points, where = getattr(seen, "points", getattr(seen, "calls", 0)), seen.where
     if promise is not None:
         promise()
     went_on = name != "close" and life.go_on()
     life.close_and_judge()
-    return Outcome(interrupter.points, interrupter.where, was_interrupted, went_on)
+    return Outcome(points, where, was_interrupted, went_on)

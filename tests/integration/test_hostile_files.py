@@ -260,6 +260,18 @@ def test_links_that_lead_in_a_circle_are_no_log(log_dir: Path, run: Run, tmp_pat
     assert run("check", log_dir)[0] == 0
 
 
+@pytest.mark.parametrize("command", ["clean --all", "plan", "check", "recover", "undo"])
+def test_link_in_a_circle_given_as_a_directory_is_one_line(tmp_path: Path, run: Run, command: str) -> None:
+    """Whichever command is given it; it is no mistake of the cleaner's."""
+    loop = tmp_path / "loop"
+    loop.symlink_to("loop")
+    name, *options = command.split()
+    code, _, err = run(name, loop, *options)
+    assert code != 0
+    assert "unexpected" not in err
+    assert str(loop) in err
+
+
 def test_name_that_is_no_text_is_printed_as_an_escape(log_dir: Path) -> None:
     """By a process of its own, whose output is as strict as a pipe's."""
     odd = os.fsencode(log_dir / "topic-0") + b"/\xff\xfe.log"

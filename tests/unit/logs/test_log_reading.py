@@ -18,6 +18,7 @@ from cleaner.errors import CleanerError, LogClosedError
 from cleaner.logs.log import Log
 from cleaner.logs.partition_writer import PartitionWriter
 from cleaner.logs.record import Record
+from cleaner.logs.view import Signal
 from cleaner.model import TopicPartition
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.locks import LogDirLock, acquire_for_writing
@@ -140,3 +141,26 @@ def test_follower_whose_time_is_over_holds_no_file_open_and_goes_on(tmp_path: Pa
     assert [record.value for record in follower] == [b"3"]
     log.close()
     lock.release()
+
+
+def test_signal_is_used_again_by_its_own_thread_while_it_notifies() -> None:
+    """A signal handler that appends, or the collector that drops a follower, comes at any moment."""
+    signal, heard = Signal(), []
+
+    class Dropped:
+        def __init__(self) -> None:
+            self.stop = signal.listen(lambda: None)
+
+        def __del__(self) -> None:
+            self.stop()
+
+    def drop() -> None:
+        heard.append(1)
+        Dropped()
+        if len(heard) < 3:
+            signal.notify()
+
+    signal.listen(drop)
+    with signal._lock:
+        signal.notify()
+    assert (len(heard), signal.version) == (3, 3)

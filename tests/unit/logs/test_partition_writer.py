@@ -38,7 +38,7 @@ from cleaner.storage.log_dir import OffsetKind
 from cleaner.testing.batch_builder import Producer
 from cleaner.testing.batch_reader import batch_info, split_batches
 from cleaner.testing.log_builder import LogBuilder
-from cleaner.testing.watched_fs import FailingFileSystem, Operation
+from cleaner.testing.watched_fs import FailingFileSystem, Operation, WatchedFileSystem
 from tests.unit.logs.writing import PARTITION, Writing, pair, writing
 
 SMALL = {"internal.segment.bytes": "600", "index.interval.bytes": "100"}
@@ -264,6 +264,33 @@ def test_interrupt_in_the_place_of_a_failed_fsync_is_no_success(tmp_path: Path) 
         with pytest.raises(FailedFsyncError):
             writer.flush_to_disk()
         assert writer.flushed_offset == 0
+
+
+def test_cut_beside_a_flush_waits_for_its_fsync(tmp_path: Path) -> None:
+    """One that is under way has not failed."""
+    is_in_fsync, may_end = threading.Event(), threading.Event()
+
+    class Slow(WatchedFileSystem):
+        def after(self, operation: Operation) -> None:
+            if operation.kind == "fsync" and threading.current_thread().name == "flush":
+                is_in_fsync.set()
+                assert may_end.wait(20)
+
+    with writing(tmp_path / "log", Slow()) as place:
+        writer = place.open()
+        for key in "abc":
+            writer.append([pair(key, "v")])
+        flush = threading.Thread(target=writer.flush_to_disk, name="flush")
+        flush.start()
+        assert is_in_fsync.wait(20)
+        cut = threading.Thread(target=writer.truncate_to, args=(1,))
+        cut.start()
+        may_end.set()
+        cut.join(20)
+        flush.join(20)
+        assert writer.append([pair("d", "v")]).base_offset == 1
+        writer.close()
+        writer.require_closed_in_order()
 
 
 def test_append_by_a_signal_handler_inside_of_an_append_is_refused(tmp_path: Path) -> None:

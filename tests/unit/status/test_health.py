@@ -49,7 +49,7 @@ def test_warnings_tell_of_memory_that_nothing_asks_for() -> None:
     assert warnings(snapshot(anonymous_bytes=400 * MB, needed_bytes=400 * MB)) == []
     assert warnings(snapshot(anonymous_bytes=None)) == []
     (line,) = warnings(snapshot(anonymous_bytes=401 * MB, needed_bytes=400 * MB))
-    assert "more memory than it can need" in line
+    assert "more memory than its settings ask for" in line
 
 
 def test_warnings_name_everything_that_is_wrong() -> None:

@@ -164,6 +164,29 @@ def test_open_transactions_followed_as_the_log_grows(
     assert (answer, found.is_behind) == (expected(txns, offset, log.next_offset), False)
 
 
+def test_walk_that_ends_with_a_segment_says_that_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks goes by that: an answer that is lower than the right one is not the last."""
+    monkeypatch.setattr(open_transactions, "MOST_BATCHES", 2)
+    log = LogBuilder()
+    log.append(("k", "v"), producer=Producer(1, 0, 0))
+    log.roll()
+    for _ in range(3):
+        log.append(("k", "v"))
+        log.append(("l", "v"))
+        log.roll()
+    log.append(("m", "v"))
+    directory = log.write(tmp_path)
+    for path in sorted(directory.glob("*.snapshot"))[1:]:
+        path.unlink()
+    files = look_through(FS, directory)
+    glanced = seen(directory, files, log.next_offset, None)
+    found = OpenTransactions(FS, directory, files, Use.TORN, glanced)
+    answers = [(found.first_offset(glanced, log.next_offset), found.is_behind) for _ in range(10)]
+    assert answers[-1] == (None, False)
+    assert all(is_behind for answer, is_behind in answers if answer is not None)
+    assert answers[0][0] is not None
+
+
 def test_open_transactions_of_a_log_without_snapshots_are_none(tmp_path: Path) -> None:
     """R-127: such a log is taken to have no producers; a torn one is walked through."""
     log = LogBuilder()

@@ -131,7 +131,7 @@ def test_partition_lock_waiting_can_be_stopped(log_dir: Path) -> None:
 def test_partition_lock_is_one_to_a_thread(log_dir: Path) -> None:
     """A thread that asks for a second one is wrong: it might wait for itself. A failure inside gives the lock back."""
     with (
-        pytest.raises(RuntimeError, match="holds the lock of orders-0 and asks for that of prices-3"),
+        pytest.raises(LogChangedError, match="holds the lock of orders-0 and asks for that of prices-3"),
         partition_lock(FS, log_dir, ORDERS, ManualClock()),
         partition_lock(FS, log_dir, PRICES, ManualClock()),
     ):

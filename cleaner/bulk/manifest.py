@@ -141,9 +141,15 @@ class JobFiles:
         self._progress.save(progress)
 
     def remove(self) -> None:
-        """Remove the directory and all that is in it."""
+        """
+        Remove the directory and all that is in it.
+
+        Raises:
+            LogDirOfflineError: what has its name is no directory, but a link perhaps, which is not followed.
+        """
         if self._fs.exists(self.path):
-            self._fs.remove_all(self.path, self._fs.list_files(self.path))
+            with self._fs.hold(self.path):
+                self._fs.remove_all(self.path, self._fs.list_files(self.path))
             self._fs.remove_dir(self.path)
 
 

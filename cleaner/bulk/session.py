@@ -51,6 +51,8 @@ def spark_settings(given: Mapping[str, str]) -> dict[str, str]:
         settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = _LOOPBACK
     if _makes_secrets(master):
         settings["spark.authenticate"] = "true"
+    # Workers import from nowhere they were not told to: they begin in the directory we do, which may be anybody's.
+    settings["spark.executorEnv.PYTHONSAFEPATH"] = "1"
     settings["spark.driver.defaultJavaOptions"] = " ".join(_java_options())
     return {**settings, **given}
 
@@ -71,8 +73,6 @@ def make_spark(name: str, given: Mapping[str, str]) -> SparkSession:
     settings = spark_settings(given)
     os.environ["PYSPARK_PYTHON"] = settings[_PYTHON]
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    # Workers import from nowhere they were not told to: they begin in the directory we do, which may be anybody's.
-    os.environ["PYTHONSAFEPATH"] = "1"
     if "spark.driver.bindAddress" in settings:
         os.environ.setdefault("SPARK_LOCAL_IP", settings["spark.driver.bindAddress"])
     if not _has_account():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
@@ -34,9 +35,15 @@ def ready_work_dir(fs: FileSystem, path: Path, log_dir: Path) -> Path:
             except LogDirOfflineError as error:
                 reason = f"cannot be created: {error.cause.strerror}; name another with --work-dir"
                 raise ConfigError(WORK_DIR_KEY, path, reason) from error
-    mode = fs.stat(resolved).st_mode
+    about = fs.stat(resolved)
+    mode = about.st_mode
     if not stat.S_ISDIR(mode):
         raise ConfigError(WORK_DIR_KEY, path, "is not a directory")
+    if os.geteuid() == 0 and about.st_uid != 0:
+        reason = (
+            f"belongs to user {about.st_uid}, and root works in its own only: chown root, or name another directory"
+        )
+        raise ConfigError(WORK_DIR_KEY, path, reason)
     # What is in it decides which records stay.
     if mode & stat.S_IWOTH:
         raise ConfigError(WORK_DIR_KEY, path, "everybody may write there: chmod o-w, or name another with --work-dir")

@@ -262,7 +262,9 @@ class PartitionCheck:
         found = [abort_rows(())]
         for segment in self._list(only_keys=True):
             try:
-                found.append(read_txn_index(self._context.fs, segment.txn_index_path, pass_over))
+                found.append(
+                    read_txn_index(self._context.fs, segment.txn_index_path, pass_over, log_bytes=segment.size)
+                )
             except FileNotFoundError:
                 continue
         return np.concatenate(found)

@@ -222,7 +222,8 @@ class SegmentCheck:
 
     def _aborts(self) -> Aborts:
         try:
-            return read_txn_index(self._fs, self._segment.txn_index_path, self._tell_index(names.TXN_INDEX))
+            tell, size = self._tell_index(names.TXN_INDEX), self._segment.size
+            return read_txn_index(self._fs, self._segment.txn_index_path, tell, log_bytes=size)
         except FileNotFoundError:
             return abort_rows(())
 

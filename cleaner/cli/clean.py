@@ -141,7 +141,9 @@ def _clean(arguments: argparse.Namespace, settings: Sources, options: CleanOptio
 
     bar = ProgressBar()
     announce_compiling(bar.speaking(print_error))
-    take_identity(arguments.log_dir, arguments.keep_old, stay_root=arguments.as_root)
+    # `bulk` has a directory to work in as well.
+    work_dir = getattr(arguments, "work_dir", None)
+    take_identity(arguments.log_dir, arguments.keep_old, work_dir, stay_root=arguments.as_root)
     with bar:
         printer = CleanPrinter(arguments.format, bar)
 

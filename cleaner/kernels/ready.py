@@ -91,7 +91,7 @@ class _Store:
             for kernel, paths in list_codes(directory).items():
                 self._files.setdefault(kernel, []).extend(paths)
         self._linker: Linker | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may need a kernel, too
 
     def has(self, kernel: str) -> bool:
         return kernel in self._files

@@ -61,8 +61,10 @@ class AbortedTransactions:
     def _of(self, number: int) -> Aborts:
         found = self._read.get(number)
         if found is None:
+            place = self._places[number]
             try:
-                found = read_txn_index(self._fs, self._places[number].path(names.TXN_INDEX))
+                log_bytes = self._fs.stat(place.path(names.LOG)).st_size
+                found = read_txn_index(self._fs, place.path(names.TXN_INDEX), log_bytes=log_bytes)
             except FileNotFoundError:
                 found = abort_rows(())
             # That of the active segment is appended to.

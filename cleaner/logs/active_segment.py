@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cleaner.config import TopicConfig
-from cleaner.errors import CleanerError, LogDirOfflineError, OutOfDescriptorsError
+from cleaner.errors import CleanerError, LogDirOfflineError, LogWriteError, OutOfDescriptorsError
 from cleaner.logs.retention import ActiveOne
 from cleaner.model import AbortedTxn
 from cleaner.storage import names
@@ -86,10 +86,12 @@ class ActiveSegment:
         self.topic = topic
         self._fs = fs
         # Held while files are forced to disk, and while they are closed.
-        self._fsync_guard = threading.Lock()
+        self._fsync_guard = threading.RLock()
         # The system tells of a failed fsync once: whoever comes next has to be told by the one before.
         self._fsync_error: CleanerError | None = None
         self._is_retired = False
+        self._is_forcing = False
+        self._is_txn_index_touched = False
         self._created_ms = now_ms
         self._jitter_ms = jitter_ms
         times, offsets = segment.time_index(), segment.offset_index()
@@ -126,7 +128,7 @@ class ActiveSegment:
     def fsync_error(self) -> CleanerError | None:
         """Why nobody knows what of it is on disk, once no fsync is under way; None where that is known (R3)."""
         with self._fsync_guard:
-            return self._fsync_error
+            return None if self._is_forcing else self._fsync_error
 
     @property
     def size(self) -> int:
@@ -212,6 +214,7 @@ class ActiveSegment:
     def add_aborted(self, txns: Sequence[AbortedTxn]) -> None:
         """Add entries to the transaction index, which is made with the first one (R-303)."""
         path = self.directory / names.segment_file_name(self.base_offset, names.TXN_INDEX)
+        self._is_txn_index_touched = True
         with (
             self._fs.open(path, write=True)
             if self._fs.exists(path)
@@ -224,6 +227,7 @@ class ActiveSegment:
 
     def mark(self) -> Mark:
         """Return the present state; nothing is staged."""
+        self._is_txn_index_touched = False
         return Mark(self.base_offset, replace(self._committed))
 
     def go_back(self, mark: Mark) -> None:
@@ -245,6 +249,8 @@ class ActiveSegment:
         for file, size in zip(self._files, entries, strict=True):
             if file.size() > size:
                 file.truncate(size)
+        if not self._is_txn_index_touched:
+            return  # to ask for its size takes a descriptor, and there may be none
         txn_index = self.directory / names.segment_file_name(self.base_offset, names.TXN_INDEX)
         if _size_of(self._fs, txn_index) > mark.tail.txn_index_bytes:
             with self._fs.open(txn_index, write=True) as file:
@@ -284,10 +290,13 @@ class ActiveSegment:
 
     def _force(self, files: Sequence[File], others: Sequence[str]) -> None:
         with self._fsync_guard:
+            if self._is_forcing:
+                raise LogWriteError(self.directory, "called by a signal handler, in the middle of an fsync")
             if self._fsync_error is not None:
                 raise self._fsync_error
             if self._is_retired:
                 return
+            self._is_forcing = True
             # Failed until it is known to have succeeded: an exception of another kind, like an interrupt, may come in
             # the place of the error that the system tells once only.
             self._fsync_error = LogDirOfflineError(self.directory, OSError(errno.EINTR, "an fsync was interrupted"))
@@ -306,14 +315,23 @@ class ActiveSegment:
                 if not _replaces_an_os_error(error):
                     self._fsync_error = None
                 raise
+            finally:
+                self._is_forcing = False
+                if self._is_retired:
+                    self._close()
             self._fsync_error = None
 
     def retire(self) -> None:
         """Close the files, once nobody flushes them any more; a second call does nothing."""
         with self._fsync_guard:
             self._is_retired = True
-            for file in self._files:
-                file.close()
+            # Else by who is at it: this is a signal handler.
+            if not self._is_forcing:
+                self._close()
+
+    def _close(self) -> None:
+        for file in self._files:
+            file.close()
 
 
 def _replaces_an_os_error(error: BaseException) -> bool:

@@ -230,6 +230,9 @@ class LogFlusher:
         before_ns, self._oldest_ns = self._oldest_ns, None
         try:
             offset = self._log.flush_to_disk()
+        except LogWriteError:
+            self._oldest_ns = before_ns  # a signal handler in the middle of another flush, which goes on
+            raise
         except CleanerError as error:
             self._oldest_ns = before_ns
             self._fail(error)

@@ -103,11 +103,8 @@ class Follower:
         """End it: whoever waits wakes up, and iterating ends. A second call does nothing."""
         self._signal.close()
         # Who reads just now closes what it reads from; otherwise nobody will.
-        if self._guard.acquire(blocking=False):
-            try:
-                self._end_stream()
-            finally:
-                self._guard.release()
+        if not self._guard.locked():
+            self._end()
 
     # ---- waiting in a thread ---------------------------------------------------------------------------------------
 
@@ -137,14 +134,18 @@ class Follower:
     def poll_columns(self, timeout_seconds: float | None = 0.0) -> Columns | None:
         """Return some records as columns, or None; otherwise as `poll`. Not to be mixed with reading records."""
         until = self._deadline(timeout_seconds)
+        if self._is_handing_out:
+            self._resume()
         while not self.is_closed:
             seen = self._signal.version
             with self._guard:
                 columns = self._read_on()
-                if columns is not None:
-                    self._next_offset = columns.next_offset
-                    self._is_in_doubt = False
-                    return columns
+                self._is_handing_out = columns is not None
+                self._is_in_doubt = False
+            if columns is not None:
+                self._next_offset = columns.next_offset
+                self._is_handing_out = False
+                return columns
             if not self._pause(seen, until):
                 return None
         self._end()

@@ -121,6 +121,7 @@ class GuardedLog:
         Raises:
             FailedFsyncError: now or earlier; what is on disk beyond `flushed_offset` is not known.
             LogClosedError: closed meanwhile.
+            LogWriteError: the thread is in the middle of an fsync, and a signal handler wants another.
         """
         self.require_open()
         with self.lock:
@@ -131,6 +132,8 @@ class GuardedLog:
         error: CleanerError | None = None
         try:
             segment.fsync_log()
+        except LogWriteError:
+            raise
         except CleanerError as failed:
             error = failed
         with self.lock:

@@ -280,8 +280,8 @@ def _hold(files: PartitionFiles, listing: Listing) -> HeldFiles:
     try:
         for place in listing.places:
             segments.append(files.open(place))
+        return HeldFiles(files.directory, listing, segments, files.batch_limit_bytes)
     except BaseException:
         for segment in segments:
             segment.close()
         raise
-    return HeldFiles(files.directory, listing, segments, files.batch_limit_bytes)

@@ -161,7 +161,15 @@ class LogProducer:
             with contextlib.suppress(CleanerError):
                 self.abort()
             raise
-        self.commit()
+        try:
+            self.commit()
+        except CleanerError:
+            raise
+        except BaseException:
+            # Not if the marker is there: then it was committed as a whole.
+            with contextlib.suppress(CleanerError):
+                self.abort()
+            raise
 
     def _end(self, *, commit: bool) -> Future[None]:
         with self._lock:
@@ -185,8 +193,11 @@ class LogProducer:
             return self._writer.end_transaction(producer_id, epoch, commit=commit)
         self._writer.require_epoch(producer_id, epoch)
         ended = self._writer.last_end(producer_id)
-        if ended is not None and ended.offset >= self._began_at and ended.is_committed == commit:
-            return ended.offset  # by an earlier call, which was interrupted before it could say so
+        if ended is not None and ended.offset >= self._began_at:
+            if ended.is_committed == commit:
+                return ended.offset  # by an earlier call, which was interrupted before it could say so
+            what = "committed" if ended.is_committed else "aborted"
+            raise InvalidTxnStateError(self._where, f"the transaction of {self.transactional_id!r} was {what} already")
         if commit and self._has_appended:
             raise InvalidTxnStateError(
                 self._where, f"what {self.transactional_id!r} has appended was aborted or cut off"

@@ -33,15 +33,22 @@ _UNCOMPRESSED = ("producer", "uncompressed")  # what a producer packs with by de
 LOG_APPEND_TIME = "LogAppendTime"
 
 
-class _Buffers(threading.local):
-    """What a thread encodes into."""
+class _Buffers:
+    """Memory that an append is encoded into."""
 
     def __init__(self) -> None:
         self.batches = GrowingBuffer()
         self.records = GrowingBuffer()
 
 
-_buffers = _Buffers()
+# One that is kept for the thread's next append. Taken out while it is used: a signal handler that appends, to whichever
+# log, does so in the middle of another append of its thread, and must not write over what that has encoded.
+_kept = threading.local()
+
+
+def _take_buffers() -> _Buffers:
+    buffers: _Buffers | None = _kept.__dict__.pop("buffers", None)
+    return _Buffers() if buffers is None else buffers
 
 
 @dataclass(frozen=True)
@@ -54,12 +61,21 @@ class NewBatches:
         batches: where; at least one, one behind the other.
         record_count: of all.
         append_time_ms: their log append time, None where records have times of their own.
+        buffers: the memory once more, to be kept for the next ones; None: it is theirs alone.
     """
 
     data: memoryview
     batches: Sequence[NewBatch]
     record_count: int
     append_time_ms: int | None
+    buffers: _Buffers | None = None
+
+    def let_go(self) -> None:
+        """Leave the memory to the thread's next append, but that of a very large one; the batches are gone."""
+        if self.buffers is not None:
+            self.buffers.batches.shrink(_KEPT_BUFFER_BYTES)
+            self.buffers.records.shrink(_KEPT_BUFFER_BYTES)
+            _kept.buffers = self.buffers
 
 
 def build_batches(
@@ -72,7 +88,7 @@ def build_batches(
     producer: ProducerStamp | None,
 ) -> NewBatches:
     """
-    Build the batches of an append; they lie in this thread's buffer until it builds others, or `let_go`.
+    Build the batches of an append; they are to be `let_go` when they are written.
 
     It is one batch where the topic's limit allows that, so that no crash leaves a part of it. A producer outside of
     transactions gets one batch or an error, as from Kafka: its repeats are known by their batches.
@@ -95,8 +111,9 @@ def build_batches(
         _check_times(where, columns, topic, now_ms)
     stamp = NO_PRODUCER if producer is None else BatchProducer(*producer)
     whole = producer is not None and not producer.is_transactional
-    batches = _encode(where, columns, topic, append_time_ms, stamp, batch_bytes, whole=whole)
-    return NewBatches(_buffers.batches.view, batches, len(columns), append_time_ms)
+    buffers = _take_buffers()
+    batches = _encode(where, columns, topic, append_time_ms, stamp, batch_bytes, buffers, whole=whole)
+    return NewBatches(buffers.batches.view, batches, len(columns), append_time_ms, buffers)
 
 
 def _check_times(where: str, columns: Columns, topic: TopicConfig, now_ms: int) -> None:
@@ -112,12 +129,6 @@ def _check_times(where: str, columns: Columns, topic: TopicConfig, now_ms: int) 
             f"record {row} is of {int(times[row])}, which is not within {max(earliest, 0)} and {latest}: "
             f"message.timestamp.{limit}.max.ms",
         )
-
-
-def let_go() -> None:
-    """Give the memory of a very large append back."""
-    _buffers.batches.shrink(_KEPT_BUFFER_BYTES)
-    _buffers.records.shrink(_KEPT_BUFFER_BYTES)
 
 
 def build_marker(producer_id: int, epoch: int, topic: TopicConfig, *, commit: bool, now_ms: int) -> NewBatches:
@@ -153,6 +164,7 @@ def _encode(
     append_time_ms: int | None,
     producer: BatchProducer,
     batch_bytes: int | None,
+    buffers: _Buffers,
     *,
     whole: bool,
 ) -> list[NewBatch]:
@@ -165,12 +177,12 @@ def _encode(
     while True:
         batches = encode_batches(
             columns,
-            _buffers.batches,
+            buffers.batches,
             codec=codec,
             batch_bytes=room,
             append_time_ms=append_time_ms,
             producer=producer,
-            scratch=_buffers.records,
+            scratch=buffers.records,
         )
         limit = "max.message.bytes" if most_bytes == topic.max_message_bytes else "segment.bytes"
         largest = max(batches, key=_size)

@@ -19,7 +19,7 @@ from cleaner.config import TopicConfig
 from cleaner.errors import OffsetOutOfRangeError
 from cleaner.logs.epochs import EpochEnd
 from cleaner.logs.guarded_log import GuardedLog
-from cleaner.logs.new_batches import build_batches, let_go
+from cleaner.logs.new_batches import build_batches
 from cleaner.logs.opening import OpenedLog, open_log
 from cleaner.logs.producers import EndedTransaction
 from cleaner.logs.record import ProducerStamp, Record, RecordColumns
@@ -250,7 +250,7 @@ class PartitionWriter:
         try:
             return self._guard.run(append)
         finally:
-            let_go()
+            new.let_go()
 
     def roll(self) -> None:
         """Begin a new segment, so that all before may be cleaned; nothing happens while the active one is empty."""

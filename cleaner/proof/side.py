@@ -128,7 +128,7 @@ class LogSide:
         for segment in self.segments:
             if segment.base_offset >= from_base:
                 with suppress(FileNotFoundError):
-                    found.append(read_txn_index(self.fs, segment.path(names.TXN_INDEX)))
+                    found.append(read_txn_index(self.fs, segment.path(names.TXN_INDEX), log_bytes=segment.size))
         return np.concatenate(found)
 
     def batches(self) -> BatchStream:

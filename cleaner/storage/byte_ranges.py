@@ -17,9 +17,10 @@ import errno
 import fcntl
 import os
 import struct
-from typing import NamedTuple
+from pathlib import Path
+from typing import NamedTuple, Protocol
 
-from cleaner.storage.fs import File, disk_errors
+from cleaner.storage.fs import disk_errors
 
 READ, WRITE = fcntl.F_RDLCK, fcntl.F_WRLCK
 """Any number of `READ` locks on a byte, or one `WRITE` lock. A read lock needs a file open for reading only."""
@@ -37,6 +38,17 @@ _GET_LOCK = getattr(fcntl, "F_OFD_GETLK", 36)
 _SET_LOCK = getattr(fcntl, "F_OFD_SETLK", 37)
 
 
+class Opened(Protocol):
+    """An open file."""
+
+    @property
+    def path(self) -> Path:
+        """Its path, for errors."""
+
+    def fileno(self) -> int:
+        """Return its descriptor."""
+
+
 class Holder(NamedTuple):
     """A lock in the way: its kind, its bytes (length 0: to the end), and its process or `OPEN_FILE`."""
 
@@ -46,7 +58,7 @@ class Holder(NamedTuple):
     pid: int
 
 
-def try_lock(file: File, kind: int, start: int, length: int) -> bool:
+def try_lock(file: Opened, kind: int, start: int, length: int) -> bool:
     """
     Lock a range, or turn a lock on it into the other kind in one step; False when somebody else's is in the way.
 
@@ -63,13 +75,13 @@ def try_lock(file: File, kind: int, start: int, length: int) -> bool:
     return True
 
 
-def unlock(file: File, start: int, length: int) -> None:
+def unlock(file: Opened, start: int, length: int) -> None:
     """Give a range back; bytes that are not locked are fine."""
     with disk_errors(file.path):
         _set(file, fcntl.F_UNLCK, start, length)
 
 
-def holder_of(file: File, kind: int, start: int, length: int) -> Holder | None:
+def holder_of(file: Opened, kind: int, start: int, length: int) -> Holder | None:
     """Return a lock that would refuse `try_lock`; None without one. Locks of the same opening do not count."""
     request = _FLOCK.pack(kind, os.SEEK_SET, start, length, 0)
     with disk_errors(file.path):
@@ -77,5 +89,5 @@ def holder_of(file: File, kind: int, start: int, length: int) -> Holder | None:
     return None if found == fcntl.F_UNLCK else Holder(found, its_start, its_length, pid)
 
 
-def _set(file: File, kind: int, start: int, length: int) -> None:
+def _set(file: Opened, kind: int, start: int, length: int) -> None:
     fcntl.fcntl(file.fileno(), _SET_LOCK, _FLOCK.pack(kind, os.SEEK_SET, start, length, 0))

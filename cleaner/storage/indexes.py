@@ -129,19 +129,27 @@ def check_time_entries(entries: Entries, path: Path, on_fault: OnFault = refuse)
     _tell(path, size, _falls(timestamps, strictly=False), "a timestamp that goes back", on_fault)
 
 
-def read_txn_index(fs: FileSystem, path: Path, on_fault: OnFault = refuse) -> Aborts:
+def read_txn_index(fs: FileSystem, path: Path, on_fault: OnFault = refuse, *, log_bytes: int) -> Aborts:
     """
     Read a transaction index; a trailing partial entry is ignored, as Kafka does.
 
     Args:
         on_fault: as for `read_offset_index`.
+        log_bytes: size of the `.log` it belongs to; as for `read_entries`.
     Returns:
         Rows in file order.
     Raises:
         FileNotFoundError: there is none.
         CorruptIndexError: an entry of an unknown version, or last offsets that do not ascend (R-303).
     """
-    data = fs.read_bytes(path)
+    with fs.open(path) as file:
+        length = file.size()
+        most = min(length, most_index_bytes(log_bytes, TXN_ENTRY))
+        data = file.read(most, 0)
+    if length > most:
+        on_fault(
+            CorruptIndexError(path, most, f"{length} bytes, more than a log of {log_bytes} bytes can have aborted")
+        )
     entries = np.frombuffer(data, TXN_ENTRY, count=len(data) // TXN_ENTRY.itemsize)
     size = TXN_ENTRY.itemsize
     # Kafka looks at the first byte of the version alone (R-303).

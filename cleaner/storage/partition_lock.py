@@ -25,7 +25,7 @@ from cleaner.errors import LogChangedError, LogDirLockedError
 from cleaner.model import TopicPartition
 from cleaner.storage import names
 from cleaner.storage.byte_ranges import READ, WRITE, try_lock
-from cleaner.storage.fs import File, FileSystem
+from cleaner.storage.fs import File, FileSystem, disk_errors
 from cleaner.storage.lock_bytes import CHECKPOINT_BYTE, FIRST_PARTITION_BYTE, slot_of
 from cleaner.storage.waiting import go_on, wait_until
 
@@ -68,7 +68,7 @@ class HeldByte(io.FileIO):
     ) -> None:
         self.partition = partition
         self._fs = fs
-        self._path = log_dir / names.LOCK
+        self.path = log_dir / names.LOCK
         self._byte = byte
         self._kind = kind
         self._wait = wait
@@ -78,16 +78,17 @@ class HeldByte(io.FileIO):
         if self.partition is not None:
             held = _held_by_this_thread()
             if held is not None:
-                reason = (
-                    f"this thread holds the lock of {held}, perhaps below a signal handler, and asks for another one"
-                )
-                raise LogChangedError(f"{self._path.parent / str(self.partition)}: {reason}")
+                # A signal handler, in the middle of another call; or a mistake.
+                reason = f"this thread holds the lock of {held} and asks for that of {self.partition}"
+                raise LogChangedError(f"{self.path.parent / str(self.partition)}: {reason}")
         file = self._opened()
         try:
-            if not self._wait(lambda: try_lock(file, self._kind, self._byte, 1)):
-                raise LogChangedError(self._refusal)
-            super().__init__(os.dup(file.fileno()), "rb+" if self._kind == WRITE else "rb")
+            # Before the lock is there: an interrupt between the two calls leaves a descriptor to nobody.
+            with disk_errors(self.path):
+                super().__init__(os.dup(file.fileno()), "rb+" if self._kind == WRITE else "rb")
             file.close()
+            if not self._wait(lambda: try_lock(self, self._kind, self._byte, 1)):
+                raise LogChangedError(self._refusal)
             _held.add(self)
             if self.partition is not None:
                 _this_thread.held = weakref.ref(self)
@@ -104,9 +105,9 @@ class HeldByte(io.FileIO):
 
     def _opened(self) -> File:
         try:
-            return self._fs.open(self._path, write=self._kind == WRITE)
+            return self._fs.open(self.path, write=self._kind == WRITE)
         except FileNotFoundError as error:
-            raise LogDirLockedError(f"{self._path}: deleted; another process may use the log dir now") from error
+            raise LogDirLockedError(f"{self.path}: deleted; another process may use the log dir now") from error
 
 
 _held: weakref.WeakSet[HeldByte] = weakref.WeakSet()

@@ -231,7 +231,7 @@ class Segment:
         if self.rebuilt is not None and self.rebuilt.txns is not None:
             return abort_rows(self.rebuilt.txns)
         try:
-            return read_txn_index(self._fs, self.txn_index_path)
+            return read_txn_index(self._fs, self.txn_index_path, log_bytes=self.size)
         except FileNotFoundError:
             return abort_rows(())
 

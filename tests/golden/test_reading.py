@@ -43,7 +43,7 @@ def as_consumer(directory: Path, *, committed: bool) -> Iterator[Record]:
     """
     aborts = []
     for index in sorted(directory.glob("*.txnindex")):
-        aborts += read_txn_index(FileSystem(), index)[:, :3].tolist()
+        aborts += read_txn_index(FileSystem(), index, log_bytes=1 << 20)[:, :3].tolist()
     aborts.sort(key=lambda abort: abort[1])
     aborted: set[int] = set()
     for batch in batches_of(directory):

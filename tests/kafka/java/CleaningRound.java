@@ -83,6 +83,11 @@ public final class CleaningRound {
 
     /** Loads, cleans what is cleanable, runs retention if asked, and stops cleanly; the result is what was seen on the way. */
     static Map<String, Object> run(File logDirectory, String partition, Settings settings, boolean retention) throws Exception {
+        return run(logDirectory, partition, settings, retention, true);
+    }
+
+    static Map<String, Object> run(File logDirectory, String partition, Settings settings, boolean retention,
+                                   boolean isClean) throws Exception {
         File logDir = logDirectory.getAbsoluteFile();
         File directory = new File(logDir, partition);
         TopicPartition tp = UnifiedLog.parseTopicPartitionName(directory);
@@ -94,7 +99,7 @@ public final class CleaningRound {
         UnifiedLog log = Rig.open(directory, new LogConfig(settings.topic),
             Rig.readCheckpoint(logDir, Rig.LOG_STARTS).getOrDefault(tp, 0L),
             Rig.readCheckpoint(logDir, Rig.RECOVERY_POINTS).getOrDefault(tp, 0L),
-            settings.now, settings.producerIdExpirationMs, Rig.hasMarker(logDir), scheduler);
+            settings.now, settings.producerIdExpirationMs, isClean, scheduler);
         log.updateHighWatermark(Rig.readCheckpoint(logDir, Rig.HIGH_WATERMARKS).getOrDefault(tp, log.logEndOffset()));
         result.put("load_seconds", (System.nanoTime() - began) / 1e9);
 
@@ -178,7 +183,7 @@ public final class CleaningRound {
                 Settings settings = new Settings();
                 settings.now = Long.parseLong(words[2]);
                 settings.read(Path.of(words[3]));
-                result = run(new File(words[0]), words[1], settings, false);
+                result = run(new File(words[0]), words[1], settings, false, Rig.hasMarker(new File(words[0])));
             } catch (Exception e) {
                 result = Map.of("failed", e.toString());
             }
@@ -198,7 +203,8 @@ public final class CleaningRound {
         Settings settings = new Settings();
         settings.now = Long.parseLong(args[2]);
         settings.read(Path.of(args[3]));
-        Map<String, Object> result = run(new File(args[0]), args[1], settings, args.length == 5);
+        Map<String, Object> result = run(new File(args[0]), args[1], settings, args.length == 5,
+            Rig.hasMarker(new File(args[0])));
         System.out.println(new ObjectMapper().writeValueAsString(result));
         System.exit(result.containsKey("error") ? 2 : 0);
     }

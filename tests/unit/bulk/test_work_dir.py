@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from cleaner.bulk.manifest import JobFiles
 from cleaner.bulk.work_dir import ready_work_dir
-from cleaner.errors import ConfigError
+from cleaner.errors import ConfigError, LogDirOfflineError
 from cleaner.storage.fs import FileSystem
 
 
@@ -41,3 +42,26 @@ def test_work_dir_of_root_below_another_users_directory_is_refused(tmp_path: Pat
     with pytest.raises(ConfigError, match="belongs to user 4711"):
         ready_work_dir(FileSystem(), tmp_path / "theirs" / "state" / "bulk", tmp_path / "logs")
     assert list((tmp_path / "theirs").iterdir()) == []
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_work_dir_of_another_user_is_refused_to_root(tmp_path: Path) -> None:
+    """What lies in it decides which records stay, and its owner could put links there."""
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    os.chown(theirs, 4711, 4711)
+    with pytest.raises(ConfigError, match="belongs to user 4711"):
+        ready_work_dir(FileSystem(), theirs, tmp_path / "logs")
+
+
+def test_job_directory_that_is_a_link_is_not_emptied(tmp_path: Path) -> None:
+    """The name of a job's directory is known beforehand: somebody may have put a link there."""
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "precious").touch()
+    job = JobFiles(FileSystem(), tmp_path, tmp_path / "logs" / "a-0")
+    job.path.symlink_to(victim)
+    with pytest.raises(LogDirOfflineError):
+        job.begin()
+    assert (victim / "precious").exists()

@@ -288,7 +288,32 @@ def test_commit_again_after_one_that_was_interrupted_finds_it_done(place: Writin
     end = log.log_end_offset
     producer.commit().result(0)
     assert log.log_end_offset == end
+    producer._began_ms = 0
+    with pytest.raises(InvalidTxnStateError, match="was committed already"):
+        producer.abort()
     producer.begin()
+
+
+def test_transaction_interrupted_in_its_commit_is_over(place: Writing) -> None:
+    """Before the marker it is aborted, behind it committed; the next one may begin."""
+    log = open_log(place)
+    producer = log.producer("tx")
+    real = producer._writer.end_transaction
+    for is_made in (False, True):
+
+        def end(*arguments: int, commit: bool, is_made: bool = is_made) -> int:
+            producer._writer.end_transaction = real  # type: ignore[method-assign]
+            if is_made:
+                real(*arguments, commit=commit)
+            raise KeyboardInterrupt
+
+        producer._writer.end_transaction = end  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt), producer.transaction():
+            producer.append([pair("a", str(is_made))])
+        assert not producer.is_in_transaction
+    log.flush()
+    assert log.last_stable_offset == log.log_end_offset
+    assert [record.value for record in log.read(0, isolation="read_committed")] == [b"True"]
 
 
 def test_commit_after_a_cut_of_what_was_appended_fails(place: Writing) -> None:

@@ -193,11 +193,12 @@ def test_failed_fsync_closes_the_log_until_it_is_opened_again(tmp_path: Path) ->
 
 
 class FewDescriptors(FileSystem):
-    """A system that refuses the `refused`-th opening (from 0) and all behind it."""
+    """A system that refuses the `refused`-th opening (from 0), and some behind it."""
 
     def __init__(self) -> None:
         self.openings = 0
         self.refused: int | None = None
+        self.how_many = 1
 
     def open(self, path: Path, *, write: bool = False) -> File:
         self._count(path)
@@ -211,9 +212,13 @@ class FewDescriptors(FileSystem):
         self._count(path)
         super().fsync_dir(path)
 
+    def stat(self, path: Path) -> os.stat_result:
+        self._count(path)
+        return super().stat(path)
+
     def _count(self, path: Path) -> None:
         number, self.openings = self.openings, self.openings + 1
-        if self.refused is not None and number == self.refused:
+        if self.refused is not None and self.refused <= number < self.refused + self.how_many:
             with disk_errors(path):
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
@@ -240,6 +245,20 @@ def test_roll_without_descriptors_leaves_the_log_usable(tmp_path: Path) -> None:
                 writer.abandon()
                 return
     raise AssertionError("a roll never ends")
+
+
+def test_roll_without_a_single_descriptor_changes_nothing(tmp_path: Path) -> None:
+    """Not even to take back what was not done is one needed."""
+    fs = FewDescriptors()
+    with writing(tmp_path / "log", fs) as place:
+        writer = place.open()
+        writer.append([pair("a", "b")])
+        fs.refused, fs.how_many = fs.openings, 1000
+        with pytest.raises(OutOfDescriptorsError):
+            writer.roll()
+        fs.refused = None
+        assert writer.append([pair("c", "d")]).base_offset == 1
+        writer.close()
 
 
 class _FailedFsync(FailingFileSystem):
@@ -316,6 +335,49 @@ def test_append_by_a_signal_handler_inside_of_an_append_is_refused(tmp_path: Pat
         assert writer.append([pair("c", "d")]).base_offset == 1
         writer.close()
         assert _load_end(place) == 2
+
+
+def test_append_by_a_signal_handler_while_another_is_encoded_harms_neither(tmp_path: Path) -> None:
+    """Both encode in one thread's memory: here the handler comes as the first one asks for the log."""
+    with writing(tmp_path / "log") as place:
+        writer = place.open()
+        real = writer._guard.run
+
+        def handled(step):  # type: ignore[no-untyped-def]
+            writer._guard.run = real
+            writer.append([pair("handler", "h" * 50)] * 3)
+            return real(step)
+
+        writer.append([pair("a", "0")])
+        writer._guard.run = handled
+        writer.append([pair("a", "1" * 20)] * 2)
+        assert [(batch.base_offset, batch.last_offset) for batch in place.batches()] == [(0, 0), (1, 3), (4, 5)]
+        writer.close()
+        assert _load_end(place) == 6
+
+
+def test_flush_by_a_signal_handler_inside_of_a_flush_is_refused(tmp_path: Path) -> None:
+    """It cannot wait for its own thread, and the fsync it interrupts has not failed."""
+    refused: list[LogWriteError] = []
+
+    class Handling(WatchedFileSystem):
+        def after(self, operation: Operation) -> None:
+            if operation.kind == "fsync" and is_armed and not refused:
+                try:
+                    writer.flush_to_disk()
+                except LogWriteError as error:
+                    refused.append(error)
+
+    is_armed = False
+    with writing(tmp_path / "log", Handling()) as place:
+        writer = place.open()
+        writer.append([pair("a", "b")])
+        is_armed = True
+        assert writer.flush_to_disk() == 1
+        assert "signal handler" in str(refused[0])
+        writer.append([pair("c", "d")])
+        writer.close()
+        writer.require_closed_in_order()
 
 
 def test_cut_log_still_refuses_a_producer_that_was_fenced_off(tmp_path: Path) -> None:

@@ -91,13 +91,13 @@ def test_txn_index_ignores_a_partial_entry_at_its_end(tmp_path: Path) -> None:
     path = tmp_path / "index"
     path.write_bytes(txn_index_bytes(txns) + b"\0" * 33)
     assert path.stat().st_size == 2 * 34 + 33
-    assert read_txn_index(FS, path).tolist() == [list(txn) for txn in txns]
+    assert read_txn_index(FS, path, log_bytes=1 << 20).tolist() == [list(txn) for txn in txns]
 
 
 def test_txn_index_of_an_unknown_version_is_refused(tmp_path: Path) -> None:
     """R-303: Kafka looks at the version's first byte."""
     with pytest.raises(CorruptIndexError):
-        read_txn_index(FS, written(tmp_path, ">hqqqq", (256, 7, 1, 5, 6)))
+        read_txn_index(FS, written(tmp_path, ">hqqqq", (256, 7, 1, 5, 6)), log_bytes=1 << 20)
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
+
+_MOST_LINKS = 40  # as many as the system follows
 
 
 def why_open_to_others(path: Path, about: os.stat_result, *, is_on_the_way: bool = False) -> str | None:
@@ -26,18 +29,41 @@ def why_open_to_others(path: Path, about: os.stat_result, *, is_on_the_way: bool
 
 def why_way_is_open_to_others(path: Path) -> str | None:
     """
-    Say why others can have a path, links resolved, lead elsewhere; None if they cannot.
+    Say why others can have a path lead elsewhere; None if they cannot.
 
-    From the root downwards: a directory that has passed keeps others from changing the name of the next.
+    From the root downwards, as the system goes: a directory that has passed keeps others from changing the next name,
+    and a link counts like what it leads through. It ends where something is missing.
 
+    Args:
+        path: as it was given, links and all; what it leads to is not looked at itself.
     Raises:
-        OSError: there is no such way.
+        OSError: links in a circle, or what cannot be asked.
     """
-    for above in reversed(path.parents):
-        about = above.lstat()
-        if not stat.S_ISDIR(about.st_mode):
-            return f"{above} is no directory"
-        reason = why_open_to_others(above, about, is_on_the_way=True)
-        if reason is not None:
-            return reason
-    return None
+    at, names, links = Path("/"), list(path.absolute().parts[:0:-1]), 0
+    reason = why_open_to_others(at, at.lstat(), is_on_the_way=True)
+    while names and reason is None:
+        here = at / names.pop()
+        if here.name == "..":
+            at = at.parent
+            continue
+        try:
+            about = here.lstat()
+        except FileNotFoundError:
+            return None
+        if stat.S_ISLNK(about.st_mode):
+            links += 1
+            if links > _MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+            if about.st_uid not in (os.geteuid(), 0):
+                return f"{here} is a link of user {about.st_uid}"
+            target = here.readlink()
+            if target.is_absolute():
+                at = Path("/")
+            names += [name for name in reversed(target.parts) if name != "/"]
+            continue
+        at = here
+        if names:
+            if not stat.S_ISDIR(about.st_mode):
+                return f"{at} is no directory"
+            reason = why_open_to_others(at, about, is_on_the_way=True)
+    return reason

@@ -25,7 +25,7 @@ def ready_work_dir(fs: FileSystem, path: Path, log_dir: Path) -> Path:
     resolved = real_path(path)
     if resolved.is_relative_to(real_path(log_dir)):
         raise ConfigError(WORK_DIR_KEY, path, f"must not be inside the log dir {log_dir}; name another with --work-dir")
-    require_own_way(resolved, WORK_DIR_KEY, path)
+    require_own_way(path, WORK_DIR_KEY, path)
     for directory in (resolved.parent, resolved):
         if not fs.exists(directory):
             try:

@@ -39,7 +39,7 @@ import llvmlite
 import numpy as np
 
 from cleaner.kernels.baseline import Target
-from cleaner.trusted import why_open_to_others
+from cleaner.trusted import why_open_to_others, why_way_is_open_to_others
 
 _VERSION = re.compile(r'"version": "([^"]+)"')
 
@@ -136,8 +136,12 @@ def _is_trusted(directory: Path) -> bool:
     except OSError:
         return False
     if reason is not None:
-        warnings.warn(f"compiled kernels in {directory} are not used: {reason}", RuntimeWarning, stacklevel=2)
+        _warn(directory, reason)
     return reason is None
+
+
+def _warn(directory: Path, reason: str) -> None:
+    warnings.warn(f"compiled kernels in {directory} are not used: {reason}", RuntimeWarning, stacklevel=3)
 
 
 def find_cache_places(name: str) -> CachePlaces:
@@ -152,8 +156,13 @@ def find_cache_places(name: str) -> CachePlaces:
     readable = []
     for root in dict.fromkeys(_cache_roots()):
         try:
+            # Before anything is made: what is missing must not be made where somebody's link leads.
+            reason = why_way_is_open_to_others(root / name)
             directory = root.resolve() / name
         except (OSError, RuntimeError):  # links in a circle
+            continue
+        if reason is not None:
+            _warn(directory, reason)
             continue
         if not _is_trusted(directory) or not os.access(directory, os.R_OK | os.X_OK):
             continue

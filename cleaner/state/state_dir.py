@@ -47,7 +47,7 @@ class StateDir:
     def __init__(self, fs: FileSystem, path: Path, log_dirs: Iterable[Path] = ()) -> None:
         require_outside_log_dirs(path, log_dirs)
         self.path = real_path(path)
-        require_own_way(self.path, STATE_DIR_KEY, path)
+        require_own_way(path, STATE_DIR_KEY, path)
         _make(fs, self.path, path)
         require_private(fs, self.path, STATE_DIR_KEY, path)
         self._lock = LockFile(fs, self.path / LOCK_NAME, f"the state directory {path}")

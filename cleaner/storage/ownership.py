@@ -78,9 +78,9 @@ def require_roots_own(given: Path) -> None:
     """
     directory = _nearest(given)
     try:
-        reason = why_way_is_open_to_others(directory)
-        is_on_the_way = directory != real_path(given)
-        reason = reason or why_open_to_others(directory, directory.lstat(), is_on_the_way=is_on_the_way)
+        reason = why_way_is_open_to_others(given)
+        # Of one that is missing the directory above, where others could put one of theirs even if it is sticky.
+        reason = reason or why_open_to_others(directory, directory.lstat())
     except OSError as error:
         raise LogDirOfflineError(given, error) from error
     _refuse(given, reason)

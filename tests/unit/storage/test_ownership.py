@@ -231,3 +231,34 @@ def test_directory_that_appears_later_is_held_only_if_it_is_ours(place: Path) ->
     _give(place / "own" / "topic-0", mode=0o777)
     with fs.hold(place / "own"), pytest.raises(ForeignDirectoryError, match="others may write"):
         fs.hold(place / "own" / "topic-0")
+
+
+@pytest.mark.root
+@NEEDS_ROOT
+def test_root_refuses_to_be_led_by_another_users_link(tmp_path: Path) -> None:
+    """What it leads to is root's alone, but they decide what that is."""
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    theirs.mkdir()
+    ours.mkdir()
+    (theirs / "logs").symlink_to(ours)
+    os.chown(theirs, 4711, 4711)
+    with pytest.raises(ForeignDirectoryError, match="root would work where others can exchange files"):
+        owner_of([theirs / "logs"])
+    link = tmp_path / "link"
+    link.symlink_to(ours)
+    assert owner_of([link]) is None
+    os.chown(link, 4711, 4711, follow_symlinks=False)
+    with pytest.raises(ForeignDirectoryError, match="is a link of user 4711"):
+        owner_of([link])
+
+
+@pytest.mark.root
+@NEEDS_ROOT
+def test_root_refuses_a_missing_directory_where_others_could_put_theirs(tmp_path: Path) -> None:
+    """A sticky directory keeps them from exchanging what is there, and not from being faster."""
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o1777)
+    with pytest.raises(ForeignDirectoryError, match="others may write"):
+        owner_of([tmp_path / "open" / "missing"])
+    (tmp_path / "open" / "there").mkdir(mode=0o755)
+    assert owner_of([tmp_path / "open" / "there"]) is None

@@ -30,12 +30,18 @@ _POLL_SECONDS = 0.2  # only a safety net: `Event.wait` returns as soon as the wo
 _PATIENCE_SECONDS = 0.7  # with what else it takes, less than the second in which a command is to end
 
 
+_is_one_command = False  # of this process: nobody else's work goes on in it
+
+
 def leave_signals_alone() -> None:
     """
     Let SIGINT end this process as SIGTERM does, with nothing said, until something takes it.
 
-    For a process that is one command. One that was started with SIGINT ignored goes on ignoring it.
+    For a process that is one command: signals may end it from now on. One that was started with SIGINT ignored goes on
+    ignoring it.
     """
+    global _is_one_command
+    _is_one_command = True
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
@@ -93,7 +99,6 @@ def run_interruptibly(work: Callable[[StopFlag], Result]) -> Result:
     does not end in time, or a second signal, ends the process.
     """
     flag = StopFlag()
-    is_own_process = signal.getsignal(signal.SIGINT) is not signal.default_int_handler
     finished = threading.Event()
     results: list[Result] = []
     errors: list[BaseException] = []
@@ -107,7 +112,7 @@ def run_interruptibly(work: Callable[[StopFlag], Result]) -> Result:
             finished.set()
 
     def handle(number: int, _frame: FrameType | None) -> None:
-        if is_own_process:
+        if _is_one_command:
             if flag.is_set:
                 _end_at_once(number)
             # It goes on behind the work, whose last words may go into a pipe that nobody reads.

@@ -83,6 +83,10 @@ class FileSystem:
         self._held = HeldDirectories()
         return self
 
+    def __getstate__(self) -> dict[str, object]:
+        """Return what a copy in another process, such as Spark's, begins with: it holds nothing."""
+        return {name: value for name, value in vars(self).items() if name != "_held"}
+
     def hold(self, directory: Path, *, follow_above: bool = False) -> Hold:
         """
         Hold a directory: until it is let go, all that is done below it through this object is done in this very one.

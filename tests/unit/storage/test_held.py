@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import resource
 import stat
 import threading
@@ -299,3 +300,10 @@ def test_what_cannot_be_asked_is_not_missing(fs: FileSystem, logs: Path) -> None
             resource.setrlimit(resource.RLIMIT_NOFILE, before)
             os.close(taken)
         assert fs.exists(logs / "topic-0" / "a")
+
+
+def test_file_system_that_holds_a_directory_is_pickled_without(fs: FileSystem, logs: Path) -> None:
+    """Spark sends readers to other processes; what is held is this one's."""
+    with fs.hold(logs):
+        copy = pickle.loads(pickle.dumps(fs))  # noqa: S301 - our own
+    assert copy.list_dir(logs) == fs.list_dir(logs)

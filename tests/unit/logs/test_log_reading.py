@@ -120,7 +120,7 @@ def test_followers_and_states_that_are_dropped_leave_no_descriptor_open(tmp_path
         before = _descriptors()
         for _ in range(5):
             leave_all()
-        assert _descriptors() == before
+        assert _descriptors() <= before
     with pytest.warns(ResourceWarning, match="without being closed"):
         log.follow(0).poll()
     with pytest.warns(ResourceWarning):
@@ -135,7 +135,7 @@ def test_follower_whose_time_is_over_holds_no_file_open_and_goes_on(tmp_path: Pa
     before = _descriptors()
     follower = log.follow(0, timeout_seconds=0)
     assert [record.value for record in follower] == [b"1", b"2"]
-    assert _descriptors() == before
+    assert _descriptors() <= before
     log.append([Record(b"c", b"3")])
     log.flush()
     assert [record.value for record in follower] == [b"3"]

@@ -313,11 +313,12 @@ class FlushThreads:
 
     def _begin(self) -> None:
         for thread in self._threads:
-            # Not yet started, or two asked at once, or the start was interrupted.
+            # Two asked at once, or the system has no thread left.
             with contextlib.suppress(RuntimeError):
                 if not thread.is_alive():
                     thread.start()
-        self._has_begun = True
+        # Else the next request tries again: what was asked for would wait for ever.
+        self._has_begun = all(thread.is_alive() for thread in self._threads)
 
     def shutdown(self) -> None:
         """End the threads, behind what they were asked for; a second call does nothing."""

@@ -11,7 +11,7 @@ import pytest
 
 from cleaner.config import TopicConfig
 from cleaner.errors import FailedFsyncError, LogClosedError, LogWriteError
-from cleaner.logs.flusher import LogFlusher
+from cleaner.logs.flusher import FlushThreads, LogFlusher
 from cleaner.testing.manual_clock import ManualClock
 
 
@@ -291,3 +291,18 @@ def test_flush_that_runs_out_of_memory_fails_the_futures_that_wait() -> None:
 
 def _out_of_memory() -> int:
     raise MemoryError
+
+
+def test_threads_that_could_not_be_started_are_started_by_the_next_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system had no thread left; what was asked for then is done, too."""
+    threads, done = FlushThreads(2), [threading.Event(), threading.Event()]
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", _no_thread)
+        threads.submit(done[0].set)
+    threads.submit(done[1].set)
+    assert all(event.wait(10) for event in done)
+    threads.shutdown()
+
+
+def _no_thread(_: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")

@@ -276,8 +276,9 @@ class OffsetIndexCheck:
 
 
 def most_index_bytes(log_bytes: int, entry: np.dtype[np.void]) -> int:
-    """Return the length beyond which no index of a log has entries: one a batch at most, and one at the end."""
-    return max(_LEAST_LIMIT_BYTES, (log_bytes // _LEAST_BATCH_BYTES + 2) * entry.itemsize)
+    """Return the length, of whole entries, beyond which no index of a log has any: one a batch, and one at the end."""
+    most = max(_LEAST_LIMIT_BYTES // entry.itemsize, log_bytes // _LEAST_BATCH_BYTES + 2)
+    return most * entry.itemsize
 
 
 def read_entries(

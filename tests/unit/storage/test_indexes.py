@@ -18,6 +18,7 @@ from cleaner.storage.indexes import (
     TIME_ENTRY,
     OffsetIndexCheck,
     lookup_position,
+    most_index_bytes,
     offset_entries,
     read_entries,
     read_offset_index,
@@ -157,6 +158,17 @@ def test_index_check_refuses_entries_that_miss_a_batch(entries: list[tuple[int, 
     """R-333: an entry points at the start of a batch that holds its offset or comes before it."""
     with pytest.raises(CorruptIndexError):
         check(entries, BATCHES, chunk)
+
+
+@pytest.mark.parametrize("entry", [OFFSET_ENTRY, TIME_ENTRY], ids=["offsets", "times"])
+def test_room_ahead_of_an_index_is_one_fault_alone(tmp_path: Path, entry: np.dtype[np.void]) -> None:
+    """A broker makes its indexes 10 MiB long beforehand: where reading stops no entry is cut in two."""
+    path = tmp_path / "index"
+    path.write_bytes(bytes(entry.itemsize - 1) + b"\1" + bytes((10 << 20) // entry.itemsize * entry.itemsize))
+    faults: list[CorruptIndexError] = []
+    entries = read_entries(FS, path, entry, faults.append, 100)
+    assert [fault.position for fault in faults] == [most_index_bytes(100, entry)]
+    assert len(entries) * entry.itemsize == most_index_bytes(100, entry)
 
 
 @pytest.mark.parametrize("is_of_times", [False, True], ids=["offsets", "times"])

@@ -15,10 +15,8 @@ values, uncompressed, and lies in the page cache.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -29,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.generate import Shape, generate
 from benchmarks.tables import HELD_TO, Bounds, table
 from benchmarks.turns import Way, take_turns
+from cleaner.bulk.available import why_not_available
 from cleaner.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -46,8 +45,8 @@ ALL, PAIR, PARQUET, PYTHON, BARE = "all columns", "key, value", "Parquet", "Pyth
 
 def frames_table(scratch: Path, runs: int, size_bytes: int = _SIZE_BYTES) -> str:
     """Measure and lay out; says so where there is no Spark."""
-    if importlib.util.find_spec("pyspark") is None or shutil.which("java") is None:
-        return "Logs as DataFrames: LEFT OUT, there is no pyspark or no Java (pip install 'log-cleaner[spark]')\n"
+    if reason := why_not_available():
+        return f"Logs as DataFrames: LEFT OUT: {reason}\n"
     log_dir = scratch / "frames"
     generate(log_dir, PARTITION, Shape(size_bytes, _KEYS, value_bytes=_VALUE_BYTES))
     command = [sys.executable, "-m", "benchmarks.frames", str(log_dir), str(runs)]

@@ -21,7 +21,7 @@ def wanted() -> list[str]:
     extras = about["project"]["optional-dependencies"]
     chosen = [requirement for name in ("spark", "test", "dev") for requirement in extras[name]]
     ours = [*about["project"]["dependencies"], *chosen, *about["build-system"]["requires"]]
-    return [requirement for requirement in ours if not requirement.startswith("log-cleaner[")]
+    return [requirement for requirement in ours if not requirement.startswith(f"{about['project']['name']}[")]
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ def line(words: str) -> str:
 def heading(name: str, section: int, version: str, summary: str) -> list[str]:
     """Return the lines every page begins with."""
     return [
-        f'.TH "{text(name.upper())}" {section} "" "log-cleaner {version}" "log-cleaner"',
+        f'.TH "{text(name.upper())}" {section} "" "kafka-log-cleaner {version}" "kafka-log-cleaner"',
         ".nh",  # an option that is broken in two cannot be found
         ".ad l",
         ".SH NAME",

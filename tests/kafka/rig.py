@@ -42,7 +42,7 @@ def cache_root() -> Path:
     """Return the directory for jars and classes: `$KAFKA_RIG_CACHE`, or one in the user's cache."""
     if os.environ.get("KAFKA_RIG_CACHE"):
         return Path(os.environ["KAFKA_RIG_CACHE"])
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "log-cleaner" / "kafka"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kafka-log-cleaner" / "kafka"
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -65,6 +67,34 @@ def commands_shown(text: str) -> list[list[str]]:
     lines = re.findall(r"^(?: {4}|\$ | {4}\$ )cleaner ((?:[^\n]*\\\n)*[^\n]*)$", text, flags=re.MULTILINE)
     cut = [re.split(r" {2,}| \||[<>&;#]", line.replace("\\\n", " "))[0] for line in lines]
     return [shlex.split(line) for line in cut if "..." not in line and "[" not in line]
+
+
+def files_of_the_project() -> Iterator[Path]:
+    """Find what users read or run: documents, code with its messages, images, units."""
+    for top in sorted(ROOT.iterdir()):
+        if top.name.startswith(".") or top.name == "tests" or top.name.endswith(".egg-info"):
+            continue
+        files = [top] if top.is_file() else sorted(top.rglob("*"))
+        yield from (path for path in files if path.is_file() and path.suffix not in (".pyc", ".nbi", ".nbc"))
+
+
+def test_install_commands_name_this_distribution() -> None:
+    """Whoever follows a `pip install` of ours gets this project or a locked package, never a stranger's."""
+    about = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    locked = re.findall(r"^([\w.-]+)==", (ROOT / "requirements.lock").read_text(), flags=re.MULTILINE)
+    option = r"(?:-\S+ (?:requirements\.lock\b ?)?+)*+"
+    install = re.compile(rf"pip install {option}['\"]?([A-Za-z0-9][\w.-]*)")
+    extra = re.compile(rf"([\w.-]+)\[(?:{'|'.join(about['optional-dependencies'])})\]")
+    named = [
+        (str(path.relative_to(ROOT)), name, pattern is extra)
+        for path in files_of_the_project()
+        for pattern in (install, extra)
+        for name in pattern.findall(path.read_text())
+    ]
+    ours = {path for path, name, _ in named if name == about["name"]}
+    assert {"README.md", "docs/spark.md", "cleaner/bulk/available.py"} <= ours
+    allowed = {False: {about["name"], *locked}, True: {about["name"], "."}}
+    assert [(path, name) for path, name, is_extra in named if name not in allowed[is_extra]] == []
 
 
 def test_readme_make_targets_exist() -> None:

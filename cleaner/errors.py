@@ -14,6 +14,7 @@ Every error the cleaner raises on purpose, and the exit code a command ends with
     |- NoSpaceError                   1   too little room for a group's output; says how many bytes are missing
     |- LogDirOfflineError             1   the disk failed: nothing more is tried in this log dir
     |  |- ForeignDirectoryError           another user's directory, or one that others can change, and root is not to be
+    |- UnreadableCodeError            1   a part of the program that root's successor in this process may not read
     |- OutOfDescriptorsError          1   this process has no file descriptor left; nothing is wrong with the disk
     |- SparkJobError                  1   Spark is not there, or a job of it failed; what is swapped stays
     |- CleaningAborted                1   asked to stop; what is swapped stays, temporary files are gone
@@ -268,6 +269,23 @@ class ForeignDirectoryError(LogDirOfflineError):
 
     def __init__(self, path: Path | str, reason: str) -> None:
         super().__init__(path, PermissionError(errno.EPERM, reason))
+
+
+class UnreadableCodeError(CleanerError, ImportError):
+    """
+    A module is asked for that the user whom this process has become may not read, where it is installed.
+
+    Args:
+        module: its name.
+        path: what keeps the user out.
+        user: for the words.
+    """
+
+    def __init__(self, module: str, path: Path, user: str) -> None:
+        super().__init__(
+            f"{module} is not loaded: {path} is closed to {user}, whom root has become here; install where everybody "
+            "may read (/opt/cleaner), or use --as-root"
+        )
 
 
 def is_disk_failure(error: Exception) -> bool:

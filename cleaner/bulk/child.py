@@ -30,7 +30,12 @@ IDLE_SECONDS = 120.0
 
 
 class _Child:
-    """One process with a session."""
+    """
+    One process with a session.
+
+    Raises:
+        SparkJobError: it is not started, as where this process may not read its own program any more.
+    """
 
     def __init__(self, given: Mapping[str, str], log: Path) -> None:
         self.slots: Future[int] = Future()
@@ -38,11 +43,14 @@ class _Child:
         self._lock = threading.Lock()
         self._waiting: dict[int, Future[Any]] = {}  # guarded by _lock
         self._numbers = itertools.count(1)
+        self._not_started: OSError | None = None
         started = threading.Event()
         # The thread that starts the process stays as long as it does: the process is killed when that thread ends.
         self._reader = threading.Thread(target=self._serve, args=(started,), name="cleaner-spark", daemon=True)
         self._reader.start()
         started.wait()
+        if self._not_started is not None:
+            raise SparkJobError(f"Python is not started for Spark: {self._not_started}")
         self.tell({"spark": dict(given)})
 
     def _serve(self, started: threading.Event) -> None:
@@ -57,6 +65,9 @@ class _Child:
                     text=True,
                     start_new_session=True,  # a Ctrl-C at the terminal is for the parent
                 )
+        except OSError as error:
+            self._not_started = error
+            return
         finally:
             started.set()
         for line in self._process.stdout or ():

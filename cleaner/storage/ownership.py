@@ -120,6 +120,23 @@ def _name(uid: int) -> str:
         return f"user {uid}"
 
 
+def closed_to(path: Path, owner: Owner) -> Path | None:
+    """
+    Return what keeps a user from reading a directory or file: a directory on the way or itself; None if nothing does.
+
+    Tells by owner, group and mode. That an access list opens what these close is not seen.
+    """
+    groups = _groups(owner)
+    ways = dict.fromkeys((*reversed(path.parents), path, *reversed(real_path(path).parents), real_path(path)))
+    for each in ways:
+        about = each.stat()
+        shift = 6 if about.st_uid == owner.uid else 3 if about.st_gid in groups else 0
+        needed = 0o1 if each not in (path, real_path(path)) else 0o5 if each.is_dir() else 0o4
+        if about.st_mode >> shift & needed != needed:
+            return each
+    return None
+
+
 def become(owner: Owner) -> None:
     """
     Become a user and a group, for ever; all threads change. To be called by root.

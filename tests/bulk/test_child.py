@@ -57,6 +57,15 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+def test_child_that_cannot_be_started_fails_its_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Python that this user may not run is told as a job's failure, as is one that is gone."""
+    monkeypatch.setattr(sys, "executable", str(tmp_path))
+    jobs = ChildJobs(LOCAL, tmp_path)
+    with pytest.raises(SparkJobError, match=f"not started.*{tmp_path}"):
+        _ = jobs.slots
+    jobs.close()
+
+
 def test_child_cleans_logs_one_after_the_other_in_one_session(tmp_path: Path) -> None:
     """The engine's files; what Spark prints is kept; of a child that was killed its log is told."""
     engine = write_log(tmp_path / "engine")

@@ -16,7 +16,7 @@ import pytest
 from cleaner.cli.identity import take_identity
 from cleaner.errors import ForeignDirectoryError
 from cleaner.storage.fs import FileSystem
-from cleaner.storage.ownership import OwnDirectories, Owner, can_own, owner_of
+from cleaner.storage.ownership import OwnDirectories, Owner, can_own, closed_to, owner_of
 
 NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="SKIPPED FOR WANT OF ROOT: giving root up is not shown here")
 
@@ -262,3 +262,21 @@ def test_root_refuses_a_missing_directory_where_others_could_put_theirs(tmp_path
         owner_of([tmp_path / "open" / "missing"])
     (tmp_path / "open" / "there").mkdir(mode=0o755)
     assert owner_of([tmp_path / "open" / "there"]) is None
+
+
+@pytest.mark.parametrize(
+    ("mode", "uid", "is_closed"),
+    [(0o700, 0, True), (0o710, 0, False), (0o711, 0, False), (0o700, 1001, False), (0o077, 1001, True)],
+    ids=["others", "group", "everybody", "owner", "owner-shut-out"],
+)
+@pytest.mark.root
+@NEEDS_ROOT
+def test_closed_directory_on_the_way_is_named(place: Path, mode: int, uid: int, is_closed: bool) -> None:
+    """What counts is the one class of rights that a user falls into, as for the system."""
+    place.chmod(0o755)
+    way = place / "way"
+    (way / "program").mkdir(parents=True)
+    (way / "program").chmod(0o755)
+    os.chown(way, uid, 1002)
+    way.chmod(mode)
+    assert closed_to(way / "program", Owner(1001, 1002)) == (way if is_closed else None)

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cleaner.config_bulk_rows import SPARK_PREFIX
-from cleaner.config_forms import parse_address, parse_log_dir_rates
+from cleaner.config_forms import LOG_DIR_RATES_KEY, parse_address, parse_log_dir_rates
 from cleaner.config_read import SettingReader, check_broker_keys
 from cleaner.config_table import BROKER_SETTINGS, LONG_MAX, UNLIMITED_RATE
 from cleaner.config_topic import MIB, TopicConfig
 from cleaner.errors import ConfigError
 from cleaner.mistakes import Mistakes
+from cleaner.sizes import human_bytes, slow_rate
 
 __all__ = ["MIB", "CleanerConfig", "TopicConfig"]
 
@@ -167,7 +168,7 @@ class CleanerConfig:
         log_dirs = next((read.words(key) for key in ("log.dirs", "log.dir") if read.is_given(key)), ())
         rates: tuple[tuple[str, float], ...] = ()
         with mistakes.collected():
-            rates = parse_log_dir_rates(read.words("cleaner.log.dir.io.max.bytes.per.second"))
+            rates = parse_log_dir_rates(read.words(LOG_DIR_RATES_KEY))
         config = CleanerConfig(
             enable=read.flag("log.cleaner.enable"),
             threads=read.integer("log.cleaner.threads"),
@@ -227,12 +228,15 @@ class CleanerConfig:
         mistakes.raise_any()
         return replace(config, warnings=tuple(warnings))
 
-    def _check_rates(self, _read: SettingReader, mistakes: Mistakes, _warnings: list[str]) -> None:
+    def _check_rates(self, _read: SettingReader, mistakes: Mistakes, warnings: list[str]) -> None:
         if self.io_max_bytes_per_second <= 0:
             key = "log.cleaner.io.max.bytes.per.second"
             mistakes.add(ConfigError(key, self.io_max_bytes_per_second, "must be above 0"))
         if self.io_buffer_load_factor <= 0:
             mistakes.add(ConfigError(_LOAD_FACTOR_KEY, self.io_buffer_load_factor, "must be above 0"))
+        rates = [("log.cleaner.io.max.bytes.per.second", self.io_max_bytes_per_second)]
+        rates += [(f"{LOG_DIR_RATES_KEY}={path}", rate) for path, rate in self.log_dir_io_max_bytes_per_second]
+        warnings += [f"{key}={rate:g}: {slow_rate(rate)}" for key, rate in rates if slow_rate(rate)]
 
     def _check_map(self, read: SettingReader, mistakes: Mistakes, warnings: list[str]) -> None:
         """Refuse what cannot work; only warn of what Kafka would refuse for reasons of its own."""
@@ -245,7 +249,8 @@ class CleanerConfig:
             )
             mistakes.add(ConfigError("log.cleaner.dedupe.buffer.size", size, bound))
         if size // self.threads <= MIB:
-            warnings.append(f"log.cleaner.dedupe.buffer.size={size}: a broker wants more than {MIB} bytes a thread")
+            least = human_bytes(MIB)
+            warnings.append(f"log.cleaner.dedupe.buffer.size={size}: a broker wants more than {least} a thread")
         if factor > 1:
             warnings.append(f"{_LOAD_FACTOR_KEY}={factor}: taken as 1")
 

@@ -20,6 +20,7 @@ BULK_ROWS = (
         "107374182400",
         "How large a log must be for that: bytes of its clean and cleanable sections together.",
         minimum=0,
+        in_bytes=True,
     ),
     Setting(
         "cleaner.bulk.groups.in.flight",
@@ -43,5 +44,6 @@ BULK_ROWS = (
         "67108864",
         "Bytes for the keys that one task holds at a time; beside them it needs some 100 MiB.",
         minimum=1024,
+        in_bytes=True,
     ),
 )

@@ -71,6 +71,7 @@ DAEMON_ROWS = (
         "",
         "Bytes read and written a second in single log dirs: `path=rate`, comma between them. "
         "`log.cleaner.io.max.bytes.per.second` bounds them all together beside it.",
+        in_bytes=True,
     ),
     _daemon(
         "cleaner.state.dir",
@@ -150,6 +151,7 @@ DAEMON_ROWS = (
         "A file of the journal that would become longer is followed by another one.",
         minimum=65_536,
         dynamic=False,
+        in_bytes=True,
     ),
     _daemon(
         "cleaner.history.files",

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Literal
 
 from cleaner.errors import ConfigError
+from cleaner.sizes import parse_size
 
 Kind = Literal["int", "long", "double", "boolean", "string", "list"]
 Value = int | float | bool | str | tuple[str, ...]
@@ -42,7 +43,8 @@ class Setting:
 
     `minimum` and `maximum` are refused when broken. `kafka_minimum` is a bound that Kafka puts on the setting but not
     on the files, so that breaking it is only worth a warning. A `dynamic` setting counts from the next reload on, the
-    others from the next start on. A `daemon` setting is read by the daemon alone.
+    others from the next start on. A `daemon` setting is read by the daemon alone. One `in_bytes` may be written as a
+    size (`128M`), which Kafka does not know: what is written into a file is `canonical`.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Setting:
     synonyms: tuple[Synonym, ...] = ()
     dynamic: bool = True
     daemon: bool = False
+    in_bytes: bool = False
 
     @cached_property
     def default_value(self) -> Value | None:
@@ -87,6 +90,8 @@ class Setting:
         """
         key = under.name if under else self.name
         text = text.strip()
+        if self.in_bytes and self.kind != "list":
+            text = self._without_suffix(text, key)
         match self.kind:
             case "int" | "long":
                 return self._parse_integer(text, key, under or Synonym(key))
@@ -110,6 +115,15 @@ class Setting:
     def canonical(self, text: str) -> str:
         """Return a value as it is shown and compared: the same for all ways to write it. Raises ConfigError."""
         return format_value(self.parse(text))
+
+    def _without_suffix(self, text: str, key: str) -> str:
+        """Return a size in plain bytes; what is not a digit to a letter is a number already, or a mistake like any."""
+        if not (text[:1].isdigit() and text[-1:].isalpha()) or _REAL.match(text):
+            return text
+        try:
+            return str(parse_size(text))
+        except ValueError as error:
+            raise ConfigError(key, text, str(error)) from None
 
     def _parse_integer(self, text: str, key: str, under: Synonym) -> int:
         if not _INTEGER.match(text):

@@ -6,6 +6,7 @@ import math
 import re
 
 from cleaner.errors import ConfigError
+from cleaner.sizes import parse_size
 
 LISTEN_KEY = "cleaner.http.listen"
 LOG_DIR_RATES_KEY = "cleaner.log.dir.io.max.bytes.per.second"
@@ -41,11 +42,16 @@ def parse_log_dir_rates(words: tuple[str, ...]) -> tuple[tuple[str, float], ...]
     rates: dict[str, float] = {}
     for word in words:
         path, _, rate = (part.strip() for part in word.rpartition("="))
-        if not path.startswith("/") or not _RATE.match(rate):
-            raise ConfigError(LOG_DIR_RATES_KEY, word, "must be path=rate, an absolute path and bytes a second")
-        if not 0 < float(rate) < math.inf:
+        try:
+            found = float(rate) if _RATE.match(rate) else float(parse_size(rate))
+        except ValueError:
+            found = None
+        if not path.startswith("/") or found is None:
+            reason = "must be path=rate, an absolute path and bytes a second, such as /data/kafka=50M"
+            raise ConfigError(LOG_DIR_RATES_KEY, word, reason)
+        if not 0 < found < math.inf:
             raise ConfigError(LOG_DIR_RATES_KEY, word, "must be a rate above 0")
         if path in rates:
             raise ConfigError(LOG_DIR_RATES_KEY, word, f"{path} has a rate already")
-        rates[path] = float(rate)
+        rates[path] = found
     return tuple(rates.items())

@@ -22,6 +22,7 @@ PROCESS_ROWS = (
         "Bytes of offset maps of all threads together, 24 a key. Sets how many keys a round takes, not what is "
         "touched: a smaller map is used when the dirty section cannot fill it.",
         minimum=0,
+        in_bytes=True,
     ),
     Setting(
         "log.cleaner.io.buffer.size",
@@ -29,6 +30,7 @@ PROCESS_ROWS = (
         "524288",
         "Bytes of I/O buffers of all threads together.",
         minimum=0,
+        in_bytes=True,
     ),
     Setting(
         "log.cleaner.io.buffer.load.factor",
@@ -41,6 +43,7 @@ PROCESS_ROWS = (
         "double",
         repr(UNLIMITED_RATE),
         "Bytes read and written a second, all threads together.",
+        in_bytes=True,
     ),
     Setting(
         "message.max.bytes",
@@ -48,6 +51,7 @@ PROCESS_ROWS = (
         "1048588",
         "The broker's largest record batch, and the default of `max.message.bytes`.",
         minimum=0,
+        in_bytes=True,
     ),
     Setting(
         "producer.id.expiration.ms",
@@ -78,6 +82,7 @@ PROCESS_ROWS = (
         "104857600",
         "`segment.bytes` of `__consumer_offsets`.",
         minimum=1,
+        in_bytes=True,
     ),
     Setting(
         "transaction.state.log.segment.bytes",
@@ -85,6 +90,7 @@ PROCESS_ROWS = (
         "104857600",
         "`segment.bytes` of `__transaction_state`.",
         minimum=1,
+        in_bytes=True,
     ),
     Setting(
         "share.coordinator.state.topic.segment.bytes",
@@ -92,6 +98,7 @@ PROCESS_ROWS = (
         "104857600",
         "`segment.bytes` of `__share_group_state`.",
         minimum=1,
+        in_bytes=True,
     ),
     Setting(
         "cleaner.map.kafka.cap",
@@ -120,6 +127,7 @@ PROCESS_ROWS = (
         "A batch that unpacks to more is refused. Default: 64 times the largest of 1 MiB, `message.max.bytes` and "
         "`max.message.bytes`.",
         minimum=1,
+        in_bytes=True,
     ),
     Setting(
         "cleaner.topics.dir",

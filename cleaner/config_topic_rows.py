@@ -68,6 +68,7 @@ TOPIC_ROWS = (
         minimum=1,
         kafka_minimum=1048576,
         synonyms=(_log("segment.bytes"),),
+        in_bytes=True,
     ),
     Setting(
         "internal.segment.bytes",
@@ -75,6 +76,7 @@ TOPIC_ROWS = (
         None,
         "Takes the place of `segment.bytes` when set (R-807).",
         minimum=1,
+        in_bytes=True,
     ),
     Setting(
         "segment.ms",
@@ -99,6 +101,7 @@ TOPIC_ROWS = (
         "Size of an offset index; with `index.interval.bytes` it bounds a group.",
         minimum=4,
         synonyms=(_log("index.size.max.bytes"),),
+        in_bytes=True,
     ),
     Setting(
         "index.interval.bytes",
@@ -107,6 +110,7 @@ TOPIC_ROWS = (
         "An index entry is written at the first batch after this many bytes.",
         minimum=0,
         synonyms=(_log("index.interval.bytes"),),
+        in_bytes=True,
     ),
     Setting(
         "max.message.bytes",
@@ -115,6 +119,7 @@ TOPIC_ROWS = (
         "Largest record batch a broker takes. Larger ones in the log are cleaned all the same.",
         minimum=0,
         synonyms=(Synonym("message.max.bytes"),),
+        in_bytes=True,
     ),
     Setting(
         "retention.ms",
@@ -130,6 +135,7 @@ TOPIC_ROWS = (
         "-1",
         "With `delete`: the oldest segments go while the log is larger than this; -1 is no limit.",
         synonyms=(_log("retention.bytes"),),
+        in_bytes=True,
     ),
     Setting(
         "file.delete.delay.ms",

@@ -56,6 +56,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
+from cleaner.sizes import human_bytes
+
 ErrorT = TypeVar("ErrorT", bound=BaseException)
 
 _NO_SPACE_ERRNOS = frozenset((errno.ENOSPC, errno.EDQUOT))
@@ -209,7 +211,7 @@ class NoSpaceError(CleanerError):
     def __init__(self, path: Path | str, missing_bytes: int) -> None:
         self.path = Path(path)
         self.missing_bytes = missing_bytes
-        super().__init__(f"{self.path}: {missing_bytes} bytes more free space are needed")
+        super().__init__(f"{self.path}: {human_bytes(missing_bytes)} more free space is needed")
 
 
 class LogDirOfflineError(CleanerError):

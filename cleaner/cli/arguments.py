@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cleaner.sizes import parse_size
+
 if TYPE_CHECKING:
     from cleaner.api.options import HighWatermark, Rounds, Sampling, SetOption, Sources
-
-_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
@@ -196,9 +196,11 @@ def parse_count(text: str) -> int:
 
 
 def parse_bytes(text: str) -> int:
-    """Read a number of bytes, with K, M, G or T behind it for powers of 1024."""
-    digits = text[:-1] if text[-1:].lower() in "kmgt" and text[-1:] else text
-    count = parse_offset(digits) * _UNITS[text[len(digits) :].lower()]
+    """Read a size (`cleaner/sizes.py`) above 0."""
+    try:
+        count = parse_size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} {error}") from None
     if count < 1:
         raise argparse.ArgumentTypeError("at least one byte")
     return count

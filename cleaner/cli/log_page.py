@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 
 from cleaner.cli.output import table
 from cleaner.cli.picture import parts_of, picture
-from cleaner.cli.progress import human_bytes
 from cleaner.cli.words import Paint, printable
 from cleaner.policy.sections import Sections
+from cleaner.sizes import human_bytes
 
 _MOST_COLUMNS = 120
 _LABEL = 12  # width of `last round` and two spaces

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TextIO
 
+from cleaner.sizes import human_bytes
+
 _WIDTH = 24
 _REDRAW_SECONDS = 0.1
 _CLEAR_LINE = "\r\x1b[K"
@@ -74,15 +76,3 @@ class ProgressBar:
                 self._stream.write(_CLEAR_LINE)
                 self._stream.flush()
                 self._phase = ""
-
-
-def human_bytes(count: int) -> str:
-    """Write a number of bytes for people: `17 B`, `1.2 GiB`."""
-    if count < 1024:
-        return f"{count} B"
-    value = float(count)
-    units = iter(("KiB", "MiB", "GiB", "TiB"))
-    unit = ""
-    while value >= 1024 and (larger := next(units, "")):
-        value, unit = value / 1024, larger
-    return f"{value:.1f} {unit}"

@@ -35,6 +35,11 @@ The first of these that has the setting gives its value:
 4. the `--config` file;
 5. the default.
 
+A setting whose type says `bytes` may be written as a size: `128M`, `1.5G`, `128 MiB`, with K, M, G or T for powers of
+1024, here, with `--set` and in every option that takes bytes. Sizes are shown the same way everywhere (`128.0 MiB`).
+Brokers read plain numbers only: keep to them in a file that a broker reads too. `cleaner topics create` and `alter`
+write them so, whatever was typed. A rate below 1 MiB/s (`50` for `50M`) draws a warning.
+
 A variable of the environment is called `CLEANER_` and the setting's name in capitals, with `_` for `.` and `-`; the
 `cleaner.` of our own names is not said twice: `CLEANER_LOG_CLEANER_THREADS`, `CLEANER_HTTP_LISTEN`. Settings of topics
 have variables too and mean every topic (`CLEANER_MIN_CLEANABLE_DIRTY_RATIO`); for single topics there are none. A
@@ -111,7 +116,8 @@ def _rows(settings: Iterable[Setting], with_synonyms: bool) -> Iterable[str]:
     yield _row(columns)
     yield _row(["---"] * len(columns))
     for setting in settings:
-        cells = [f"`{setting.name}`", setting.kind, _default(setting), setting.bound(), setting.doc]
+        kind = f"{setting.kind}, bytes" if setting.in_bytes else setting.kind
+        cells = [f"`{setting.name}`", kind, _default(setting), setting.bound(), setting.doc]
         if with_synonyms:
             cells.append(", ".join(f"`{synonym.name}`" for synonym in setting.synonyms))
         else:

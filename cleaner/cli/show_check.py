@@ -11,8 +11,8 @@ from cleaner.check.findings import Finding
 from cleaner.check.partition import CheckedPartition
 from cleaner.check.repair import RepairedFile
 from cleaner.cli.output import object_line
-from cleaner.cli.progress import human_bytes
 from cleaner.cli.words import printable
+from cleaner.sizes import human_bytes
 
 Say = Callable[[str], None]
 

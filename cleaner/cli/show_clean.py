@@ -6,7 +6,8 @@ from cleaner.api.clean_log_dir import Outcome
 from cleaner.api.reports import CleanReport, Refusal, Skipped
 from cleaner.cli.logs import log_note, log_warning
 from cleaner.cli.output import json_line, print_failure, refusal_line, table
-from cleaner.cli.progress import ProgressBar, human_bytes
+from cleaner.cli.progress import ProgressBar
+from cleaner.sizes import human_bytes
 
 _HEADINGS = (
     "partition",

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from cleaner.cli.daemon_options import with_options
 from cleaner.cli.explanations import explain
 from cleaner.cli.log_page import LogPage
-from cleaner.cli.progress import human_bytes
 from cleaner.cli.words import ago, duration
 from cleaner.daemon.snapshot import LogView, ServiceSnapshot
 from cleaner.policy.verdict import Reason
+from cleaner.sizes import human_bytes
 
 
 def show_explain(view: LogView, shown: ServiceSnapshot, options: str) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cleaner.cli.output import table
-from cleaner.cli.progress import human_bytes
 from cleaner.cli.words import moment, printable
+from cleaner.sizes import human_bytes, human_rate
 from cleaner.state.journal import JournalEntry
 from cleaner.state.json_text import JsonValue
 
@@ -31,7 +31,7 @@ def _words(name: str, value: JsonValue) -> str:
     """Write a detail by what its name says it is."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         if name.startswith("bytes_") or name.endswith("_bytes"):
-            return ("-" if value < 0 else "") + human_bytes(abs(round(value)))
+            return human_rate(value) if name.endswith("_per_second") else human_bytes(value)
         if isinstance(value, int) and name.endswith("_ms"):
             return moment(value)
     if isinstance(value, float):

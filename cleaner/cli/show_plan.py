@@ -9,8 +9,8 @@ from cleaner.api.plan_report import PlanEntry, Why
 from cleaner.cli.logs import log_note, log_warning
 from cleaner.cli.output import json_line, print_error, table
 from cleaner.cli.plan_explanations import explain_entry
-from cleaner.cli.progress import human_bytes
 from cleaner.cli.words import duration
+from cleaner.sizes import human_bytes
 
 MOST_COLUMNS = 120
 _HEADINGS = ("partition", "policy", "segments", "clean", "dirty", "uncleanable", "ratio", "due", "why")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cleaner.api.reports import RecoveredPartition, RecoverReport
 from cleaner.cli.logs import log_note
 from cleaner.cli.output import json_line, print_failure, refusal_line, table
-from cleaner.cli.progress import human_bytes
+from cleaner.sizes import human_bytes
 
 _HEADINGS = ("partition", "log start", "log end", "bytes before", "after", "seconds")
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from cleaner.cli.daemon_options import with_options
 from cleaner.cli.output import table
-from cleaner.cli.progress import human_bytes
 from cleaner.cli.troubles import troubles
 from cleaner.cli.words import Paint, ago, duration, moment, printable
 from cleaner.daemon.snapshot import LogDirView, LogView, RoundView, ServiceSnapshot, WorkerView
+from cleaner.sizes import human_bytes, human_rate
 from cleaner.state.json_text import JsonValue
 
 _BAR_CELLS = 20
@@ -76,12 +76,8 @@ def _facts(shown: ServiceSnapshot, answer: Mapping[str, JsonValue]) -> Iterator[
 def _throttle(shown: ServiceSnapshot) -> str:
     throttle = shown.throttle
     waited = f", workers waited {duration(throttle.waited_seconds * 1000)}" if throttle.waited_seconds >= 1 else ""
-    parts = [f"{path}: {_rate(rate)}" for path, rate in throttle.log_dirs.items()]
-    return "; ".join([f"{_rate(throttle.bytes_per_second)}{waited}", *parts])
-
-
-def _rate(bytes_per_second: float | None) -> str:
-    return "unlimited" if bytes_per_second is None else f"{human_bytes(round(bytes_per_second))}/s"
+    parts = [f"{path}: {human_rate(rate)}" for path, rate in throttle.log_dirs.items()]
+    return "; ".join([f"{human_rate(throttle.bytes_per_second)}{waited}", *parts])
 
 
 def _counts(answer: Mapping[str, JsonValue]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from cleaner.api.reports import Refusal
 from cleaner.api.undo_clean import UndoReport
 from cleaner.cli.output import json_line, print_failure, refusal_line
-from cleaner.cli.progress import human_bytes
+from cleaner.sizes import human_bytes
 
 
 def show_undone(outcomes: Iterable[UndoReport | Refusal], form: str) -> int:

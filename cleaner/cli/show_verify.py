@@ -5,8 +5,9 @@ from __future__ import annotations
 from cleaner.api.reports import Refusal
 from cleaner.api.verify_log_dirs import VerifyReport
 from cleaner.cli.output import json_line, print_failure, refusal_line
-from cleaner.cli.progress import ProgressBar, human_bytes
+from cleaner.cli.progress import ProgressBar
 from cleaner.cli.words import printable
+from cleaner.sizes import human_bytes
 
 _MOST_SHOWN = 20
 

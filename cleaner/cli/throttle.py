@@ -6,15 +6,17 @@ import argparse
 
 from cleaner.cli.arguments import add_format, parse_bytes
 from cleaner.cli.daemon_options import EXIT_CODES, add_daemon, control_of
+from cleaner.cli.logs import log_warning
 from cleaner.cli.output import print_answer
-from cleaner.cli.progress import human_bytes
 from cleaner.cli.words import printable
+from cleaner.sizes import SUFFIXES_IN_WORDS, human_rate, slow_rate
 
 SUMMARY = "change how fast the daemon may read and write"
 
 DESCRIPTION = """\
 Changes the speed limit of a running daemon: bytes read and written a second, of all its workers together, or of those
-in one log dir. It counts at once, and until the settings are read again or the daemon ends."""
+in one log dir. It counts at once, and until the settings are read again or the daemon ends.
+A rate below 1M draws a warning: 50 is 50 bytes a second."""
 
 EXAMPLES = f"""\
 examples:
@@ -33,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "rate",
         metavar="RATE|unlimited",
         type=_parse_rate,
-        help="bytes a second, with K, M, G or T behind it for powers of 1024",
+        help=f"bytes a second, with {SUFFIXES_IN_WORDS}",
     )
     parser.add_argument("--log-dir", metavar="DIR", help="only of work in this log dir, beside the limit of all")
     add_format(parser, "the daemon's answer, one object")
@@ -44,11 +46,12 @@ def run(arguments: argparse.Namespace) -> int:
     """Change the rate; returns the exit code."""
     rate = None if arguments.rate == "unlimited" else arguments.rate
     answer = control_of(arguments).ask("throttle", bytes_per_second=rate, log_dir=arguments.log_dir)
+    if warning := slow_rate(rate):
+        log_warning(warning)
     if arguments.format == "json":
         print_answer(answer)
     else:
-        words = "unlimited" if rate is None else f"{human_bytes(rate)}/s"
-        print(printable(f"throttle: {words}" + (f" in {arguments.log_dir}" if arguments.log_dir else "")))
+        print(printable(f"throttle: {human_rate(rate)}" + (f" in {arguments.log_dir}" if arguments.log_dir else "")))
     return 0
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from shlex import quote
 from typing import NamedTuple
 
-from cleaner.cli.progress import human_bytes
 from cleaner.cli.words import duration
 from cleaner.daemon.snapshot import ServiceSnapshot
 from cleaner.policy.circumstances import DirCondition
+from cleaner.sizes import human_bytes
 
 _MOST_NAMED = 5
 

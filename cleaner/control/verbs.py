@@ -24,6 +24,7 @@ from cleaner.daemon.snapshot_json import json_value, snapshot_json
 from cleaner.daemon.steering import Steering, SteeringError
 from cleaner.errors import CleanerError
 from cleaner.model import TopicPartition
+from cleaner.sizes import slow_rate
 from cleaner.state.json_text import JsonValue, NotJsonError, format_json, parse_json
 
 MAX_REQUEST_BYTES = 64 << 10
@@ -233,7 +234,7 @@ def _throttle(request: Request, steering: Steering, uid: int) -> Answer:
             raise BadRequestError("bytes_per_second: null, or a number above 0")
         rate = float(given)
     steering.throttle(rate, None if log_dir is None else _text("log_dir", log_dir), uid)
-    return {}
+    return {"warning": slow_rate(rate) or None}
 
 
 def _reload(request: Request, steering: Steering, uid: int) -> Answer:

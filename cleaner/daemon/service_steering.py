@@ -9,6 +9,7 @@ from cleaner.daemon.service import Service
 from cleaner.daemon.snapshot import JobView, ServiceSnapshot
 from cleaner.daemon.steering import ReloadResult, SteeringError
 from cleaner.model import TopicPartition
+from cleaner.sizes import slow_rate
 from cleaner.state.json_text import JsonValue
 from cleaner.storage.fs import real_path
 
@@ -61,7 +62,9 @@ class ServiceSteering:
         if path is not None and str(path) not in self._service.manager.board().looks:
             raise SteeringError(f"{log_dir} is no log dir of this daemon")
         self._service.change_rate(bytes_per_second, path)
-        self._service.note_command("throttle", uid, None, {"bytes_per_second": bytes_per_second, "log_dir": log_dir})
+        details: dict[str, JsonValue] = {"bytes_per_second": bytes_per_second, "log_dir": log_dir}
+        warning = slow_rate(bytes_per_second)
+        self._service.note_command("throttle", uid, None, details | ({"warning": warning} if warning else {}))
 
     def reload(self, uid: int) -> ReloadResult:
         """Read the settings again."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from cleaner.config import MIB, CleanerConfig
 from cleaner.errors import ConfigError
 from cleaner.recopy.pipeline import lanes_for
+from cleaner.sizes import human_bytes
 from cleaner.storage.memory_limits import MemoryLimit
 
 # Measured: a command with its kernels has 160 MB resident; a few thousand logs add some kilobytes each.
@@ -83,7 +84,7 @@ def require_memory(config: CleanerConfig, limit: MemoryLimit | None) -> None:
     if limit is None or needed.total <= limit.size:
         return
     threads, pipeline_threads = config.threads, config.pipeline_threads
-    why = f"the process may need {needed.total} bytes, and {limit.source} allows {limit.size}"
+    why = f"the process may need {human_bytes(needed.total)}, and {limit.source} allows {human_bytes(limit.size)}"
     for_maps = limit.size - needed.base - needed.workers
     if for_maps >= threads * _LEAST_MAP_BYTES:
         raise ConfigError(_MAP_KEY, config.dedupe_buffer_size, f"{why}: at most {for_maps} here")

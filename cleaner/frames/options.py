@@ -16,6 +16,7 @@ from typing import Literal
 from cleaner.errors import UsageError
 from cleaner.frames.columns import BAD_BATCH, SELECTABLE, usual_columns
 from cleaner.frames.offsets import EARLIEST, LATEST, Offsets, Times, parse_offsets, parse_times
+from cleaner.sizes import parse_size
 
 BadBatches = Literal["fail", "skip", "report"]
 
@@ -41,8 +42,6 @@ READ_DEFAULTS = {
 }
 """Every option of a read, with the text that stands for its default."""
 
-_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_SIZE = re.compile(r"([0-9]{1,20})\s*+([kmgt]?)(?:i?b)?\Z", re.IGNORECASE)
 _SMALLEST_MAP_BYTES = 1 << 16
 
 
@@ -166,10 +165,12 @@ def number(texts: Mapping[str, str], name: str, least: int) -> int:
 
 
 def size(texts: Mapping[str, str], name: str, least: int) -> int:
-    """Return a size in bytes, written as Spark's: `134217728`, `128m`, `1gb`. Raises UsageError."""
-    match = _SIZE.match(texts[name].strip())
-    found = int(match[1]) * _UNITS[match[2].lower()] if match else -1
-    if not least <= found < 2**62:
+    """Return a size in bytes, as Spark and all here write it: `134217728`, `128m`, `1gb`. Raises UsageError."""
+    try:
+        found = parse_size(texts[name])
+    except ValueError as error:
+        raise UsageError(f"{name}={texts[name]}: {error}") from None
+    if found < least:
         raise UsageError(f"{name}={texts[name]}: must be a size of at least {least} bytes, such as 128m or 1g")
     return found
 

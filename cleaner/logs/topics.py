@@ -255,9 +255,10 @@ class Topics:
         }
 
     def _write_settings(self, name: str, values: Mapping[str, str], topics: Collection[str]) -> None:
+        written = {key: _as_kafka_reads_it(key, value) for key, value in values.items()}
         for log_dir in self._log_dirs:
             with checkpoint_lock(self._fs, log_dir.path, self._clock):
-                write_topic_settings(self._fs, log_dir.path, name, values, topics)
+                write_topic_settings(self._fs, log_dir.path, name, written, topics)
 
     def _make(self, name: str, numbers: Sequence[int], topic_id: uuid.UUID | None) -> None:
         counts = {log_dir: len(log_dir.partitions()) for log_dir in self._log_dirs}
@@ -289,6 +290,12 @@ def check_settings(values: Mapping[str, str], *, keys_only: bool = False) -> Non
             raise ConfigError(key, value, "no topic has this setting")
     if not keys_only:
         TopicConfig.from_mapping(values)
+
+
+def _as_kafka_reads_it(key: str, value: str) -> str:
+    """Return a value that was checked, a size in plain bytes: what is in the file may be given to a broker."""
+    setting = TOPIC_SETTINGS.get(key)
+    return value if setting is None or not setting.in_bytes else setting.canonical(value)
 
 
 def _check_count(name: str, partitions: int) -> None:

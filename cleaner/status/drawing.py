@@ -16,8 +16,9 @@ from dataclasses import dataclass
 
 from cleaner.daemon.snapshot import LogView, RoundView, WorkerView
 from cleaner.policy.sections import Sections
+from cleaner.sizes import human_bytes
 from cleaner.status.markup import Markup, el
-from cleaner.status.text import count, percent, size
+from cleaner.status.text import count, percent
 
 # What is there is seen: a part of a millionth of a log is drawn this wide (percent).
 LEAST_WIDTH = 0.5
@@ -60,9 +61,9 @@ def words_of(view: LogView) -> str:
     sections = view.sections
     if sections is None:
         return f"{view.partition}: could not be looked at"
-    shown = [f"{part.name} {size(part.bytes)}" for part in parts_of(sections)] or ["empty"]
+    shown = [f"{part.name} {human_bytes(part.bytes)}" for part in parts_of(sections)] or ["empty"]
     retention = _retention_words(sections)
-    return f"{view.partition}, {size(sections.total_bytes)}: {', '.join(shown)}{retention}"
+    return f"{view.partition}, {human_bytes(sections.total_bytes)}: {', '.join(shown)}{retention}"
 
 
 def _retention_words(sections: Sections) -> str:
@@ -213,7 +214,7 @@ def ratio_bar(ratio: float, least: float, is_due: bool) -> Markup:
 
 def round_bar(view: RoundView, most_bytes: int) -> Markup:
     """Return what a round kept and what it freed, on a scale that a table's rounds share."""
-    words = f"{size(view.bytes_read)} became {size(view.bytes_written)}"
+    words = f"{human_bytes(view.bytes_read)} became {human_bytes(view.bytes_written)}"
     scale = 100 / most_bytes if most_bytes else 0.0
     kept = scale * min(view.bytes_written, most_bytes)
     freed = scale * max(0, view.bytes_freed)

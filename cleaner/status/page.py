@@ -14,12 +14,13 @@ from http import HTTPStatus
 from importlib import resources
 
 from cleaner.daemon.snapshot import LogView, ServiceSnapshot
+from cleaner.sizes import human_bytes
 from cleaner.status import page_logs, page_now, page_tables
 from cleaner.status.drawing import anatomy, patterns
 from cleaner.status.markup import Markup, el
 from cleaner.status.message import Response
 from cleaner.status.reasons import said_of, why
-from cleaner.status.text import ago, count, counted, percent, plain, size
+from cleaner.status.text import ago, count, counted, percent, plain
 
 _FILES = resources.files("cleaner.status")
 STYLE = Markup(_FILES.joinpath("page.css").read_text("utf-8"))
@@ -114,7 +115,7 @@ def _facts(snapshot: ServiceSnapshot, view: LogView) -> list[tuple[str, object]]
         facts.append(("Dirty ratio", f"{percent(verdict.cleanable.ratio)}, due over {percent(verdict.min_ratio)}"))
     if sections is not None:
         facts += [
-            ("Size", size(sections.total_bytes)),
+            ("Size", human_bytes(sections.total_bytes)),
             ("Log start offset", count(sections.log_start_offset)),
             ("Cleaner point", count(sections.first_dirty_offset)),
             ("First uncleanable offset", count(sections.first_uncleanable_offset)),

@@ -8,11 +8,12 @@ from typing import Any
 from urllib.parse import urlencode
 
 from cleaner.daemon.snapshot import LogView, ServiceSnapshot, WorkerView
+from cleaner.sizes import human_bytes
 from cleaner.status.drawing import ratio_bar, strip
 from cleaner.status.markup import Markup, el
 from cleaner.status.page_now import log_link
 from cleaner.status.reasons import SAID, UNREADABLE, key_of, said_of, why
-from cleaner.status.text import count, counted, percent, size
+from cleaner.status.text import count, counted, percent
 
 PAGE_SIZE = 25
 MOST_SEARCH = 249  # no topic's name is longer
@@ -135,7 +136,7 @@ def _row(view: LogView, worker: WorkerView | None, *, many_dirs: bool) -> Markup
         el("small", view.log_dir, class_="soft dir") if many_dirs else None,
         scope="row",
     )
-    total = size(view.sections.total_bytes) if view.sections else "-"
+    total = human_bytes(view.sections.total_bytes) if view.sections else "-"
     return el(
         "tr",
         name,

@@ -8,11 +8,12 @@ from urllib.parse import quote, urlencode
 
 from cleaner.daemon.snapshot import LogView, ServiceSnapshot, WorkerView
 from cleaner.model import TopicPartition
+from cleaner.sizes import human_bytes, human_rate
 from cleaner.status.drawing import anatomy, bar, stack
 from cleaner.status.health import warnings
 from cleaner.status.markup import Markup, el
 from cleaner.status.reasons import Said, Tone, key_of, said_of
-from cleaner.status.text import ago, count, counted, duration, moment, percent, plain, size
+from cleaner.status.text import ago, count, counted, duration, moment, percent, plain
 
 LOG_PATH = "/log/"
 PHASES = ("load", "map", "copy", "close")
@@ -62,7 +63,7 @@ def header(snapshot: ServiceSnapshot) -> Markup:
     """Return the bar at the top."""
     tone, words = headline(snapshot)
     now_ms, throttle, config = snapshot.now_ms, snapshot.throttle, snapshot.config
-    limit = "none" if throttle.bytes_per_second is None else f"{size(throttle.bytes_per_second)}/s"
+    limit = human_rate(throttle.bytes_per_second)
     window = "open" if snapshot.opens_at_ms is None else f"opens {ago(snapshot.opens_at_ms, now_ms)}"
     settings: object = ("read ", when(config.loaded_ms, now_ms)) if config.is_last_reload_good else "last reload failed"
     next_look = "when woken" if snapshot.next_turn_ms is None else ago(snapshot.next_turn_ms, now_ms)
@@ -123,7 +124,7 @@ def tiles(snapshot: ServiceSnapshot) -> Markup:
         ("Dirtiest that waits", percent(snapshot.dirtiest_ratio), _dirtiest_words(snapshot), ""),
         ("Waiting for a worker", count(len(snapshot.queue)), _workers_words(snapshot), "due" if snapshot.queue else ""),
         ("Overdue", count(snapshot.overdue), late, "due" if snapshot.overdue else ""),
-        ("Freed", size(max(0, freed)), since, "good" if freed > 0 else ""),
+        ("Freed", human_bytes(max(0, freed)), since, "good" if freed > 0 else ""),
         ("In quarantine", count(len(snapshot.quarantine)), "set aside", "bad" if snapshot.quarantine else ""),
         ("Memory", *_memory_words(snapshot), "bad" if snapshot.has_too_much_memory else ""),
     ]
@@ -136,7 +137,9 @@ def tiles(snapshot: ServiceSnapshot) -> Markup:
 
 def _memory_words(snapshot: ServiceSnapshot) -> tuple[str, str]:
     has, needs = snapshot.anonymous_bytes, snapshot.needed_bytes
-    return "?" if has is None else size(has), "" if needs is None else f"{size(needs)} are the most it needs"
+    return "?" if has is None else human_bytes(
+        has
+    ), "" if needs is None else f"{human_bytes(needs)} are the most it needs"
 
 
 def _dirtiest_words(snapshot: ServiceSnapshot) -> str:
@@ -185,7 +188,7 @@ def _work(
     part = min(1.0, worker.done_bytes / worker.total_bytes) if worker.total_bytes else 0.0
     phase = "stopping" if worker.is_stopping else _PHASE_WORDS.get(worker.phase, worker.phase)
     left = "" if worker.remaining_seconds is None else f"about {duration(worker.remaining_seconds)} left"
-    done = f"{size(worker.done_bytes)} of {size(worker.total_bytes)}" if worker.total_bytes else ""
+    done = f"{human_bytes(worker.done_bytes)} of {human_bytes(worker.total_bytes)}" if worker.total_bytes else ""
     return el(
         "article",
         el(
@@ -235,7 +238,7 @@ def legend(view: LogView) -> Markup | None:
         ("active", "Active segment", sections.active_bytes, "still written to, never cleaned"),
     ]
     items = [
-        el("div", el("dt", el("i", class_=f"swatch {kind}"), name), el("dd", el("b", size(weight)), " ", words))
+        el("div", el("dt", el("i", class_=f"swatch {kind}"), name), el("dd", el("b", human_bytes(weight)), " ", words))
         for kind, name, weight, words in rows
         if weight or kind in ("clean", "dirty")
     ]

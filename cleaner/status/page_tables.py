@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from cleaner.daemon.snapshot import JobView, LogDirView, RoundView, ServiceSnapshot
 from cleaner.policy.circumstances import DirCondition
+from cleaner.sizes import human_bytes
 from cleaner.status.drawing import bar, round_bar
 from cleaner.status.markup import Markup, el
 from cleaner.status.page_now import log_link, when
 from cleaner.status.reasons import Tone
-from cleaner.status.text import count, counted, duration, percent, size
+from cleaner.status.text import count, counted, duration, percent
 
 MOST_ROUNDS = 12
 MOST_ROWS = 100
@@ -61,13 +62,13 @@ def _log_dir(view: LogDirView, now_ms: int) -> Markup:
     if view.workers:
         facts.append(f"{counted(view.workers, 'worker')} at work")
     if view.uncleanable_partitions:
-        facts.append(f"{count(view.uncleanable_partitions)} in quarantine ({size(view.uncleanable_bytes)})")
+        facts.append(f"{count(view.uncleanable_partitions)} in quarantine ({human_bytes(view.uncleanable_bytes)})")
     if view.beside_writer:
         facts.append("beside a writer")
     room: object = el("p", "room unknown", class_="soft")
     if view.free_bytes is not None and view.total_bytes:
         used = 1 - view.free_bytes / view.total_bytes
-        words = f"{size(view.free_bytes)} free of {size(view.total_bytes)}"
+        words = f"{human_bytes(view.free_bytes)} free of {human_bytes(view.total_bytes)}"
         room = (bar(used, "full" if used > NEARLY_FULL else "used", f"{percent(used)} used, {words}"), el("p", words))
     since = ("since ", when(view.since_ms, now_ms)) if view.condition is not DirCondition.ONLINE else None
     return el(
@@ -172,7 +173,7 @@ def rounds(snapshot: ServiceSnapshot, shown: Sequence[RoundView] | None = None) 
 def _round(view: RoundView, most: int, now_ms: int) -> Markup:
     removed = ", ".join(f"{count(many)} {reason}" for reason, many in view.removed.items() if many)
     has_copied = bool(view.bytes_read)
-    freed = size(max(0, view.bytes_freed)) if has_copied else "-"
+    freed = human_bytes(max(0, view.bytes_freed)) if has_copied else "-"
     part = f" ({percent(max(0, view.bytes_freed) / view.bytes_read)})" if has_copied else ""
     return el(
         "tr",

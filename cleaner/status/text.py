@@ -1,10 +1,9 @@
-"""Words and numbers for people: sizes, durations, moments, and text that can do no harm."""
+"""Words and numbers for people: durations, moments, and text that can do no harm."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 
-_UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 _SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
@@ -17,16 +16,6 @@ def plain(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
-
-
-def size(count: float | None) -> str:
-    """Say a number of bytes: `0 B`, `12 kB`, `1.2 GB`; powers of 1000, as disks are sold and limits are set."""
-    if count is None:
-        return "unknown"
-    value, unit = float(count), 0
-    while abs(value) >= 999.5 and unit < len(_UNITS) - 1:
-        value, unit = value / 1000, unit + 1
-    return f"{value:.1f} {_UNITS[unit]}" if unit and abs(value) < 9.95 else f"{value:.0f} {_UNITS[unit]}"
 
 
 def count(number: int) -> str:

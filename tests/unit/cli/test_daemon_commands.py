@@ -302,6 +302,16 @@ def test_throttle_takes_units(
     assert (steering.calls[0][1], told(capsys)) == (rate, words)
 
 
+def test_throttle_to_next_to_nothing_is_done_with_a_warning(steering: FakeSteering, capsys: Capture) -> None:
+    """50 instead of 50M stops all cleaning: it is said what the rate would mean."""
+    assert main(["throttle", "50", "--format", "json"]) == 0
+    out, err = capsys.readouterr()
+    assert steering.calls[0][1] == 50.0
+    assert "249 days" in err and "249 days" in json.loads(out)["warning"]
+    assert main(["throttle", "1M"]) == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_reload_with_mistakes_ends_with_78(steering: FakeSteering, capsys: Capture) -> None:
     """A line each; without any, what has changed and what waits for a restart."""
     steering.reloaded = ReloadResult(errors=("a=1: no", "b=2: no\x1b"))

@@ -71,21 +71,6 @@ def test_help_of_each_command_teaches(command: str, capsys: pytest.CaptureFixtur
         commands.choices[command].parse_known_args(example.partition("|")[0].split())
 
 
-@pytest.mark.parametrize(
-    ("text", "count"), [("1", 1), ("10k", 10240), ("3M", 3 << 20), ("2g", 2 << 30), ("1T", 1 << 40)]
-)
-def test_sizes_take_units(text: str, count: int) -> None:
-    """Powers of 1024, either case."""
-    assert arguments.parse_bytes(text) == count
-
-
-@pytest.mark.parametrize("text", ["", "k", "0", "-1", "1.5", "1kb", "٣"])
-def test_sizes_that_are_none_are_refused(text: str) -> None:
-    """Also zero, and digits of other scripts."""
-    with pytest.raises(argparse.ArgumentTypeError):
-        arguments.parse_bytes(text)
-
-
 @pytest.mark.parametrize(("text", "value"), [("checkpoint", "checkpoint"), ("end", "end"), ("17", 17), ("0", 0)])
 def test_high_watermark_is_a_word_or_an_offset(text: str, value: str | int) -> None:
     """`--high-watermark checkpoint|end|N`."""

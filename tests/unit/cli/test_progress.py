@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import io
 
-import pytest
-
-from cleaner.cli.progress import ProgressBar, human_bytes
+from cleaner.cli.progress import ProgressBar
 
 
 class Terminal(io.StringIO):
@@ -52,12 +50,3 @@ def test_bar_leaves_the_screen_before_something_is_said() -> None:
     bar("copy", 1, 2)
     bar.speaking(stream.write)("warning")
     assert stream.getvalue().endswith("\r\x1b[Kwarning")
-
-
-@pytest.mark.parametrize(
-    ("count", "words"),
-    [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1_288_490_189, "1.2 GiB"), (5 << 50, "5120.0 TiB")],
-)
-def test_bytes_are_written_for_people(count: int, words: str) -> None:
-    """Powers of 1024, one decimal."""
-    assert human_bytes(count) == words

@@ -9,6 +9,7 @@ import pytest
 from cleaner.config import MIB, CleanerConfig
 from cleaner.engine.memory_budget import BASE_BYTES, MemoryBudget, require_memory
 from cleaner.errors import ConfigError
+from cleaner.sizes import human_bytes
 from cleaner.storage.memory_limits import MemoryLimit
 
 SOURCE = "/sys/fs/cgroup/memory.max"
@@ -71,8 +72,8 @@ def test_dedupe_buffer_too_large_is_named_with_what_fits() -> None:
     """Key, value, why, and the largest value, which then passes."""
     error = refusal(config(dedupe=4096 * MIB), 1024 * MIB)
     assert (error.key, error.value) == ("log.cleaner.dedupe.buffer.size", 4096 * MIB)
-    assert f"{SOURCE} allows {1024 * MIB}" in error.reason
-    assert str(MemoryBudget.of(config(dedupe=4096 * MIB)).total) in error.reason
+    assert f"{SOURCE} allows 1.0 GiB" in error.reason
+    assert human_bytes(MemoryBudget.of(config(dedupe=4096 * MIB)).total) in error.reason
     require_memory(config(dedupe=allowed(error)), MemoryLimit(1024 * MIB, SOURCE))
     refusal(config(dedupe=allowed(error) + 1), 1024 * MIB)
 

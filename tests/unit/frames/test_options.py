@@ -31,7 +31,7 @@ def options(**given: str) -> ReadOptions:
         ({"isolationLevel": "committed"}, "must be one of read_uncommitted, read_committed"),
         ({"includeHeaders": "yes"}, "must be one of true, false"),
         ({"columns": "key,values"}, "there is no 'values'; there are key, value, topic"),
-        ({"latestPerKeyMemory": "1x"}, "must be a size"),
+        ({"latestPerKeyMemory": "1x"}, "must be a number of bytes, with K, M"),
         ({"maxPartitionBytes": "0"}, "must be a size of at least 1 bytes"),
         ({"maxOffsetsPerTrigger": "0"}, "must be a whole number of at least 1"),
         ({"includeTombstones": "true"}, "goes with latestPerKey=true"),

@@ -157,6 +157,16 @@ def test_altering_keeps_what_others_have_written(tmp_path: Path) -> None:
     assert topics.settings("b") == {"segment.ms": "7"}
 
 
+def test_size_with_a_suffix_is_written_in_plain_bytes(tmp_path: Path) -> None:
+    """A broker, or Kafka's own tools, could not read what was typed."""
+    topics = _topics(tmp_path / "a")
+    topics.create("prices", 1, {"segment.bytes": "25M", "retention.ms": "1000"}, default_policy="compact")
+    topics.alter("prices", {"retention.bytes": "1.5 GiB"})
+    lines = (tmp_path / "a" / CLEANER_TOPICS).read_text().splitlines()
+    assert {"prices.segment.bytes=26214400", "prices.retention.bytes=1610612736"} <= set(lines)
+    assert topics.find("prices").settings["segment.bytes"] == "26214400"
+
+
 def test_setting_that_would_be_another_topics_is_refused(tmp_path: Path) -> None:
     """Topic `a.delete` and `retention.ms` is topic `a` and `delete.retention.ms`."""
     topics = _topics(tmp_path)

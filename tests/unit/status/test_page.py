@@ -174,16 +174,16 @@ def test_headline_says_what_matters_most(fields: dict[str, object], tone: Tone, 
 @pytest.mark.parametrize(
     ("fields", "shown"),
     [
-        ({"anonymous_bytes": 72_000_000}, '<div class="tile"><dt>Memory</dt><dd><b>72 MB</b>'),
-        ({"anonymous_bytes": 441_000_000}, '<div class="tile bad"><dt>Memory</dt><dd><b>441 MB</b>'),
+        ({"anonymous_bytes": 72 << 20}, '<div class="tile"><dt>Memory</dt><dd><b>72.0 MiB</b>'),
+        ({"anonymous_bytes": 441 << 20}, '<div class="tile bad"><dt>Memory</dt><dd><b>441.0 MiB</b>'),
         ({"anonymous_bytes": None}, '<div class="tile"><dt>Memory</dt><dd><b>?</b>'),
     ],
     ids=["well", "too much", "not known"],
 )
 def test_tile_tells_how_much_memory_there_is(fields: dict[str, object], shown: str) -> None:
     """Beside the most that is needed; more than that is told as what it is."""
-    drawn = str(tiles(snapshot(needed_bytes=440_000_000, **fields)))
-    assert f"{shown}<small>440 MB are the most it needs" in drawn
+    drawn = str(tiles(snapshot(needed_bytes=440 << 20, **fields)))
+    assert f"{shown}<small>440.0 MiB are the most it needs" in drawn
 
 
 def test_every_reason_has_words_and_a_tone() -> None:

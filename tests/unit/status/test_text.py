@@ -4,19 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cleaner.status.text import ago, counted, duration, moment, percent, plain, size
-
-
-@pytest.mark.parametrize(
-    ("count", "words"),
-    [
-        (0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (9_940, "9.9 kB"), (9_960, "10 kB"), (999_499, "999 kB"),
-        (999_500, "1.0 MB"), (1.5e9, "1.5 GB"), (2**63, "9.2 EB"), (10**22, "10000 EB"), (None, "unknown"),
-    ],
-)  # fmt: skip
-def test_size_is_short_and_never_1000_of_a_unit(count: float | None, words: str) -> None:
-    """Two or three digits and a unit."""
-    assert size(count) == words
+from cleaner.status.text import ago, counted, duration, moment, percent, plain
 
 
 @pytest.mark.parametrize(

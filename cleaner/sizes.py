@@ -1,0 +1,66 @@
+"""
+Sizes and rates as people write and read them: one notation, in powers of 1024, whoever reads or writes one.
+
+    read:     134217728   128M   128m   128 MiB   128MB   1.5G   (K, M, G, T, P; `iB` or `B` behind it changes nothing)
+    written:  17 B   1.2 KiB   128.0 MiB   50.0 MiB/s
+
+Files that a broker reads too hold plain bytes: Kafka knows no suffixes.
+"""
+
+from __future__ import annotations
+
+import re
+
+SUFFIXES_IN_WORDS = "K, M, G or T behind it for powers of 1024"
+SLOW_BYTES_PER_SECOND = 1 << 20
+"""Below this rate a limit is likely to be a slip: 50 for 50M."""
+
+_UNITS = ("", "K", "M", "G", "T", "P", "E")
+_SIZE = re.compile(r"([0-9]{1,20})(\.[0-9]{1,20})?[ ]?(?:([kmgtp])i?)?b?\Z", re.IGNORECASE | re.ASCII)
+_MOST_BYTES = 2**63 - 1
+
+
+def parse_size(text: str) -> int:
+    """
+    Read a size; returns bytes, the nearest whole number of them.
+
+    Raises:
+        ValueError: it is none, has a fraction of a byte by itself, or is beyond 2**63; the words say what one is.
+    """
+    found = _SIZE.match(text.strip())
+    if found is None or (found[2] and not found[3]):
+        raise ValueError(f"must be a number of bytes, with {SUFFIXES_IN_WORDS}: 134217728, 128M, 1.5G")
+    unit = 1 << (10 * _UNITS.index((found[3] or "").upper()))
+    part = (found[2] or ".0")[1:]
+    size: int = int(found[1]) * unit + (2 * int(part) * unit + 10 ** len(part)) // (2 * 10 ** len(part))
+    if size > _MOST_BYTES:
+        raise ValueError(f"must be at most {_MOST_BYTES} bytes")
+    return size
+
+
+def human_bytes(count: float | None) -> str:
+    """Write a number of bytes: `17 B`, `1.2 GiB`; `unknown` for None."""
+    if count is None:
+        return "unknown"
+    value, unit = float(abs(count)), 0
+    while value >= (1023.5 if unit == 0 else 1023.95) and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    sign = "-" if count < 0 else ""
+    return f"{sign}{value:.1f} {_UNITS[unit]}iB" if unit else f"{sign}{value:.0f} B"
+
+
+def human_rate(bytes_per_second: float | None) -> str:
+    """Write a speed limit: `50.0 MiB/s`, `unlimited` for None."""
+    return "unlimited" if bytes_per_second is None else f"{human_bytes(bytes_per_second)}/s"
+
+
+def slow_rate(bytes_per_second: float | None) -> str:
+    """Return what is to be said of a speed limit that nobody can mean; empty for all others, and for None."""
+    if bytes_per_second is None or not 0 < bytes_per_second < SLOW_BYTES_PER_SECOND:
+        return ""
+    hours = (1 << 30) / bytes_per_second / 3600
+    took = f"{hours / 24:,.0f} days" if hours >= 48 else f"{hours * 60:,.0f} minutes"
+    return (
+        f"{human_rate(bytes_per_second)} is below 1 MiB/s: reading and writing 1 GiB takes {took} then; "
+        f"50M means 50 MiB/s"
+    )

@@ -77,6 +77,7 @@ class CleanerConfig:
     log_dir_max_workers: int | None = None
     log_dir_io_max_bytes_per_second: tuple[tuple[str, float], ...] = ()
     state_dir: str = "/var/lib/cleaner"
+    log_dirs_wait: bool = False
     retention_enable: bool = False
     recover: bool = False
     lock_mode: str = "round"
@@ -201,6 +202,7 @@ class CleanerConfig:
             log_dir_max_workers=read.optional_integer("cleaner.log.dir.max.workers"),
             log_dir_io_max_bytes_per_second=rates,
             state_dir=read.text("cleaner.state.dir"),
+            log_dirs_wait=read.flag("cleaner.log.dirs.wait"),
             retention_enable=read.flag("cleaner.retention.enable"),
             recover=read.flag("cleaner.recover"),
             lock_mode=read.text("cleaner.lock"),

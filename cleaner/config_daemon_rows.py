@@ -81,6 +81,14 @@ DAEMON_ROWS = (
         dynamic=False,
     ),
     _daemon(
+        "cleaner.log.dirs.wait",
+        "boolean",
+        "false",
+        "Whether the daemon starts although a directory of `log.dirs` is not there, and waits for it: a disk that may "
+        "be mounted later. One that goes away while the daemon runs is waited for in any case.",
+        dynamic=False,
+    ),
+    _daemon(
         "cleaner.retention.enable",
         "boolean",
         "false",

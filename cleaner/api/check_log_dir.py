@@ -32,8 +32,9 @@ from cleaner.settings.resolver import SettingsResolver
 from cleaner.storage import names
 from cleaner.storage.fs import FileSystem, real_path
 from cleaner.storage.log_dir import OffsetKind
-from cleaner.storage.names import parse_file_name, parse_partition_dir
+from cleaner.storage.names import parse_partition_dir
 from cleaner.storage.partition_metadata import read_topic_id
+from cleaner.storage.which_dir import is_partition_dir, require_log_dir
 
 
 class CheckObserver(Protocol):
@@ -90,16 +91,15 @@ def check_paths(
         options: what to check.
         observer: told of everything that was found.
     Raises:
-        UsageError: a path that is no directory.
+        UsageError: a path that is neither, or a partition's directory whose name does not say whose.
         ConfigError: a bad setting.
         LogDirLockedError: with `repair`, somebody else is at work.
     """
     paths = paths_to_check(surroundings.fs, paths, sources)
-    for path in paths:
-        if not path.is_dir():
-            raise UsageError(f"{path}: no such directory")
+    log_dirs = [path for path in paths if not _is_named_partition(surroundings.fs, path)]
+    for path in log_dirs:
+        require_log_dir(surroundings.fs, path)
     work = _Check(sources, surroundings, options, observer)
-    log_dirs = [path for path in paths if not is_partition_dir(path)]
     surveyed = [work.survey(path) for path in log_dirs]
     across = compare(surveyed)
     for each in surveyed:
@@ -127,14 +127,13 @@ def paths_to_check(fs: FileSystem, paths: Sequence[Path], sources: Sources) -> S
     return [Path(text) for text in configured]
 
 
-def is_partition_dir(path: Path) -> bool:
-    """Tell whether this is a partition's directory, not a log dir: by its name, and by what it holds."""
+def _is_named_partition(fs: FileSystem, path: Path) -> bool:
+    """Tell whether a path is a partition's directory, whose name says which partition."""
     try:
         parse_partition_dir(real_path(path).name)
     except ValueError:
         return False
-    markers = (names.LEADER_EPOCHS, names.PARTITION_METADATA)
-    return any(parse_file_name(entry.name) or entry.name in markers for entry in path.iterdir())
+    return is_partition_dir(fs, path)
 
 
 @dataclass

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cleaner.api.configuration import Loaded
-from cleaner.config import TopicConfig
+from cleaner.config import CleanerConfig, TopicConfig
 from cleaner.config_read import check_topic_keys
 from cleaner.errors import CleanerError, ConfigError
 from cleaner.mistakes import Mistakes
@@ -19,6 +19,7 @@ from cleaner.storage.fs import FileSystem
 from cleaner.storage.log_dir import LogDir
 from cleaner.storage.names import PARTITION_METADATA
 from cleaner.storage.partition_metadata import read_topic_id
+from cleaner.storage.which_dir import Nature, nature_of, require_log_dir, why_no_log_dir
 
 _SUFFIX = ".properties"
 
@@ -65,6 +66,36 @@ def check_topic_files(fs: FileSystem, topics_dir: Path, mistakes: Mistakes) -> N
             mistakes.add(mistake if is_said else _said_by(mistake, str(path)))
 
 
+def check_places(fs: FileSystem, config: CleanerConfig, mistakes: Mistakes) -> list[str]:
+    """
+    Check where `log.dirs` lead, as a daemon does that is about to start.
+
+    Args:
+        fs: the file system.
+        config: the settings of the process.
+        mistakes: gets what a start is refused for.
+    Returns:
+        What is odd, and no obstacle: a directory that is waited for, or one that does not answer now.
+    """
+    odd = []
+    for path in map(Path, config.log_dirs):
+        try:
+            nature, reason = nature_of(fs, path), why_no_log_dir(fs, path)
+        except CleanerError as error:
+            odd.append(str(error))
+            continue
+        if nature is Nature.MISSING and config.log_dirs_wait:
+            odd.append(f"{path}: {reason}; it is waited for (cleaner.log.dirs.wait)")
+        elif nature is Nature.MISSING:
+            what = "mount or make it, or set cleaner.log.dirs.wait=true to have it waited for"
+            mistakes.add(ConfigError("log.dirs", path, f"{reason}; {what}"))
+        elif nature in (Nature.EMPTY, Nature.FOREIGN):
+            odd.append(f"{path}: {reason}")
+        elif reason is not None:
+            mistakes.add(ConfigError("log.dirs", path, reason))
+    return odd
+
+
 def check_log_dirs(fs: FileSystem, loaded: Loaded, log_dirs: Sequence[Path], mistakes: Mistakes) -> CheckedSettings:
     """
     Resolve the settings of every topic in the log dirs that are there.
@@ -76,11 +107,16 @@ def check_log_dirs(fs: FileSystem, loaded: Loaded, log_dirs: Sequence[Path], mis
         mistakes: gets what is wrong.
     """
     warnings = list(loaded.warnings)
+    for named in log_dirs:
+        reason = why_no_log_dir(fs, named)
+        if reason is not None:
+            mistakes.add(ConfigError("--log-dir", named, reason))
+    if not log_dirs:
+        warnings += check_places(fs, loaded.config, mistakes)
     seen: list[Path] = []
     topics = 0
     for log_dir in log_dirs or [Path(text) for text in loaded.config.log_dirs]:
-        if not log_dir.is_dir():
-            warnings.append(f"{log_dir}: no such directory, so its topics' settings are not checked")
+        if why_no_log_dir(fs, log_dir) is not None:
             continue
         seen.append(log_dir)
         with mistakes.collected():
@@ -97,9 +133,12 @@ def resolve_topic(fs: FileSystem, loaded: Loaded, topic: str, log_dirs: Sequence
     Return a topic's settings as the first log dir that has it gives them, or as they are without any.
 
     Raises:
+        UsageError: one of those named is no log dir.
         ConfigError: bad settings.
         CorruptCheckpointError: damaged metadata.
     """
+    for named in log_dirs:
+        require_log_dir(fs, named)
     for log_dir in log_dirs or [Path(text) for text in loaded.config.log_dirs]:
         directory = _topics_of(fs, log_dir).get(topic) if log_dir.is_dir() else None
         if directory is not None:

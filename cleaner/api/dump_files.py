@@ -14,6 +14,7 @@ from cleaner.dump.small_files import KNOWN, show_small_file, show_snapshot
 from cleaner.errors import CorruptLogError, LogDirOfflineError
 from cleaner.storage import names
 from cleaner.storage.fs import FileSystem
+from cleaner.storage.which_dir import Nature, nature_of
 
 _KRAFT_SNAPSHOT = ".checkpoint"
 _BOOTSTRAP = "bootstrap.checkpoint"
@@ -72,6 +73,8 @@ def dump_files(fs: FileSystem, paths: Sequence[str], options: DumpOptions, viewe
 
 def _show(fs: FileSystem, shown_path: str, options: DumpOptions, viewer: Viewer, indexes: IndexDump) -> None:
     path = Path(shown_path)
+    if path.is_dir():
+        raise ValueError(_instead_of(fs, path))
     match path.suffix:
         case names.LOG | ".checkpoint":
             _show_log(fs, path, shown_path, options, viewer)
@@ -85,8 +88,22 @@ def _show(fs: FileSystem, shown_path: str, options: DumpOptions, viewer: Viewer,
             show_snapshot(fs, path, viewer)
         case _ if path.name in KNOWN:
             show_small_file(fs, path, viewer)
+        case _ if not fs.exists(path):
+            raise FileNotFoundError(shown_path)
         case _:
             viewer.on_damage(f"Ignoring unknown file {shown_path}")
+
+
+def _instead_of(fs: FileSystem, directory: Path) -> str:
+    """Say which files may be meant with a directory."""
+    nature = nature_of(fs, directory)
+    wanted = fs.list_files(directory)
+    if nature is Nature.LOG_DIR:
+        wanted = [name for name in wanted if name in KNOWN]
+    else:
+        wanted = [name for name in wanted if name.endswith(names.LOG)]
+    example = f", such as {directory / wanted[-1]}" if wanted else ""
+    return f"{nature.value}; name files{example}"
 
 
 def _show_log(fs: FileSystem, path: Path, shown_path: str, options: DumpOptions, viewer: Viewer) -> None:

@@ -23,6 +23,7 @@ from cleaner.storage.fs import UNFINISHED, FileSystem, real_path
 from cleaner.storage.kept import crc32_of, keep_files, write_range
 from cleaner.storage.log import Log
 from cleaner.storage.segment import Segment
+from cleaner.storage.which_dir import place_around
 
 _DIRECTORY_MODE = 0o700
 
@@ -38,6 +39,9 @@ def check_outside(session: Session, directory: Path, option: str) -> None:
     for log_dir in (session.log_dir.path, *map(Path, session.settings.cleaner.log_dirs)):
         if resolved.is_relative_to(real_path(log_dir)):
             raise UsageError(f"{option} {directory}: inside of the log dir {log_dir}; name a directory outside")
+    around = place_around(session.surroundings.fs, resolved)
+    if around is not None:
+        raise UsageError(f"{option} {directory}: inside of {around}; name a directory outside")
 
 
 def make_directory(fs: FileSystem, path: Path) -> None:

@@ -7,15 +7,16 @@ from pathlib import Path
 
 from cleaner.errors import CorruptCheckpointError
 from cleaner.model import TopicPartition
-from cleaner.state.kept_manifest import FILE_NAME, KeptPartition, manifest
+from cleaner.state.kept_manifest import KeptPartition, manifest
 from cleaner.state.state_file import BadStateError
 from cleaner.storage.fs import FileSystem
+from cleaner.storage.names import KEPT_MANIFEST
 from cleaner.storage.segment import Segment
 
 
 def is_kept(fs: FileSystem, directory: Path) -> bool:
     """Tell whether a directory holds the segments of a partition that `--keep-old` kept."""
-    return FILE_NAME in fs.list_files(directory)
+    return KEPT_MANIFEST in fs.list_files(directory)
 
 
 def kept_partitions(fs: FileSystem, keep_dir: Path) -> dict[TopicPartition, Path]:
@@ -57,7 +58,7 @@ def _read(fs: FileSystem, directory: Path) -> KeptPartition:
     try:
         kept = manifest(fs, directory).peek()
     except BadStateError as error:
-        raise CorruptCheckpointError(directory / FILE_NAME, 0, str(error)) from error
+        raise CorruptCheckpointError(directory / KEPT_MANIFEST, 0, str(error)) from error
     if kept is None:
-        raise CorruptCheckpointError(directory / FILE_NAME, 0, "it has gone")
+        raise CorruptCheckpointError(directory / KEPT_MANIFEST, 0, "it has gone")
     return kept

@@ -34,6 +34,7 @@ from cleaner.storage.log_dir import LogDir, OffsetKind, find_conflicts
 from cleaner.storage.names import PARTITION_METADATA
 from cleaner.storage.partition_lock import checkpoint_lock, partition_lock
 from cleaner.storage.partition_metadata import read_topic_id
+from cleaner.storage.which_dir import require_log_dir
 
 Result = TypeVar("Result")
 
@@ -157,14 +158,13 @@ def open_session(
             nobody; None takes no lock and leaves not even a lock file.
         lock: one the caller holds already, in the cleaner's role, and keeps; `mode` does not count then.
     Raises:
-        UsageError: no such directory.
+        UsageError: it is no log dir; says what it is instead.
         LogDirLockedError: a live broker, another cleaner, or a writer that loads its logs.
         CorruptCheckpointError, UncleanableError: the directory as a whole is not sound; nothing in it may be changed.
         ConfigError: a bad setting of the process.
     """
-    if not log_dir.is_dir():
-        raise UsageError(f"{log_dir}: no such directory")
     fs = surroundings.fs
+    require_log_dir(fs, log_dir)
     with contextlib.ExitStack() as stack:
         if lock is not None:
             lock.logs.enter()

@@ -25,7 +25,7 @@ from cleaner.api.reports import Refusal
 from cleaner.api.session import Session, as_cleaner_errors, attempt, open_session, parse_names
 from cleaner.errors import NotCleanlyShutDownError, UndoRefusedError, UsageError
 from cleaner.model import TopicPartition
-from cleaner.state.kept_manifest import FILE_NAME, GROUP_DIGITS, KeptGroup, KeptPartition, manifest
+from cleaner.state.kept_manifest import GROUP_DIGITS, KeptGroup, KeptPartition, manifest
 from cleaner.state.state_file import BadStateError
 from cleaner.storage import names
 from cleaner.storage.fs import UNFINISHED, FileSystem, real_path
@@ -229,13 +229,13 @@ def _forget(fs: FileSystem, kept_dir: Path) -> None:
 
     Of a group that a crash has kept out of the manifest the files go too. What is no file of a segment stays.
     """
-    fs.remove(kept_dir / FILE_NAME)
+    fs.remove(kept_dir / names.KEPT_MANIFEST)
     for name in fs.list_dirs(kept_dir):
         if len(name) == GROUP_DIGITS and name.isdigit():
             files = fs.list_files(kept_dir / name)
             fs.remove_all(kept_dir / name, [file for file in files if names.parse_file_name(file) is not None])
             _remove_if_empty(fs, kept_dir / name)
-    fs.remove(kept_dir / (FILE_NAME + UNFINISHED))
+    fs.remove(kept_dir / (names.KEPT_MANIFEST + UNFINISHED))
     _remove_if_empty(fs, kept_dir)
 
 

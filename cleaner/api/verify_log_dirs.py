@@ -26,6 +26,7 @@ from cleaner.storage import names
 from cleaner.storage.fs import File, FileSystem, real_path
 from cleaner.storage.log_dir import LogDir, OffsetKind
 from cleaner.storage.partition_metadata import read_topic_id
+from cleaner.storage.which_dir import Nature, nature_of, require_log_dir
 
 
 @dataclass(frozen=True)
@@ -116,9 +117,6 @@ def verify_log_dirs(
         ConfigError: a bad setting.
     """
     fs = surroundings.fs
-    for directory in (before, after):
-        if not directory.is_dir():
-            raise UsageError(f"{directory}: no such directory")
     with as_cleaner_errors(after):
         pairs = _pairs(fs, before, after, partitions)
         homes = {path: LogDir(fs, path) for pair in pairs for path in (pair.before.parent, pair.after.parent)}
@@ -133,16 +131,22 @@ def verify_log_dirs(
 
 
 def _pairs(fs: FileSystem, before: Path, after: Path, partitions: Sequence[str]) -> list[_Pair]:
-    is_partition = [_is_partition(fs, directory) for directory in (before, after)]
-    if any(is_partition):
-        if not all(is_partition):
-            raise UsageError(f"{before} and {after}: give two log dirs, or two directories of one partition")
+    natures = [nature_of(fs, directory) for directory in (before, after)]
+    for directory, nature in zip((before, after), natures, strict=True):
+        if nature is not Nature.PARTITION and (nature is not Nature.KEPT or directory is after):
+            require_log_dir(fs, directory)
+    if Nature.PARTITION in natures:
+        if natures != [Nature.PARTITION] * 2:
+            raise UsageError(
+                f"{before} is {natures[0].value}, {after} is {natures[1].value}: give two log dirs, or two directories "
+                "of one partition"
+            )
         if partitions:
             raise UsageError("two partition directories and names of partitions; give two log dirs, or no names")
         before, after = real_path(before), real_path(after)
         return [_Pair(_name_of(after) or _name_of(before) or TopicPartition(after.name, 0), before, after)]
+    kept = kept_partitions(fs, before) if natures[0] is Nature.KEPT else {}
     sides = [LogDir(fs, path) for path in (before, after)]
-    kept = kept_partitions(fs, before)
     listings = [kept or sides[0].partitions(), sides[1].partitions()]
     if partitions:
         wanted = parse_names(partitions)
@@ -155,11 +159,6 @@ def _pairs(fs: FileSystem, before: Path, after: Path, partitions: Sequence[str])
             if topic_partition not in listing:
                 raise UsageError(f"{side.path}: no partition {topic_partition}")
     return [_Pair(wanted_one, listings[0][wanted_one], listings[1][wanted_one]) for wanted_one in wanted]
-
-
-def _is_partition(fs: FileSystem, directory: Path) -> bool:
-    parsed = (names.parse_file_name(name) for name in fs.list_files(directory))
-    return any(file is not None and file.suffix == names.LOG for file in parsed)
 
 
 def _name_of(directory: Path) -> TopicPartition | None:

@@ -124,6 +124,11 @@ def run(arguments: argparse.Namespace) -> int:
 def run_shared(arguments: argparse.Namespace, settings: Sources, options: CleanOptions) -> int:
     """Clean with some options, or say what would be cleaned; returns the exit code."""
     if bool(arguments.partitions) == arguments.all:
+        from cleaner.storage.fs import FileSystem
+        from cleaner.storage.which_dir import require_log_dir
+
+        # Who names a partition's directory has named no partition yet, and is told how.
+        require_log_dir(FileSystem(), arguments.log_dir)
         raise UsageError("name the partitions to clean, or --all (and not both)")
     return _preview(arguments, settings) if arguments.dry_run else _clean(arguments, settings, options)
 

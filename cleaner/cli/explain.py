@@ -62,12 +62,21 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         partition = str(parse_partition(name.rstrip("/").rpartition("/")[2] if places else name))
     except argparse.ArgumentTypeError as error:
-        raise UsageError(str(error)) from error
+        raise UsageError(_what_is(name) if not places and "/" in name else str(error)) from error
     if places:
         return _look(Path(places[0]), partition, arguments)
     if arguments.sets or arguments.topics_dir or arguments.metadata_dir or sampling_of(arguments):
         raise UsageError("a daemon has settings of its own: name the LOG_DIR before the partition to look without it")
     return _ask(partition, arguments)
+
+
+def _what_is(name: str) -> str:
+    """Say what a path is that was named alone."""
+    from cleaner.storage.fs import FileSystem
+    from cleaner.storage.which_dir import why_no_log_dir
+
+    reason = why_no_log_dir(FileSystem(), Path(name))
+    return f"{name}: {reason or 'a log dir; name one of its partitions behind it, LOG_DIR TOPIC-PARTITION'}"
 
 
 def _look(log_dir: Path, name: str, arguments: argparse.Namespace) -> int:

@@ -59,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run until stopped; returns the exit code."""
+    from cleaner.api.check_settings import check_places
     from cleaner.cli.collecting import begin_collecting
     from cleaner.cli.compiling import announce_compiling
     from cleaner.cli.daemon_logs import configure_logs, open_logs
@@ -66,6 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     from cleaner.cli.identity import take_identity
     from cleaner.daemon.rules import log_dirs_of
     from cleaner.engine.warm_up import warm_up
+    from cleaner.mistakes import Mistakes
     from cleaner.storage.fs import FileSystem
     from cleaner.storage.ownership import OwnDirectories
 
@@ -74,8 +76,10 @@ def run(arguments: argparse.Namespace) -> int:
     stream = open_logs(loaded.config.log_format)
     try:
         log = configure_logs(loaded.config.log_format, loaded.config.log_level, stream)
-        for warning in loaded.warnings:
+        mistakes = Mistakes()
+        for warning in (*loaded.warnings, *check_places(FileSystem(), loaded.config, mistakes)):
             log.warning(warning)
+        mistakes.raise_any()
         announce_compiling(log.info)
         was_root = os.geteuid() == 0
         take_identity(*log_dirs_of(loaded.config), stay_root=arguments.as_root)

@@ -16,14 +16,17 @@ def topics_in(log_dir: Path) -> Topics:
     Return the topics of a log dir.
 
     Raises:
-        UsageError: there is no such directory.
+        UsageError: it is none.
     """
     from cleaner.clock import SystemClock
     from cleaner.logs.topics import Topics
     from cleaner.storage.fs import FileSystem
     from cleaner.storage.log_dir import LogDir
+    from cleaner.storage.which_dir import why_no_log_dir
 
     fs = FileSystem()
-    if not fs.exists(log_dir):
-        raise UsageError(f"{log_dir}: no such directory; `cleaner topics create` makes it")
+    reason = why_no_log_dir(fs, log_dir)
+    if reason is not None:
+        new = "" if why_no_log_dir(fs, log_dir, may_be_new=True) else "; `cleaner topics create` makes a log dir"
+        raise UsageError(f"{log_dir}: {reason}{new}")
     return Topics(fs, [LogDir(fs, log_dir)], SystemClock())

@@ -32,6 +32,7 @@ from cleaner.storage.fs import FileSystem, Space, real_path
 from cleaner.storage.lock_probe import LockHolder, LockReport, probe
 from cleaner.storage.log_dir import Listing, LogDir, OffsetKind
 from cleaner.storage.open_transactions import Use
+from cleaner.storage.which_dir import require_log_dir, why_no_log_dir
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ class WatchedLogDir:
         self._log_dir = LogDir(fs, self.path)
         self._settings = TopicSettings(fs, self.path, sources)
         self._names: tuple[str, ...] | None = None
+        self._oddness: tuple[str, ...] = ()  # why it is no log dir as it is, and will be one perhaps
         self._listing = Listing()
         self._logs: dict[TopicPartition, WatchedLog] = {}
         self._offsets: dict[OffsetKind, dict[TopicPartition, int]] = {}
@@ -178,7 +180,7 @@ class WatchedLogDir:
             looked_at_ms=now_ms,
             logs=logs,
             partitions=len(self._listing.current),
-            warnings=(*self._settings.warnings, *([mistake] if mistake else [])),
+            warnings=(*self._oddness, *self._settings.warnings, *([mistake] if mistake else [])),
         )
 
     def _look_at_logs(self, at: Moment) -> tuple[LookedLog, ...]:
@@ -202,6 +204,10 @@ class WatchedLogDir:
         names = tuple(self._fs.list_dirs(self.path))
         if names == self._names:
             return
+        # One that is empty, or holds nothing of a log dir yet, may wait for its disk or its first log.
+        require_log_dir(self._fs, self.path, may_be_new=True)
+        reason = why_no_log_dir(self._fs, self.path)
+        self._oddness = () if reason is None else (reason,)
         self._listing = self._log_dir.listing()
         self._logs = {
             partition: self._logs.get(partition) or WatchedLog(partition, str(self.path), directory)

@@ -1,8 +1,8 @@
 """
 Which partitions a path stands for: a log dir, a partition's directory, or a pattern of either.
 
-What a directory holds tells what it is: one with `.log` files is a partition's, and its name has to say whose; one with
-partitions' directories is a log dir. Patterns have the signs of a shell: `*`, `?`, `[ab]` and `{a,b}`.
+What a directory holds tells what it is (`storage/which_dir.py`); the name of a partition's has to say whose it is.
+Patterns have the signs of a shell: `*`, `?`, `[ab]` and `{a,b}`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from cleaner.frames.options import ReadOptions
 from cleaner.model import TopicPartition
 from cleaner.storage import names
 from cleaner.storage.fs import FileSystem, real_path
+from cleaner.storage.which_dir import Nature, nature_of, why_no_log_dir
 
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _SIGNS = re.compile(r"[*?\[]")
@@ -38,7 +39,9 @@ def find_partitions(fs: FileSystem, options: ReadOptions) -> Found:
             if path not in paths:
                 paths.append(path)
     if not found:
-        raise UsageError(f"{options.path}: no Kafka log; give a log dir, partition directories, or a pattern of them")
+        reason = None if _is_pattern(options.path) else why_no_log_dir(fs, Path(_plain(options.path)))
+        what = "no Kafka log; give a log dir, partition directories, or a pattern of them"
+        raise UsageError(f"{options.path}: {what}{f': {reason}' if reason else ''}")
     for topic in sorted(options.topics or ()):
         if not any(each.topic == topic for each in found):
             raise UnknownTopicError(topic, f"not in {options.path}")
@@ -56,11 +59,8 @@ def _expanded(fs: FileSystem, pattern: str) -> list[Path]:
     if match is not None:
         parts = [pattern[: match.start()] + word + pattern[match.end() :] for word in match[1].split(",")]
         return sorted({path for part in parts for path in _expanded(fs, part)})
-    scheme, colon, rest = pattern.partition("://")
-    if colon and scheme != "file":
-        raise UsageError(f"{pattern}: logs are read from file systems that are mounted, not from {scheme}://")
     found = [Path("/") if pattern.startswith(("/", "file:")) else Path.cwd()]
-    for part in Path(rest if colon else pattern.removeprefix("file:")).parts:
+    for part in Path(_plain(pattern)).parts:
         if part == "/":
             continue
         if _SIGNS.search(part):
@@ -71,27 +71,37 @@ def _expanded(fs: FileSystem, pattern: str) -> list[Path]:
     return sorted({real_path(path) for path in found})
 
 
+def _plain(pattern: str) -> str:
+    """Return a path without the scheme in front."""
+    scheme, colon, rest = pattern.partition("://")
+    if colon and scheme != "file":
+        raise UsageError(f"{pattern}: logs are read from file systems that are mounted, not from {scheme}://")
+    return rest if colon else pattern.removeprefix("file:")
+
+
+def _is_pattern(text: str) -> bool:
+    return bool(_SIGNS.search(text) or _BRACES.search(text))
+
+
 def _partitions_in(fs: FileSystem, directory: Path) -> list[tuple[TopicPartition, Path]]:
     if _is_set_aside(directory.name):
         return []
-    if any(_is_log(name) for name in fs.list_files(directory)):
+    nature = nature_of(fs, directory)
+    if nature is Nature.PARTITION:
         topic_partition = _partition_of(directory.name)
         if topic_partition is None:
             raise UsageError(
                 f"{directory}: has segments, and its name is not that of a topic and partition, as prices-0; rename it"
             )
         return [(topic_partition, directory)]
+    if nature is not Nature.LOG_DIR:
+        return []
     found = [(_partition_of(name), directory / name) for name in fs.list_dirs(directory)]
     return [
         (topic_partition, real_path(path))
         for topic_partition, path in found
         if topic_partition is not None and topic_partition.topic != names.METADATA_TOPIC
     ]
-
-
-def _is_log(name: str) -> bool:
-    file = names.parse_file_name(name)
-    return file is not None and file.suffix == names.LOG
 
 
 def _is_set_aside(name: str) -> bool:

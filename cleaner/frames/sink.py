@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
@@ -14,6 +15,7 @@ from cleaner.errors import UsageError
 from cleaner.frames.staging import Staged
 from cleaner.frames.write_options import check_columns, write_options
 from cleaner.storage.fs import FileSystem
+from cleaner.storage.which_dir import require_log_dir
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,6 +40,8 @@ class LogWriter(DataSourceArrowWriter):
                 "kafkalog replaces no log; use mode('append'), which makes partitions that are not there yet"
             )
         check_columns({field.name: field.dataType.simpleString() for field in schema}, self.options.topic)
+        # Before any task puts a directory of its own there.
+        require_log_dir(FileSystem(), Path(self.options.path), may_be_new=True)
         self.job = uuid.uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:

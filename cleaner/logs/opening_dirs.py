@@ -11,6 +11,7 @@ from cleaner.errors import ConfigError, UsageError
 from cleaner.logs.dir_state import DirState, identify, make_log_dir
 from cleaner.storage.fs import FileSystem, real_path
 from cleaner.storage.log_dir import find_conflicts
+from cleaner.storage.which_dir import require_log_dir
 
 PathLike = str | os.PathLike[str]
 
@@ -50,13 +51,12 @@ def open_dirs(
         create: make those that are not there, and give those without one an identity.
         cluster_id: of new ones.
     Raises:
-        UsageError: no such directory, or they do not belong together.
+        UsageError: one is no log dir, or they do not belong together.
         CleanerError: see `DirState`.
     """
-    there = [path for path in paths if path.is_dir()]
     for path in paths:
-        if path not in there and not create:
-            raise UsageError(f"{path}: no such directory")
+        require_log_dir(fs, path, may_be_new=create)
+    there = [path for path in paths if path.is_dir()]
     identity = identify(fs, there, cluster_id, _node_id(settings))
     if create:
         for path in paths:

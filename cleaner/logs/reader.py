@@ -34,6 +34,7 @@ from cleaner.model import TopicPartition
 from cleaner.storage.fs import FileSystem, real_path
 from cleaner.storage.leader_epochs import read_leader_epochs
 from cleaner.storage.names import LEADER_EPOCHS
+from cleaner.storage.which_dir import why_no_log_dir
 
 _ISOLATIONS = ("read_uncommitted", "read_committed")
 _UNTILS = ("high_watermark", "end")
@@ -241,13 +242,16 @@ def open_reader(
         max_decompressed_batch_bytes: what is larger is taken for damage or an attack, and never unpacked. A manager's
             own logs go by their settings.
     Raises:
-        UnknownTopicError: there is no such partition.
+        UnknownTopicError: there is no such partition. Says so if the log dir is none, and what it is instead.
     """
     topic_partition = TopicPartition(topic, partition)
     fs = fs or FileSystem()
     directory = real_path(Path(log_dir)) / str(topic_partition)
     if not fs.exists(directory):
-        raise UnknownTopicError(str(topic_partition), f"no such partition in {log_dir}")
+        reason = why_no_log_dir(fs, Path(log_dir))
+        raise UnknownTopicError(
+            str(topic_partition), f"no such partition in {log_dir}{f': {reason}' if reason else ''}"
+        )
     limit = max_decompressed_batch_bytes
     return LogReader(fs, Path(log_dir), topic_partition, clock=clock, batch_limit=lambda: limit)
 

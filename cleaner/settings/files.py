@@ -20,6 +20,7 @@ from cleaner.kafka_keys import FORMER_TOPIC_KEYS
 from cleaner.mistakes import Mistakes
 from cleaner.properties import parse_properties
 from cleaner.storage.fs import FileSystem, real_path
+from cleaner.storage.which_dir import Nature, nature_of
 
 CLEANER_TOPICS = "cleaner-topics.properties"
 
@@ -56,13 +57,16 @@ def read_config_bytes(fs: FileSystem, path: Path) -> bytes:
 
 
 def check_topics_dir(fs: FileSystem, topics_dir: Path, key: str) -> None:
-    """Raise ConfigError in the name of `key` when a directory of topic files cannot be listed."""
+    """Raise ConfigError in the name of `key` when a directory of topic files cannot be listed, or is one of logs."""
     try:
         fs.list_dir(topics_dir)
+        nature = nature_of(fs, topics_dir)
     except FileNotFoundError as error:
         raise ConfigError(key, topics_dir, error.strerror or "no such directory") from error
     except LogDirOfflineError as error:
         raise ConfigError(key, topics_dir, error.cause.strerror or "cannot be listed") from error
+    if nature in (Nature.LOG_DIR, Nature.PARTITION):
+        raise ConfigError(key, topics_dir, f"is {nature.value}, not one of <topic>.properties files")
 
 
 def topic_file(topics_dir: Path, topic: str) -> Path:

@@ -31,7 +31,6 @@ from cleaner.state.state_file import BadStateError, StateFile
 from cleaner.storage import names
 from cleaner.storage.fs import FileSystem
 
-FILE_NAME = "manifest.json"
 GROUP_DIGITS = 6
 VERSION = 1  # Value on disk, fixed for ever; another meaning of a field is another version.
 
@@ -87,7 +86,12 @@ class KeptPartition:
 def manifest(fs: FileSystem, directory: Path) -> StateFile[KeptPartition]:
     """Return the manifest in a directory that keeps a partition's segments."""
     return StateFile(
-        fs, directory / FILE_NAME, format_name="cleaner-kept-segments", version=VERSION, read=_read, write=asdict
+        fs,
+        directory / names.KEPT_MANIFEST,
+        format_name="cleaner-kept-segments",
+        version=VERSION,
+        read=_read,
+        write=asdict,
     )
 
 

@@ -16,9 +16,8 @@ import cleaner
 from cleaner.api.options import Sources, Surroundings
 from cleaner.api.undo_clean import UndoReport, undo_clean
 from cleaner.errors import CleanerError
-from cleaner.state.kept_manifest import FILE_NAME
 from cleaner.storage.fs import FileSystem
-from cleaner.storage.names import CLEANER_CHECKPOINT, SEGMENT_SUFFIXES, SNAPSHOT
+from cleaner.storage.names import CLEANER_CHECKPOINT, KEPT_MANIFEST, SEGMENT_SUFFIXES, SNAPSHOT
 from cleaner.testing.forgetful_fs import DiskState, ForgetfulFileSystem
 from tests.crash.rounds import NOW_MS, PARTITION, SETTINGS, Expected, contents, recover, write_round
 from tests.scratch import scratch_directory
@@ -61,7 +60,7 @@ class Stage:
 
     @property
     def has_manifest(self) -> bool:
-        return (self.kept / PARTITION / FILE_NAME).exists()
+        return (self.kept / PARTITION / KEPT_MANIFEST).exists()
 
 
 @pytest.fixture

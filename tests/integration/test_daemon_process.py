@@ -64,3 +64,23 @@ def test_daemon_cleans_and_stops_whatever_becomes_of_its_logs(tmp_path: Path, ma
         for descriptor in (*_OPEN, *([stream] if make is not None else [])):
             os.close(descriptor)
         _OPEN.clear()
+
+
+def test_log_dir_that_is_not_there_is_refused_at_the_start_or_waited_for(tmp_path: Path) -> None:
+    """A slip in `log.dirs` must not run for months; a disk that comes late is for the operator to say."""
+    there, late = write_log_dir(tmp_path / "disk1", keyed_log("a-0")), tmp_path / "disk2"
+    (tmp_path / "run").mkdir()
+    run = CleanerRun(tmp_path / "run", {"log.dirs": f"{there},{late}", "log.cleaner.backoff.ms": "50"})
+    run.begin()
+    assert run.wait() == 78
+    assert f"log.dirs={late}: no such directory" in run.log_file.read_text()
+    assert not offsets(there, "cleaner")
+
+    run.write_settings({**run.settings, "cleaner.log.dirs.wait": "true", "cleanup.policy": "compact"})
+    run.start()
+    try:
+        wait_until(lambda: bool(run.events("log dir is offline")), "the missing one is told of")
+        write_log_dir(tmp_path / "mounting", keyed_log("b-0")).rename(late)
+        wait_until(lambda: bool(run.events("log dir is online")), "it is there")
+    finally:
+        run.stop()

@@ -338,6 +338,18 @@ def test_failing_disk_is_offline_and_comes_back(tmp_path: Path, logs: Path) -> N
         running.log.wait("log dir is online", log_dir=str(logs))
 
 
+def test_log_dir_that_goes_away_is_offline_and_comes_back(tmp_path: Path, logs: Path) -> None:
+    """As that of a disk which is unmounted while the daemon runs, and mounted again; it need not be told."""
+    write_log_dir(logs, keyed_log("a-0"))
+    with daemon(settings_for(logs, state_dir=tmp_path / "state")) as running:
+        running.log.wait("cleaned", partition="a-0")
+        logs.rename(tmp_path / "unmounted")
+        running.log.wait("log dir is offline", log_dir=str(logs))
+        write_log_dir(tmp_path / "unmounted", keyed_log("b-0"))
+        (tmp_path / "unmounted").rename(logs)
+        running.log.wait("cleaned", partition="b-0")
+
+
 def test_mistake_of_ours_sets_the_log_aside_with_its_traceback(tmp_path: Path, logs: Path) -> None:
     """Neither the worker nor the other logs suffer."""
     write_log_dir(logs, keyed_log("a-0"), keyed_log("b-0"))

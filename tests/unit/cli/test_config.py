@@ -96,14 +96,45 @@ def test_check_of_a_file_that_is_not_there_is_a_mistake(tmp_path: Path, capsys: 
     assert "there is no such file" in capsys.readouterr().err
 
 
-def test_check_of_a_log_dir_that_is_not_there_is_a_warning(
+def test_check_of_a_log_dir_that_is_not_there_is_a_mistake_beside_others(
     machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A disk that is not mounted yet must not keep the others from being checked."""
-    assert machine.run("check", "--log-dir", "/nowhere", "--log-dir", str(machine.log_dir)) == 0
+    """A slip must not pass for a check, and the other log dirs are checked all the same."""
+    (machine.topics_dir / "t.properties").write_text("segment.ms=0\n")
+    assert machine.run("check", "--log-dir", "/nowhere", "--log-dir", str(machine.log_dir)) == 78
+    err = capsys.readouterr().err
+    assert "--log-dir=/nowhere: no such directory" in err
+    assert "segment.ms=0" in err
+
+
+@pytest.mark.parametrize(("is_waited_for", "code"), [(False, 78), (True, 0)])
+def test_check_of_log_dirs_that_are_not_there_says_what_a_start_would(
+    machine: Machine, capsys: pytest.CaptureFixture[str], is_waited_for: bool, code: int
+) -> None:
+    """A mistake, unless the settings have them waited for."""
+    wait = f"cleaner.log.dirs.wait={str(is_waited_for).lower()}"
+    missing = machine.log_dir.parent / "disk2"
+    assert machine.run("check", "--set", f"log.dirs={machine.log_dir},{missing}", "--set", wait) == code
     out, err = capsys.readouterr()
-    assert "2 topics in 1 log dirs" in out
-    assert "/nowhere: no such directory" in err
+    assert f"{missing}: no such directory" in err
+    assert ("it is waited for" in err) == is_waited_for
+    assert ("set cleaner.log.dirs.wait=true" in err) != is_waited_for
+    assert ("2 topics in 1 log dirs" in out) == is_waited_for
+
+
+def test_check_of_a_partition_in_log_dirs_is_a_mistake_whatever_is_waited_for(
+    machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No disk that comes later makes it a log dir."""
+    place = machine.log_dir / "t-0"
+    assert machine.run("check", "--set", f"log.dirs={place}", "--set", "cleaner.log.dirs.wait=true") == 78
+    assert f"log.dirs={place}: the directory of a partition" in capsys.readouterr().err
+
+
+def test_topic_of_a_log_dir_that_is_none_is_not_shown(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    """Settings of elsewhere would pass for its own."""
+    assert machine.run("show", "--topic", "t", "--log-dir", str(machine.log_dir / "t-0")) == 2
+    assert "the directory of a partition" in capsys.readouterr().err
 
 
 def _rows(text: str) -> dict[str, dict[str, str]]:

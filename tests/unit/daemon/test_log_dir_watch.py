@@ -85,6 +85,25 @@ def test_look_tells_all_and_changes_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / ".lock").exists()
 
 
+def test_partition_directory_in_log_dirs_is_no_log_dir(tmp_path: Path) -> None:
+    """It waits, said to be what it is, and nothing in it is touched."""
+    write_log_dir(tmp_path, small_log())
+    facts = Watch(tmp_path / "topic-0").look().facts
+    assert facts.condition is DirCondition.OFFLINE
+    assert f"the log dir is {tmp_path}" in facts.detail
+
+
+def test_mount_point_without_its_disk_is_told_of_until_that_comes(tmp_path: Path) -> None:
+    """It may also be a new one without any log; both get no error."""
+    watch = Watch(tmp_path)
+    look = watch.look()
+    assert look.facts.condition is DirCondition.ONLINE
+    assert look.warnings[0] == "an empty directory, no log dir; is its disk mounted?"
+    write_log_dir(tmp_path, small_log())
+    look = watch.look()
+    assert (look.partitions, look.warnings) == (1, ())
+
+
 def test_partitions_come_and_go(tmp_path: Path) -> None:
     """A new directory is seen at the next look; directories awaiting deletion are not served."""
     write_log_dir(tmp_path, small_log())

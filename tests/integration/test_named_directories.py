@@ -1,0 +1,156 @@
+"""Everything that takes a log dir, given something else: told what it is and what was meant, and nothing is written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import cleaner
+from cleaner.cli.main import main
+from cleaner.errors import CleanerError
+from cleaner.frames.find import find_partitions
+from cleaner.frames.options import read_options
+from cleaner.logs.manager import LogManager
+from cleaner.logs.reader import open_reader
+from cleaner.storage.fs import FileSystem
+from cleaner.testing.log_builder import write_log_dir
+from tests.integration.log_dirs import keyed_log
+
+PARTITION = "orders-0"
+
+COMMANDS = {
+    "plan": ["plan", "{}"],
+    "recover": ["recover", "{}"],
+    "recover-one": ["recover", "{}", PARTITION],
+    "clean": ["clean", "{}"],
+    "clean-all": ["clean", "{}", "--all", "--recover"],
+    "clean-one": ["clean", "{}", PARTITION],
+    "clean-dry-run": ["clean", "{}", "--all", "--dry-run"],
+    "bulk": ["bulk", "{}", "--all", "--dry-run"],
+    "explain": ["explain", "{}", PARTITION],
+    "explain-alone": ["explain", "{}"],
+    "undo": ["undo", "{}"],
+    "verify-after": ["verify", "{good}", "{}"],
+    "verify-before": ["verify", "{}", "{good}"],
+    "consume": ["consume", "--topic", "orders", "--log-dir", "{}"],
+    "produce": ["produce", "--topic", "orders", "--log-dir", "{}"],
+    "topics-list": ["topics", "list", "--log-dir", "{}"],
+    "topics-alter": ["topics", "alter", "--topic", "orders", "--config", "segment.ms=1000", "--log-dir", "{}"],
+    "dump": ["dump", "{}"],
+    "topics-dir": ["plan", "{good}", "--topics-dir", "{}"],
+    "keep-old": ["clean", "{good}", PARTITION, "--set", "cleanup.policy=compact", "--keep-old", "{}"],
+    "save-cut": ["recover", "{good}", "--save-cut", "{}"],
+    "check": ["check", "{}"],
+}
+# What is no mistake there.
+MEANT = {
+    "partition": ("check",),
+    "parent": ("topics-dir", "keep-old", "save-cut"),
+    "empty": ("topics-dir", "keep-old", "save-cut"),
+    "missing": ("keep-old", "save-cut"),
+    "segment": ("dump",),
+}
+WORDS = {
+    "partition": ("partition", "data"),
+    "segment": (
+        "a file",
+        "inside of the partition's",
+        "not a log dir",
+        "is there already",
+        "Not a directory",
+        "no such directory",
+        "keeps no",
+    ),
+    "parent": ("holds log dirs", "a directory of log dirs", "keeps no segments"),
+    "empty": ("empty directory", "keeps no segments"),
+    "missing": ("no such", "No such"),
+}
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """One of each, made once: nothing here is to change."""
+    root = tmp_path_factory.mktemp("places")
+    for name in ("kafka-1", "kafka-2"):
+        write_log_dir(root / "disks" / name, keyed_log(PARTITION))
+    (root / "empty").mkdir()
+    partition = write_log_dir(root / "data", keyed_log(PARTITION), clean_shutdown=False) / PARTITION
+    good = write_log_dir(root / "other", keyed_log(PARTITION))
+    (good / ".lock").touch()  # which whoever locks a log dir leaves behind
+    return {
+        "good": good,
+        "partition": partition,
+        "segment": partition / "00000000000000000000.log",
+        "parent": root / "disks",
+        "empty": root / "empty",
+        "missing": root / "dta",
+    }
+
+
+def _traces(root: Path) -> dict[str, tuple[int, int, int]]:
+    """Whatever a write leaves; looking changes none of it."""
+    found = (root, *root.rglob("*"))
+    return {str(path): (about.st_ino, about.st_size, about.st_mtime_ns) for path in found for about in [os.lstat(path)]}
+
+
+def _cases() -> list[object]:
+    return [
+        pytest.param(place, command, id=f"{name}-of-{place}")
+        for place in WORDS
+        for name, command in COMMANDS.items()
+        if name not in MEANT.get(place, ())
+    ]
+
+
+@pytest.mark.parametrize(("place", "command"), _cases())
+def test_command_given_something_else_says_so_and_writes_nothing(
+    places: dict[str, Path], capfd: pytest.CaptureFixture[str], place: str, command: list[str]
+) -> None:
+    """Exit code 2, or another that is a refusal; a line that says what the path is."""
+    root = places["good"].parent
+    before = _traces(root)
+    code = main([word.format(places[place], good=places["good"]) for word in command])
+    out, err = capfd.readouterr()
+    assert code in (1, 2, 78)
+    assert any(word in out + err for word in WORDS[place]), out + err
+    assert "unexpected" not in err
+    assert _traces(root) == before
+
+
+def test_partition_directory_is_answered_with_what_was_meant(
+    places: dict[str, Path], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Log dir and partition are there to be copied into the next command."""
+    assert main(["recover", str(places["partition"])]) == 2
+    assert f"LOG_DIR PARTITION: {places['partition'].parent} {PARTITION}" in capfd.readouterr().err
+
+
+CALLS: dict[str, Callable[[Path, Path], object]] = {
+    "clean": lambda path, _: cleaner.clean(path, PARTITION),
+    "plan": lambda path, _: cleaner.plan(path),
+    "recover": lambda path, _: cleaner.recover(path),
+    "open_reader": lambda path, _: open_reader(path, "orders"),
+    "LogManager": lambda path, _: LogManager(path, {}, create=False, cleaner=False),
+    "LogManager-create": lambda path, _: LogManager(path, {}, create=True, cleaner=False),
+    "spark": lambda path, _: find_partitions(FileSystem(), read_options({"path": str(path)})),
+}
+CREATE = {"empty", "missing"}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("place", WORDS)
+def test_call_given_something_else_is_refused_and_writes_nothing(
+    places: dict[str, Path], call: str, place: str
+) -> None:
+    """Named as what it is, by an error of ours."""
+    if (call == "LogManager-create" and place in CREATE) or (call, place) == ("spark", "partition"):
+        return  # that is what it is for
+    root = places["good"].parent
+    before = _traces(root)
+    with pytest.raises(CleanerError) as refused:
+        CALLS[call](places[place], root)
+    assert any(word in str(refused.value) for word in WORDS[place]), str(refused.value)
+    assert _traces(root) == before

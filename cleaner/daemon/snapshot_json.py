@@ -23,7 +23,8 @@ SNAPSHOT_VERSION = 1
 
 _PROPERTIES: Mapping[type, tuple[str, ...]] = {
     Sections: ("total_bytes",),
-    LogView: ("ratio",),
+    LogView: ("ratio", "standing"),
+    ServiceSnapshot: ("dirtiest_ratio", "overdue", "max_overdue_ms"),
     RoundView: ("bytes_freed",),
     Cleanable: ("ratio",),
 }

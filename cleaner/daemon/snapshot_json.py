@@ -18,6 +18,7 @@ from cleaner.model import TopicPartition
 from cleaner.policy.cleanable import Cleanable
 from cleaner.policy.sections import Sections
 from cleaner.state.json_text import JsonValue
+from cleaner.state.quarantine import QuarantinedLog
 
 SNAPSHOT_VERSION = 1
 
@@ -27,6 +28,7 @@ _PROPERTIES: Mapping[type, tuple[str, ...]] = {
     ServiceSnapshot: ("dirtiest_ratio", "overdue", "max_overdue_ms"),
     RoundView: ("bytes_freed",),
     Cleanable: ("ratio",),
+    QuarantinedLog: ("partition",),
 }
 
 

@@ -181,9 +181,9 @@ def _status_line(service: Service) -> str:
     """Return what `systemctl status` shows."""
     snapshot = service.snapshot()
     busy = [f"{each.partition} ({each.phase})" for each in snapshot.workers if each.partition is not None]
-    words = [f"cleaning {', '.join(busy)}" if busy else "idle", f"{len(snapshot.logs)} logs"]
-    if snapshot.queue:
-        words.append(f"{len(snapshot.queue)} due")
+    words = [f"cleaning {', '.join(busy)}" if busy else "idle", f"{snapshot.counts.logs} logs"]
+    if snapshot.counts.waiting:
+        words.append(f"{snapshot.counts.waiting} due")
     if snapshot.quarantine:
         words.append(f"{len(snapshot.quarantine)} in quarantine")
     words += list(snapshot.stuck)

@@ -112,11 +112,10 @@ def _look(log_dir: Path, name: str, arguments: argparse.Namespace) -> int:
 
 def _ask(name: str, arguments: argparse.Namespace) -> int:
     """Ask the daemon for one log, in each log dir that has it."""
+    from cleaner.cli.output import json_line
     from cleaner.cli.show_explain import show_explain
     from cleaner.daemon.snapshot import ServiceSnapshot
-    from cleaner.daemon.snapshot_json import json_value
     from cleaner.daemon.steering import SteeringError
-    from cleaner.state.json_text import format_json
 
     control = control_of(arguments)
     shown = control.value(ServiceSnapshot, control.ask("status", of=[name], config=True), "snapshot")
@@ -126,8 +125,7 @@ def _ask(name: str, arguments: argparse.Namespace) -> int:
         raise SteeringError(f"the daemon at {control.path} has no log {name}; cleaner status --logs all lists them")
     for number, view in enumerate(views):
         if arguments.format == "json":
-            value = json_value(view)
-            print(format_json(value if isinstance(value, dict) else {}))
+            print(json_line("explain", view))
         else:
             print("\n" if number else "", end="")
             show_explain(view, shown, options_given(arguments))

@@ -137,6 +137,12 @@ def _of_operator(verdict: Verdict, view: LogView, shown: ServiceSnapshot) -> Exp
             return Explanation("A worker has it right now.", ("log.cleaner.io.max.bytes.per.second",), (status,))
         case Reason.ABORTED:
             return Explanation("Its worker was asked to stop, and does so at the next buffer.", (), (status,))
+        case Reason.RETENTION:
+            return Explanation("Retention removes its expired segments.", ("cleaner.retention.enable",), (status,))
+        case Reason.TO_BE_LOOKED_AT:
+            return Explanation(
+                "A worker has just given it back. It is looked at again before it is judged.", (), (status,)
+            )
         case Reason.NOT_COMPACTED:
             edit = ("cleaner reload", "after a change of the topic's settings")
             return Explanation("Its policy is without compact: it is not cleaned.", ("cleanup.policy",), (edit,))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TextIO
@@ -15,47 +14,42 @@ if TYPE_CHECKING:
 
     from cleaner.api.reports import Refusal
     from cleaner.errors import CleanerError
+    from cleaner.state.json_text import JsonValue
 
 
 FORMAT_VERSION = 1
 """Of every object a command prints: a field that goes or means something else is another version (docs/json.md)."""
 
 
-def json_line(value: DataclassInstance, kind: str, **more: object) -> str:
+def json_line(kind: str, value: DataclassInstance | Mapping[str, object], **more: object) -> str:
     """
-    Return a frozen report as one line of JSON; names are the fields'.
+    Return one object as a line of JSON, ASCII only, what it is before everything else: all that commands print is made
+    here.
 
     Args:
-        value: the report.
-        kind: what it is: `plan` for `"format": "cleaner-plan"`.
-        more: fields behind those of the report.
+        kind: `plan` for `"format": "cleaner-plan"`, listed in docs/json.md.
+        value: a frozen report, whose fields' names count, or names with their values.
+        more: fields behind those of the value.
     """
     from cleaner.daemon.snapshot_json import json_value
+    from cleaner.state.json_text import format_json
 
     fields = json_value(value)
     if not isinstance(fields, dict):
         raise TypeError(f"{type(value).__name__} is no report")
-    return json.dumps(_head(kind) | fields | more, ensure_ascii=False)
-
-
-def object_line(kind: str, fields: Mapping[str, object]) -> str:
-    """Return fields as one line of JSON, ASCII only; `kind` as for `json_line`."""
-    return json.dumps(_head(kind) | dict(fields))
+    head: dict[str, JsonValue] = {"format": f"cleaner-{kind}", "format_version": FORMAT_VERSION}
+    return format_json(head | fields | {name: json_value(each) for name, each in more.items()})
 
 
 def refusal_line(refusal: Refusal, kind: str) -> str:
     """Return a refused partition as one line of JSON: its name, `error` in words, and what to do `next`."""
     told = {"partition": refusal.partition, "error": str(refusal.error), "next": advice(refusal.error)}
-    return json.dumps(_head(kind) | told, ensure_ascii=False)
-
-
-def _head(kind: str) -> dict[str, object]:
-    return {"format": f"cleaner-{kind}", "format_version": FORMAT_VERSION}
+    return json_line(kind, told)
 
 
 def print_answer(answer: Mapping[str, object]) -> None:
-    """Print what a daemon answered as one line of JSON, ASCII only."""
-    print(json.dumps(answer))
+    """Print what a daemon answered to a wish as one line of JSON."""
+    print(json_line("answer", answer))
 
 
 def print_error(message: str, stream: TextIO | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ where, and since when. Asks the daemon; where none is running, its state directo
 EXAMPLES = """\
 examples:
   cleaner quarantine
-  cleaner quarantine --format json | jq -r .topic_partition
+  cleaner quarantine --format json | jq -r .partition
   cleaner release orders-0        once the cause is gone
 
 exit status:
@@ -39,15 +40,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """List them; returns the exit code."""
-    from cleaner.cli.output import table
-    from cleaner.daemon.snapshot_json import json_value
-    from cleaner.state.json_text import format_json
+    from cleaner.cli.output import json_line, table
 
     entries = _entries(arguments)
     if arguments.format == "json":
         for entry in entries:
-            value = json_value(entry)
-            print(format_json(value if isinstance(value, dict) else {}))
+            print(json_line("quarantine", _fields(entry)))
     elif entries:
         print(table(_HEADINGS, map(_row, entries), left=_WORDS))
     return 1 if entries else 0
@@ -74,6 +72,12 @@ def _entries(arguments: argparse.Namespace) -> Sequence[QuarantinedLog]:
         return read_quarantine(FileSystem(), state_dir)
     except BadStateError as error:
         raise CleanerError(f"{state_dir}: the quarantine cannot be read: {error}") from error
+
+
+def _fields(entry: QuarantinedLog) -> dict[str, object]:
+    """Return an entry by the names that all commands use."""
+    fields = {field.name: getattr(entry, field.name) for field in dataclasses.fields(entry)}
+    return {"partition": fields.pop("topic_partition"), **fields}
 
 
 def _row(entry: QuarantinedLog) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from cleaner.api.check_log_dir import CheckTotals
 from cleaner.check.findings import Finding
 from cleaner.check.partition import CheckedPartition
 from cleaner.check.repair import RepairedFile
-from cleaner.cli.output import object_line
+from cleaner.cli.output import json_line
 from cleaner.cli.words import printable
 from cleaner.sizes import human_bytes
 
@@ -100,7 +100,7 @@ class _Lines:
             self._put("finding", **{**values, "kind": finding.kind.value, "path": str(finding.path)})
 
     def _put(self, what: str, **values: object) -> None:
-        self._say(object_line("check", {"what": what, **values}))
+        self._say(json_line("check", {"what": what, **values}))
 
 
 def _exit_code(totals: CheckTotals) -> int:

@@ -64,7 +64,7 @@ class CleanPrinter:
         if report.retention_deleted_segments:
             log_note(f"retention deleted {report.retention_deleted_segments} segments", partition=report.partition)
         if self._form == "json":
-            print(json_line(report, "clean"), flush=True)
+            print(json_line("clean", report), flush=True)
         else:
             self._rows.append(_row(report))
 

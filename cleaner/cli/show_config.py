@@ -73,7 +73,7 @@ def show_rows(rows: Iterable[SettingRow], how: str, *, changed_only: bool) -> No
     shown = [row for row in rows if not changed_only or row.source != DEFAULT]
     if how == "json":
         for row in shown:
-            print(json_line(row, "setting"))
+            print(json_line("setting", row))
         return
     cells = [(row.key, "-" if row.value is None else printable(row.value), printable(row.source)) for row in shown]
     print(table(("KEY", "VALUE", "SOURCE"), cells, left=frozenset((0, 1, 2))))

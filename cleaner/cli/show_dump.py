@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Mapping
 
-from cleaner.cli.output import object_line
+from cleaner.cli.output import json_line
 from cleaner.cli.record_json import plain_field
 from cleaner.cli.words import printable
 from cleaner.dump.decoders import Decoder
@@ -166,7 +166,7 @@ class _Objects:
         _warn(message)
 
     def _object(self, what: str, fields: Mapping[str, object]) -> None:
-        print(object_line("dump", {"path": self._path, "what": what, **fields}))
+        print(json_line("dump", {"path": self._path, "what": what, **fields}))
 
 
 def _metadata(record: ShownRecord) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cleaner.cli.output import table
+from cleaner.cli.output import json_line, table
 from cleaner.cli.words import moment, printable
 from cleaner.sizes import human_bytes, human_rate
 from cleaner.state.journal import JournalEntry
@@ -17,7 +17,7 @@ def show_history(entries: Sequence[JournalEntry], form: str) -> None:
     """Print entries in the order given, as a table or one object a line."""
     if form == "json":
         for entry in entries:
-            print(entry.to_line().decode("ascii"), end="")
+            print(json_line("history", entry))
     elif entries:
         print(table(_HEADINGS, map(_row, entries), left=frozenset(range(4))))
 

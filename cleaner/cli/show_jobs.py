@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cleaner.cli.output import table
+from cleaner.cli.output import json_line, table
 from cleaner.cli.words import moment, printable
 from cleaner.control.client import Control
 from cleaner.daemon.snapshot import JobView
-from cleaner.daemon.snapshot_json import json_value
-from cleaner.state.json_text import JsonValue, format_json
+from cleaner.state.json_text import JsonValue
 
 _HEADINGS = ("job", "partition", "state", "part", "asked", "by uid", "ended", "detail")
 _WORDS = frozenset((1, 2, 4, 6, 7))
@@ -30,8 +29,7 @@ def print_jobs(jobs: Sequence[JobView], form: str) -> None:
     """Print jobs as a table, or one object a line."""
     if form == "json":
         for job in jobs:
-            value = json_value(job)
-            print(format_json(value if isinstance(value, dict) else {}))
+            print(json_line("job", job))
     elif jobs:
         print(table(_HEADINGS, map(_row, jobs), left=_WORDS))
 

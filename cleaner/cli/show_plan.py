@@ -45,7 +45,7 @@ def entry_line(entry: PlanEntry, log_dir: Path, options: str) -> str:
     """Return an entry as a line of JSON, with its meaning and what may be typed next."""
     found = explain_entry(entry, log_dir, options)
     commands = [{"command": command, "what": what} for command, what in found.commands]
-    return json_line(entry, "plan", meaning=found.meaning, settings_behind=list(found.settings), next=commands)
+    return json_line("plan", entry, meaning=found.meaning, settings_behind=list(found.settings), next=commands)
 
 
 def _show_estimates(entries: Sequence[PlanEntry]) -> None:

@@ -14,7 +14,7 @@ def show_recovered(report: RecoverReport, form: str) -> int:
     """Print what was recovered and what refused; returns the exit code."""
     if form == "json":
         for partition in report.partitions:
-            print(json_line(partition, "recover"))
+            print(json_line("recover", partition))
         for refusal in report.refused:
             print(refusal_line(refusal, "recover"))
     elif report.partitions:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from cleaner.cli.output import json_line
 from cleaner.logs.topics import Topic
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.kafka_uuid import format_uuid
@@ -16,7 +16,7 @@ from cleaner.storage.names import META_PROPERTIES
 def list_topics(topics: Sequence[Topic], form: str) -> None:
     """Print names, one a line."""
     for topic in topics:
-        print(json.dumps(_row(topic)) if form == "json" else topic.name)
+        print(json_line("topic", _row(topic)) if form == "json" else topic.name)
 
 
 def describe_topics(log_dir: Path, topics: Sequence[Topic], form: str) -> None:

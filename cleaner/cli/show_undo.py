@@ -20,7 +20,7 @@ def show_undone(outcomes: Iterable[UndoReport | Refusal], form: str) -> int:
                 print(refusal_line(outcome, "undo"))
             print_failure(outcome.error, outcome.partition)
         elif form == "json":
-            print(json_line(outcome, "undo"))
+            print(json_line("undo", outcome))
         else:
             told = f"{outcome.segments} segments put back ({human_bytes(outcome.bytes)})"
             line = "none" if outcome.checkpoint is None else str(outcome.checkpoint)

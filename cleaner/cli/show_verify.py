@@ -37,7 +37,7 @@ class VerifyPrinter:
         if not outcome.is_proven:
             self.exit_code = max(self.exit_code, 1)
         if self._form == "json":
-            print(json_line(outcome, "verify"))
+            print(json_line("verify", outcome))
         else:
             _print(outcome)
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import cast
@@ -179,8 +178,8 @@ def _status(request: Request, steering: Steering, _uid: int) -> Answer:
         topics=snapshot.topics if with_topics else {},
         config=snapshot.config if with_config else replace(snapshot.config, values=()),
     )
-    counts = Counter(_standing(view) for view in snapshot.logs)
-    return {"snapshot": snapshot_json(shown), "log_count": len(snapshot.logs), "standings": json_value(counts)}
+    counts = snapshot.counts
+    return {"snapshot": snapshot_json(shown), "log_count": counts.logs, "standings": json_value(counts.standings)}
 
 
 def _jobs(request: Request, steering: Steering, _uid: int) -> Answer:
@@ -261,13 +260,6 @@ def _chosen(logs: tuple[LogView, ...], names: Collection[str] | None, most: int 
     if most is not None:
         found = sorted(found, key=lambda view: -(view.ratio or 0.0))[:most]
     return tuple(found)
-
-
-def _standing(view: LogView) -> str:
-    """Return the word by which logs are counted: a reason's, or why there is none."""
-    if view.verdict is not None:
-        return view.verdict.reason.value
-    return "error" if view.error else "not_compacted"
 
 
 def _names(value: JsonValue) -> frozenset[str]:

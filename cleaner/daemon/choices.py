@@ -67,6 +67,7 @@ class Choices:
         retries: logs that failed last time.
         last_round_ms: when a log's last round ended, well or not.
         looks: the log dirs as last looked at, by path.
+        retaining: partitions that are paused because retention works on them.
     """
 
     def __init__(self, clock: Clock, quarantine: Quarantine, rules: Rules, kept_jobs: int) -> None:
@@ -80,6 +81,7 @@ class Choices:
         self.retries: dict[TopicPartition, Retry] = {}
         self.last_round_ms: dict[TopicPartition, int] = {}
         self.looks: dict[str, DirLook] = {}
+        self.retaining: set[TopicPartition] = set()
         self._logs: dict[tuple[TopicPartition, str], LookedLog] = {}
         self._stale_since_ns: dict[TopicPartition, int] = {}
         self._workers: dict[str, int] = {}
@@ -145,6 +147,10 @@ class Choices:
     def mark_stale(self, partition: TopicPartition) -> None:
         """Have a log looked at before it is picked again."""
         self._stale_since_ns[partition] = self._clock.monotonic_ns()
+
+    def to_be_looked_at(self) -> frozenset[TopicPartition]:
+        """Return the partitions that are not picked before they were looked at again."""
+        return frozenset(self._stale_since_ns)
 
     def find(self, partition: TopicPartition) -> LookedLog:
         """
@@ -228,11 +234,11 @@ class Choices:
         return {entry.topic_partition: entry.reason for entry in self._quarantine.entries()}
 
     def pause_words(self) -> tuple[str, ...]:
-        """Say what is paused."""
+        """Say what operators have paused."""
         partitions = [
-            f"{partition} ({state.pauses or 'being stopped'})"
+            f"{partition} ({state.pauses - (partition in self.retaining) or 'being stopped'})"
             for partition, state in sorted(self.states.not_idle.items())
-            if state.phase in (Phase.PAUSED, Phase.ABORTED)
+            if state.phase is Phase.ABORTED or state.pauses > (partition in self.retaining)
         ]
         return (*self.pauses.words(), *partitions)
 

@@ -6,7 +6,6 @@ import dataclasses
 import faulthandler
 import json
 import os
-from collections import Counter
 from collections.abc import Callable
 from typing import TextIO
 
@@ -61,12 +60,12 @@ def summary(snapshot: ServiceSnapshot) -> dict[str, object]:
         "open_files": snapshot.open_files,
         "anonymous_bytes": snapshot.anonymous_bytes,
         "needed_bytes": snapshot.needed_bytes,
-        "logs": len(snapshot.logs),
-        "logs_by_reason": _logs_by_reason(snapshot),
+        "logs": snapshot.counts.logs,
+        "logs_by_reason": dict(snapshot.counts.standings),
         "log_dirs": [_log_dir(view) for view in snapshot.log_dirs],
         "workers": [_worker(view) for view in snapshot.workers],
         "worker_deaths": snapshot.worker_deaths,
-        "queued": len(snapshot.queue),
+        "queued": snapshot.counts.waiting,
         "queue": [str(partition) for partition in snapshot.queue[:_MOST_OF_A_KIND]],
         "quarantined": len(snapshot.quarantine),
         "quarantine": [
@@ -86,16 +85,6 @@ def summary(snapshot: ServiceSnapshot) -> dict[str, object]:
         "reload_errors": list(snapshot.config.errors[:_MOST_OF_A_KIND]),
         "needs_restart": list(snapshot.config.needs_restart),
     }
-
-
-def _logs_by_reason(snapshot: ServiceSnapshot) -> dict[str, int]:
-    reasons: Counter[str] = Counter()
-    for log in snapshot.logs:
-        if log.verdict is not None:
-            reasons[log.verdict.reason.value] += 1
-        else:
-            reasons["not_looked_at" if log.error else "no_verdict"] += 1
-    return dict(reasons)
 
 
 def _log_dir(view: LogDirView) -> dict[str, object]:

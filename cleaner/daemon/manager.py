@@ -19,7 +19,7 @@ from pathlib import Path
 
 from cleaner.clock import Clock
 from cleaner.daemon.activity import Activity, Effort
-from cleaner.daemon.board import Board, as_of_now
+from cleaner.daemon.board import Board, Hands, as_of_now
 from cleaner.daemon.choices import Choices, Rules
 from cleaner.daemon.faults import Ending, Fault
 from cleaner.daemon.jobs import DONE, FAILED
@@ -191,12 +191,15 @@ class CleanerManager:
         """Take those of some logs that retention may work on now (R-433); each is to be given back."""
         with self._change:
             free = deletable([log.retention_facts() for log in logs], self._choices.circumstances())
-            return self._choices.states.pause_if_idle(facts.partition for facts in free)
+            taken = self._choices.states.pause_if_idle(facts.partition for facts in free)
+            self._choices.retaining.update(taken)
+            return taken
 
     def give_back_from_retention(self, partition: TopicPartition) -> None:
         """Take a log back; it is looked at again before it is picked."""
         with self._change:
             self._choices.states.resume(partition)
+            self._choices.retaining.discard(partition)
             self._choices.mark_stale(partition)
             self._wake()
             self._changed()
@@ -254,7 +257,8 @@ class CleanerManager:
         with self._change:
             choices = self._choices
             if isinstance(scope, TopicPartition):
-                if not choices.states.allows(scope, Event.RESUME):
+                is_retentions = choices.states.of(scope).pauses == 1 and scope in choices.retaining
+                if is_retentions or not choices.states.allows(scope, Event.RESUME):
                     raise SteeringError(f"{scope} is not paused: it is {choices.states.of(scope)}")
                 choices.states.resume(scope)
             elif not choices.pauses.resume(scope):
@@ -299,15 +303,12 @@ class CleanerManager:
             choices = self._choices
             now_ns = self._clock.monotonic_ns()
             last = choices.survey()
-            verdicts = iter(last.verdicts)
-            busy = {(each.partition, each.log_dir): each.worker for each in self._activities.values()}
+            hands = self._hands()
             for activity in self._activities.values():
                 choices.jobs.advance(activity.partition, activity.progress)
             return Board(
-                logs=[
-                    (log, as_of_now(next(verdicts), busy.get((log.partition, log.log_dir))) if log.facts else None)
-                    for log in choices.logs
-                ],
+                logs=as_of_now(choices.logs, last.verdicts, hands),
+                hands=hands,
                 looks=dict(choices.looks),
                 log_dirs=choices.dir_facts(),
                 survey=last,
@@ -383,6 +384,16 @@ class CleanerManager:
             choices.jobs.requeue(partition, fault.detail)
         else:
             choices.jobs.end(partition, FAILED, fault.detail, now_ms)
+
+    def _hands(self) -> Hands:
+        choices = self._choices
+        at_work = {(each.partition, each.log_dir): each.worker for each in self._activities.values()}
+        return Hands(
+            workers=at_work,
+            stopping=frozenset(partition for partition, _ in at_work if choices.states.is_aborted(partition)),
+            retention=frozenset(choices.retaining),
+            to_be_looked_at=choices.to_be_looked_at(),
+        )
 
     def _why_stop(self, partition: TopicPartition) -> str:
         return "the cleaner is being stopped" if self._is_stopping else self._choices.why_stop(partition)

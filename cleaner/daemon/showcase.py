@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,11 +16,12 @@ from cleaner.api.configuration import Loaded
 from cleaner.clock import Clock
 from cleaner.daemon.board import Board
 from cleaner.daemon.round_task import RoundOutcome
-from cleaner.daemon.snapshot import ConfigView, RoundView, ServiceSnapshot
+from cleaner.daemon.snapshot import ConfigView, LogView, RoundView, ServiceSnapshot
 from cleaner.daemon.totals import Totals
 from cleaner.daemon.views import LogDirHistory, LogViews, throttle_view, worker_views
 from cleaner.engine.memory_budget import MemoryBudget
 from cleaner.io_throttle import IoThrottle
+from cleaner.model import TopicPartition
 from cleaner.policy.circumstances import LogDirFacts
 from cleaner.state.quarantine import Quarantine
 from cleaner.storage.fs import FileSystem
@@ -145,7 +146,8 @@ class Showcase:
         names, deaths = workers
         quarantine = tuple(self._quarantine.entries())
         with self._lock:
-            logs, config, turn = self._log_views.of(board), self._config, self._turn
+            logs, counts = self._log_views.of(board), self._log_views.counts_of(board)
+            config, turn = self._config, self._turn
             needed_bytes = self._needed_bytes
             rounds, rates = tuple(self._rounds), dict(self._log_dir_rates)
             log_dirs = tuple(
@@ -169,16 +171,14 @@ class Showcase:
             log_dirs=log_dirs,
             workers=worker_views(names, board.workers, now_ms),
             worker_deaths=deaths,
-            queue=tuple(facts.partition for facts in board.survey.queue),
+            counts=counts,
+            queue=_queue(logs),
             quarantine=quarantine,
             retries=board.retries,
             jobs=board.jobs,
             rounds=rounds,
             pauses=board.pauses,
             opens_at_ms=board.opens_at_ms,
-            dirtiest_ratio=board.survey.dirtiest_ratio,
-            overdue=board.survey.overdue,
-            max_overdue_ms=board.survey.max_overdue_ms,
             topics=self.totals.topics(),
             round_seconds=self.totals.round_seconds(),
             waiting_removals=sum(log.deleted_files for log, _ in board.logs),
@@ -187,6 +187,12 @@ class Showcase:
             anonymous_bytes=anonymous_bytes(self._fs),
             needed_bytes=needed_bytes,
         )
+
+
+def _queue(logs: Iterable[LogView]) -> tuple[TopicPartition, ...]:
+    """Return the logs that only wait for a worker, in order."""
+    places = [(view.verdict.place, view.partition) for view in logs if view.verdict and view.verdict.place is not None]
+    return tuple(partition for _, partition in sorted(places))
 
 
 def _config_view(settings: Loaded, now_ms: int) -> ConfigView:

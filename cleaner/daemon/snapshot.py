@@ -7,14 +7,16 @@ record's key or value is in it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cleaner.model import TopicPartition
 from cleaner.policy.circumstances import DirCondition
+from cleaner.policy.due import Dueness
 from cleaner.policy.retry import Retry
 from cleaner.policy.sections import Sections
-from cleaner.policy.verdict import Verdict
+from cleaner.policy.verdict import Reason, Verdict
 from cleaner.state.quarantine import QuarantinedLog
 
 
@@ -52,6 +54,63 @@ class LogView:
     def ratio(self) -> float | None:
         """The dirty ratio; None where it has none."""
         return self.verdict.cleanable.ratio if self.verdict is not None else None
+
+    @property
+    def standing(self) -> str:
+        """The word by which logs are counted, everywhere: their reason's, or why they have none."""
+        if self.verdict is not None:
+            return self.verdict.reason.value
+        return "unreadable" if self.error else Reason.NOT_COMPACTED.value
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """
+    How many logs are like what. Page, metrics, `cleaner status`, JSON and the dump all say these numbers.
+
+    Attributes:
+        logs: all of them.
+        standings: how many there are of each `LogView.standing`.
+        waiting: that only wait for a worker, the queue's length.
+        in_progress: that a worker has, asked to stop or not.
+        due, due_bytes: to be cleaned by their numbers, whatever else holds them, and the bytes of their dirty sections.
+        overdue, max_overdue_ms: over their maximum lag, whatever else holds them, and the most any of them is over it.
+        dirtiest, dirtiest_ratio: the dirtiest log that could be a candidate, due or not (R-422); None: none is dirty.
+    """
+
+    logs: int = 0
+    standings: Mapping[str, int] = field(default_factory=dict)
+    waiting: int = 0
+    in_progress: int = 0
+    due: int = 0
+    due_bytes: int = 0
+    overdue: int = 0
+    max_overdue_ms: int = 0
+    dirtiest: TopicPartition | None = None
+    dirtiest_ratio: float = 0.0
+
+    @staticmethod
+    def of(logs: Sequence[LogView]) -> Counts:
+        """Count."""
+        standings = Counter(view.standing for view in logs)
+        # What was given back has the numbers from before.
+        judged = [view.verdict for view in logs if view.verdict and view.verdict.reason is not Reason.TO_BE_LOOKED_AT]
+        due = [verdict for verdict in judged if verdict.dueness.is_due or verdict.reason.is_due_and_free]
+        overdue = [verdict.overdue_ms for verdict in judged if verdict.dueness is Dueness.OVERDUE]
+        dirty = (verdict for verdict in judged if verdict.reason.is_candidate and verdict.cleanable.ratio)
+        dirtiest = max(dirty, key=lambda verdict: verdict.cleanable.ratio, default=None)
+        return Counts(
+            logs=len(logs),
+            standings=dict(standings),
+            waiting=sum(verdict.reason.is_due_and_free for verdict in judged),
+            in_progress=standings[Reason.IN_PROGRESS.value] + standings[Reason.ABORTED.value],
+            due=len(due),
+            due_bytes=sum(verdict.cleanable.cleanable_bytes for verdict in due),
+            overdue=len(overdue),
+            max_overdue_ms=max(overdue, default=0),
+            dirtiest=dirtiest.partition if dirtiest else None,
+            dirtiest_ratio=dirtiest.cleanable.ratio if dirtiest else 0.0,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,12 +347,12 @@ class ServiceSnapshot:
         rounds: the last ones, newest first.
         pauses: what is paused by whom asked, in words (`all`, a topic, a partition).
         opens_at_ms: when the next window opens; None: one is open.
-        dirtiest_ratio, overdue, max_overdue_ms: see `Survey`.
         topics: totals by topic.
         round_seconds: durations of good rounds.
         waiting_removals: `.deleted` files of retention that wait for `file.delete.delay.ms`.
         open_files: descriptors of this process.
         ended_ms: when the last good round of any log ended; None: none yet.
+        counts: of all logs, also where `logs` are only some of them.
         anonymous_bytes: what this process has in memory that no file stands behind; None: not known.
         needed_bytes: the most it needs by its settings (`engine/memory_budget.py`); None: not known.
     """
@@ -321,9 +380,6 @@ class ServiceSnapshot:
     rounds: tuple[RoundView, ...]
     pauses: tuple[str, ...]
     opens_at_ms: int | None
-    dirtiest_ratio: float
-    overdue: int
-    max_overdue_ms: int
     topics: Mapping[str, TopicTotals]
     round_seconds: Histogram
     waiting_removals: int
@@ -331,6 +387,22 @@ class ServiceSnapshot:
     ended_ms: int | None = None
     anonymous_bytes: int | None = None
     needed_bytes: int | None = None
+    counts: Counts = field(default_factory=Counts)
+
+    @property
+    def dirtiest_ratio(self) -> float:
+        """See `Counts`, like the two below."""
+        return self.counts.dirtiest_ratio
+
+    @property
+    def overdue(self) -> int:
+        """How many logs are over their maximum lag."""
+        return self.counts.overdue
+
+    @property
+    def max_overdue_ms(self) -> int:
+        """The most any of them is over it."""
+        return self.counts.max_overdue_ms
 
     @property
     def has_too_much_memory(self) -> bool:

@@ -18,14 +18,17 @@ from cleaner.model import TopicPartition
 from cleaner.policy.cleanable import Cleanable
 from cleaner.policy.sections import Sections
 from cleaner.state.json_text import JsonValue
+from cleaner.state.quarantine import QuarantinedLog
 
 SNAPSHOT_VERSION = 1
 
 _PROPERTIES: Mapping[type, tuple[str, ...]] = {
     Sections: ("total_bytes",),
-    LogView: ("ratio",),
+    LogView: ("ratio", "standing"),
+    ServiceSnapshot: ("dirtiest_ratio", "overdue", "max_overdue_ms"),
     RoundView: ("bytes_freed",),
     Cleanable: ("ratio",),
+    QuarantinedLog: ("partition",),
 }
 
 

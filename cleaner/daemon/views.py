@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cleaner.daemon.board import Board
+from cleaner.daemon.board import Board, Hands
 from cleaner.daemon.log_dir_watch import DirLook
 from cleaner.daemon.looked_log import LookedLog
-from cleaner.daemon.snapshot import LogDirView, LogView, ThrottleView, WorkerView
+from cleaner.daemon.snapshot import Counts, LogDirView, LogView, ThrottleView, WorkerView
 from cleaner.io_throttle import UNLIMITED_FROM, IoThrottle
 from cleaner.model import TopicPartition
 from cleaner.policy.circumstances import DirCondition, LogDirFacts
@@ -42,18 +42,24 @@ class LogViews:
 
     def __init__(self) -> None:
         self._made: dict[tuple[TopicPartition, str], tuple[LookedLog, Verdict | None, int | None, LogView]] = {}
-        self._made_of: tuple[Survey, frozenset[TopicPartition | None]] | None = None
+        self._made_of: tuple[Survey, Hands] | None = None
         self._all: tuple[LogView, ...] = ()
+        self._counts = Counts()
 
     def of(self, board: Board) -> tuple[LogView, ...]:
         """Show every log, in order of partition and log dir."""
-        busy = frozenset(worker.partition for worker in board.workers)
-        if self._made_of is None or self._made_of[0] is not board.survey or self._made_of[1] != busy:
+        if self._made_of is None or self._made_of[0] is not board.survey or self._made_of[1] != board.hands:
             made = {(log.partition, log.log_dir): self._one(log, verdict, board) for log, verdict in board.logs}
             self._made = dict(sorted(made.items()))
             self._all = tuple(view for _, _, _, view in self._made.values())
-            self._made_of = (board.survey, busy)
+            self._counts = Counts.of(self._all)
+            self._made_of = (board.survey, board.hands)
         return self._all
+
+    def counts_of(self, board: Board) -> Counts:
+        """Count them."""
+        self.of(board)
+        return self._counts
 
     def _one(
         self, log: LookedLog, verdict: Verdict | None, board: Board

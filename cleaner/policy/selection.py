@@ -44,16 +44,10 @@ class Survey:
     Attributes:
         queue: the logs that only wait for a worker, in the order in which they should get one.
         verdicts: one a log, in the order the logs were given.
-        dirtiest_ratio: the highest ratio of any log that could be a candidate, due or not (R-422).
-        overdue: how many logs with something to clean are over their maximum lag, whatever else holds them.
-        max_overdue_ms: the most any of them is over it.
     """
 
     queue: tuple[LogFacts, ...]
     verdicts: tuple[Verdict, ...]
-    dirtiest_ratio: float
-    overdue: int
-    max_overdue_ms: int
 
     @property
     def next(self) -> LogFacts | None:
@@ -73,14 +67,7 @@ def survey(logs: Sequence[LogFacts], circumstances: Circumstances, order: Order)
     queue.sort(key=lambda row: _rank(logs[row], verdicts[row], circumstances, order))
     for place, row in enumerate(queue, start=1):
         verdicts[row] = replace(verdicts[row], place=place)
-    overdue = [verdict.overdue_ms for verdict in verdicts if verdict.dueness is Dueness.OVERDUE]
-    return Survey(
-        queue=tuple(logs[row] for row in queue),
-        verdicts=tuple(verdicts),
-        dirtiest_ratio=max((log.cleanable.ratio for log in logs if _is_candidate(log, circumstances)), default=0.0),
-        overdue=len(overdue),
-        max_overdue_ms=max(overdue, default=0),
-    )
+    return Survey(queue=tuple(logs[row] for row in queue), verdicts=tuple(verdicts))
 
 
 def deletable(logs: Sequence[LogFacts], circumstances: Circumstances) -> list[LogFacts]:
@@ -198,13 +185,6 @@ def _with_figures(verdict: Verdict, log: LogFacts, at: Circumstances) -> Verdict
     if reason is Reason.LOG_DIR_LOCKED:
         return replace(verdict, wait_ms=_lock_remaining_ms(log, at), detail=place.detail)
     return replace(verdict, count=place.workers) if reason is Reason.LOG_DIR_BUSY else verdict
-
-
-def _is_candidate(log: LogFacts, at: Circumstances) -> bool:
-    """Tell whether Kafka would weigh the log at all (R-420); those of an offline log dir have left its pool (R-722)."""
-    if not log.is_compacted or log.partition in at.states or log.partition in at.quarantined:
-        return False
-    return _dir_obstacle(log, at) is None
 
 
 def _retry_remaining_ms(log: LogFacts, at: Circumstances) -> int:

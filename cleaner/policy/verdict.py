@@ -21,6 +21,8 @@ class Reason(enum.Enum):
 
     IN_PROGRESS = "in_progress"
     ABORTED = "aborted"
+    RETENTION = "retention"
+    TO_BE_LOOKED_AT = "to_be_looked_at"
     NOT_COMPACTED = "not_compacted"
     QUARANTINED = "quarantined"
     LOG_DIR_OFFLINE = "log_dir_offline"
@@ -45,6 +47,26 @@ class Reason(enum.Enum):
         """Tell whether a log with this reason only waits for a worker."""
         by_numbers = self in (Reason.OVERDUE, Reason.OVER_RATIO)
         return by_numbers or self in (Reason.REQUESTED, Reason.CHECKPOINT_RESET, Reason.UNFINISHED_SWAP)
+
+    @property
+    def is_candidate(self) -> bool:
+        """Tell whether Kafka would weigh such a log at all (R-420); one of an offline log dir has left it (R-722)."""
+        return self not in _NO_CANDIDATES
+
+
+_NO_CANDIDATES = frozenset(
+    (
+        Reason.IN_PROGRESS,
+        Reason.ABORTED,
+        Reason.RETENTION,
+        Reason.TO_BE_LOOKED_AT,
+        Reason.NOT_COMPACTED,
+        Reason.QUARANTINED,
+        Reason.LOG_DIR_OFFLINE,
+        Reason.LOG_DIR_NEEDS_RECOVERY,
+        Reason.PAUSED,
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +117,8 @@ class Verdict:
             if self.overdue_in_ms is None:
                 return numbers
             return f"{numbers}; over max.compaction.lag.ms in {self.overdue_in_ms} ms"
+        if self.reason is Reason.TO_BE_LOOKED_AT:  # its numbers are those from before
+            return self._obstacle_words()
         return f"{self._obstacle_words()}; {numbers}" if self.dueness.is_due else self._obstacle_words()
 
     def _obstacle_words(self) -> str:
@@ -103,6 +127,8 @@ class Verdict:
         words = {
             Reason.IN_PROGRESS: f"in progress{detail}",
             Reason.ABORTED: f"asked to stop{detail}",
+            Reason.RETENTION: "its expired segments are being removed",
+            Reason.TO_BE_LOOKED_AT: "was just worked on, and is looked at again",
             Reason.NOT_COMPACTED: "cleanup.policy is without compact",
             Reason.QUARANTINED: f"quarantined{detail}",
             Reason.LOG_DIR_OFFLINE: f"its log dir is offline{detail}",

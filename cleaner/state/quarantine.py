@@ -45,6 +45,11 @@ class QuarantinedLog:
     position: int | None
     since_ms: int
 
+    @property
+    def partition(self) -> TopicPartition:
+        """Which, by the name that everything shown to programs has for it."""
+        return self.topic_partition
+
     @staticmethod
     def of(topic_partition: TopicPartition, log_dir: Path, error: Exception, now_ms: int) -> QuarantinedLog:
         """Make the entry of an error."""

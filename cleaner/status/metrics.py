@@ -122,7 +122,7 @@ def _scheduler(snapshot: ServiceSnapshot) -> Iterator[Metric]:
     yield _one(f.WINDOW_OPEN, snapshot.opens_at_ms is None)
     yield _one(f.WINDOW_OPENS, _seconds(snapshot.opens_at_ms))
     yield _one(f.PAUSES, len(snapshot.pauses))
-    yield _one(f.QUEUE, len(snapshot.queue))
+    yield _one(f.QUEUE, snapshot.counts.waiting)
     jobs = Counter(dict.fromkeys(JOB_STATES, 0))
     jobs.update(plain(job.state) for job in snapshot.jobs)
     yield filled(f.JOBS, [((state,), count) for state, count in jobs.items()])
@@ -135,8 +135,7 @@ def _workers(snapshot: ServiceSnapshot) -> Iterator[Metric]:
 
 
 def _logs(snapshot: ServiceSnapshot, partitions: int) -> Iterator[Metric]:
-    reasons = Counter(_reason(view) for view in snapshot.logs)
-    yield filled(f.LOGS, [((reason,), count) for reason, count in sorted(reasons.items())])
+    yield filled(f.LOGS, [((standing,), many) for standing, many in sorted(snapshot.counts.standings.items())])
     yield _one(f.MAX_RATIO, snapshot.dirtiest_ratio)
     yield _one(f.OVERDUE, snapshot.overdue)
     yield _one(f.MAX_OVERDUE, snapshot.max_overdue_ms / 1000)
@@ -153,12 +152,6 @@ def _logs(snapshot: ServiceSnapshot, partitions: int) -> Iterator[Metric]:
     most = heapq.nlargest(partitions, late, key=lambda entry: entry[0])
     yield filled(f.PARTITION_OVERDUE, [(_whose(view), overdue_ms / 1000) for overdue_ms, view in most])
     yield _one(f.RETRYING, len(snapshot.retries))
-
-
-def _reason(view: LogView) -> str:
-    if view.verdict is not None:
-        return view.verdict.reason.value
-    return "unreadable" if view.error else "not_compacted"
 
 
 def _whose(view: LogView) -> tuple[str, str, str]:

@@ -12,7 +12,7 @@ from cleaner.sizes import human_bytes
 from cleaner.status.drawing import ratio_bar, strip
 from cleaner.status.markup import Markup, el
 from cleaner.status.page_now import log_link
-from cleaner.status.reasons import SAID, UNREADABLE, key_of, said_of, why
+from cleaner.status.reasons import said_of, said_of_standing, why
 from cleaner.status.text import count, counted, percent
 
 PAGE_SIZE = 25
@@ -38,7 +38,7 @@ class Choice:
 
     Attributes:
         search: part of a name.
-        reason: see `reasons.key_of`; empty: any.
+        reason: see `LogView.standing`; empty: any.
         log_dir: empty: any.
         sort: one of `SORTS`.
         page: from 1.
@@ -75,7 +75,7 @@ class Choice:
             view
             for view in logs
             if (not wanted or wanted in str(view.partition).lower())
-            and (not self.reason or key_of(view) == self.reason)
+            and (not self.reason or view.standing == self.reason)
             and (not self.log_dir or view.log_dir == self.log_dir)
         ]
         return sorted(chosen, key=SORTS[self.sort][1])
@@ -155,9 +155,8 @@ def _row(view: LogView, worker: WorkerView | None, *, many_dirs: bool) -> Markup
 
 
 def _form(snapshot: ServiceSnapshot, choice: Choice) -> Markup:
-    counted_reasons = sorted({key_of(view) for view in snapshot.logs})
-    names = {reason.value: said.word for reason, said in SAID.items()} | {"unreadable": UNREADABLE.word}
-    reasons = [("", "any reason"), *((key, names.get(key, key)) for key in counted_reasons)]
+    standings = sorted(snapshot.counts.standings)
+    reasons = [("", "any reason"), *((standing, said_of_standing(standing).word) for standing in standings)]
     dirs = [("", "any log dir"), *((view.path, view.path) for view in snapshot.log_dirs)]
     sorts = [(key, words) for key, (words, _) in SORTS.items()]
     search = el(

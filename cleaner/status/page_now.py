@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from urllib.parse import quote, urlencode
 
@@ -12,7 +11,7 @@ from cleaner.sizes import human_bytes, human_rate
 from cleaner.status.drawing import anatomy, bar, stack
 from cleaner.status.health import warnings
 from cleaner.status.markup import Markup, el
-from cleaner.status.reasons import Said, Tone, key_of, said_of
+from cleaner.status.reasons import Said, Tone, said_of_standing
 from cleaner.status.text import ago, count, counted, duration, moment, percent, plain
 
 LOG_PATH = "/log/"
@@ -54,8 +53,8 @@ def headline(snapshot: ServiceSnapshot) -> tuple[Tone, str]:
         return Tone.HELD, "Paused"
     if snapshot.opens_at_ms is not None:
         return Tone.HELD, f"Waiting for its window, {ago(snapshot.opens_at_ms, snapshot.now_ms)}"
-    if snapshot.queue:
-        return Tone.DUE, f"{counted(len(snapshot.queue), 'log')} due"
+    if snapshot.counts.waiting:
+        return Tone.DUE, f"{counted(snapshot.counts.waiting, 'log')} due"
     return Tone.GOOD, "All clean enough"
 
 
@@ -116,14 +115,15 @@ def tiles(snapshot: ServiceSnapshot) -> Markup:
     """Return the numbers that say how things stand."""
     freed = sum(totals.bytes_read - totals.bytes_written for totals in snapshot.topics.values())
     rounds = sum(totals.rounds.get("done", 0) for totals in snapshot.topics.values())
-    late = f"up to {duration(snapshot.max_overdue_ms / 1000)}" if snapshot.overdue else "none over its lag"
+    counts = snapshot.counts
+    late = f"up to {duration(counts.max_overdue_ms / 1000)}" if counts.overdue else "none over its lag"
     last = ago(snapshot.ended_ms, snapshot.now_ms)
     since = f"by {counted(rounds, 'round')}, last {last}" if rounds else "no round yet"
     rows = [
-        ("Logs", count(len(snapshot.logs)), f"in {counted(len(snapshot.log_dirs), 'log dir')}", ""),
-        ("Dirtiest that waits", percent(snapshot.dirtiest_ratio), _dirtiest_words(snapshot), ""),
-        ("Waiting for a worker", count(len(snapshot.queue)), _workers_words(snapshot), "due" if snapshot.queue else ""),
-        ("Overdue", count(snapshot.overdue), late, "due" if snapshot.overdue else ""),
+        ("Logs", count(counts.logs), f"in {counted(len(snapshot.log_dirs), 'log dir')}", ""),
+        ("Dirtiest that waits", percent(counts.dirtiest_ratio), str(counts.dirtiest or "nothing dirty waits"), ""),
+        ("Waiting for a worker", count(counts.waiting), _workers_words(snapshot), "due" if counts.waiting else ""),
+        ("Overdue", count(counts.overdue), late, "due" if counts.overdue else ""),
         ("Freed", human_bytes(max(0, freed)), since, "good" if freed > 0 else ""),
         ("In quarantine", count(len(snapshot.quarantine)), "set aside", "bad" if snapshot.quarantine else ""),
         ("Memory", *_memory_words(snapshot), "bad" if snapshot.has_too_much_memory else ""),
@@ -140,12 +140,6 @@ def _memory_words(snapshot: ServiceSnapshot) -> tuple[str, str]:
     return "?" if has is None else human_bytes(
         has
     ), "" if needs is None else f"{human_bytes(needs)} are the most it needs"
-
-
-def _dirtiest_words(snapshot: ServiceSnapshot) -> str:
-    idle = (view for view in snapshot.logs if view.ratio and said_of(view).tone is not Tone.WORK)
-    dirtiest = max(idle, key=lambda view: view.ratio or 0.0, default=None)
-    return "nothing dirty waits" if dirtiest is None else str(dirtiest.partition)
 
 
 def _workers_words(snapshot: ServiceSnapshot) -> str:
@@ -252,13 +246,8 @@ def legend(view: LogView) -> Markup | None:
 
 def waiting(snapshot: ServiceSnapshot) -> Markup:
     """Return how many logs wait for which reason, each leading to those logs."""
-    counts: Counter[str] = Counter()
-    said: dict[str, Said] = {}
-    for view in snapshot.logs:
-        key, what = key_of(view), said_of(view)
-        if what.tone is not Tone.WORK:
-            counts[key] += 1
-            said[key] = what
+    said = {key: said_of_standing(key) for key in snapshot.counts.standings}
+    counts = {key: many for key, many in snapshot.counts.standings.items() if said[key].tone is not Tone.WORK}
     order = {tone: number for number, tone in enumerate(Tone)}
     rows = sorted(counts.items(), key=lambda row: (order[said[row[0]].tone], -row[1]))
     words = ", ".join(f"{count(many)} {said[key].word}" for key, many in rows)

@@ -42,6 +42,8 @@ class Said:
 SAID: Mapping[Reason, Said] = {
     Reason.IN_PROGRESS: Said("being worked on", Tone.WORK, "a worker has them"),
     Reason.ABORTED: Said("stopping", Tone.WORK, "their worker was asked to stop"),
+    Reason.RETENTION: Said("expiring", Tone.WORK, "their expired segments are being removed"),
+    Reason.TO_BE_LOOKED_AT: Said("just worked on", Tone.WORK, "were just given back, and are looked at again"),
     Reason.REQUESTED: Said("asked for", Tone.DUE, "asked for, and wait for a worker"),
     Reason.OVERDUE: Said("overdue", Tone.DUE, "over max.compaction.lag.ms, and wait for a worker"),
     Reason.OVER_RATIO: Said("due", Tone.DUE, "dirty enough, and wait for a worker"),
@@ -68,18 +70,17 @@ _TOLD = re.compile(r"(next|number \d+ in the queue|in progress|nothing to clean|
 _MS = re.compile(r"\b([0-9]{4,19}) ms\b")
 
 
+_SAID_OF_STANDING = {reason.value: said for reason, said in SAID.items()} | {"unreadable": UNREADABLE}
+
+
 def said_of(view: LogView) -> Said:
     """Return what to say of a log."""
-    if view.verdict is not None:
-        return SAID[view.verdict.reason]
-    return UNREADABLE if view.error else SAID[Reason.NOT_COMPACTED]
+    return said_of_standing(view.standing)
 
 
-def key_of(view: LogView) -> str:
-    """Return a log's reason as it is written in addresses and labels."""
-    if view.verdict is not None:
-        return view.verdict.reason.value
-    return "unreadable" if view.error else Reason.NOT_COMPACTED.value
+def said_of_standing(standing: str) -> Said:
+    """Return what to say of logs that stand alike (`LogView.standing`)."""
+    return _SAID_OF_STANDING[standing]
 
 
 def why(view: LogView) -> str:

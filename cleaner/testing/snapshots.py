@@ -15,6 +15,7 @@ from typing import Any
 
 from cleaner.daemon.snapshot import (
     ConfigView,
+    Counts,
     Histogram,
     JobView,
     LogDirView,
@@ -274,7 +275,6 @@ def snapshot(logs: Sequence[LogView] | None = None, **fields: Any) -> ServiceSna
     views = tuple(_numbered(_some_logs() if logs is None else logs))
     judged = [view.verdict for view in views if view.verdict is not None]
     queue = sorted((said for said in judged if said.place is not None), key=lambda said: said.place or 0)
-    overdue = [said.overdue_ms for said in judged if said.overdue_ms]
     defaults: dict[str, Any] = {
         "version": "0.1.0",
         "now_ms": NOW_MS,
@@ -298,9 +298,7 @@ def snapshot(logs: Sequence[LogView] | None = None, **fields: Any) -> ServiceSna
         "rounds": (round_of(),),
         "pauses": (),
         "opens_at_ms": None,
-        "dirtiest_ratio": max((said.cleanable.ratio for said in judged), default=0.0),
-        "overdue": len(overdue),
-        "max_overdue_ms": max(overdue, default=0),
+        "counts": Counts.of(views),
         "topics": {view.partition.topic: topic_totals() for view in views},
         "round_seconds": Histogram(SECONDS, (1, 3, 2, 1, 0, 0, 0, 0), 64.5),
         "waiting_removals": 0,

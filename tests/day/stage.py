@@ -302,7 +302,7 @@ class Day:
         assert total(metrics, "cleaner_offline_log_dirs") == 0
         assert total(metrics, "cleaner_quarantined_partitions") == 1
         (entry,) = status["quarantine"]
-        assert entry["topic_partition"] == DAMAGED
+        assert entry["partition"] == DAMAGED
         assert entry["file"] == str(self._damaged_file())
         assert "CRC" in entry["reason"]
         assert status["is_progressing"]

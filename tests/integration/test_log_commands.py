@@ -67,6 +67,8 @@ def test_topic_goes_through_its_life(tmp_path: Path) -> None:
     run(*alter, "--delete-config", "segment.ms")
     described = run("topics", "describe", "--log-dir", log_dir, "--topic", "pri.*", "--format", "json")
     assert json.loads(described.stdout) == {
+        "format": "cleaner-topic",
+        "format_version": 1,
         "topic": "prices",
         "topic_id": wanted,
         "partitions": [0, 1, 2],

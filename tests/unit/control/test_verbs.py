@@ -97,7 +97,7 @@ def test_status_tells_everything_but_long_lists_nobody_asked_for(steering: FakeS
     assert from_json(ServiceSnapshot, values["snapshot"]) == steering.shown
     assert values["log_count"] == 10
     assert values["standings"]["quarantined"] == 2
-    assert (values["standings"]["not_compacted"], values["standings"]["error"]) == (1, 1)
+    assert (values["standings"]["not_compacted"], values["standings"]["unreadable"]) == (1, 1)
     brief = from_json(ServiceSnapshot, ask(steering, "status", logs=0)["snapshot"])
     assert (brief.logs, brief.topics, brief.config.values) == ((), {}, ())
     assert brief.quarantine == steering.shown.quarantine

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from cleaner.daemon.dump import dump, summary
 from cleaner.daemon.snapshot import (
     ConfigView,
+    Counts,
     Histogram,
     JobView,
     LogDirView,
@@ -57,9 +59,7 @@ def _snapshot(*, detail: str = "") -> ServiceSnapshot:
         rounds=(),
         pauses=("all",),
         opens_at_ms=None,
-        dirtiest_ratio=0.7,
-        overdue=0,
-        max_overdue_ms=0,
+        counts=replace(Counts.of(logs), waiting=len(logs)),
         topics={},
         round_seconds=Histogram((1.0,), (0, 0), 0.0),
         waiting_removals=0,
@@ -99,7 +99,7 @@ def test_summary_counts_logs_and_names_what_is_at_work() -> None:
     found = summary(_snapshot())
     assert json.loads(json.dumps(found)) == found
     assert found["logs"] == 50
-    assert found["logs_by_reason"] == {"not_looked_at": 50}
+    assert found["logs_by_reason"] == {"unreadable": 50}
     assert found["queued"] == 50
     assert found["queue"] == [f"many-{number}" for number in range(20)]
     assert found["workers"] == [

@@ -262,21 +262,6 @@ def test_checkpoint_outside_the_log_is_work_for_a_worker(facts: LogFacts, reason
     assert survey([reset], replace(FREE, opens_at_ms=NOW + 90), Order.KAFKA).queue == ()
 
 
-def test_dirtiest_ratio_is_of_all_candidates_due_or_not() -> None:
-    """R-422: not of logs in progress, set aside or without compact; with none it is 0."""
-    logs = [log(0, dirty=20), log(1, dirty=40), log(2, dirty=90), log(3, dirty=95)]
-    held = replace(FREE, states={logs[2].partition: IN_PROGRESS}, quarantined={logs[3].partition: "damaged"})
-    assert survey(logs, held, Order.KAFKA).dirtiest_ratio == 0.4
-    assert survey([replace(logs[2], is_compacted=False)], FREE, Order.KAFKA).dirtiest_ratio == 0.0
-
-
-def test_overdue_logs_are_counted_whatever_holds_them() -> None:
-    """An overdue log behind a closed window is overdue still; one with nothing to clean is not."""
-    logs = [log(0, overdue_ms=5), log(1, overdue_ms=9), log(2, dirty=0, overdue_ms=50), log(3)]
-    found = survey(logs, replace(FREE, opens_at_ms=NOW + 90), Order.DEADLINE)
-    assert (found.overdue, found.max_overdue_ms, found.next) == (2, 9, None)
-
-
 @pytest.mark.parametrize(
     ("circumstances", "is_taken"),
     [

@@ -129,10 +129,11 @@ def _register_plain_python(spark: SparkSession) -> None:
 def _session(log_dir: Path, runs: int) -> dict[str, float]:
     """Return records a second of each way, the median of the runs."""
     from cleaner.bulk.session import make_spark
+    from cleaner.spark import register
 
     # Workers unpickle the plain reader by name.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")])
-    spark = make_spark("benchmark", {"spark.master": "local[2]", "spark.log.level": "ERROR"})
+    spark = register(make_spark("benchmark", {"spark.master": "local[2]", "spark.log.level": "ERROR"}))
     _register_plain_python(spark)
     ours = spark.read.format("kafkalog")
     parquet = str(log_dir.with_name("frames.parquet"))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
+from cleaner.frames.offsets import EARLIEST, LATEST, Offsets
 from cleaner.frames.options import ReadOptions
 from cleaner.frames.plan import Task
 from cleaner.storage.fs import FileSystem
@@ -18,17 +19,40 @@ if TYPE_CHECKING:
 
 @dataclass
 class TaskPartition(InputPartition):
-    """A task."""
+    """
+    A task, and how it reads.
+
+    Attributes:
+        least_timestamp_ms: older records may be left out.
+    """
 
     task: Task
+    options: ReadOptions
+    least_timestamp_ms: int | None = None
 
 
-def read_partition(
-    options: ReadOptions, partition: InputPartition, least_timestamp_ms: int | None = None
-) -> Iterator[pa.RecordBatch]:
-    """Do a task; arguments are those of `task.run_task`."""
+def task_partitions(
+    tasks: Iterable[Task], options: ReadOptions, least_timestamp_ms: int | None = None
+) -> list[InputPartition]:
+    """Return tasks as Spark takes them."""
+    # What the plan was made of may be long, and each task would carry it.
+    usual = {"starting": Offsets(EARLIEST), "ending": Offsets(LATEST), "starting_times": None}
+    own = replace(options, topics=None, partitions=None, **usual)  # type: ignore[arg-type]  # each is of its field's type
+    return [TaskPartition(task, own, least_timestamp_ms) for task in tasks]
+
+
+def read_partition(partition: InputPartition, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """
+    Do a task, on an executor; raises as `task.run_task`.
+
+    Args:
+        columns: these instead of those of the options.
+    """
     if not isinstance(partition, TaskPartition):
         return iter(())  # there is nothing to read, and Spark makes a task all the same
     from cleaner.frames.task import run_task
 
-    return run_task(FileSystem(), options, partition.task, least_timestamp_ms)
+    options = partition.options
+    if columns is not None:
+        options = replace(options, columns=tuple(columns))
+    return run_task(FileSystem(), options, partition.task, partition.least_timestamp_ms)

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
 from cleaner.frames.columns import ddl
 from cleaner.frames.filters import Pruning, follow
 from cleaner.frames.options import read_options
-from cleaner.frames.partitions import TaskPartition, read_partition
+from cleaner.frames.partitions import read_partition, task_partitions
 from cleaner.frames.plan import plan
 from cleaner.storage.fs import FileSystem
 
@@ -72,11 +72,12 @@ class LogReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the tasks."""
-        return [TaskPartition(task) for task in plan(FileSystem(), self.options, self.pruning)]
+        tasks = plan(FileSystem(), self.options, self.pruning)
+        return task_partitions(tasks, self.options, self.pruning.least_timestamp_ms)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Do a task, on an executor."""
-        return read_partition(self.options, partition, self.pruning.least_timestamp_ms)
+        return read_partition(partition)
 
 
 class FilteringReader(LogReader):

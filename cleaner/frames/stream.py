@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from cleaner.frames.follow import Positions, RolledSegments
 from cleaner.frames.offsets import offsets_json, offsets_of
 from cleaner.frames.options import read_options
-from cleaner.frames.partitions import TaskPartition, read_partition
+from cleaner.frames.partitions import read_partition, task_partitions
 from cleaner.storage.fs import FileSystem
 
 if TYPE_CHECKING:
@@ -51,11 +51,11 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: _Json, end: _Json) -> Sequence[InputPartition]:
         """Return the tasks of a micro-batch."""
-        return [TaskPartition(task) for task in self.segments.tasks(_positions(start), _positions(end))]
+        return task_partitions(self.segments.tasks(_positions(start), _positions(end)), self.options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Do a task, on an executor."""
-        return read_partition(self.options, partition)
+        return read_partition(partition)
 
 
 def _positions(json: _Json) -> Positions:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import doctest
+import os
+import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cleaner import LogManager
+from cleaner.frames.columns import usual_columns
 from cleaner.model import TopicPartition
+from cleaner.spark import register
 from cleaner.testing.batch_builder import Producer, Record
 from cleaner.testing.log_builder import START_MS, LogBuilder, write_log_dir
 from tests.golden.fixtures import unpacked
@@ -29,7 +35,9 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("java") is None, reason="needs Java"),
     pytest.mark.xdist_group("spark"),
 ]
-PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "spark.md"
+USUAL = usual_columns(headers=False)
 SCENARIOS = ("broker-transactions", "headers-and-nulls", "legacy-magic")
 
 
@@ -38,8 +46,7 @@ def spark() -> Iterator[SparkSession]:
     """Give one session for all tests here."""
     from cleaner.bulk.session import make_spark
 
-    session = make_spark("test", {"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2"})
-    yield session
+    yield (session := register(make_spark("test", {"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2"})))
     session.stop()
 
 
@@ -63,6 +70,100 @@ def a_log(topic: str = "prices", partition: int = 0) -> LogBuilder:
     log.append(("x", "aborted"), producer=Producer(9, 0, 0, transactional=True))
     log.end_transaction(9, 0, commit=False)
     return log
+
+
+# ---- sessions and columns -------------------------------------------------------------------------------------------
+
+ANY_SESSION = """
+import sys
+from pyspark.sql import SparkSession
+import cleaner.spark
+
+settings = {"spark.master": "local[1]", "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1"}
+spark = SparkSession.builder.config(map=settings).getOrCreate()
+for session in (spark, spark, spark.newSession()):
+    logs = cleaner.spark.register(session).read.format("kafkalog").load(sys.argv[1])
+    print("rows", logs.count(), logs.selectExpr("min(offset)").first()[0])
+"""
+
+
+def test_registered_session_reads_logs_whatever_python_is_on_the_path(tmp_path: Path) -> None:
+    """No virtual environment is active, no variable names a Python, and the directory is not a checkout."""
+    write_log_dir(tmp_path / "logs", a_log())
+    java = shutil.which("java")
+    assert java is not None
+    environment = {name: os.environ[name] for name in ("HOME", "JAVA_HOME", "LANG") if name in os.environ}
+    environment |= {"PATH": f"{Path(java).parent}:/usr/bin:/bin", "SPARK_LOCAL_IP": "127.0.0.1"}
+    script = tmp_path / "query.py"
+    script.write_text(f"import sys; sys.path.append({str(ROOT)!r})\n{ANY_SESSION}")
+    command = [sys.executable, str(script), str(tmp_path / "logs")]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    rows = [line for line in done.stdout.splitlines() if line.startswith("rows")]
+    assert rows == ["rows 81 0"] * 3, done.stderr[-3000:]
+
+
+def columns_read(frame: DataFrame) -> set[str]:
+    """Return the columns of each scan of a query."""
+    plan = frame._jdf.queryExecution().executedPlan().toString()
+    return {" ".join(re.findall(r"(\w+)#", scan)) for scan in re.findall(r"BatchScan kafkalog\[(.*?)\]", plan)}
+
+
+USES = {
+    "SELECT sum(length(value)) FROM logs": {"value"},
+    "SELECT count(*) FROM logs": {"partition"},
+    "SELECT key FROM logs WHERE offset >= 30 AND value IS NOT NULL": {"key value offset"},
+    "SELECT * FROM logs WHERE offset < 5": {" ".join(USUAL)},
+    "SELECT offset, topic, timestamp FROM logs UNION ALL SELECT length(value), 'x', now() FROM logs WHERE false": {
+        "topic offset timestamp"
+    },
+    "SELECT a.value, b.offset FROM logs a JOIN logs b ON a.key = b.key AND a.offset < 3": {
+        "key value offset",
+        "key offset",
+    },
+    "SELECT value FROM logs WHERE offset = (SELECT max(offset) - 2 FROM logs)": {"value offset", "offset"},
+}
+
+
+def test_query_reads_only_the_columns_it_uses(spark: SparkSession, tmp_path: Path) -> None:
+    """Its answer is that of the same rows in memory, where Spark has all columns."""
+    write_log_dir(tmp_path, a_log())
+    frame = read(spark, tmp_path)
+    frame.createOrReplaceTempView("logs")
+    asked = {query: spark.sql(query) for query in USES}
+    answers = {query: plain(rows) for query, rows in asked.items()}
+    assert {query: columns_read(rows) for query, rows in asked.items()} == USES
+    spark.createDataFrame(frame.toArrow()).createOrReplaceTempView("logs")
+    for query, answer in answers.items():
+        assert sorted(answer, key=str) == sorted(plain(spark.sql(query)), key=str)
+        assert answer
+
+
+def test_damage_is_counted_whatever_columns_are_read(spark: SparkSession, tmp_path: Path) -> None:
+    """`report` gives as many rows to a count as to a look at all of them."""
+    log = write_log_dir(tmp_path, a_log()) / "prices-0" / f"{0:020d}.log"
+    content = bytearray(log.read_bytes())
+    content[80] ^= 1
+    log.write_bytes(content)
+    frame = read(spark, tmp_path, badBatches="report")
+    assert frame.count() == len(frame.collect()) == 80
+    assert frame.where("badBatch IS NULL").count() == 79
+
+
+def test_session_that_takes_no_rule_warns_and_reads_all_columns(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark's classes are its own, and may be other ones one day."""
+    from cleaner.frames import prune
+
+    write_log_dir(tmp_path, a_log())
+    monkeypatch.setattr(prune, "rule_source", lambda: "public class PruneColumns extends of.Another.Version {}")
+    with pytest.warns(UserWarning, match="reads all columns of a log; name those in use with the option columns"):
+        session = register(spark.newSession())
+    assert columns_read(read(session, tmp_path).select("key")) == {" ".join(USUAL)}
+    assert columns_read(read(session, tmp_path, columns="key").select("key")) == {"key"}
+
+
+# ---- reading ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

@@ -4,8 +4,9 @@ How long it takes to have the last value of every key in a dict, beside SQLite a
     .venv/bin/python -m benchmarks.restore [--runs 5] [--scratch DIR]
 
 Four million records of 100 bytes with a million keys are appended, rolled and compacted by one round; `latest()` makes
-a dict of what is left. SQLite has the same in a table by key (`SELECT key, value`), the plain file one behind the
-other. All is in the page cache, and the dicts are equal.
+a dict of what is left, and of the same log as it was written, with four records a key. Of that one the records are also
+read one by one, each taking the place of the one before. SQLite has the state in a table by key (`SELECT key, value`),
+the plain file one behind the other. All is in the page cache, and the dicts are equal.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from benchmarks.turns import Way, take_turns
 from cleaner import RecordColumns, open_reader
 
 RECORDS, KEYS, RECORD_BYTES = 4_000_000, 1_000_000, 100
+COMPACTED, AS_WRITTEN = "compacted", "as written"
 TO_SQLITE = Bounds(1)
 State = dict[bytes, bytes]
 
@@ -31,11 +33,12 @@ State = dict[bytes, bytes]
 def write_all(directory: Path, scale: float) -> State:
     """Write and compact the log, and the same state to the other stores; returns it."""
     records = sample(int(RECORDS * scale), RECORD_BYTES, int(KEYS * scale))
-    with open_log(directory / "logs", {"cleanup.policy": "compact"}) as log:
-        for keys, values in records.batches():
-            log.append(RecordColumns(values, keys))
-        log.roll()
-    cleaner.clean(directory / "logs", "records-0")
+    for name in (COMPACTED, AS_WRITTEN):
+        with open_log(directory / name, {"cleanup.policy": "compact"}) as log:
+            for keys, values in records.batches():
+                log.append(RecordColumns(values, keys))
+            log.roll()
+    cleaner.clean(directory / COMPACTED, "records-0")
     state = dict(zip(records.keys, records.values, strict=True))
     with PlainFile(directory / "records") as file, Table(directory / "records.db", "OFF") as rows:
         file.append(list(state), list(state.values()))
@@ -60,9 +63,13 @@ def ways_to_restore(directory: Path, expected: State) -> dict[str, Way]:
 
         return way
 
-    def ours() -> State:
-        with open_reader(directory / "logs", "records") as reader, reader.latest() as latest:
+    def ours(name: str) -> State:
+        with open_reader(directory / name, "records") as reader, reader.latest() as latest:
             return latest.to_dict()
+
+    def by_record() -> State:
+        with open_reader(directory / AS_WRITTEN, "records") as reader:
+            return {record.key: record.value for record in reader.read(0)}  # type: ignore[misc]  # both are there
 
     def sqlite() -> State:
         with Table(directory / "records.db", "OFF") as rows:
@@ -72,7 +79,13 @@ def ways_to_restore(directory: Path, expected: State) -> dict[str, Way]:
         with PlainFile(directory / "records") as file:
             return dict(file.read())
 
-    return {"ours": timed(ours), "SQLite": timed(sqlite), "plain file": timed(plain)}
+    return {
+        "ours": timed(lambda: ours(COMPACTED)),
+        AS_WRITTEN: timed(lambda: ours(AS_WRITTEN)),
+        "record by record": timed(by_record),
+        "SQLite": timed(sqlite),
+        "plain file": timed(plain),
+    }
 
 
 def restore_table(runs: int, scratch: Path, scale: float = 1.0) -> str:

@@ -20,6 +20,11 @@ class TopicPartition(NamedTuple):
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
 
+    @property
+    def is_legal(self) -> bool:
+        """Tell whether a directory may have its name."""
+        return _LEGAL_TOPIC.match(self.topic) is not None and 0 <= self.partition < 2**31
+
     @staticmethod
     def parse(name: str) -> TopicPartition:
         """

@@ -7,15 +7,25 @@ function loads what it needs when it is called: `plan` does not wait for the ker
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from os import PathLike
-from pathlib import Path
 from typing import Literal
 
-from cleaner.api.options import CleanOptions, HighWatermark, Progress, Rounds, Sampling, Sources, Surroundings
+from cleaner import arguments
+from cleaner.api.options import (
+    CleanOptions,
+    HighWatermark,
+    Progress,
+    Rounds,
+    Sampling,
+    Sources,
+    Surroundings,
+    require_high_watermark,
+)
 from cleaner.api.plan_report import PlanEntry
 from cleaner.api.reports import CleanReport, RecoveredPartition, RecoverReport, Refusal, Removed
-from cleaner.errors import CleanerError
+from cleaner.arguments import Settings
+from cleaner.errors import CleanerError, UsageError
 from cleaner.storage.fs import FileSystem
 
 __all__ = [
@@ -35,7 +45,7 @@ __all__ = [
 def clean(
     log_dir: str | PathLike[str],
     partition: str,
-    settings: Mapping[str, str] | None = None,
+    settings: Settings | None = None,
     *,
     now_ms: int | None = None,
     high_watermark: HighWatermark = "checkpoint",
@@ -90,7 +100,8 @@ def clean(
     from cleaner.api.clean_log_dir import clean_log_dir
     from cleaner.api.session import parse_names
 
-    topic = parse_names([partition])[0].topic
+    directory = arguments.path("log_dir", log_dir)
+    topic = parse_names([arguments.text("partition", partition)])[0].topic
     options = CleanOptions(
         high_watermark=high_watermark,
         recover=recover,
@@ -99,14 +110,14 @@ def clean(
         verify=verify,
         rounds=rounds,
         keep_tombstones=keep_tombstones,
-        keep_old=None if keep_old is None else Path(keep_old),
+        keep_old=arguments.optional_path("keep_old", keep_old),
         damaged=damaged,
         max_dirty_bytes=max_dirty_bytes,
         max_seconds=max_seconds,
-    )
+    ).checked()
     sources = Sources.of_call(topic, settings, topics_dir, metadata_dir)
     surroundings = Surroundings.of(fs, now_ms, progress, check_done)
-    for outcome in clean_log_dir(Path(log_dir), [partition], sources, options, surroundings):
+    for outcome in clean_log_dir(directory, [partition], sources, options, surroundings):
         if isinstance(outcome, CleanReport):
             return outcome
         if isinstance(outcome, Refusal):
@@ -119,7 +130,7 @@ def clean(
 
 def plan(
     log_dir: str | PathLike[str],
-    settings: Mapping[str, str] | None = None,
+    settings: Settings | None = None,
     *,
     now_ms: int | None = None,
     high_watermark: HighWatermark = "checkpoint",
@@ -144,15 +155,21 @@ def plan(
     """
     from cleaner.api.plan_log_dir import plan_log_dir
 
+    directory = arguments.path("log_dir", log_dir)
     sources = Sources.of_call(None, settings, topics_dir, metadata_dir)
     lent = Surroundings.of(fs, now_ms)
-    return plan_log_dir(Path(log_dir), sources, lent, high_watermark=high_watermark, sampling=sampling)
+    require_high_watermark(high_watermark)
+    if sampling is not None and not isinstance(sampling, Sampling):
+        raise UsageError(f"sampling is a {type(sampling).__name__}; a cleaner.Sampling or None is needed")
+    if sampling is not None and sampling.most_bytes is not None:
+        arguments.whole("sampling.most_bytes", sampling.most_bytes, 1)
+    return plan_log_dir(directory, sources, lent, high_watermark=high_watermark, sampling=sampling)
 
 
 def recover(
     log_dir: str | PathLike[str],
     partitions: Sequence[str] | None = None,
-    settings: Mapping[str, str] | None = None,
+    settings: Settings | None = None,
     *,
     allow_truncate: bool = False,
     save_cut: str | PathLike[str] | None = None,
@@ -184,9 +201,15 @@ def recover(
     """
     from cleaner.api.recover_log_dir import recover_log_dir
 
+    directory, cuts = arguments.path("log_dir", log_dir), arguments.optional_path("save_cut", save_cut)
     sources = Sources.of_call(None, settings, topics_dir, metadata_dir)
     surroundings = Surroundings.of(fs, now_ms, progress, check_done)
-    cuts = None if save_cut is None else Path(save_cut)
+    named = None if partitions is None else arguments.texts("partitions", partitions)
     return recover_log_dir(
-        Path(log_dir), partitions, sources, surroundings, allow_truncate=allow_truncate, save_cut=cuts
+        directory,
+        named,
+        sources,
+        surroundings,
+        allow_truncate=arguments.flag("allow_truncate", allow_truncate),
+        save_cut=cuts,
     )

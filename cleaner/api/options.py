@@ -8,6 +8,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from cleaner import arguments
+from cleaner.arguments import Settings
 from cleaner.clock import Clock, StillClock, SystemClock
 from cleaner.config_table import TOPIC_SETTINGS
 from cleaner.storage.fs import FileSystem
@@ -72,7 +74,7 @@ class Sources:
     @staticmethod
     def of_call(
         topic: str | None,
-        settings: Mapping[str, str] | None,
+        settings: Settings | None,
         topics_dir: str | PathLike[str] | None,
         metadata_dir: str | PathLike[str] | None,
     ) -> Sources:
@@ -81,14 +83,17 @@ class Sources:
 
         Settings of a topic are then `--set` for that topic, so that nothing found elsewhere wins; all others, and all
         of them without a topic, are as in a `--config` file.
+
+        Raises:
+            UsageError, ConfigError: what is given cannot be taken for settings or paths.
         """
-        given = dict(settings or {})
+        given = arguments.setting_texts(settings)
         mine = {key: value for key, value in given.items() if topic is not None and key in TOPIC_SETTINGS}
         return Sources(
             config={key: value for key, value in given.items() if key not in mine},
             sets=tuple(SetOption(topic, key, value) for key, value in mine.items()),
-            topics_dir=None if topics_dir is None else Path(topics_dir),
-            metadata_dir=None if metadata_dir is None else Path(metadata_dir),
+            topics_dir=arguments.optional_path("topics_dir", topics_dir),
+            metadata_dir=arguments.optional_path("metadata_dir", metadata_dir),
         )
 
 
@@ -119,10 +124,18 @@ class Surroundings:
         check_done: Callable[[], None] | None = None,
         warn: Callable[[str], None] | None = None,
     ) -> Surroundings:
-        """Fill in the usual ones for what is None; `now_ms` makes the clock stand still."""
+        """
+        Fill in the usual ones for what is None; `now_ms` makes the clock stand still.
+
+        Raises:
+            UsageError: one of them is not what it is to be used as.
+        """
+        arguments.having("fs", fs, "open", "stat", "list_files")
+        for name, value in (("progress", progress), ("check_done", check_done), ("warn", warn)):
+            arguments.function(name, value)
         return Surroundings(
             fs=fs or FileSystem(),
-            clock=SystemClock() if now_ms is None else StillClock(now_ms),
+            clock=SystemClock() if now_ms is None else StillClock(arguments.moment_ms("now_ms", now_ms)),
             progress=progress or no_progress,
             check_done=check_done or never_done,
             warn=warn or tell_nobody,
@@ -179,3 +192,29 @@ class CleanOptions:
     damaged: Literal["refuse", "keep"] = "refuse"
     clean_round: CleanRound | None = None
     side_by_side: Callable[[], int] | None = None
+
+    def checked(self) -> CleanOptions:
+        """
+        Return the same, if a caller's values can be what they are for.
+
+        Raises:
+            UsageError: one of them cannot.
+        """
+        for name in ("recover", "allow_truncate", "retention", "verify", "keep_tombstones"):
+            arguments.flag(name, getattr(self, name))
+        require_high_watermark(self.high_watermark)
+        if self.rounds != "all":
+            arguments.whole("rounds", self.rounds, 1)
+        arguments.one_of("damaged", self.damaged, ("refuse", "keep"))
+        if self.max_dirty_bytes is not None:
+            arguments.whole("max_dirty_bytes", self.max_dirty_bytes, 1)
+        arguments.seconds("max_seconds", self.max_seconds)
+        return self
+
+
+def require_high_watermark(value: object) -> None:
+    """Refuse what is neither `checkpoint`, `end` nor an offset; raises UsageError."""
+    if isinstance(value, str):
+        arguments.one_of("high_watermark", value, ("checkpoint", "end"))
+    else:
+        arguments.whole("high_watermark", value, 0)

@@ -125,13 +125,20 @@ def join_columns(
     header_bytes, header_lengths = (
         (_NO_BYTES, np.full(count, kernel.NO_HEADERS, np.int64)) if headers is None else _join_headers(headers)
     )
-    times = np.full(count, timestamps, np.int64) if isinstance(timestamps, int) else np.array(timestamps, np.int64)
+    times = np.full(count, timestamps, np.int64) if isinstance(timestamps, int) else _times(timestamps)
     if not len(key_lengths) == len(header_lengths) == len(times) == count or times.ndim != 1:
         lengths = f"{count} values, {len(key_lengths)} keys, {times.size} timestamps, {len(header_lengths)} headers"
         raise ValueError(f"columns of different lengths: {lengths}")
     if count and int(times.min()) < 0:
         raise ValueError(f"a timestamp of {int(times.min())}: it counts milliseconds since 1970")
     return Columns(key_bytes, key_lengths, value_bytes, value_lengths, header_bytes, header_lengths, times)
+
+
+def _times(timestamps: Sequence[int] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    times = np.array(timestamps)
+    if times.dtype.kind not in "iu" and times.size:
+        raise TypeError("timestamps that are not integers")
+    return times.astype(np.int64, copy=False)
 
 
 def _join(fields: Sequence[Field | None]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
@@ -168,7 +175,13 @@ def encode_headers(headers: Iterable[tuple[str, Field | None]]) -> bytes:
             raise TypeError(f"a header's name is text, not {type(name).__name__}")
         key = name.encode()
         out += encode_varint(len(key)) + key
-        out += encode_varint(-1) if value is None else encode_varint(len(value)) + value
+        if value is None:
+            out += encode_varint(-1)
+            continue
+        if not isinstance(value, Field):
+            raise TypeError(f"a header's value is bytes, not {type(value).__name__}")
+        data = bytes(value)  # of a view with larger items the length is another
+        out += encode_varint(len(data)) + data
     return bytes(out)
 
 

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from types import TracebackType
 
+from cleaner import arguments
 from cleaner.errors import CleanerError, LogTruncatedError, OffsetOutOfRangeError
 from cleaner.logs.columns import Columns
 from cleaner.logs.partition_files import PartitionFiles
@@ -120,7 +121,9 @@ class Follower:
             LogTruncatedError: the log was cut below what was read.
             CorruptLogError: damage.
         """
-        if not self._wait(timeout_seconds):
+        if max_records is not None:
+            max_records = arguments.whole("max_records", max_records, 0)
+        if not self._wait(arguments.seconds("timeout_seconds", timeout_seconds)):
             return []
         self._is_handing_out = True
         found: list[Record] = []
@@ -133,7 +136,7 @@ class Follower:
 
     def poll_columns(self, timeout_seconds: float | None = 0.0) -> Columns | None:
         """Return some records as columns, or None; otherwise as `poll`. Not to be mixed with reading records."""
-        until = self._deadline(timeout_seconds)
+        until = self._deadline(arguments.seconds("timeout_seconds", timeout_seconds))
         if self._is_handing_out:
             self._resume()
         while not self.is_closed:

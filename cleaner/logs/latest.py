@@ -5,9 +5,9 @@ All segments are opened at once, and how far to read is asked afterwards. What a
 removed because of records below that offset; what it removes later is still in the files that are open here. So the
 result is the state at exactly that offset, and following from there nothing is missed and nothing comes twice.
 
-    as a dict           one pass: each record replaces the one before, tombstones remove
-    record by record    two passes: the first puts the keys' digests into an offset map, as the cleaner does, 24 bytes
-                        a key; the second gives out a record if it is its key's last
+Two passes: the first puts the keys' digests into an offset map, as the cleaner does, 24 bytes a key; the second gives
+out a record if it is its key's last. Reading once and letting each record replace the one before in a dict would cost
+more: an object for every record that was ever written, and the dict's entry from main memory for each of them.
 """
 
 from __future__ import annotations
@@ -136,18 +136,11 @@ class Latest:
         Raises:
             CorruptLogError: damage.
         """
-        found: dict[bytes, bytes | None] = {}
-        for path, block, hidden in self._blocks():
-            columns = Columns.of(lay_out(path, block, hidden, self._start_offset, self.next_offset), self.next_offset)
-            keys, is_tombstone = columns.keys(), columns.value_is_null
-            found.update(zip(keys, columns.values(), strict=True))  # type: ignore[arg-type]  # None goes below
-            if is_tombstone.any():
-                for row in np.flatnonzero(is_tombstone).tolist():
-                    # Unless a later record of this very block has brought the key back.
-                    if found.get(keys[row], b"") is None:  # type: ignore[arg-type]
-                        del found[keys[row]]  # type: ignore[arg-type]
-        found.pop(None, None)  # type: ignore[call-overload]
-        return found  # type: ignore[return-value]
+        found: dict[bytes, bytes] = {}
+        for columns in self.columns():
+            # Of records that are given out all have both.
+            found.update(zip(columns.keys(), columns.values(), strict=True))  # type: ignore[arg-type]
+        return found
 
     def __iter__(self) -> Iterator[Record]:
         """Give out the last record of each key that has a value, in offset order."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
+from cleaner import arguments
 from cleaner.clock import Clock
 from cleaner.config import CleanerConfig, TopicConfig
 from cleaner.errors import CleanerError, UsageError
@@ -18,7 +20,7 @@ from cleaner.logs.latest import Latest
 from cleaner.logs.log_producer import DEFAULT_TRANSACTION_TIMEOUT_MS, LogProducer
 from cleaner.logs.partition_writer import PartitionWriter
 from cleaner.logs.reader import LogReader
-from cleaner.logs.record import Appended, ProducerStamp, Record, RecordColumns
+from cleaner.logs.record import Appended, ProducerStamp, Record, Records
 from cleaner.logs.stream import Isolation, Until
 from cleaner.logs.transactions import Identity, TransactionalIds, new_producer_id
 from cleaner.logs.writer_view import WriterView
@@ -121,7 +123,7 @@ class Log:
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
         """Return where a leader epoch ended, as Kafka answers OffsetsForLeaderEpoch."""
-        return self._writer.end_offset_for_epoch(epoch)
+        return self._writer.end_offset_for_epoch(arguments.whole("epoch", epoch))
 
     @property
     def is_closed(self) -> bool:
@@ -130,18 +132,20 @@ class Log:
 
     # ---- writing ---------------------------------------------------------------------------------------------------
 
-    def append(self, records: Sequence[Record] | RecordColumns, *, producer: ProducerStamp | None = None) -> Appended:
+    def append(self, records: Records, *, producer: ProducerStamp | None = None) -> Appended:
         """
         Append records; all of them, or none and an error.
 
         They can be read at once, by who reads up to the log's end, and survive a crash once `durable` is done.
 
         Args:
-            records: at least one. `RecordColumns` are faster where there are many.
+            records: one, or any number of them but none. `RecordColumns` are faster where there are many.
             producer: numbers of an idempotent producer that keeps them itself; see `producer` for one that does.
         Raises:
             CleanerError: as `PartitionWriter.append`.
         """
+        if producer is not None and not isinstance(producer, ProducerStamp):
+            raise UsageError(f"producer is a {type(producer).__name__}; a ProducerStamp is needed")
         result = self._writer.append(records, producer=producer)
         return self.appended_at(*result[:3], is_repeat=result.is_repeat)
 
@@ -184,7 +188,7 @@ class Log:
 
     def truncate_to(self, offset: int) -> None:
         """Cut the log so that it ends at an offset, or where the batch begins that holds it; see `PartitionWriter`."""
-        self._writer.truncate_to(offset)
+        self._writer.truncate_to(arguments.whole("offset", offset))
 
     # ---- reading ---------------------------------------------------------------------------------------------------
 
@@ -237,7 +241,7 @@ class Log:
         """Return the last value of every key, and the offset to follow from; see `LogReader.latest`."""
         return self.reader.latest(isolation=isolation)
 
-    def offset_for_time(self, timestamp_ms: int, *, isolation: Isolation = "read_uncommitted") -> int | None:
+    def offset_for_time(self, timestamp_ms: int | datetime, *, isolation: Isolation = "read_uncommitted") -> int | None:
         """Return the offset of the first record that is not older; None when there is none."""
         return self.reader.offset_for_time(timestamp_ms, isolation=isolation)
 
@@ -262,10 +266,11 @@ class Log:
             LogClosedError, NoSpaceError, LogDirOfflineError: as `append`.
         """
         self._writer.require_open()
+        timeout_ms = arguments.whole("transaction_timeout_ms", transaction_timeout_ms)
         if transactional_id is None:
             return LogProducer(self, self._writer, self._clock, Identity(new_producer_id(), 0))
-        if not transactional_id or transaction_timeout_ms <= 0:
-            raise UsageError(f"transactional id {transactional_id!r} with a timeout of {transaction_timeout_ms} ms")
+        if not arguments.text("transactional_id", transactional_id) or timeout_ms <= 0:
+            raise UsageError(f"transactional id {transactional_id!r} with a timeout of {timeout_ms} ms")
         with self._guard:
             identity = self._ids.begin(transactional_id, self._writer.producer_epoch, self._clock.now_ms())
             before = self._producers.get(transactional_id)
@@ -279,7 +284,7 @@ class Log:
                 identity,
                 ids=self._ids,
                 transactional_id=transactional_id,
-                transaction_timeout_ms=transaction_timeout_ms,
+                transaction_timeout_ms=timeout_ms,
             )
             self._producers[transactional_id] = made
             return made

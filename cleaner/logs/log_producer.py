@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Protocol
 
+from cleaner import arguments
 from cleaner.clock import Clock
 from cleaner.errors import CleanerError, InvalidTxnStateError, ProducerFencedError
 from cleaner.logs.partition_writer import PartitionWriter
-from cleaner.logs.record import Appended, ProducerStamp, Record, RecordColumns
+from cleaner.logs.record import Appended, ProducerStamp, Records
 from cleaner.logs.transactions import Identity, TransactionalIds
 
 DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
@@ -88,7 +89,7 @@ class LogProducer:
         """Tell whether a transaction has begun and not ended."""
         return self._began_ms is not None
 
-    def append(self, records: Sequence[Record] | RecordColumns, *, sequence: int | None = None) -> Appended:
+    def append(self, records: Records, *, sequence: int | None = None) -> Appended:
         """
         Append records; all of them, or none and an error.
 
@@ -106,11 +107,11 @@ class LogProducer:
             is_transactional = self.transactional_id is not None
             if is_transactional:
                 self._require_transaction("append")
-            first = self.next_sequence if sequence is None else sequence
+            first = self.next_sequence if sequence is None else arguments.whole("sequence", sequence, 0)
             stamp = ProducerStamp(*self.identity, first, is_transactional)
             result = self._writer.append(records, producer=stamp, may_repeat=sequence is not None)
             if not result.is_repeat:
-                self._next_sequence = (first + len(records)) % _SEQUENCES
+                self._next_sequence = (first + result.last_offset - result.base_offset + 1) % _SEQUENCES
                 self._has_appended = True
             return self._log.appended_at(*result[:3], is_repeat=result.is_repeat)
 

@@ -27,11 +27,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from cleaner import arguments
 from cleaner.api.options import Sources
+from cleaner.arguments import Setting, Settings
 from cleaner.clock import Clock, SystemClock
 from cleaner.config import CleanerConfig, TopicConfig
 from cleaner.daemon.round_events import Logger
-from cleaner.errors import CleanerError, ForkedError, LogClosedError, UnsupportedPlatformError
+from cleaner.errors import CleanerError, ForkedError, LogClosedError, UnsupportedPlatformError, UsageError
 from cleaner.logs import counters
 from cleaner.logs.cleaning import InProcessCleaner
 from cleaner.logs.counters import NoRegistry, Registry
@@ -68,7 +70,7 @@ class LogManager:
         log_dirs: one directory, or several of one node. Nobody else writes to them meanwhile: neither a broker nor
             another `LogManager`; a cleaner in another process may be there.
         settings: Kafka's keys: those of a broker (`log.segment.bytes`), of topics that do not say otherwise
-            (`segment.bytes`), and those of the cleaner.
+            (`segment.bytes`), and those of the cleaner. Values are text; numbers and flags may be what they are.
         create: make directories that are not there, and give those without one an identity.
         cleaner: compact topics in this process. Without, another process may (`cleaner run`).
         tasks: do by itself what `upkeep` does: retention, flushes by `flush.ms`, checkpoints. Without, the caller does.
@@ -89,7 +91,7 @@ class LogManager:
     def __init__(
         self,
         log_dirs: PathLike | Sequence[PathLike],
-        settings: Mapping[str, str] | None = None,
+        settings: Settings | None = None,
         *,
         create: bool = False,
         cleaner: bool = True,
@@ -104,8 +106,21 @@ class LogManager:
         if sys.platform != "linux":
             raise UnsupportedPlatformError(f"logs are written on Linux only, not on {sys.platform}; reading works here")
         self._pid = os.getpid()
+        arguments.having("fs", fs, "open", "stat", "list_files")
+        arguments.having("clock", clock, "now_ms", "monotonic_ns", "sleep")
+        arguments.having("registry", registry, "add", "put")
+        arguments.having("logger", logger, "info", "warning", "error")
         self._fs, self._clock = fs or FileSystem(), clock or SystemClock()
-        self._sources = Sources(config=dict(settings or {}))
+        for name, value in (
+            ("create", create),
+            ("cleaner", cleaner),
+            ("tasks", tasks),
+            ("allow_truncate", allow_truncate),
+        ):
+            arguments.flag(name, value)
+        if cluster_id is not None:
+            arguments.text("cluster_id", cluster_id)
+        self._sources = Sources(config=arguments.setting_texts(settings))
         config = SettingsResolver.of(self._fs, None, self._sources).cleaner
         self._lock = threading.Lock()  # held while topics are created, changed or deleted, and while it is closed
         self._is_closed = False
@@ -183,7 +198,7 @@ class LogManager:
         self,
         name: str,
         partitions: int = 1,
-        settings: Mapping[str, str] | None = None,
+        settings: Settings | None = None,
         *,
         topic_id: uuid.UUID | None = None,
     ) -> Topic:
@@ -199,28 +214,34 @@ class LogManager:
             InvalidTopicError, TopicExistsError, TopicSettingsError, ConfigError: see `Topics.create`.
             LogDirOfflineError, NoSpaceError: the disk.
         """
+        name, partitions = arguments.text("name", name), arguments.whole("partitions", partitions)
+        texts = arguments.setting_texts(settings)
+        if topic_id is not None and not isinstance(topic_id, uuid.UUID):
+            raise UsageError(f"topic_id is {topic_id!r}; a uuid.UUID or None is needed")
         with self._changing():
-            return self._topics.create(name, partitions, settings or {}, topic_id)
+            return self._topics.create(name, partitions, texts, topic_id)
 
     def add_partitions(self, name: str, partitions: int) -> Topic:
         """Give a topic more partitions, so many in all; raises as `Topics.grow`."""
+        name, partitions = arguments.text("name", name), arguments.whole("partitions", partitions)
         with self._changing():
             return self._topics.grow(name, partitions)
 
-    def alter_topic(self, name: str, changes: Mapping[str, str | None]) -> Topic:
+    def alter_topic(self, name: str, changes: Mapping[str, Setting | None]) -> Topic:
         """Change a topic's settings, None takes one back; they count at once. Raises as `Topics.alter`."""
+        name, texts = arguments.text("name", name), arguments.setting_changes(changes)
         with self._changing():
-            return self._topics.alter(name, changes)
+            return self._topics.alter(name, texts)
 
     def describe_topic(self, name: str) -> Topic:
         """Return a topic as it lies on disk. Raises UnknownTopicError."""
         self._require_open()
-        return self._topics.find(name)
+        return self._topics.find(arguments.text("name", name))
 
     def topic_config(self, name: str) -> TopicConfig:
         """Return the settings a topic goes by, those it does not say for itself included."""
         self._require_open()
-        return self._topics.config(name)
+        return self._topics.config(arguments.text("name", name))
 
     def delete_topic(self, name: str) -> None:
         """
@@ -230,6 +251,7 @@ class LogManager:
             UnknownTopicError: it is not there.
             LogDirOfflineError: the disk; some of its partitions may be gone.
         """
+        name = arguments.text("name", name)
         with self._changing():
             self._topics.delete(name)
 
@@ -245,7 +267,8 @@ class LogManager:
             LogClosedError, ForkedError: the manager is closed, or another process's.
         """
         self._require_open()
-        return self._partitions.get(TopicPartition(topic, partition)).log
+        wanted = TopicPartition(arguments.text("topic", topic), arguments.whole("partition", partition))
+        return self._partitions.get(wanted).log
 
     def logs(self) -> dict[TopicPartition, Log]:
         """Return all open logs."""

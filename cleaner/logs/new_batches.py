@@ -24,12 +24,13 @@ from cleaner.format.encode import (
     join_columns,
     marker_batch,
 )
-from cleaner.logs.record import ProducerStamp, Record, RecordColumns
+from cleaner.logs.record import ProducerStamp, RecordColumns, Records, as_records, looked_through
 
 _MOST_EXPANSION = 16  # a producer's batch may take so many times the largest one, if it packs so well
 
 _KEPT_BUFFER_BYTES = 16 << 20
 _UNCOMPRESSED = ("producer", "uncompressed")  # what a producer packs with by default is nothing
+_ODD_RECORDS = (AttributeError, TypeError, ValueError, OverflowError, BufferError)
 LOG_APPEND_TIME = "LogAppendTime"
 
 
@@ -80,7 +81,7 @@ class NewBatches:
 
 def build_batches(
     where: str,
-    records: Sequence[Record] | RecordColumns,
+    records: Records,
     topic: TopicConfig,
     *,
     now_ms: int,
@@ -99,7 +100,7 @@ def build_batches(
         producer: with the sequence of the first record.
     Raises:
         ClockError: the clock was not set.
-        UsageError: no records, columns of different lengths, or what is not bytes.
+        UsageError: no records, columns of different lengths, or what is not bytes; names the record and its field.
         KeylessRecordError, InvalidTimestampError, RecordTooLargeError: see there.
     """
     columns = _join(records, require_set(now_ms))
@@ -146,15 +147,25 @@ def build_marker(producer_id: int, epoch: int, topic: TopicConfig, *, commit: bo
     return NewBatches(memoryview(data), [NewBatch(0, len(data), 0, 1, now_ms)], 1, append_time_ms)
 
 
-def _join(records: Sequence[Record] | RecordColumns, now_ms: int) -> Columns:
-    if not len(records):
-        raise UsageError("an append without records")
+def _join(records: Records, now_ms: int) -> Columns:
+    given = as_records(records)
     try:
-        columns = records if isinstance(records, RecordColumns) else RecordColumns.of(records, now_ms)
-        times = now_ms if columns.timestamps_ms is None else columns.timestamps_ms
-        return join_columns(columns.values, columns.keys, times, columns.headers)
-    except (AttributeError, TypeError, ValueError, OverflowError) as error:
-        raise UsageError(f"records that cannot be appended: {error}") from error
+        joined = _join_columns(given if isinstance(given, RecordColumns) else RecordColumns.of(given, now_ms), now_ms)
+    except _ODD_RECORDS:
+        # Only now are they looked at one by one: for what is wrong, or may be taken in another way.
+        columns = looked_through(given, now_ms)
+        try:
+            joined = _join_columns(columns, now_ms)
+        except _ODD_RECORDS as error:
+            raise UsageError(f"records that cannot be appended: {error}") from error
+    if not len(joined):
+        raise UsageError("an append without records")
+    return joined
+
+
+def _join_columns(columns: RecordColumns, now_ms: int) -> Columns:
+    times = now_ms if columns.timestamps_ms is None else columns.timestamps_ms
+    return join_columns(columns.values, columns.keys, times, columns.headers)
 
 
 def _encode(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from cleaner import arguments
 from cleaner.clock import Clock
 from cleaner.errors import ConfigError, UsageError
 from cleaner.logs.dir_state import DirState, identify, make_log_dir
@@ -23,8 +24,9 @@ def paths_of(log_dirs: PathLike | Sequence[PathLike]) -> list[Path]:
     Raises:
         UsageError: none, or two names for one directory (R-101).
     """
-    given = [log_dirs] if isinstance(log_dirs, str | os.PathLike) else list(log_dirs)
-    paths = [Path(path) for path in given]
+    is_one = isinstance(log_dirs, str | bytes | os.PathLike) or not isinstance(log_dirs, Iterable)
+    given = [log_dirs] if is_one else list(log_dirs)  # type: ignore[arg-type]  # each is looked at below
+    paths = [arguments.path("log_dirs", path) for path in given]
     if not paths:
         raise UsageError("no log dir is named")
     if len({real_path(path) for path in paths}) < len(paths):

@@ -11,7 +11,7 @@ does not hold up appends. What is done under the lock is told in `writable_log.p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 from cleaner.clock import Clock
@@ -22,7 +22,7 @@ from cleaner.logs.guarded_log import GuardedLog
 from cleaner.logs.new_batches import build_batches
 from cleaner.logs.opening import OpenedLog, open_log
 from cleaner.logs.producers import EndedTransaction
-from cleaner.logs.record import ProducerStamp, Record, RecordColumns
+from cleaner.logs.record import ProducerStamp, Records
 from cleaner.logs.retention import SetAside
 from cleaner.logs.writable_log import WritableLog, WriterOptions
 from cleaner.model import TopicPartition
@@ -208,7 +208,7 @@ class PartitionWriter:
 
     def append(
         self,
-        records: Sequence[Record] | RecordColumns,
+        records: Records,
         *,
         producer: ProducerStamp | None = None,
         may_repeat: bool = True,
@@ -221,7 +221,7 @@ class PartitionWriter:
             producer: with the sequence of the first record; for who wants repeats recognised, or a transaction.
             may_repeat: False: these are new records, whatever their sequence says.
         Raises:
-            UsageError: no records, columns of different lengths, or what is not bytes.
+            UsageError: no records, columns of different lengths, or what is not bytes; names the record and its field.
             KeylessRecordError, InvalidTimestampError, RecordTooLargeError: see there.
             OutOfOrderSequenceError, ProducerFencedError, InvalidTxnStateError: see there.
             NoSpaceError, LogDirOfflineError, OutOfDescriptorsError, LogChangedError: the disk, too many open files, or

@@ -13,12 +13,14 @@ and swapped for cleaned ones; see `cursor.py` for how.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
 
+from cleaner import arguments
 from cleaner.clock import Clock, SystemClock
-from cleaner.errors import OffsetOutOfRangeError, UnknownTopicError, UsageError
+from cleaner.errors import OffsetOutOfRangeError, UnknownTopicError
 from cleaner.logs.columns import Columns
 from cleaner.logs.cursor import LARGEST_CHUNK_BYTES
 from cleaner.logs.directory_view import DirectoryView
@@ -129,10 +131,11 @@ class LogReader:
             LogTruncatedError: the log was cut below what was read.
             CorruptLogError: damage.
         """
-        chunk_bytes = LARGEST_CHUNK_BYTES if max_bytes is None else max_bytes
+        chunk_bytes = LARGEST_CHUNK_BYTES if max_bytes is None else arguments.whole("max_bytes", max_bytes)
+        most = None if max_records is None else arguments.whole("max_records", max_records, 0)
         columns = self.columns(offset, max_bytes=max_bytes, chunk_bytes=chunk_bytes, isolation=isolation, until=until)
         records = (record for some in columns for record in some)
-        return records if max_records is None else islice(records, max_records)
+        return records if most is None else islice(records, most)
 
     def columns(
         self,
@@ -149,8 +152,10 @@ class LogReader:
         Args:
             chunk_bytes: about how many bytes of the log make up one `Columns`.
         """
-        self._check(offset, isolation, until)
-        stream = RecordStream(self._files, self._view, offset, isolation, max(1, min(chunk_bytes, LARGEST_CHUNK_BYTES)))
+        offset = self._checked(offset, isolation, until)
+        chunk_bytes = max(1, min(arguments.whole("chunk_bytes", chunk_bytes), LARGEST_CHUNK_BYTES))
+        max_bytes = None if max_bytes is None else arguments.whole("max_bytes", max_bytes)
+        stream = RecordStream(self._files, self._view, offset, isolation, chunk_bytes)
         return self._columns(stream, reach(self._view, isolation, until), max_bytes)
 
     def _columns(self, stream: RecordStream, end_offset: int, max_bytes: int | None) -> Iterator[Columns]:
@@ -180,7 +185,8 @@ class LogReader:
             timeout_seconds: end when nothing came for so long; None waits for ever.
             others: as for `read`, as are errors.
         """
-        self._check(offset, isolation, until)
+        offset = self._checked(offset, isolation, until)
+        timeout_seconds = arguments.seconds("timeout_seconds", timeout_seconds)
         return Follower(self._files, self._view, offset, isolation, until, timeout_seconds)
 
     def latest(self, *, isolation: Isolation = "read_committed") -> Latest:
@@ -190,31 +196,39 @@ class LogReader:
         Args:
             isolation: as for `read`; values that may be taken back are seldom what state is made of.
         """
-        _require("isolation", isolation, _ISOLATIONS)
+        arguments.one_of("isolation", isolation, _ISOLATIONS)
         return take_latest(self._files, self._view, isolation)
 
-    def offset_for_time(self, timestamp_ms: int, *, isolation: Isolation = "read_uncommitted") -> int | None:
+    def offset_for_time(self, timestamp_ms: int | datetime, *, isolation: Isolation = "read_uncommitted") -> int | None:
         """
         Return the offset of the first record with this timestamp or a later one; None when there is none.
 
         Kafka's `offsetsForTimes`: timestamps need not ascend, and a record behind may be older. None, too, when that
         record lies at or above the high watermark (`read_committed`: the last stable offset).
+
+        Args:
+            timestamp_ms: milliseconds since 1970, or a `datetime` that has a time zone.
+            isolation: as for `read`.
         """
-        _require("isolation", isolation, _ISOLATIONS)
+        wanted_ms = arguments.moment_ms("timestamp_ms", timestamp_ms)
+        arguments.one_of("isolation", isolation, _ISOLATIONS)
         end_offset = reach(self._view, isolation, "high_watermark")
-        return find_by_time(self._files, self._view.log_start_offset, end_offset, timestamp_ms)
+        return find_by_time(self._files, self._view.log_start_offset, end_offset, wanted_ms)
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
         """Return where a leader epoch ended, as Kafka answers OffsetsForLeaderEpoch."""
-        files = self._files
+        epoch, files = arguments.whole("epoch", epoch), self._files
         epochs = LeaderEpochs(files.fs, files.directory, read_leader_epochs(files.fs, files.directory / LEADER_EPOCHS))
         return epochs.end_offset_for(epoch, self._view.log_end_offset)
 
-    def _check(self, offset: int, isolation: Isolation, until: Until) -> None:
-        _require("isolation", isolation, _ISOLATIONS)
-        _require("until", until, _UNTILS)
+    def _checked(self, offset: int, isolation: Isolation, until: Until) -> int:
+        """Return the offset, if the log has it and the rest is sound."""
+        offset = arguments.whole("offset", offset)
+        arguments.one_of("isolation", isolation, _ISOLATIONS)
+        arguments.one_of("until", until, _UNTILS)
         if not self._view.log_start_offset <= offset <= self._view.log_end_offset:
             raise self._out_of_range(offset)
+        return offset
 
     def _out_of_range(self, offset: int) -> OffsetOutOfRangeError:
         view = self._view
@@ -244,18 +258,17 @@ def open_reader(
     Raises:
         UnknownTopicError: there is no such partition. Says so if the log dir is none, and what it is instead.
     """
-    topic_partition = TopicPartition(topic, partition)
+    log_dir = arguments.path("log_dir", log_dir)
+    topic_partition = TopicPartition(arguments.text("topic", topic), arguments.whole("partition", partition, 0))
+    arguments.having("fs", fs, "open", "stat", "list_files")
+    arguments.having("clock", clock, "now_ms", "monotonic_ns", "sleep")
+    limit = arguments.whole("max_decompressed_batch_bytes", max_decompressed_batch_bytes, 1)
     fs = fs or FileSystem()
-    directory = real_path(Path(log_dir)) / str(topic_partition)
-    if not fs.exists(directory):
-        reason = why_no_log_dir(fs, Path(log_dir))
+    directory = real_path(log_dir) / str(topic_partition)
+    # A name that no topic has might lead out of the log dir.
+    if not topic_partition.is_legal or not fs.exists(directory):
+        reason = why_no_log_dir(fs, log_dir)
         raise UnknownTopicError(
             str(topic_partition), f"no such partition in {log_dir}{f': {reason}' if reason else ''}"
         )
-    limit = max_decompressed_batch_bytes
-    return LogReader(fs, Path(log_dir), topic_partition, clock=clock, batch_limit=lambda: limit)
-
-
-def _require(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise UsageError(f"{name} is {value!r}, not one of {', '.join(allowed)}")
+    return LogReader(fs, log_dir, topic_partition, clock=clock, batch_limit=lambda: limit)

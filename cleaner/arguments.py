@@ -1,0 +1,158 @@
+"""
+What callers of the library hand in: taken as it is meant, or refused in words that name the argument.
+
+Python would find a wrong type where it is first used, which may be deep inside and after something has changed. So
+public calls ask here first. What is refused is a `UsageError`, or a `ConfigError` for a setting.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cleaner.errors import ConfigError, UsageError, shortened
+
+Setting = str | int | float | bool
+Settings = Mapping[str, Setting]
+"""Settings as callers give them; `setting_texts` makes text of them."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLI = timedelta(milliseconds=1)
+_HIGHEST = 2**63 - 1  # what Kafka's format and settings have room for
+
+
+def _refused(name: str, value: object, wanted: str) -> UsageError:
+    return UsageError(f"{name} is {shortened(repr(value))}, a {type(value).__name__}; {wanted}")
+
+
+def whole(name: str, value: object, least: int = -_HIGHEST - 1) -> int:
+    """Return an integer of any kind, numpy's included, of at least so much; neither a bool nor 64 bits exceeded."""
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]  # that is what is asked
+    except TypeError:
+        number = _HIGHEST + 1
+    if isinstance(value, bool) or number > _HIGHEST or number < least:
+        bound = f" of at least {least}" if least > -_HIGHEST else ""
+        raise _refused(name, value, f"an integer{bound} is needed")
+    return number
+
+
+def seconds(name: str, value: object) -> float | None:
+    """Return a time to wait, 0 or more; None stands for ever."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        raise _refused(name, value, "a number of seconds or None is needed")
+    return max(0.0, float(min(value, _HIGHEST)))
+
+
+def text(name: str, value: object) -> str:
+    """Return a text."""
+    if not isinstance(value, str):
+        raise _refused(name, value, "a str is needed")
+    return value
+
+
+def texts(name: str, values: object) -> list[str]:
+    """Return several texts; a single one is refused, which would be taken for its letters."""
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise _refused(name, values, "several of type str are needed")
+    return [text(name, value) for value in values]
+
+
+def flag(name: str, value: object) -> bool:
+    """Return True or False; a text such as "no" is neither."""
+    if isinstance(value, bool) or (isinstance(value, int) and value in (0, 1)):
+        return bool(value)
+    raise _refused(name, value, "True or False is needed")
+
+
+def one_of(name: str, value: object, allowed: Iterable[str]) -> str:
+    """Return one of some words."""
+    words = tuple(allowed)
+    if not isinstance(value, str) or value not in words:
+        raise _refused(name, value, f"not one of {', '.join(words)}")
+    return value
+
+
+def function(name: str, value: object) -> Callable[..., object] | None:
+    """Return something that can be called, or None."""
+    if value is not None and not callable(value):
+        raise _refused(name, value, "a function or None is needed")
+    return value
+
+
+def having(name: str, value: object, *methods: str) -> None:
+    """Make sure that something can be used as what it is given for: None, or an object with these methods."""
+    if value is not None and not all(callable(getattr(value, method, None)) for method in methods):
+        raise _refused(name, value, f"an object with {', '.join(methods)} is needed")
+
+
+def path(name: str, value: object) -> Path:
+    """Return a path, of a text or anything with one."""
+    if not isinstance(value, str | os.PathLike):
+        raise _refused(name, value, "a path is needed")
+    given = os.fspath(value)
+    if not isinstance(given, str) or not given or "\0" in given:
+        raise _refused(name, value, "a path is needed, as text")
+    return Path(given)
+
+
+def optional_path(name: str, value: object) -> Path | None:
+    """Return a path, or None."""
+    return None if value is None else path(name, value)
+
+
+def moment_ms(name: str, value: object) -> int:
+    """Return a moment in milliseconds since 1970, of such a number or of a `datetime` that has a time zone."""
+    if not isinstance(value, datetime):
+        try:
+            return whole(name, value)
+        except UsageError:
+            raise _refused(name, value, "milliseconds since 1970 or a datetime with a time zone is needed") from None
+    if value.tzinfo is None or value.utcoffset() is None:
+        raise _refused(name, value, "it has no time zone: say datetime(..., tzinfo=...) or .astimezone()")
+    return (value - _EPOCH) // _MILLI
+
+
+def setting_texts(values: object) -> dict[str, str]:
+    """
+    Return settings as a properties file would have them: numbers and flags may be given as what they are.
+
+    Raises:
+        UsageError: no mapping, or a key that is no text.
+        ConfigError: a value that is neither text, number, flag, nor a list of texts.
+    """
+    return {key: _setting_text(key, value) for key, value in _pairs(values)}
+
+
+def setting_changes(values: object) -> dict[str, str | None]:
+    """Return changes of settings as `setting_texts` does; None takes a setting back."""
+    return {key: None if value is None else _setting_text(key, value) for key, value in _pairs(values)}
+
+
+def _pairs(values: object) -> list[tuple[str, object]]:
+    if values is None:
+        return []
+    if not isinstance(values, Mapping):
+        raise _refused("settings", values, "a mapping of keys to values is needed")
+    return [(text("a setting's key", key), value) for key, value in values.items()]
+
+
+def _setting_text(key: str, value: object) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, list | tuple) and all(isinstance(word, str) for word in value):
+        return ",".join(value)
+    try:
+        return str(operator.index(value))  # type: ignore[arg-type]  # that is what is asked
+    except TypeError:
+        raise ConfigError(key, value, f"text, a number or a flag is needed, not a {type(value).__name__}") from None

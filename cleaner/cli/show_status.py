@@ -11,6 +11,7 @@ from cleaner.cli.progress import human_bytes
 from cleaner.cli.troubles import troubles
 from cleaner.cli.words import Paint, ago, duration, moment, printable
 from cleaner.daemon.snapshot import LogDirView, LogView, RoundView, ServiceSnapshot, WorkerView
+from cleaner.policy.circumstances import DirCondition
 from cleaner.state.json_text import JsonValue
 
 _BAR_CELLS = 20
@@ -60,7 +61,10 @@ def _facts(shown: ServiceSnapshot, answer: Mapping[str, JsonValue]) -> Iterator[
         yield "window", f"closed; the next one opens {moment(shown.opens_at_ms)}"
     if shown.pauses:
         yield "paused", ", ".join(shown.pauses)
-    yield "logs", _counts(answer)
+    for log_dir in shown.log_dirs:
+        if log_dir.looked_at_ms is None and log_dir.condition is DirCondition.ONLINE:
+            yield "looking", f"{log_dir.path}: {log_dir.detail}"
+    yield "logs", _counts(answer) if shown.log_dirs else "none was looked at yet"
     if shown.queue:
         more = f" and {len(shown.queue) - _MOST_QUEUED} more" if len(shown.queue) > _MOST_QUEUED else ""
         yield "queue", ", ".join(map(str, shown.queue[:_MOST_QUEUED])) + more

@@ -10,7 +10,7 @@ from cleaner.cli.output import table
 from cleaner.cli.progress import human_bytes
 from cleaner.cli.troubles import troubles
 from cleaner.cli.words import Paint, ago, duration, moment, printable
-from cleaner.daemon.snapshot import LogDirView, LogView, RoundView, ServiceSnapshot, WorkerView
+from cleaner.daemon.snapshot import Forecast, LogDirView, LogView, RoundView, ServiceSnapshot, WorkerView
 from cleaner.policy.circumstances import DirCondition
 from cleaner.state.json_text import JsonValue
 
@@ -68,6 +68,8 @@ def _facts(shown: ServiceSnapshot, answer: Mapping[str, JsonValue]) -> Iterator[
     if shown.queue:
         more = f" and {len(shown.queue) - _MOST_QUEUED} more" if len(shown.queue) > _MOST_QUEUED else ""
         yield "queue", ", ".join(map(str, shown.queue[:_MOST_QUEUED])) + more
+    if shown.forecast.due:
+        yield "due", _forecast(shown.forecast)
     if shown.overdue:
         yield "overdue", f"{shown.overdue}, the longest by {duration(shown.max_overdue_ms)}"
     running = [job for job in shown.jobs if job.ended_ms is None]
@@ -82,6 +84,15 @@ def _throttle(shown: ServiceSnapshot) -> str:
     waited = f", workers waited {duration(throttle.waited_seconds * 1000)}" if throttle.waited_seconds >= 1 else ""
     parts = [f"{path}: {_rate(rate)}" for path, rate in throttle.log_dirs.items()]
     return "; ".join([f"{_rate(throttle.bytes_per_second)}{waited}", *parts])
+
+
+def _forecast(forecast: Forecast) -> str:
+    due = f"{forecast.due}, {human_bytes(forecast.left_bytes)} to read"
+    if forecast.is_growing:
+        return f"{due}; growing: more arrives than is cleaned"
+    if forecast.about_seconds is None or forecast.bytes_per_second is None:
+        return f"{due}; when they are done is not known yet"
+    return f"{due}; empty in about {duration(forecast.about_seconds * 1000)}"
 
 
 def _rate(bytes_per_second: float | None) -> str:

@@ -304,8 +304,7 @@ class Service:
         """Set the speed limit (None: none) of all workers, or of one log dir, until the next reload."""
         rate = float("inf") if bytes_per_second is None else bytes_per_second
         self.throttle.change_rate(rate, log_dir)
-        if log_dir is not None:
-            self._showcase.note_log_dir_rate(log_dir, rate)
+        self._showcase.note_rate(rate, log_dir)
 
     def _apply_rates(self, config: CleanerConfig) -> None:
         rates = log_dir_rates_of(config)

@@ -9,7 +9,8 @@ from cleaner.cli.daemon_options import with_options
 from cleaner.cli.output import table
 from cleaner.cli.troubles import troubles
 from cleaner.cli.words import Paint, ago, duration, moment, printable
-from cleaner.daemon.snapshot import LogDirView, LogView, RoundView, ServiceSnapshot, WorkerView
+from cleaner.daemon.snapshot import Forecast, LogDirView, LogView, RoundView, ServiceSnapshot, WorkerView
+from cleaner.policy.circumstances import DirCondition
 from cleaner.sizes import human_bytes, human_rate
 from cleaner.state.json_text import JsonValue
 
@@ -60,10 +61,15 @@ def _facts(shown: ServiceSnapshot, answer: Mapping[str, JsonValue]) -> Iterator[
         yield "window", f"closed; the next one opens {moment(shown.opens_at_ms)}"
     if shown.pauses:
         yield "paused", ", ".join(shown.pauses)
-    yield "logs", _counts(answer)
+    for log_dir in shown.log_dirs:
+        if log_dir.looked_at_ms is None and log_dir.condition is DirCondition.ONLINE:
+            yield "looking", f"{log_dir.path}: {log_dir.detail}"
+    yield "logs", _counts(answer) if shown.log_dirs else "none was looked at yet"
     if shown.queue:
         more = f" and {len(shown.queue) - _MOST_QUEUED} more" if len(shown.queue) > _MOST_QUEUED else ""
         yield "queue", ", ".join(map(str, shown.queue[:_MOST_QUEUED])) + more
+    if shown.forecast.due:
+        yield "due", _forecast(shown.forecast)
     if shown.overdue:
         yield "overdue", f"{shown.overdue}, the longest by {duration(shown.max_overdue_ms)}"
     running = [job for job in shown.jobs if job.ended_ms is None]
@@ -78,6 +84,15 @@ def _throttle(shown: ServiceSnapshot) -> str:
     waited = f", workers waited {duration(throttle.waited_seconds * 1000)}" if throttle.waited_seconds >= 1 else ""
     parts = [f"{path}: {human_rate(rate)}" for path, rate in throttle.log_dirs.items()]
     return "; ".join([f"{human_rate(throttle.bytes_per_second)}{waited}", *parts])
+
+
+def _forecast(forecast: Forecast) -> str:
+    due = f"{forecast.due}, {human_bytes(forecast.left_bytes)} to read"
+    if forecast.is_growing:
+        return f"{due}; growing: more arrives than is cleaned"
+    if forecast.about_seconds is None or forecast.bytes_per_second is None:
+        return f"{due}; when they are done is not known yet"
+    return f"{due}; empty in about {duration(forecast.about_seconds * 1000)}"
 
 
 def _counts(answer: Mapping[str, JsonValue]) -> str:

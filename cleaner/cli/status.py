@@ -7,26 +7,33 @@ from typing import TYPE_CHECKING
 
 from cleaner.cli.arguments import add_format, parse_offset
 from cleaner.cli.daemon_options import EXIT_CODES, add_daemon, control_of, options_given
+from cleaner.errors import UsageError
 
 if TYPE_CHECKING:
+    from cleaner.clock import Clock
+    from cleaner.control.client import Control
     from cleaner.daemon.snapshot import ServiceSnapshot
 
 SUMMARY = "how the running daemon is, and what it is at"
 
 DESCRIPTION = """\
 Shows a running daemon: whether all is well, what its workers do, what waits and why, its log dirs, the dirtiest
-logs and the last rounds. What is not well comes first, each with the command to go on with."""
+logs and the last rounds. What is not well comes first, each with the command to go on with.
+
+With --watch it is shown every two seconds, or as often as said: on a terminal in its place, else one below the other.
+Ctrl-C ends it. A daemon that goes away is waited for."""
 
 EXAMPLES = f"""\
 examples:
   cleaner status
   cleaner status --config /etc/cleaner/cleaner.properties
+  cleaner status --watch 5
   cleaner status --probe live                          in a container's health check
   cleaner status --logs all --format json | jq '.logs[] | select(.verdict.reason == "overdue") | .partition'
 
 exit status:
   0  all is well      1  something is not: quarantine, a log dir offline, a failed log, a refused reload, no progress;
-     --probe: not so
+     --probe: not so; --watch ends with 0 on Ctrl-C
   {EXIT_CODES}"""
 
 
@@ -34,10 +41,28 @@ def _parse_count(text: str) -> int | str:
     return "all" if text == "all" else parse_offset(text)
 
 
+def _parse_seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0.1 <= seconds <= 86_400:
+        raise argparse.ArgumentTypeError(f"{text!r}: seconds, from 0.1 to 86400")
+    return seconds
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     parser.add_argument(
         "--logs", metavar="N|all", type=_parse_count, default=10, help="how many logs, the dirtiest first (default: 10)"
+    )
+    parser.add_argument(
+        "--watch",
+        metavar="SECONDS",
+        type=_parse_seconds,
+        nargs="?",
+        const=2.0,
+        help="show it again every so many seconds until Ctrl-C (default: 2)",
     )
     add_format(parser, "the whole snapshot, one object")
     parser.add_argument(
@@ -55,17 +80,30 @@ def _is_so(probe: str, shown: ServiceSnapshot) -> bool:
     return shown.is_progressing and shown.is_ready and shown.state == "running"
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace, clock: Clock | None = None) -> int:
     """Show the daemon; returns the exit code."""
+    from cleaner.daemon.snapshot import ServiceSnapshot
+
+    control = control_of(arguments)
+    if arguments.watch is not None:
+        from cleaner.cli.watching import watch
+        from cleaner.clock import SystemClock
+
+        if arguments.probe is not None:
+            raise UsageError("--probe asks once; --watch does not go with it")
+        return watch(lambda: _show(control, arguments), arguments.watch, clock or SystemClock())
+    if arguments.probe is not None:
+        answer = control.ask("status", logs=0, topics=False, config=False)
+        return 0 if _is_so(arguments.probe, control.value(ServiceSnapshot, answer, "snapshot")) else 1
+    return _show(control, arguments)
+
+
+def _show(control: Control, arguments: argparse.Namespace) -> int:
     from cleaner.cli.show_status import show_status
     from cleaner.cli.troubles import troubles
     from cleaner.daemon.snapshot import ServiceSnapshot
     from cleaner.state.json_text import format_json
 
-    control = control_of(arguments)
-    if arguments.probe is not None:
-        answer = control.ask("status", logs=0, topics=False, config=False)
-        return 0 if _is_so(arguments.probe, control.value(ServiceSnapshot, answer, "snapshot")) else 1
     is_json = arguments.format == "json"
     answer = control.ask("status", logs=arguments.logs, topics=is_json, config=is_json)
     shown = control.value(ServiceSnapshot, answer, "snapshot")

@@ -98,4 +98,5 @@ class Activity:
                 since_ms=self._since_ms,
                 remaining_seconds=remaining,
                 is_stopping=is_stopping,
+                read_bytes=round(progress * (self._effort.map_bytes + self._effort.copy_bytes)),
             )

@@ -91,6 +91,12 @@ class WatchedLogDir:
         self._offset_ids: dict[OffsetKind, tuple[int, int, int]] = {}
         self._last = DirLook()
         self._failure: Retry | None = None
+        self._progress = (0, 0)
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """How many logs the look at hand, or the last one, has come past, and of how many; for any thread."""
+        return self._progress
 
     @property
     def settings(self) -> TopicSettings:
@@ -185,7 +191,8 @@ class WatchedLogDir:
 
     def _look_at_logs(self, at: Moment) -> tuple[LookedLog, ...]:
         looked = []
-        for partition, watched in self._logs.items():
+        for number, (partition, watched) in enumerate(self._logs.items()):
+            self._progress = (number, len(self._logs))
             lines = Lines(
                 self._offsets[OffsetKind.CLEANER].get(partition),
                 self._offsets[OffsetKind.HIGH_WATERMARK].get(partition),

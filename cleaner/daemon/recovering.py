@@ -28,6 +28,8 @@ from cleaner.model import TopicPartition
 from cleaner.policy.circumstances import DirCondition
 from cleaner.policy.retry import Retry, RetryDelays, after_failure
 
+_BEING_RECOVERED = "it is being recovered"
+
 
 class SetAside(Protocol):
     """Puts a log into quarantine."""
@@ -83,14 +85,14 @@ class DirRecovery:
         if retry is None or not retry.remaining_ms(now_ms):
             # What fails is noted as a failure now, and forgotten when it has not failed.
             self._retries[path] = after_failure(retry, now_ms, "recovery", delays)
-            scanners.run_aside(path, lambda: self._recover(watched), now_ms)
+            scanners.run_aside(path, lambda: self._recover(watched), _BEING_RECOVERED)
         facts = replace(look.facts, condition=DirCondition.NEEDS_RECOVERY, detail=self._words(path, now_ms))
         return replace(look, facts=facts)
 
     def _words(self, path: Path, now_ms: int) -> str:
         retry = self._retries[path]
         if retry.failures == 1 and retry.failed_at_ms == now_ms:
-            return "it is being recovered"
+            return _BEING_RECOVERED
         return f"recovery is tried again in {retry.remaining_ms(now_ms) // 1000} s; see the logs"
 
     def _recover(self, watched: Watched) -> DirLook:

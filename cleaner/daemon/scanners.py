@@ -1,5 +1,7 @@
 """
 Looking at all log dirs, each in a thread of its own: a disk that hangs holds up nobody but itself.
+
+A disk that is slow does not hang: as long as a look gets on, its log dir is what it was when it was last looked at.
 """
 
 from __future__ import annotations
@@ -10,8 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from cleaner.clock import Clock
 from cleaner.daemon.log_dir_watch import DirLook
-from cleaner.policy.circumstances import DirCondition
+from cleaner.policy.circumstances import DirCondition, LogDirFacts
 
 # A look takes milliseconds; the first one of thousands of logs a few seconds.
 PATIENCE_SECONDS = 10.0
@@ -24,17 +27,32 @@ class Watched(Protocol):
     def path(self) -> Path:
         """Where it is, links followed."""
 
+    @property
+    def progress(self) -> tuple[int, int]:
+        """How many logs the look at hand, or the last one, has come past, and of how many."""
+
     def look(self, now_ms: int) -> DirLook:
         """Look at it."""
 
 
 @dataclass
 class _Scanner:
-    """One log dir's thread."""
+    """
+    One log dir's thread.
+
+    Attributes:
+        executor: the thread.
+        pending: the look at hand, or what is done in its place.
+        aside: what that is, in words; empty for a look.
+        progress, moved_ns: how far the look was when last asked, and since when that is known.
+        last: the last look that was brought to its end.
+    """
 
     executor: ThreadPoolExecutor
     pending: Future[DirLook] | None = None
-    pending_since_ms: int = 0
+    aside: str = ""
+    progress: tuple[int, int] = (0, 0)
+    moved_ns: int = 0
     last: DirLook | None = None
 
 
@@ -43,11 +61,13 @@ class Scanners:
     The threads. To be called by one thread, the scheduler's.
 
     Args:
-        patience_seconds: how long a turn waits for looks; a log dir that needs longer is shown as not answering until
-            it does, with what was known of it.
+        clock: tells how long a log dir has not answered.
+        patience_seconds: how long a turn waits for looks. A log dir whose look needs longer is shown as it was known;
+            as offline, if the look has not come past one more log meanwhile.
     """
 
-    def __init__(self, patience_seconds: float = PATIENCE_SECONDS) -> None:
+    def __init__(self, clock: Clock, patience_seconds: float = PATIENCE_SECONDS) -> None:
+        self._clock = clock
         self._patience_seconds = patience_seconds
         self._scanners: dict[Path, _Scanner] = {}
 
@@ -57,13 +77,13 @@ class Scanners:
             self._begin(log_dir, now_ms)
         pending = [each.pending for each in self._scanners.values() if each.pending is not None]
         wait(pending, timeout=self._patience_seconds)
-        return {str(log_dir.path): self._result(log_dir.path, now_ms) for log_dir in log_dirs}
+        return {str(log_dir.path): self._result(log_dir) for log_dir in log_dirs}
 
-    def run_aside(self, path: Path, work: Callable[[], DirLook], now_ms: int) -> None:
-        """Have a log dir's thread do something longer that ends with a look, such as recovering it."""
+    def run_aside(self, path: Path, work: Callable[[], DirLook], words: str) -> None:
+        """Have a log dir's thread do something longer that ends with a look: recover it, as `words` say meanwhile."""
         scanner = self._scanner(path)
         if scanner.pending is None:
-            scanner.pending, scanner.pending_since_ms = scanner.executor.submit(work), now_ms
+            scanner.pending, scanner.aside = scanner.executor.submit(work), words
 
     def close(self) -> None:
         """End the threads; one that hangs ends when its disk answers, or with the process."""
@@ -73,8 +93,8 @@ class Scanners:
     def _begin(self, log_dir: Watched, now_ms: int) -> None:
         scanner = self._scanner(log_dir.path)
         if scanner.pending is None:
-            scanner.pending = scanner.executor.submit(log_dir.look, now_ms)
-            scanner.pending_since_ms = now_ms
+            scanner.progress, scanner.moved_ns = log_dir.progress, self._clock.monotonic_ns()
+            scanner.pending, scanner.aside = scanner.executor.submit(log_dir.look, now_ms), ""
 
     def _scanner(self, path: Path) -> _Scanner:
         if path not in self._scanners:
@@ -82,13 +102,20 @@ class Scanners:
             self._scanners[path] = _Scanner(executor)
         return self._scanners[path]
 
-    def _result(self, path: Path, now_ms: int) -> DirLook:
-        scanner = self._scanners[path]
+    def _result(self, log_dir: Watched) -> DirLook:
+        scanner = self._scanners[log_dir.path]
         if scanner.pending is not None and scanner.pending.done():
             pending, scanner.pending = scanner.pending, None
             scanner.last = pending.result()
             return scanner.last
         last = scanner.last or DirLook()
-        waited_s = max(0, now_ms - scanner.pending_since_ms) // 1000
-        facts = replace(last.facts, condition=DirCondition.OFFLINE, detail=f"it has not answered for {waited_s} s")
-        return replace(last, facts=facts)
+        if scanner.aside:
+            return replace(last, facts=LogDirFacts(DirCondition.NEEDS_RECOVERY, scanner.aside))
+        now_ns, progress = self._clock.monotonic_ns(), log_dir.progress
+        if progress == scanner.progress:
+            detail = f"it has not answered for {(now_ns - scanner.moved_ns) // 1_000_000_000} s"
+            return replace(last, facts=replace(last.facts, condition=DirCondition.OFFLINE, detail=detail))
+        scanner.progress, scanner.moved_ns = progress, now_ns
+        if scanner.last is not None:
+            return last
+        return replace(last, facts=LogDirFacts(detail="its first look has come past {} of {} logs".format(*progress)))

@@ -37,6 +37,7 @@ from cleaner.daemon.steering import ReloadResult
 from cleaner.engine.memory_budget import require_memory
 from cleaner.errors import CleanerError, CleaningAborted, ConfigError
 from cleaner.io_throttle import IoThrottle
+from cleaner.policy.circumstances import DirCondition
 from cleaner.state.journal import Journal
 from cleaner.state.json_text import JsonValue
 from cleaner.state.quarantine import Quarantine
@@ -118,7 +119,7 @@ class Service:
             WatchedLogDir(self._fs, self._clock, path, config, settings.sources) for path in log_dirs_of(config)
         ]
         log_dirs = {path: LogDir(self._fs, path) for path in log_dirs_of(config)}
-        self._scanners = Scanners()
+        self._scanners = Scanners(self._clock)
         settings_of = {watched.path: watched.settings for watched in self._watched}
         self._tools = RoundTools(
             *(self._fs, self._clock, self._locks, log_dirs.__getitem__),
@@ -138,14 +139,24 @@ class Service:
     # --- its life -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Look at everything once, then let the scheduler and the workers begin."""
-        self.turn()
+        """
+        Look at everything once, then let the scheduler begin.
+
+        A log dir that answers is waited for, however many logs there are to come past; what was looked at before it is
+        worked on meanwhile.
+        """
+        is_all_seen = self.turn()
+        with self._lock:
+            if self._stopping.is_set():
+                return
+            threads = self._settings.config.threads
+        self._pool.resize(threads)
+        while not is_all_seen and not self._stopping.is_set():
+            is_all_seen = self.turn()
         with self._lock:
             if self._stopping.is_set():
                 return
             self._state = "running"
-            threads = self._settings.config.threads
-        self._pool.resize(threads)
         self._scheduler.start()
         self._retainer.start()
 
@@ -182,8 +193,13 @@ class Service:
         """Have a turn now."""
         self._wake.set()
 
-    def turn(self) -> None:
-        """Look at every log dir once and hand what was seen to the manager."""
+    def turn(self) -> bool:
+        """
+        Look at every log dir once and hand what was seen to the manager.
+
+        Returns:
+            Whether each was seen to its end by now, or does not answer.
+        """
         began_ns, now_ms = self._clock.monotonic_ns(), self._clock.now_ms()
         looks = self._scanners.look(self._watched, now_ms)
         config = self._config()
@@ -194,6 +210,9 @@ class Service:
         ended_ns, ended_ms = self._clock.monotonic_ns(), self._clock.now_ms()
         next_ms = ended_ms + config.backoff_ms
         self._showcase.note_turn(Turn(ended_ms, ended_ns, (ended_ns - began_ns) / 1e9, next_ms))
+        return all(
+            look.looked_at_ms is not None or look.facts.condition is not DirCondition.ONLINE for look in looks.values()
+        )
 
     def _schedule(self) -> None:
         while not self._stopping.is_set():
@@ -285,8 +304,7 @@ class Service:
         """Set the speed limit (None: none) of all workers, or of one log dir, until the next reload."""
         rate = float("inf") if bytes_per_second is None else bytes_per_second
         self.throttle.change_rate(rate, log_dir)
-        if log_dir is not None:
-            self._showcase.note_log_dir_rate(log_dir, rate)
+        self._showcase.note_rate(rate, log_dir)
 
     def _apply_rates(self, config: CleanerConfig) -> None:
         rates = log_dir_rates_of(config)

@@ -15,6 +15,7 @@ from pathlib import Path
 from cleaner.api.configuration import Loaded
 from cleaner.clock import Clock
 from cleaner.daemon.board import Board
+from cleaner.daemon.forecast import Meter
 from cleaner.daemon.round_task import RoundOutcome
 from cleaner.daemon.snapshot import ConfigView, LogView, RoundView, ServiceSnapshot
 from cleaner.daemon.totals import Totals
@@ -81,10 +82,11 @@ class Showcase:
         self._config = _config_view(settings, self._started_ms)
         self._needed_bytes = MemoryBudget.of(settings.config).total
         self._rounds: deque[RoundView] = deque(maxlen=ROUNDS_SHOWN)
-        self._log_dir_rates: dict[str, float] = {}
+        self._rates: dict[Path | None, float] = {}
         self._turn: Turn | None = None
         self._history = LogDirHistory()
         self._log_views = LogViews()
+        self._meter = Meter()
 
     def note_turn(self, turn: Turn) -> None:
         """Take note of a turn that ended."""
@@ -102,21 +104,26 @@ class Showcase:
         self.totals.add_round(outcome.view, outcome.map_bytes_read)
         with self._lock:
             self._rounds.appendleft(outcome.view)
+            self._meter.note_round(outcome.view, outcome.map_bytes_read)
 
     def note_conditions(self, log_dirs: Mapping[str, LogDirFacts]) -> list[str]:
         """Take note of what log dirs are like; returns those whose condition has changed."""
         with self._lock:
             return self._history.note(log_dirs, self._clock.now_ms())
 
-    def note_log_dir_rate(self, log_dir: Path, bytes_per_second: float) -> None:
-        """Take note of a log dir's own speed limit."""
+    def note_rate(self, bytes_per_second: float, log_dir: Path | None) -> None:
+        """Take note of a speed limit, of all workers (None) or of a log dir."""
         with self._lock:
-            self._log_dir_rates[str(log_dir)] = bytes_per_second
+            if self._rates.get(log_dir) != bytes_per_second:
+                self._meter.forget()
+            self._rates[log_dir] = bytes_per_second
 
     def prepare(self, board: Board) -> None:
-        """Make the views of all logs, so that whoever asks next finds them made."""
+        """Make the views of all logs after a look, so that whoever asks next finds them made, and measure."""
+        now_ms, now_ns = self._clock.now_ms(), self._clock.monotonic_ns()
+        charged = self._throttle.statistics().bytes
         with self._lock:
-            self._log_views.of(board)
+            self._meter.sample(self._log_views.counts_of(board), board.workers, charged, now_ms, now_ns)
 
     def note_settings(self, settings: Loaded, needs_restart: tuple[str, ...]) -> None:
         """Take note of a reload that succeeded."""
@@ -149,7 +156,12 @@ class Showcase:
             logs, counts = self._log_views.of(board), self._log_views.counts_of(board)
             config, turn = self._config, self._turn
             needed_bytes = self._needed_bytes
-            rounds, rates = tuple(self._rounds), dict(self._log_dir_rates)
+            rounds = tuple(self._rounds)
+            limit = throttle_view(self._throttle, {str(path): rate for path, rate in self._rates.items() if path})
+            shown_workers = worker_views(names, board.workers, now_ms)
+            forecast = self._meter.forecast(
+                counts, shown_workers, limit.bytes, limit.bytes_per_second, now_ms, self._clock.monotonic_ns()
+            )
             log_dirs = tuple(
                 self._history.view(path, look, board.log_dirs[path], quarantine, now_ms)
                 for path, look in board.looks.items()
@@ -166,12 +178,13 @@ class Showcase:
             is_progressing=not stuck,
             stuck=stuck,
             config=config,
-            throttle=throttle_view(self._throttle, rates),
+            throttle=limit,
             logs=logs,
             log_dirs=log_dirs,
-            workers=worker_views(names, board.workers, now_ms),
+            workers=shown_workers,
             worker_deaths=deaths,
             counts=counts,
+            forecast=forecast,
             queue=_queue(logs),
             quarantine=quarantine,
             retries=board.retries,

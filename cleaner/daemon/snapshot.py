@@ -63,6 +63,10 @@ class LogView:
         return "unreadable" if self.error else Reason.NOT_COMPACTED.value
 
 
+_AT_HAND = (Reason.IN_PROGRESS, Reason.LOG_DIR_BUSY)
+"""Beside those that only wait for a worker: what workers have, and what waits for one of its own log dir."""
+
+
 @dataclass(frozen=True, slots=True)
 class Counts:
     """
@@ -73,7 +77,9 @@ class Counts:
         standings: how many there are of each `LogView.standing`.
         waiting: that only wait for a worker, the queue's length.
         in_progress: that a worker has, asked to stop or not.
-        due, due_bytes: to be cleaned by their numbers, whatever else holds them, and the bytes of their dirty sections.
+        due: that are due and wait for a worker, or have one; not those that something else holds.
+        due_bytes, work_bytes: of their dirty sections, and what rounds read of them in both passes.
+        dirty_bytes: of all dirty sections, due or not.
         overdue, max_overdue_ms: over their maximum lag, whatever else holds them, and the most any of them is over it.
         dirtiest, dirtiest_ratio: the dirtiest log that could be a candidate, due or not (R-422); None: none is dirty.
     """
@@ -84,6 +90,8 @@ class Counts:
     in_progress: int = 0
     due: int = 0
     due_bytes: int = 0
+    work_bytes: int = 0
+    dirty_bytes: int = 0
     overdue: int = 0
     max_overdue_ms: int = 0
     dirtiest: TopicPartition | None = None
@@ -95,7 +103,8 @@ class Counts:
         standings = Counter(view.standing for view in logs)
         # What was given back has the numbers from before.
         judged = [view.verdict for view in logs if view.verdict and view.verdict.reason is not Reason.TO_BE_LOOKED_AT]
-        due = [verdict for verdict in judged if verdict.dueness.is_due or verdict.reason.is_due_and_free]
+        due = [verdict.cleanable for verdict in judged if verdict.reason.is_due_and_free or verdict.reason in _AT_HAND]
+        due_bytes = sum(cleanable.cleanable_bytes for cleanable in due)
         overdue = [verdict.overdue_ms for verdict in judged if verdict.dueness is Dueness.OVERDUE]
         dirty = (verdict for verdict in judged if verdict.reason.is_candidate and verdict.cleanable.ratio)
         dirtiest = max(dirty, key=lambda verdict: verdict.cleanable.ratio, default=None)
@@ -105,12 +114,45 @@ class Counts:
             waiting=sum(verdict.reason.is_due_and_free for verdict in judged),
             in_progress=standings[Reason.IN_PROGRESS.value] + standings[Reason.ABORTED.value],
             due=len(due),
-            due_bytes=sum(verdict.cleanable.cleanable_bytes for verdict in due),
+            due_bytes=due_bytes,
+            work_bytes=2 * due_bytes + sum(cleanable.clean_bytes for cleanable in due),
+            dirty_bytes=sum(verdict.cleanable.cleanable_bytes for verdict in judged),
             overdue=len(overdue),
             max_overdue_ms=max(overdue, default=0),
             dirtiest=dirtiest.partition if dirtiest else None,
             dirtiest_ratio=dirtiest.cleanable.ratio if dirtiest else 0.0,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """
+    How long what is due takes, as far as that can be told.
+
+    Attributes:
+        due: how many logs; see `Counts.due`.
+        left_bytes: what is left to read of them.
+        bytes_per_second: of reading, as measured lately; None: nothing was done to go by.
+        seconds: until none is due any more, with what arrives meanwhile; None: not known.
+        is_growing: dirty bytes arrive as fast as they can be cleaned, or faster: there is no end in sight.
+    """
+
+    due: int = 0
+    left_bytes: int = 0
+    bytes_per_second: float | None = None
+    seconds: float | None = None
+    is_growing: bool = False
+
+    @property
+    def about_seconds(self) -> int | None:
+        """The seconds, rounded to what such a guess is worth."""
+        if self.seconds is None:
+            return None
+        step = next((step for most, step in _STEPS if self.seconds < most), 3600)
+        return max(step, round(self.seconds / step) * step)
+
+
+_STEPS = ((60, 10), (3600, 60), (6 * 3600, 600))
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +199,7 @@ class WorkerView:
         since_ms: when it got the partition, wall clock.
         remaining_seconds: an estimate for the round; None: too early to tell.
         is_stopping: it was asked to give the partition back.
+        read_bytes: by its round so far, in both passes.
     """
 
     name: str
@@ -168,6 +211,7 @@ class WorkerView:
     since_ms: int
     remaining_seconds: float | None
     is_stopping: bool = False
+    read_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,6 +397,7 @@ class ServiceSnapshot:
         open_files: descriptors of this process.
         ended_ms: when the last good round of any log ended; None: none yet.
         counts: of all logs, also where `logs` are only some of them.
+        forecast: how long what is due takes.
         anonymous_bytes: what this process has in memory that no file stands behind; None: not known.
         needed_bytes: the most it needs by its settings (`engine/memory_budget.py`); None: not known.
     """
@@ -388,6 +433,7 @@ class ServiceSnapshot:
     anonymous_bytes: int | None = None
     needed_bytes: int | None = None
     counts: Counts = field(default_factory=Counts)
+    forecast: Forecast = field(default_factory=Forecast)
 
     @property
     def dirtiest_ratio(self) -> float:

@@ -13,7 +13,7 @@ import enum
 import math
 from collections.abc import Mapping
 
-from cleaner.daemon.snapshot import LogView, RoundView, ServiceSnapshot
+from cleaner.daemon.snapshot import Forecast, LogView, RoundView, ServiceSnapshot
 from cleaner.model import TopicPartition
 from cleaner.policy.cleanable import Cleanable
 from cleaner.policy.sections import Sections
@@ -29,6 +29,7 @@ _PROPERTIES: Mapping[type, tuple[str, ...]] = {
     RoundView: ("bytes_freed",),
     Cleanable: ("ratio",),
     QuarantinedLog: ("partition",),
+    Forecast: ("about_seconds",),
 }
 
 

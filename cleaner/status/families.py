@@ -80,6 +80,13 @@ PAUSES = _gauge("cleaner_pauses", "What operators have paused: everything, topic
 QUEUE = _gauge("cleaner_queue_logs", "Logs that only wait for a worker.")
 JOBS = _gauge("cleaner_jobs", "Jobs of cleaner now that are remembered, by state.", "state")
 
+DUE = _gauge("cleaner_due_logs", "Logs that are due and wait for a worker, or have one.")
+DUE_LEFT = _gauge("cleaner_due_left_bytes", "What is left to read of the logs that are due, in both passes.")
+DUE_SECONDS = _gauge(
+    "cleaner_due_remaining_seconds",
+    "How long what is due takes at the rate of the last minutes; no sample where that is not known, +Inf where dirty "
+    "bytes arrive as fast as they can be cleaned.",
+)
 WORKERS = _gauge("cleaner_workers", "Worker threads (log.cleaner.threads).")
 WORKERS_BUSY = _gauge("cleaner_workers_busy", "Worker threads that have a partition.")
 WORKER_DEATHS = _counter(
@@ -193,6 +200,7 @@ CHAPTERS: tuple[Chapter, ...] = (
     Chapter("The process", (BUILD_INFO, STARTED, STATE, READY, PROGRESSING, STUCK, OPEN_FILES,
                             ANONYMOUS_MEMORY, NEEDED_MEMORY)),
     Chapter("Scheduler and workers", (TURN_SECONDS, TURN_ENDED, WINDOW_OPEN, WINDOW_OPENS, PAUSES, QUEUE, JOBS,
+                                      DUE, DUE_LEFT, DUE_SECONDS,
                                       WORKERS, WORKERS_BUSY, WORKER_DEATHS)),
     Chapter("Logs", (LOGS, MAX_RATIO, OVERDUE, MAX_OVERDUE, TOPIC_RATIO, PARTITION_RATIO, PARTITION_OVERDUE, RETRYING)),
     Chapter("Rounds", (ROUNDS, ROUND_SECONDS, LAST_SUCCESS, TOPIC_LAST_SUCCESS, MAP_UTILIZATION)),

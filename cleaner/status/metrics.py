@@ -123,6 +123,10 @@ def _scheduler(snapshot: ServiceSnapshot) -> Iterator[Metric]:
     yield _one(f.WINDOW_OPENS, _seconds(snapshot.opens_at_ms))
     yield _one(f.PAUSES, len(snapshot.pauses))
     yield _one(f.QUEUE, snapshot.counts.waiting)
+    forecast = snapshot.forecast
+    yield _one(f.DUE, forecast.due)
+    yield _one(f.DUE_LEFT, forecast.left_bytes)
+    yield _one(f.DUE_SECONDS, math.inf if forecast.is_growing else forecast.seconds)
     jobs = Counter(dict.fromkeys(JOB_STATES, 0))
     jobs.update(plain(job.state) for job in snapshot.jobs)
     yield filled(f.JOBS, [((state,), count) for state, count in jobs.items()])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from urllib.parse import quote, urlencode
 
-from cleaner.daemon.snapshot import LogView, ServiceSnapshot, WorkerView
+from cleaner.daemon.snapshot import Forecast, LogView, ServiceSnapshot, WorkerView
 from cleaner.model import TopicPartition
 from cleaner.sizes import human_bytes, human_rate
 from cleaner.status.drawing import anatomy, bar, stack
@@ -123,6 +123,7 @@ def tiles(snapshot: ServiceSnapshot) -> Markup:
         ("Logs", count(counts.logs), f"in {counted(len(snapshot.log_dirs), 'log dir')}", ""),
         ("Dirtiest that waits", percent(counts.dirtiest_ratio), str(counts.dirtiest or "nothing dirty waits"), ""),
         ("Waiting for a worker", count(counts.waiting), _workers_words(snapshot), "due" if counts.waiting else ""),
+        ("Empty in", *_forecast_words(snapshot.forecast)),
         ("Overdue", count(counts.overdue), late, "due" if counts.overdue else ""),
         ("Freed", human_bytes(max(0, freed)), since, "good" if freed > 0 else ""),
         ("In quarantine", count(len(snapshot.quarantine)), "set aside", "bad" if snapshot.quarantine else ""),
@@ -133,6 +134,17 @@ def tiles(snapshot: ServiceSnapshot) -> Markup:
         for name, number, words, kind in rows
     ]
     return el("section", el("dl", cells, class_="tiles"), id="tiles", data_live=True, aria_label="Numbers")
+
+
+def _forecast_words(forecast: Forecast) -> tuple[str, str, str]:
+    due = f"{count(forecast.due)} due, {human_bytes(forecast.left_bytes)} to read"
+    if not forecast.due:
+        return "-", "nothing is due", ""
+    if forecast.is_growing:
+        return "growing", f"{due}; more arrives than is cleaned", "bad"
+    if forecast.about_seconds is None:
+        return "?", f"{due}; no rate is known yet", ""
+    return f"about {duration(forecast.about_seconds)}", due, ""
 
 
 def _memory_words(snapshot: ServiceSnapshot) -> tuple[str, str]:

@@ -51,7 +51,7 @@ function _shtab_cleaner_using
 end
 
 set -g _shtab_cleaner_commands clean bulk plan check dump recover verify undo run config 'config check' 'config show' 'config docs' warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume
-set -g _shtab_cleaner_opts_with_value --add-config --cancel --conf --config --damaged --delete-config --delete-retention-ms --end --entity-name --file --files --format --formatter --formatter-config --formatter-property --high-watermark --isolation-level --keep-old --key-decoder-class --key-deserializer --kind --last --line-reader --log-dir --logs --map-entries --master --max-bytes --max-dirty-bytes --max-message-size --max-messages --max-seconds --memory --metadata-dir --now --offset --partition --partitions --probe --property --rate --reader-config --reader-property --rounds --sample --save-cut --set --since --socket --state-dir --temp-dir --timeout-ms --topic --topic-id --topics-dir --transaction-records --transaction-timeout-ms --transactional-id --value-decoder-class --value-deserializer --work-dir --writer-config
+set -g _shtab_cleaner_opts_with_value --add-config --cancel --conf --config --damaged --delete-config --delete-retention-ms --end --entity-name --file --files --format --formatter --formatter-config --formatter-property --high-watermark --isolation-level --keep-old --key-decoder-class --key-deserializer --kind --last --line-reader --log-dir --logs --map-entries --master --max-bytes --max-dirty-bytes --max-message-size --max-messages --max-seconds --memory --metadata-dir --now --offset --partition --partitions --probe --property --rate --reader-config --reader-property --rounds --sample --save-cut --set --since --socket --state-dir --temp-dir --timeout-ms --topic --topic-id --topics-dir --transaction-records --transaction-timeout-ms --transactional-id --value-decoder-class --value-deserializer --watch --work-dir --writer-config
 
 complete -c cleaner -e
 complete -c cleaner -f
@@ -218,6 +218,7 @@ complete -c cleaner -n '_shtab_cleaner_using warm' -s h -l help -d 'show this he
 complete -c cleaner -n '_shtab_cleaner_using; and test $_shtab_cleaner_npos -eq 0' -a status -d 'Shows a running daemon: whether all is well, what its workers do, what waits and why, its log dirs, the dirtiest'
 complete -c cleaner -n '_shtab_cleaner_using status' -s h -l help -d 'show this help message and exit'
 complete -c cleaner -n '_shtab_cleaner_using status' -l logs -x -d 'how many logs, the dirtiest first (default: 10)'
+complete -c cleaner -n '_shtab_cleaner_using status' -l watch -x -d 'show it again every so many seconds until Ctrl-C (default: 2)'
 complete -c cleaner -n '_shtab_cleaner_using status' -l format -xka "table json" -d 'json: the whole snapshot, one object (default: table)'
 complete -c cleaner -n '_shtab_cleaner_using status' -l probe -xka "live ready" -d 'show nothing, for health checks. live: it answers and moves, whatever its logs are like; ready: it has also looked at every log dir, and is not stopping'
 complete -c cleaner -n '_shtab_cleaner_using status' -l config -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s settings, which say where it listens'

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from cleaner.daemon.log_dir_watch import DirLook, WatchedLogDir
+from cleaner.daemon.scanners import Scanners
+from cleaner.daemon.service import Service
 from cleaner.daemon.steering import SteeringError
 from cleaner.errors import ConfigError, LogDirOfflineError, NoSpaceError
 from cleaner.model import TopicPartition
@@ -438,3 +441,47 @@ def test_service_that_is_stopped_while_it_starts_begins_nothing(tmp_path: Path, 
     assert running.service.snapshot().state == "stopping"
     assert not running.service.snapshot().workers
     assert contents(logs) == before
+
+
+class LongLook(WatchedLogDir):
+    """A log dir whose first look gets on, and comes to its end when it has been asked often enough how far it is."""
+
+    def begin(self, service: Service) -> None:
+        """Note what the service says of itself meanwhile."""
+        self.ended = threading.Event()
+        self.seen: list[tuple[str, bool, str]] = []
+        self._service = service
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Another number each time."""
+        shown = self._service.snapshot()
+        self.seen.append((shown.state, shown.is_ready, shown.log_dirs[0].detail if shown.log_dirs else ""))
+        if len(self.seen) == 6:
+            self.ended.set()
+        return len(self.seen), 20_000
+
+    def look(self, now_ms: int) -> DirLook:
+        """Wait for that."""
+        assert self.ended.wait(WAIT_SECONDS)
+        return super().look(now_ms)
+
+
+def test_service_has_started_when_the_first_look_is_over_however_long_it_takes(tmp_path: Path, logs: Path) -> None:
+    """Until then it says how far it is; a disk that answers has not failed."""
+    write_log_dir(logs, keyed_log("a-0"), keyed_log("a-1"))
+    settings = settings_for(logs, state_dir=tmp_path / "state")
+    running = made(settings)
+    service = running.service
+    loaded = service._settings
+    slow = LongLook(service._fs, service._clock, logs, loaded.config, loaded.sources)
+    slow.begin(service)
+    service._watched = [slow]
+    service._scanners = Scanners(service._clock, patience_seconds=0.01)
+    service.start()
+    shown = service.snapshot()
+    assert (shown.state, shown.is_ready, shown.counts.logs) == ("running", True, 2)
+    assert {(state, is_ready) for state, is_ready, _ in slow.seen} == {("starting", False)}
+    assert slow.seen[-1][2] == "its first look has come past 5 of 20000 logs"
+    assert running.log.find("log dir is") == []
+    assert service.stop(WAIT_SECONDS)

@@ -29,7 +29,8 @@ def find_partitions(fs: FileSystem, options: ReadOptions) -> Found:
     Return the directories of each partition that is wanted, usually one, in the partitions' order.
 
     Raises:
-        UsageError: the path leads to no log, or a directory with segments is not named after a partition.
+        UsageError: the path leads to no log, a directory with segments is not named after a partition, or a partition
+            that was asked for by name is not there.
         UnknownTopicError: a topic that was asked for is not there.
     """
     found: Found = {}
@@ -45,12 +46,10 @@ def find_partitions(fs: FileSystem, options: ReadOptions) -> Found:
     for topic in sorted(options.topics or ()):
         if not any(each.topic == topic for each in found):
             raise UnknownTopicError(topic, f"not in {options.path}")
-    return {
-        topic_partition: found[topic_partition]
-        for topic_partition in sorted(found)
-        if (options.topics is None or topic_partition.topic in options.topics)
-        and (options.partitions is None or topic_partition.partition in options.partitions)
-    }
+    for topic_partition in sorted(options.assigned or ()):
+        if topic_partition not in found:
+            raise UsageError(f"assign: {topic_partition} is not in {options.path}")
+    return {name: found[name] for name in sorted(found) if options.wants(name)}
 
 
 def _expanded(fs: FileSystem, pattern: str) -> list[Path]:

@@ -16,7 +16,7 @@ from cleaner.frames.find import find_partitions
 from cleaner.frames.offsets import LATEST
 from cleaner.frames.options import ReadOptions
 from cleaner.frames.partition_log import LogLooker, PartitionLog
-from cleaner.frames.plan import Task, first_offset, one_replica_each, out_of_range, pack
+from cleaner.frames.plan import Task, first_offset, one_replica_each, out_of_range, tasks_of
 from cleaner.frames.spans import Span, spans_of
 from cleaner.model import TopicPartition
 from cleaner.storage.fs import FileSystem
@@ -47,6 +47,8 @@ class RolledSegments:
             raise UsageError("latestPerKey=true is of one moment, so it is for spark.read, not for a stream")
         if options.ending.usual != LATEST or options.ending.by_partition:
             raise UsageError("endingOffsets is for spark.read; a stream goes on")
+        if options.ending_times is not None:
+            raise UsageError("endingTimestamp and endingOffsetsByTimestamp are for spark.read; a stream goes on")
         self._fs = fs
         self._options = options
         self._tell = tell
@@ -94,23 +96,29 @@ class RolledSegments:
             OffsetOutOfRangeError: records in between have gone, or the log was made anew.
             UsageError: a partition has gone.
         """
-        spans: list[Span] = []
         logs = self._logs()
         for name, until in sorted(end.items()):
-            log = logs.get(name)
-            if log is not None and until != start.get(name):
-                spans += self._spans(log, start.get(name, log.start_offset), until)
-            elif log is None and until != start.get(name) and self._options.fail_on_data_loss:
+            if name not in logs and until != start.get(name) and self._options.fail_on_data_loss:
                 raise UsageError(f"{name} has gone from {self._options.path}; failOnDataLoss=false reads the others")
-        return pack(spans, self._options.task_bytes)
 
-    def _spans(self, log: PartitionLog, begin: int, until: int) -> list[Span]:
+        def spans(most_records: int | None) -> list[Span]:
+            ranges = [(logs[name], until) for name, until in sorted(end.items()) if name in logs]
+            parts = [
+                self._spans(log, start.get(log.topic_partition, log.start_offset), until, most_records)
+                for log, until in ranges
+                if until != start.get(log.topic_partition)
+            ]
+            return [span for part in parts for span in part]
+
+        return tasks_of(spans, self._options)
+
+    def _spans(self, log: PartitionLog, begin: int, until: int, most_records: int | None) -> list[Span]:
         for _ in range(_MOST_TRIES):
             lost = begin if begin < log.start_offset else until
             if self._options.fail_on_data_loss and not log.start_offset <= lost <= log.end_offset:
                 raise out_of_range(log, lost)
             try:
-                return list(spans_of(log, begin, until, self._options.task_bytes))
+                return list(spans_of(log, begin, until, self._options.task_bytes, None, most_records))
             except FileNotFoundError:
                 log = LogLooker(self._fs).look(log.topic_partition, log.directory)
         raise LogChangedError(f"{log.directory}: its segments change faster than they can be opened")

@@ -36,8 +36,8 @@ def task_partitions(
 ) -> list[InputPartition]:
     """Return tasks as Spark takes them."""
     # What the plan was made of may be long, and each task would carry it.
-    usual = {"starting": Offsets(EARLIEST), "ending": Offsets(LATEST), "starting_times": None}
-    own = replace(options, topics=None, partitions=None, **usual)  # type: ignore[arg-type]  # each is of its field's type
+    own = replace(options, topics=None, partitions=None, assigned=None, starting=Offsets(EARLIEST))
+    own = replace(own, ending=Offsets(LATEST), starting_times=None, ending_times=None)
     return [TaskPartition(task, own, least_timestamp_ms) for task in tasks]
 
 

@@ -7,7 +7,7 @@ partition, as it has to see all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,9 +16,9 @@ from cleaner.errors import LogDirOfflineError, OffsetOutOfRangeError, UsageError
 from cleaner.frames.decide import stable_end
 from cleaner.frames.filters import Pruning
 from cleaner.frames.find import Found, find_partitions
-from cleaner.frames.offsets import LATEST
+from cleaner.frames.offsets import LATEST, Times
 from cleaner.frames.options import ReadOptions
-from cleaner.frames.partition_log import LogLooker, PartitionLog
+from cleaner.frames.partition_log import UNKNOWN_END, LogLooker, PartitionLog
 from cleaner.frames.spans import Span, spans_of
 from cleaner.logs.partition_files import PartitionFiles
 from cleaner.logs.search import find_by_time
@@ -65,14 +65,32 @@ def plan(fs: FileSystem, options: ReadOptions, pruning: Pruning) -> list[Task]:
     """
     looker = LogLooker(fs)
     found = {each: paths for each, paths in find_partitions(fs, options).items() if pruning.has(each)}
-    tasks: list[Task] = []
-    spans: list[Span] = []
-    for topic_partition, directory in one_replica_each(looker, found, options).items():
-        if options.latest_per_key:
-            tasks += _latest(looker, topic_partition, directory, options)
-        else:
-            spans += planned_spans(looker, topic_partition, directory, options, pruning)
-    return tasks + pack(spans, options.task_bytes)
+    logs = one_replica_each(looker, found, options)
+    if options.latest_per_key:
+        return [task for name, directory in logs.items() for task in _latest(looker, name, directory, options)]
+
+    def spans(most_records: int | None) -> list[Span]:
+        parts = [planned_spans(looker, *log, options, pruning, most_records) for log in logs.items()]
+        return [span for part in parts for span in part]
+
+    return tasks_of(spans, options)
+
+
+def tasks_of(spans_with: Callable[[int | None], list[Span]], options: ReadOptions) -> list[Task]:
+    """
+    Return as many tasks as the options want at least, or less if there are less offsets.
+
+    Args:
+        spans_with: finds what is to be read, in spans of so many offsets at most.
+    """
+    most = options.most_records
+    spans = spans_with(most)
+    tasks = pack(spans, options.task_bytes, most)
+    if len(tasks) >= options.least_tasks:
+        return tasks
+    offsets = sum(span.end_offset - span.first_offset for span in spans if span.end_offset < UNKNOWN_END)
+    most = min(max(1, offsets // options.least_tasks), most or offsets + 1)
+    return pack(spans_with(most), options.task_bytes, most)
 
 
 def one_replica_each(looker: LogLooker, found: Found, options: ReadOptions) -> dict[TopicPartition, Path]:
@@ -98,14 +116,19 @@ def _longest(looker: LogLooker, topic_partition: TopicPartition, paths: list[Pat
 
 
 def planned_spans(
-    looker: LogLooker, topic_partition: TopicPartition, directory: Path, options: ReadOptions, pruning: Pruning
+    looker: LogLooker,
+    topic_partition: TopicPartition,
+    directory: Path,
+    options: ReadOptions,
+    pruning: Pruning,
+    most_records: int | None = None,
 ) -> list[Span]:
-    """Return the spans of a partition; raises as `plan`."""
+    """Return the spans of a partition, of so many offsets at most; raises as `plan`."""
 
     def found(log: PartitionLog) -> list[Span]:
         first, end = bounds(log, options)
         first, end = max(first, pruning.first_offset), min(end, pruning.end_offset)
-        return list(spans_of(log, first, end, options.task_bytes, pruning.least_timestamp_ms))
+        return list(spans_of(log, first, end, options.task_bytes, pruning.least_timestamp_ms, most_records))
 
     for _ in range(_MOST_TRIES):
         try:
@@ -120,8 +143,8 @@ def _latest(
 ) -> Iterator[LatestTask]:
     log = looker.look(topic_partition, directory)
     first = first_offset(log, options)
-    is_open = options.ending.of(topic_partition) == LATEST
-    end = None if is_open else options.ending.resolve(topic_partition, log.start_offset, log.end_offset)
+    is_open = options.ending.of(topic_partition) == LATEST and _time_of(options.ending_times, log) is None
+    end = None if is_open else end_offset(log, options)
     if log.places and (end is None or first < end):
         yield LatestTask(topic_partition, directory, first, end)
 
@@ -129,10 +152,21 @@ def _latest(
 def bounds(log: PartitionLog, options: ReadOptions) -> tuple[int, int]:
     """Return where to begin and end in a log, the end exclusive."""
     first = first_offset(log, options)
-    end = options.ending.resolve(log.topic_partition, log.start_offset, log.end_offset)
+    end = end_offset(log, options)
     if options.committed and first < end:
         end = min(end, stable_end(log, options.bad_batches))
     return first, end
+
+
+def end_offset(log: PartitionLog, options: ReadOptions) -> int:
+    """Return where to end in a log, the end exclusive."""
+    time = _time_of(options.ending_times, log)
+    found = None if time is None else _offset_of_time(log, time)
+    if found is not None:
+        return found
+    if time is not None:
+        return log.end_offset
+    return options.ending.resolve(log.topic_partition, log.start_offset, log.end_offset)
 
 
 def first_offset(log: PartitionLog, options: ReadOptions) -> int:
@@ -141,11 +175,18 @@ def first_offset(log: PartitionLog, options: ReadOptions) -> int:
 
     Raises:
         OffsetOutOfRangeError: at an offset that it has no more, or has not yet.
+        UsageError: it has no record of a time that it has to have.
     """
     name = log.topic_partition
-    time = None if options.starting_times is None else options.starting_times.of(name)
+    time = _time_of(options.starting_times, log)
     if time is not None:
-        return _offset_of_time(log, time)
+        found = _offset_of_time(log, time)
+        if found is None and options.needs_start_time:
+            raise UsageError(
+                f"{log.directory}: no record at {time} ms or later; startingOffsetsByTimestampStrategy=latest begins "
+                "at its end"
+            )
+        return log.end_offset if found is None else found
     wanted = options.starting.by_partition.get(name, -1)
     if wanted >= 0 and options.fail_on_data_loss and not log.start_offset <= wanted <= log.end_offset:
         raise out_of_range(log, wanted)
@@ -159,24 +200,30 @@ def out_of_range(log: PartitionLog, offset: int) -> OffsetOutOfRangeError:
     return error
 
 
-def _offset_of_time(log: PartitionLog, timestamp_ms: int) -> int:
+def _time_of(times: Times | None, log: PartitionLog) -> int | None:
+    return None if times is None else times.of(log.topic_partition)
+
+
+def _offset_of_time(log: PartitionLog, timestamp_ms: int) -> int | None:
     files = PartitionFiles(log.fs, log.directory.parent, log.topic_partition, SystemClock())
     try:
-        found = find_by_time(files, log.start_offset, log.end_offset, timestamp_ms)
+        return find_by_time(files, log.start_offset, log.end_offset, timestamp_ms)
     finally:
         files.close()
-    return log.end_offset if found is None else found
 
 
-def pack(spans: list[Span], task_bytes: int) -> list[Task]:
+def pack(spans: list[Span], task_bytes: int, most_records: int | None = None) -> list[Task]:
     """Put neighbouring spans together up to a task's size."""
     tasks: list[Task] = []
     taken: list[Span] = []
-    cost = 0
+    cost = records = 0
     for span in spans:
-        if taken and cost + span.size > task_bytes:
+        more = span.end_offset - span.first_offset
+        is_much = most_records is not None and records + more > most_records
+        if taken and (is_much or cost + span.size > task_bytes):
             tasks.append(SpansTask(tuple(taken)))
-            taken, cost = [], 0
+            taken, cost, records = [], 0, 0
         taken.append(span)
         cost += max(span.size, _LEAST_COST)
+        records += more
     return [*tasks, SpansTask(tuple(taken))] if taken else tasks

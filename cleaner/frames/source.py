@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 
 from cleaner.frames.columns import ddl
 from cleaner.frames.filters import Pruning, follow
-from cleaner.frames.options import read_options
+from cleaner.frames.options import ignored_options, read_options
 from cleaner.frames.partitions import read_partition, task_partitions
 from cleaner.frames.plan import plan
 from cleaner.storage.fs import FileSystem
@@ -35,6 +35,12 @@ _PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
 
 class KafkaLogSource(DataSource):
     """Kafka's log files as a DataFrame; see docs/spark.md for the options."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        # In the driver's planning, once for each `load()` and `save()`: copies come out of a pickle.
+        if ignored := ignored_options(options):
+            print(f"kafkalog: no broker is asked; ignored: {', '.join(ignored)}", file=sys.stderr, flush=True)
 
     @classmethod
     def name(cls) -> str:

@@ -7,14 +7,14 @@ A segment without an index is one span, as only reading it tells where its batch
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
 from cleaner.errors import CorruptIndexError
-from cleaner.frames.partition_log import PartitionLog
+from cleaner.frames.partition_log import UNKNOWN_END, PartitionLog
 from cleaner.logs.open_segment import OpenSegment
 from cleaner.logs.places import Place
 from cleaner.model import TopicPartition
@@ -56,7 +56,12 @@ class Span:
 
 
 def spans_of(
-    log: PartitionLog, first_offset: int, end_offset: int, task_bytes: int, least_timestamp_ms: int | None = None
+    log: PartitionLog,
+    first_offset: int,
+    end_offset: int,
+    task_bytes: int,
+    least_timestamp_ms: int | None = None,
+    most_records: int | None = None,
 ) -> Iterator[Span]:
     """
     Give the spans that hold a log's records within a range of offsets, in order.
@@ -64,6 +69,7 @@ def spans_of(
     Args:
         task_bytes: none is much larger if an index says where to cut.
         least_timestamp_ms: segments all of whose records are older are left out, if their time index says so.
+        most_records: no span has more offsets; None: any number.
     Raises:
         FileNotFoundError: a segment has gone since it was listed.
     """
@@ -78,14 +84,26 @@ def spans_of(
             size = log.end_position if is_last else about.st_size
             position = segment.position_at(first)
             cuts = [(position, first), *_cuts(log, segment, position, size, task_bytes), (size, end)]
-        for (at, offset), (following, next_offset) in pairwise(cuts):
-            lower, upper = max(first, offset), min(end, next_offset)
-            if at < following and lower < upper:
-                path = place.path(names.LOG)
-                yield Span(
-                    *(log.topic_partition, log.directory, path, about.st_ino),
-                    *(place.base_offset, at, following, lower, upper),
-                )
+            path = place.path(names.LOG)
+            for (at, offset), (following, next_offset) in pairwise(cuts):
+                lower, upper = max(first, offset), min(end, next_offset)
+                if at < following and lower < upper:
+                    span = Span(
+                        *(log.topic_partition, log.directory, path, about.st_ino),
+                        *(place.base_offset, at, following, lower, upper),
+                    )
+                    yield from _divided(segment, span, most_records)
+
+
+def _divided(segment: OpenSegment, span: Span, most_records: int | None) -> Iterator[Span]:
+    """Give a span in parts of so many offsets; a batch that belongs to two parts is read for each."""
+    if most_records is None or span.end_offset == UNKNOWN_END:
+        yield span
+        return
+    for first in range(span.first_offset, span.end_offset, most_records):
+        end = min(first + most_records, span.end_offset)
+        position = max(span.position, segment.position_at(first))
+        yield replace(span, position=position, first_offset=first, end_offset=end)
 
 
 def _cuts(log: PartitionLog, segment: OpenSegment, start: int, size: int, task_bytes: int) -> list[tuple[int, int]]:

@@ -89,6 +89,14 @@ def test_partition_that_turns_up_is_read_from_its_beginning(tmp_path: Path) -> N
     assert ranges(segments, start, end) == [(1, 0, 7)]
 
 
+def test_micro_batch_has_tasks_as_small_as_wanted(tmp_path: Path) -> None:
+    """`maxRecordsPerPartition` and `minPartitions`, as in a batch query."""
+    a_log(NAMES[0], [10, 1]).write(tmp_path)
+    for options, count in (({"maxRecordsPerPartition": "4"}, 3), ({"minPartitions": "5"}, 5)):
+        tasks = following(tmp_path, **options).tasks({NAMES[0]: 0}, {NAMES[0]: 10})
+        assert len(tasks) == count
+
+
 def test_run_of_what_is_available_ends_where_it_did_when_it_began(tmp_path: Path) -> None:
     """What is rolled later, or turns up later, is for the next run."""
     log = a_log(NAMES[0], [5, 3])
@@ -136,6 +144,13 @@ def test_committed_stream_stops_before_an_open_transaction(tmp_path: Path) -> No
 def test_options_of_one_moment_are_refused(tmp_path: Path) -> None:
     """A stream has no end."""
     a_log(NAMES[0], [1]).write(tmp_path)
-    for options in ({"latestPerKey": "true"}, {"endingOffsets": "5"}, {"endingOffsets": '{"t": {"0": 5}}'}):
+    by_partition = '{"t": {"0": 5}}'
+    for options in (
+        {"latestPerKey": "true"},
+        {"endingOffsets": "5"},
+        {"endingOffsets": by_partition},
+        {"endingTimestamp": "5"},
+        {"endingOffsetsByTimestamp": by_partition},
+    ):
         with pytest.raises(UsageError, match=r"spark\.read"):
             following(tmp_path, **options)

@@ -7,7 +7,7 @@ import pytest
 from cleaner.errors import UsageError
 from cleaner.frames.columns import BATCH_FIELDS, ddl
 from cleaner.frames.offsets import EARLIEST, LATEST, Offsets
-from cleaner.frames.options import ReadOptions, read_options
+from cleaner.frames.options import ReadOptions, ignored_options, read_options
 from cleaner.model import TopicPartition
 
 
@@ -21,7 +21,23 @@ def options(**given: str) -> ReadOptions:
     [
         ({"topic": "prices"}, "no option 'topic'; the nearest is 'topics'"),
         ({"startingoffset": "5"}, "no option 'startingoffset'; the nearest is 'startingOffsets'"),
-        ({"kafka.bootstrap.servers": "x:9092"}, "no option 'kafka.bootstrap.servers'"),
+        ({"subscribePatern": "x.*"}, "no option 'subscribePatern'; the nearest is 'subscribePattern'"),
+        ({"subscribe": "a", "assign": '{"a": [0]}'}, "subscribe and assign: each of them says which topics"),
+        ({"topics": "a", "subscribePattern": "b"}, "topics and subscribePattern: each of them says which topics"),
+        ({"assign": '{"a": [0]}', "partitions": "0"}, "assign and partitions: each of them says which partitions"),
+        (
+            {"isolationLevel": "read_uncommitted", "kafka.isolation.level": "read_committed"},
+            "isolationLevel=read_uncommitted and kafka.isolation.level=read_committed: only one of them can be true",
+        ),
+        ({"latestPerKey": "true", "minPartitions": "4"}, "latestPerKey and minPartitions: the last of all keys"),
+        ({"latestPerKey": "true", "maxRecordsPerPartition": "4"}, "latestPerKey and maxRecordsPerPartition"),
+        ({"subscribePattern": "a("}, "no regular expression"),
+        ({"assign": '{"a": 0}'}, "must be JSON with partitions by topic"),
+        ({"assign": '["a"]'}, "must be JSON with partitions by topic"),
+        ({"endingTimestamp": "tomorrow"}, "endingTimestamp=tomorrow: must be milliseconds since 1970"),
+        ({"endingOffsetsByTimestamp": '{"t": 5}'}, "endingOffsetsByTimestamp: what stands for topic t"),
+        ({"kafka.isolation.level": "committed"}, "must be one of read_uncommitted, read_committed"),
+        ({"minPartitions": "0"}, "minPartitions=0: must be a whole number"),
         ({"partitions": "1,x"}, "'x' is no number and no range"),
         ({"startingOffsets": "first"}, "neither a word, a number nor JSON"),
         ({"startingOffsets": "-3"}, "must be a number of at least -2"),
@@ -96,3 +112,40 @@ def test_columns_are_those_of_sparks_kafka_source_unless_chosen() -> None:
     )
     assert ddl(options(columns="offset,timestamp").columns) == "`offset` bigint, `timestamp` timestamp"
     assert options(columns=",".join(BATCH_FIELDS)).columns == tuple(BATCH_FIELDS)
+
+
+def test_topics_are_chosen_as_in_sparks_kafka_source() -> None:
+    """By names, by a pattern for the whole name, or partition by partition."""
+    names = [TopicPartition(topic, number) for topic in ("a", "ab") for number in (0, 1)]
+
+    def chosen(**given: str) -> list[str]:
+        return [str(name) for name in names if options(**given).wants(name)]
+
+    assert chosen(subscribe="a, x") == ["a-0", "a-1"]
+    assert chosen(subscribePattern="a") == ["a-0", "a-1"]
+    assert chosen(subscribePattern="a.*", partitions="1") == ["a-1", "ab-1"]
+    assert chosen(assign='{"a": [1], "ab": [0]}') == ["a-1", "ab-0"]
+    assert chosen() == [str(name) for name in names]
+
+
+def test_time_for_all_goes_before_times_by_partition() -> None:
+    """The order in which Spark's Kafka source asks them."""
+    here, there = TopicPartition("t", 0), TopicPartition("t", 1)
+    by_partition = '{"t": {"0": 7}}'
+    both = options(startingTimestamp="5", startingOffsetsByTimestamp=by_partition).starting_times
+    one = options(endingOffsetsByTimestamp=by_partition).ending_times
+    assert both is not None and (both.of(here), both.of(there)) == (5, 5)
+    assert one is not None and (one.of(here), one.of(there)) == (7, None)
+
+
+def test_isolation_level_has_the_name_of_the_consumers_setting_too() -> None:
+    """Given twice, it has to be the same."""
+    assert options(**{"kafka.isolation.level": "read_committed"}).committed
+    assert options(**{"isolationLevel": "read_committed", "kafka.isolation.level": "read_committed"}).committed
+
+
+def test_options_of_brokers_are_passed_over_and_named() -> None:
+    """Whatever their case, by the name they have in Spark's documents; others are not."""
+    given = {"Kafka.Bootstrap.Servers": "x:9092", "groupidprefix": "g", "kafka.isolation.level": "read_committed"}
+    assert ignored_options(given) == ["Kafka.Bootstrap.Servers", "groupIdPrefix"]
+    assert options(**given).committed

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cleaner.frames.columns import BATCH_FIELDS, SELECTABLE, usual_columns
-from cleaner.frames.options import READ_DEFAULTS
+from cleaner.frames.options import NOT_HERE, READ_DEFAULTS
 from cleaner.frames.write_options import WRITE_DEFAULTS
 
 PAGE = Path(__file__).parents[3] / "docs" / "spark.md"
@@ -39,3 +39,9 @@ def test_page_names_every_column_on_request() -> None:
     asked = set(SELECTABLE) - set(usual_columns(headers=True))
     assert set(BATCH_FIELDS) < asked
     assert [name for name in sorted(asked) if f"`{name}`" not in text] == []
+
+
+def test_page_names_every_option_that_is_passed_over() -> None:
+    """Those of Spark's Kafka source that need a broker."""
+    text = PAGE.read_text()
+    assert [name for name in NOT_HERE if f"`{name}`" not in text] == []

@@ -107,6 +107,61 @@ def test_starting_timestamp_begins_at_the_first_record_of_it(tmp_path: Path) -> 
     assert len(offsets_of(tmp_path, startingTimestamp='{"other": {"0": 1}}', startingOffsets="70")) == 10
 
 
+def test_ending_timestamp_ends_before_the_first_record_of_it(tmp_path: Path) -> None:
+    """At the log's end where there is none; the latest of all keys as of then, too."""
+    write_log_dir(tmp_path, a_log())
+    for name in ("endingTimestamp", "endingOffsetsByTimestamp"):
+        time = str(START_MS + 30) if name == "endingTimestamp" else f'{{"t": {{"0": {START_MS + 30}}}}}'
+        assert offsets_of(tmp_path, **{name: time})[-1] == 57
+        assert offsets_of(tmp_path, latestPerKey="true", **{name: time})[-1] == 57
+    assert offsets_of(tmp_path, endingTimestamp=str(START_MS + 1000))[-1] == 79
+    assert offsets_of(tmp_path, startingTimestamp=str(START_MS + 30), endingTimestamp=str(START_MS + 31)) == [58, 59]
+
+
+def test_starting_time_that_no_record_has_is_an_error_on_request(tmp_path: Path) -> None:
+    """With the strategy `error` of Spark's Kafka source, and what to do instead."""
+    write_log_dir(tmp_path, a_log())
+    late = {"startingTimestamp": str(START_MS + 1000), "startingOffsetsByTimestampStrategy": "error"}
+    with pytest.raises(
+        UsageError, match=r"t-0: no record at \d+ ms or later; startingOffsetsByTimestampStrategy=latest"
+    ):
+        tasks_of(tmp_path, **late)
+
+
+@pytest.mark.parametrize("has_index", [True, False])
+@pytest.mark.parametrize(
+    ("options", "least", "most"),
+    [
+        ({"maxRecordsPerPartition": "7"}, 12, 7),
+        ({"maxRecordsPerPartition": "7", "maxPartitionBytes": "500"}, 12, 7),
+        ({"minPartitions": "9"}, 9, 80),
+        ({"minPartitions": "9", "maxRecordsPerPartition": "3"}, 27, 3),
+        ({"minPartitions": "1000"}, 80, 1),
+    ],
+)
+def test_tasks_are_as_many_and_as_small_as_wanted(
+    tmp_path: Path, options: dict[str, str], least: int, most: int, has_index: bool
+) -> None:
+    """Also where a cut lies within a batch, and where no index leads to it: all records once, in order."""
+    write_log_dir(tmp_path, a_log())
+    for index in [] if has_index else (tmp_path / "t-0").glob("*.index"):
+        index.unlink()
+    tasks = tasks_of(tmp_path, **options)
+    counts = [sum(span.end_offset - span.first_offset for span in spans_in([task])) for task in tasks]
+    assert len(tasks) >= least
+    assert max(counts) <= most
+    assert offsets_of(tmp_path, **options) == list(range(80))
+
+
+def test_partition_that_is_assigned_must_be_there(tmp_path: Path) -> None:
+    """Only these are read."""
+    write_log_dir(tmp_path, a_log("a", 0), a_log("a", 7), a_log("b", 0))
+    spans = spans_in(tasks_of(tmp_path, assign='{"a": [7], "b": [0]}'))
+    assert {str(span.topic_partition) for span in spans} == {"a-7", "b-0"}
+    with pytest.raises(UsageError, match="assign: a-3 is not in"):
+        tasks_of(tmp_path, assign='{"a": [3, 7]}')
+
+
 def test_log_start_offset_hides_what_lies_before(tmp_path: Path) -> None:
     """An offset below it, or beyond the end, that was asked for by name has been lost, which is an error or is not."""
     write_log_dir(tmp_path, a_log(), log_start_offsets={TopicPartition("t", 0): 25})

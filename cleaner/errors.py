@@ -11,6 +11,7 @@ Every error the cleaner raises on purpose, and the exit code a command ends with
     |- TruncationRefusedError         1   recovery would cut more than a torn tail
     |- PolicyRefusedError             1   the topic's policy forbids it or is not known
     |- UndoRefusedError               1   the log is not what a round has left any more, or the kept files are damaged
+    |- HandoverRefusedError           1   a log that cannot be put in the place of a broker's empty one
     |- NoSpaceError                   1   too little room for a group's output; says how many bytes are missing
     |- LogDirOfflineError             1   the disk failed: nothing more is tried in this log dir
     |  |- ForeignDirectoryError           another user's directory, or one that others can change, and root is not to be
@@ -191,6 +192,21 @@ class UndoRefusedError(CleanerError):
     Args:
         path: the file that is not what it should be.
         reason: what is wrong with it.
+    """
+
+    def __init__(self, path: Path | str, reason: str) -> None:
+        self.path = Path(path)
+        self.reason = reason
+        super().__init__(f"{self.path}: {reason}")
+
+
+class HandoverRefusedError(CleanerError):
+    """
+    A log that cannot be put in the place of a broker's empty one; nothing has changed.
+
+    Args:
+        path: the directory or file that stands in the way.
+        reason: how, and what to do.
     """
 
     def __init__(self, path: Path | str, reason: str) -> None:

@@ -8,6 +8,7 @@ its next start. Damage anywhere else is an error, because the settings behind it
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -67,7 +68,7 @@ def read_metadata_log(fs: FileSystem, directory: Path) -> MetadataReading:
     warnings: list[str] = []
     image, next_offset = _read_newest_snapshot(fs, directory, names, warnings)
     segments = sorted(name for name in names if _SEGMENT.match(name))
-    for name, following in zip(segments, [*segments[1:], None], strict=True):
+    for name, following in itertools.zip_longest(segments, segments[1:]):
         # A segment that a later one shows to lie wholly below the snapshot has nothing new.
         if following is not None and int(following[:20]) <= next_offset:
             continue

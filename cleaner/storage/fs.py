@@ -347,10 +347,14 @@ class FileSystem:
             finally:
                 os.close(descriptor)
 
-    def make_dir(self, path: Path, mode: int) -> None:
+    def make_dir(self, path: Path, mode: int, *, like: Path | None = None) -> None:
         """
         Create a directory with exactly this mode, whatever the umask; its parent must be there.
 
+        Args:
+            path: the new directory.
+            mode: who may do what.
+            like: a directory whose owner and group it takes over; None leaves it to this process's user.
         Raises:
             FileExistsError: something has this name.
         """
@@ -362,7 +366,20 @@ class FileSystem:
         except OSError as error:
             with disk_errors(path):
                 raise error
+        if like is not None:
+            self._give_directory(path, self.stat(like))
         self.set_mode(path, mode)
+
+    def _give_directory(self, path: Path, about: os.stat_result) -> None:
+        with disk_errors(path), self._held.parent(path) as at:
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            descriptor = os.open(at.name, flags, dir_fd=at.descriptor)
+            try:
+                mine = os.fstat(descriptor)
+                if (mine.st_uid, mine.st_gid) != (about.st_uid, about.st_gid):
+                    os.fchown(descriptor, about.st_uid, about.st_gid)
+            finally:
+                os.close(descriptor)
 
     def remove_dir(self, path: Path) -> None:
         """Remove an empty directory; one that is already gone is fine."""

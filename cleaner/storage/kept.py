@@ -1,14 +1,19 @@
-"""Files kept in a second place: by a hard link, which costs nothing, or copied where the file system is another one."""
+"""Files kept in a second place: by a hard link or as a clone, which cost nothing, or copied where that cannot be."""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from cleaner.storage.fs import File, FileSystem
+from cleaner.storage.fs import File, FileSystem, disk_errors
 
 _PIECE_BYTES = 1 << 20
+_FICLONE = 0x40049409  # _IOW(0x94, 9, int) of <linux/fs.h>
+# Two file systems; one that knows no such thing, or not of these files; a kernel or a sandbox that says no.
+_NO_CLONES = frozenset((errno.EXDEV, errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL, errno.ENOSYS, errno.EPERM))
 
 
 def keep_files(fs: FileSystem, source: Path, target: Path, pairs: Sequence[tuple[str, str]]) -> None:
@@ -34,12 +39,36 @@ def _copy(fs: FileSystem, source: Path, target: Path) -> None:
         fs.set_mtime_ns(target, file.stat().st_mtime_ns)
 
 
-def write_range(fs: FileSystem, file: File, position: int, size: int, target: Path) -> None:
-    """Write a part of an open file to a new one, which is like it; not durable yet."""
-    with fs.create(target, like=file.path) as copy:
+def write_range(
+    fs: FileSystem, file: File, position: int, size: int, target: Path, *, like: Path | None = None
+) -> None:
+    """Write a part of an open file to a new one, durably but for its name; `like` gives the owner, else the file."""
+    with fs.create(target, like=like or file.path) as copy:
         for done in range(0, size, _PIECE_BYTES):
             copy.write(file.read(min(_PIECE_BYTES, size - done), position + done), done)
         copy.fsync()
+
+
+def clone(fs: FileSystem, file: File, target: Path, *, like: Path) -> bool:
+    """
+    Make a file that shares the disk's blocks with an open one until either changes; not durable yet.
+
+    Args:
+        like: gives the owner.
+    Returns:
+        False, nothing done, where they are on two file systems, or theirs cannot do that (ext4; XFS and Btrfs can).
+    """
+    with fs.create(target, like=like) as copy:
+        try:
+            fcntl.ioctl(copy.fileno(), _FICLONE, file.fileno())
+        except OSError as error:
+            if error.errno not in _NO_CLONES:
+                with disk_errors(target):
+                    raise error
+        else:
+            return True
+    fs.remove(target)
+    return False
 
 
 def crc32_of(fs: FileSystem, path: Path) -> tuple[int, int]:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import enum
 import stat
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -181,6 +181,8 @@ class LogDir:
         self,
         kind: OffsetKind,
         changes: Mapping[TopicPartition, int | None] | Callable[[], Mapping[TopicPartition, int | None]],
+        *,
+        coming: Collection[TopicPartition] = (),
     ) -> bool:
         """
         Set or drop (None) partitions' lines and write the checkpoint durably; True when the file changed.
@@ -189,7 +191,8 @@ class LogDir:
         write the checkpoint, so that nothing older comes after something newer.
 
         Lines of partitions that have no directory here go too (D-12): a broker whose two log dirs name one partition
-        loses all its cleaner threads (R-442). Nothing is written when nothing changes.
+        loses all its cleaner threads (R-442). Those of `coming` are about to have one. Nothing is written when nothing
+        changes.
 
         Raises:
             CorruptCheckpointError: the file on disk is damaged; it is left as it is.
@@ -197,7 +200,7 @@ class LogDir:
         """
         with self._lock:
             found = self._listing_of_names()
-            present = found.current.keys() | found.linked.keys()
+            present = found.current.keys() | found.linked.keys() | set(coming)
             if kind is not OffsetKind.CLEANER:
                 present |= found.future.keys()  # a future copy is never cleaned, but flushed and recovered
             before = self.offsets(kind)

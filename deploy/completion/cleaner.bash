@@ -6,7 +6,7 @@
 # See also: https://github.com/scop/bash-completion/blob/main/doc/configuration.md
 
 _shtab_cleaner_config_subparsers=(check show docs)
-_shtab_cleaner_subparsers=(clean bulk plan check dump recover verify undo run config warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume)
+_shtab_cleaner_subparsers=(clean bulk plan check dump recover verify undo handover run config warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume)
 
 _shtab_cleaner_clean_option_strings=(-h --help --set --topics-dir --config --metadata-dir --now --format --as-root --all --dry-run --retention --recover --allow-truncate --high-watermark --keep-tombstones --keep-old --no-verify --trust-default-policy --rounds --max-dirty-bytes --damaged --max-seconds)
 _shtab_cleaner_bulk_option_strings=(-h --help --set --topics-dir --config --metadata-dir --now --format --as-root --all --dry-run --retention --recover --allow-truncate --high-watermark --keep-tombstones --keep-old --no-verify --trust-default-policy --master --conf --work-dir --map-entries)
@@ -16,6 +16,7 @@ _shtab_cleaner_dump_option_strings=(-h --help --files --deep-iteration --print-d
 _shtab_cleaner_recover_option_strings=(-h --help --set --topics-dir --config --metadata-dir --now --format --as-root --allow-truncate --save-cut)
 _shtab_cleaner_verify_option_strings=(-h --help --end --now --since --delete-retention-ms --memory --temp-dir --set --topics-dir --config --metadata-dir --format --as-root)
 _shtab_cleaner_undo_option_strings=(-h --help --set --topics-dir --config --metadata-dir --format --as-root)
+_shtab_cleaner_handover_option_strings=(-h --help --from --to --topic-id --dry-run --config --metadata-dir --format --as-root)
 _shtab_cleaner_run_option_strings=(-h --help --config --set --as-root)
 _shtab_cleaner_config_check_option_strings=(-h --help --set --topics-dir --config --metadata-dir --log-dir)
 _shtab_cleaner_config_show_option_strings=(-h --help --set --topics-dir --config --metadata-dir --log-dir --topic --changed-only --format)
@@ -72,6 +73,10 @@ _shtab_cleaner_undo_pos_0_COMPGEN=_shtab_compgen_dirs
 _shtab_cleaner_undo___topics_dir_COMPGEN=_shtab_compgen_dirs
 _shtab_cleaner_undo___config_COMPGEN=_shtab_compgen_files
 _shtab_cleaner_undo___metadata_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_cleaner_handover___from_COMPGEN=_shtab_compgen_dirs
+_shtab_cleaner_handover___to_COMPGEN=_shtab_compgen_dirs
+_shtab_cleaner_handover___config_COMPGEN=_shtab_compgen_files
+_shtab_cleaner_handover___metadata_dir_COMPGEN=_shtab_compgen_dirs
 _shtab_cleaner_run___config_COMPGEN=_shtab_compgen_files
 _shtab_cleaner_config_check___topics_dir_COMPGEN=_shtab_compgen_dirs
 _shtab_cleaner_config_check___config_COMPGEN=_shtab_compgen_files
@@ -133,6 +138,7 @@ _shtab_cleaner_dump___format_choices=(text json)
 _shtab_cleaner_recover___format_choices=(table json)
 _shtab_cleaner_verify___format_choices=(table json)
 _shtab_cleaner_undo___format_choices=(table json)
+_shtab_cleaner_handover___format_choices=(table json)
 _shtab_cleaner_config_show___format_choices=(table json)
 _shtab_cleaner_config_pos_0_choices=(check show docs)
 _shtab_cleaner_status___format_choices=(table json)
@@ -152,7 +158,7 @@ _shtab_cleaner_topics___format_choices=(table json)
 _shtab_cleaner_produce___format_choices=(lines json)
 _shtab_cleaner_consume___isolation_level_choices=(read_uncommitted read_committed)
 _shtab_cleaner_consume___format_choices=(text json)
-_shtab_cleaner_pos_0_choices=(clean bulk plan check dump recover verify undo run config warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume)
+_shtab_cleaner_pos_0_choices=(clean bulk plan check dump recover verify undo handover run config warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume)
 
 _shtab_cleaner_clean_pos_1_nargs='*'
 _shtab_cleaner_clean__h_nargs=0
@@ -215,6 +221,10 @@ _shtab_cleaner_verify___as_root_nargs=0
 _shtab_cleaner_undo__h_nargs=0
 _shtab_cleaner_undo___help_nargs=0
 _shtab_cleaner_undo___as_root_nargs=0
+_shtab_cleaner_handover__h_nargs=0
+_shtab_cleaner_handover___help_nargs=0
+_shtab_cleaner_handover___dry_run_nargs=0
+_shtab_cleaner_handover___as_root_nargs=0
 _shtab_cleaner_run__h_nargs=0
 _shtab_cleaner_run___help_nargs=0
 _shtab_cleaner_run___as_root_nargs=0

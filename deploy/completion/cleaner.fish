@@ -50,8 +50,8 @@ function _shtab_cleaner_using
   test "$_shtab_cleaner_cmdpath" = "$argv"
 end
 
-set -g _shtab_cleaner_commands clean bulk plan check dump recover verify undo run config 'config check' 'config show' 'config docs' warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume
-set -g _shtab_cleaner_opts_with_value --add-config --cancel --conf --config --damaged --delete-config --delete-retention-ms --end --entity-name --file --files --format --formatter --formatter-config --formatter-property --high-watermark --isolation-level --keep-old --key-decoder-class --key-deserializer --kind --last --line-reader --log-dir --logs --map-entries --master --max-bytes --max-dirty-bytes --max-message-size --max-messages --max-seconds --memory --metadata-dir --now --offset --partition --partitions --probe --property --rate --reader-config --reader-property --rounds --sample --save-cut --set --since --socket --state-dir --temp-dir --timeout-ms --topic --topic-id --topics-dir --transaction-records --transaction-timeout-ms --transactional-id --value-decoder-class --value-deserializer --watch --work-dir --writer-config
+set -g _shtab_cleaner_commands clean bulk plan check dump recover verify undo handover run config 'config check' 'config show' 'config docs' warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume
+set -g _shtab_cleaner_opts_with_value --add-config --cancel --conf --config --damaged --delete-config --delete-retention-ms --end --entity-name --file --files --format --formatter --formatter-config --formatter-property --from --high-watermark --isolation-level --keep-old --key-decoder-class --key-deserializer --kind --last --line-reader --log-dir --logs --map-entries --master --max-bytes --max-dirty-bytes --max-message-size --max-messages --max-seconds --memory --metadata-dir --now --offset --partition --partitions --probe --property --rate --reader-config --reader-property --rounds --sample --save-cut --set --since --socket --state-dir --temp-dir --timeout-ms --to --topic --topic-id --topics-dir --transaction-records --transaction-timeout-ms --transactional-id --value-decoder-class --value-deserializer --watch --work-dir --writer-config
 
 complete -c cleaner -e
 complete -c cleaner -f
@@ -187,6 +187,16 @@ complete -c cleaner -n '_shtab_cleaner_using undo' -l metadata-dir -xka "(__fish
 complete -c cleaner -n '_shtab_cleaner_using undo' -l format -xka "table json" -d 'json: one object a line (default: table)'
 complete -c cleaner -n '_shtab_cleaner_using undo' -l as-root -d 'started as root, stay root instead of becoming the log dir'"'"'s owner'
 complete -c cleaner -n '_shtab_cleaner_using undo; and test $_shtab_cleaner_npos -eq 0' -ka "(__fish_complete_directories)" -d 'what --keep-old named'
+complete -c cleaner -n '_shtab_cleaner_using; and test $_shtab_cleaner_npos -eq 0' -a handover -d 'Hands all partitions of some topics over to a broker: it copies their files into'
+complete -c cleaner -n '_shtab_cleaner_using handover' -s h -l help -d 'show this help message and exit'
+complete -c cleaner -n '_shtab_cleaner_using handover' -l from -xka "(__fish_complete_directories)" -d 'the log dir that has the logs'
+complete -c cleaner -n '_shtab_cleaner_using handover' -l to -xka "(__fish_complete_directories)" -d 'one of the broker'"'"'s log.dirs'
+complete -c cleaner -n '_shtab_cleaner_using handover' -l topic-id -x -d 'a topic, and its id in the cluster; may be repeated'
+complete -c cleaner -n '_shtab_cleaner_using handover' -l dry-run -d 'check everything, hand nothing over'
+complete -c cleaner -n '_shtab_cleaner_using handover' -l config -xka "(__fish_complete_path (commandline -ct))" -d 'the broker'"'"'s server.properties'
+complete -c cleaner -n '_shtab_cleaner_using handover' -l metadata-dir -xka "(__fish_complete_directories)" -d 'where __cluster_metadata-0 is, if not in BROKER_DIR'
+complete -c cleaner -n '_shtab_cleaner_using handover' -l format -xka "table json" -d 'json: one object a line (default: table)'
+complete -c cleaner -n '_shtab_cleaner_using handover' -l as-root -d 'started as root, stay root: the log dirs have different owners. What is made belongs to BROKER_DIR'"'"'s'
 complete -c cleaner -n '_shtab_cleaner_using; and test $_shtab_cleaner_npos -eq 0' -a run -d 'Not for the log dirs of a live broker: a broker locks them, and this daemon leaves alone what is locked.'
 complete -c cleaner -n '_shtab_cleaner_using run' -s h -l help -d 'show this help message and exit'
 complete -c cleaner -n '_shtab_cleaner_using run' -l config -xka "(__fish_complete_path (commandline -ct))" -d 'a server.properties or cleaner.properties'

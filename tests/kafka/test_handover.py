@@ -3,15 +3,14 @@ What we write a broker takes over, and the other way round: `docs/handover.md`.
 
 A broker makes the topics and writes to them, and stops. We open its log dir and go on writing: every codec,
 transactions, an idempotent producer, on topics that only the broker's metadata log has settings of. Logs that were made
-and filled elsewhere, one of them from a DataFrame's rows, under the ids the broker gave their topics, are put in the
-place of empty ones. The broker starts.
+and filled elsewhere, one of them from a DataFrame's rows, are handed over: killed in the middle of it, with the broker
+started and stopped in between, and then to the end. The broker starts.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,20 +19,18 @@ from uuid import UUID
 import pytest
 
 from cleaner import Log, LogManager, Record, open_reader
-from cleaner.model import TopicPartition
+from cleaner.api.handover import hand_over
+from cleaner.api.options import Sources, Surroundings
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.kafka_uuid import format_uuid
 from cleaner.storage.partition_metadata import read_topic_id
 from tests.kafka.broker import (
     CLUSTER_ID,
-    OFFSET_CHECKPOINTS,
     Broker,
     Consumed,
     Outgoing,
-    read_checkpoint,
     repairs_at_start,
     started_without_recovery,
-    write_checkpoint,
 )
 from tests.kafka.rig import Rig
 from tests.unit.frames.reading import Row
@@ -110,16 +107,41 @@ def fill_from_rows(path: Path, topic_id: UUID) -> None:
     write_frame(path, rows[:900], rows[900:901], rows[901:], clusterId=CLUSTER_ID, topicIds=ids, **options)
 
 
-def put_in_place(broker: Broker, source: Path, topic: str) -> None:
-    """Move a partition's directory, `partition.metadata` too, and its lines of the checkpoints."""
-    partition = TopicPartition(topic, 0)
-    shutil.rmtree(broker.log_dir / str(partition))
-    shutil.copytree(source / str(partition), broker.log_dir / str(partition))
-    for name in OFFSET_CHECKPOINTS:
-        lines = read_checkpoint(broker.log_dir / name)
-        lines.pop(partition, None)
-        lines |= {each: offset for each, offset in read_checkpoint(source / name).items() if each == partition}
-        write_checkpoint(broker.log_dir / name, lines)
+class Killed(BaseException):
+    """The process is gone."""
+
+
+class Mortal(FileSystem):
+    """Kills its process when a copy that is whole, lines and all, is about to get its name."""
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Die."""
+        if source.name.endswith("-delete") and target.name == f"{ELSEWHERE}-0":
+            raise Killed
+        super().rename(source, target)
+
+
+def fill_elsewhere(path: Path) -> None:
+    """Make a log under an id of its own, with unclean stops, each of which begins a leader epoch."""
+    with LogManager(path, create=True, cleaner=False) as manager:
+        manager.create_topic(ELSEWHERE, 1, {"cleanup.policy": "compact"})
+    for life in range(20):
+        (path / ".kafka_cleanshutdown").unlink()
+        with LogManager(path, cleaner=False) as manager:
+            manager.log(ELSEWHERE).append(records(7000 + life, 1)).durable.result()
+    with LogManager(path, cleaner=False) as manager:
+        fill(manager, ELSEWHERE)
+        assert manager.log(ELSEWHERE).leader_epoch == 20  # more than the broker has had elections
+
+
+def hand_over_to(broker: Broker, source: Path, topic: str, fs: FileSystem | None = None) -> list[str]:
+    """Hand a topic over as `cleaner handover` does, under the id the broker has for it; returns the warnings."""
+    topic_id = read_topic_id(FileSystem(), broker.log_dir / f"{topic}-0" / "partition.metadata")
+    assert topic_id is not None
+    told: list[str] = []
+    report = hand_over(source, broker.log_dir, {topic: topic_id}, Sources(), Surroundings.of(fs, warn=told.append))
+    assert [each.state for each in report.partitions] == ["handed over"], report.refused
+    return told
 
 
 def read_by_us(log_dir: Path, topic: str, *, committed: bool = False) -> list[Consumed]:
@@ -148,6 +170,10 @@ class Story:
     brokers_committed: list[Consumed]
     back: list[Consumed]
     back_by_us: list[Consumed]
+    interrupted: list[Consumed]
+    more: list[Consumed]
+    conflicts: list[str]
+    warnings: list[str]
 
 
 @pytest.fixture(scope="module")
@@ -170,15 +196,18 @@ def story(kafka: Rig, broker_rig: Rig, tmp_path_factory: pytest.TempPathFactory)
         for topic in WRITTEN:
             fill(manager, topic)
         in_transactions(manager.log(TRANSACTIONS))
-    topic_id = read_topic_id(FileSystem(), broker.log_dir / f"{ELSEWHERE}-0" / "partition.metadata")
-    with LogManager(home / "elsewhere", create=True, cluster_id=CLUSTER_ID, cleaner=False) as manager:
-        manager.create_topic(ELSEWHERE, 1, {"cleanup.policy": "compact"}, topic_id=topic_id)
-        fill(manager, ELSEWHERE)
+    fill_elsewhere(home / "elsewhere")
     frame_id = read_topic_id(FileSystem(), broker.log_dir / f"{FRAME}-0" / "partition.metadata")
     assert frame_id is not None
     fill_from_rows(home / "frame", frame_id)
-    put_in_place(broker, home / "elsewhere", ELSEWHERE)
-    put_in_place(broker, home / "frame", FRAME)
+    with pytest.raises(Killed):
+        hand_over_to(broker, home / "elsewhere", ELSEWHERE, Mortal())
+    with broker:
+        interrupted = broker.read([ELSEWHERE])[ELSEWHERE]
+    warnings = [
+        *hand_over_to(broker, home / "elsewhere", ELSEWHERE),
+        *hand_over_to(broker, home / "frame", FRAME),
+    ]
     ours = {topic: read_by_us(broker.log_dir, topic) for topic in TOPICS}
     ours_committed = read_by_us(broker.log_dir, TRANSACTIONS, committed=True)
 
@@ -187,6 +216,9 @@ def story(kafka: Rig, broker_rig: Rig, tmp_path_factory: pytest.TempPathFactory)
         repairs = [line for topic in TOPICS for line in repairs_at_start(broker, topic)]
         brokers = broker.read(TOPICS)
         brokers_committed = broker.read([TRANSACTIONS], committed=True)[TRANSACTIONS]
+        broker.write(ELSEWHERE, [Outgoing("k", "more")])
+        more = broker.read([ELSEWHERE])[ELSEWHERE]
+        conflicts = [line for line in broker.log.splitlines() if "conflicting" in line]
         broker.write(TRANSACTIONS, [Outgoing("k", "back", "commit")], {"transactional.id": "handover"})
         broker.write(TRANSACTIONS, [Outgoing("k", "gone", "abort")], {"transactional.id": "handover"})
         back = broker.read([TRANSACTIONS], committed=True)[TRANSACTIONS]
@@ -206,6 +238,10 @@ def story(kafka: Rig, broker_rig: Rig, tmp_path_factory: pytest.TempPathFactory)
         brokers_committed,
         back,
         back_by_us,
+        interrupted,
+        more,
+        conflicts,
+        warnings,
     )
 
 
@@ -233,6 +269,25 @@ def test_consumer_of_committed_records_reads_what_ours_does(story: Story) -> Non
     """Aborted transactions are not seen, nor the one we had left open when we closed."""
     assert 0 < len(story.ours_committed) < len(story.ours[TRANSACTIONS])
     assert story.brokers_committed == story.ours_committed
+
+
+def test_handover_killed_before_its_end_leaves_an_empty_topic(story: Story) -> None:
+    """The broker starts, makes a log anew where none is, and the next try finds its place; nothing is left behind."""
+    assert story.interrupted == []
+    assert len(story.brokers[ELSEWHERE]) > 2000
+
+
+def test_broker_appends_to_what_was_handed_over(story: Story) -> None:
+    """Behind our end, in leader epochs of its own that do not contradict those of our batches."""
+    end = story.brokers[ELSEWHERE][-1].offset
+    assert [(record.offset, record.value) for record in story.more[-1:]] == [(end + 1, b"more")]
+    assert story.more[:-1] == story.brokers[ELSEWHERE]
+    assert story.conflicts == []
+
+
+def test_settings_that_the_broker_has_too_are_not_told(story: Story) -> None:
+    """Ids, counts and settings were held against its own metadata log."""
+    assert story.warnings == []
 
 
 def test_broker_goes_on_and_hands_the_log_back(story: Story) -> None:

@@ -67,7 +67,8 @@ def test_help_of_each_command_teaches(command: str, capsys: pytest.CaptureFixtur
     commands = next(a for a in make_parser()._actions if isinstance(a, argparse._SubParsersAction))
     for action in commands.choices[command]._actions:
         assert action.help, action.option_strings
-    for example in re.findall(rf"^  cleaner {command} (.*?)(?:  .*)?$", text, re.MULTILINE):
+    whole = re.sub(r"\\\n +", "", text)
+    for example in re.findall(rf"^  cleaner {command} (.*?)(?:  .*)?$", whole, re.MULTILINE):
         commands.choices[command].parse_known_args(example.partition("|")[0].split())
 
 

@@ -179,6 +179,13 @@ def test_metadata_log_goes_on_where_its_snapshot_ends(tmp_path: Path) -> None:
     assert reading.end_offset == 3
 
 
+def test_snapshot_alone_is_a_metadata_log(tmp_path: Path) -> None:
+    """A copy without any segment says what the snapshot says."""
+    write_snapshot(tmp_path, 9, [topic_record("t", ID)])
+    reading = read_metadata_log(FS, tmp_path)
+    assert (reading.image.topic_ids, reading.end_offset) == ({"t": ID}, 9)
+
+
 def test_snapshot_without_footer_gives_way_to_an_older_one(tmp_path: Path) -> None:
     """A damaged snapshot is left out with a warning as long as the log bridges the gap."""
     write_snapshot(tmp_path, 1, [_set("a", "1")])

@@ -1,0 +1,149 @@
+"""`cleaner handover`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cleaner.cli.arguments import add_format
+from cleaner.errors import UsageError
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from cleaner.api.handover import HandoverReport
+
+SUMMARY = "put logs of ours in the place of a stopped broker's empty ones"
+
+DESCRIPTION = """\
+Hands all partitions of some topics over to a broker: it copies their files into
+the broker's log dir, under the id that the cluster has given each topic, with
+their lines of the four offset checkpoints. The broker then starts on them as on
+its own, without recovering anything. --from stays as it is: delete the topics
+there when the broker serves them (cleaner topics delete).
+
+Before: create the topic at the broker, with one replica and as many partitions,
+note its id, stop the broker, and close the log dir --from in order. Where the
+broker has the metadata log (here, or where --config or --metadata-dir say), the
+ids, numbers of partitions and replicas are held against it.
+
+Nothing is done if one partition is refused. A crash leaves each partition handed
+over or not begun; the same command finishes."""
+
+EXAMPLES = """\
+examples:
+  cleaner handover --from /srv/prices --to /var/lib/kafka \\
+      --topic-id prices=IvGBsEpRQHy0e2ZFbihfbw --dry-run
+  cleaner handover --from /srv/prices --to /var/lib/kafka \\
+      --topic-id prices=IvGBsEpRQHy0e2ZFbihfbw
+
+exit status:
+  0  handed over, or was there already
+  1  a partition was refused, or the disk failed
+  2  usage      75  a log dir is in use      78  a bad setting"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.add_argument(
+        "--from", dest="from_dir", metavar="DIR", type=Path, required=True, help="the log dir that has the logs"
+    )
+    parser.add_argument(
+        "--to", dest="to_dir", metavar="BROKER_DIR", type=Path, required=True, help="one of the broker's log.dirs"
+    )
+    parser.add_argument(
+        "--topic-id",
+        dest="topic_ids",
+        metavar="TOPIC=ID",
+        action="append",
+        required=True,
+        help="a topic, and its id in the cluster; may be repeated",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="check everything, hand nothing over")
+    parser.add_argument("--config", metavar="FILE", type=Path, help="the broker's server.properties")
+    parser.add_argument(
+        "--metadata-dir", metavar="DIR", type=Path, help="where __cluster_metadata-0 is, if not in BROKER_DIR"
+    )
+    add_format(parser)
+    parser.add_argument(
+        "--as-root",
+        action="store_true",
+        help="started as root, stay root: the log dirs have different owners. What is made belongs to BROKER_DIR's",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Hand over; returns the exit code."""
+    topic_ids = _topic_ids(arguments.topic_ids)
+
+    from cleaner.api.handover import hand_over
+    from cleaner.api.options import Sources, Surroundings
+    from cleaner.cli.compiling import announce_compiling
+    from cleaner.cli.identity import take_identity
+    from cleaner.cli.logs import log_warning
+    from cleaner.cli.output import print_error
+    from cleaner.cli.progress import ProgressBar
+    from cleaner.cli.stop import StopFlag, run_interruptibly
+    from cleaner.settings import read_config_file
+    from cleaner.storage.fs import FileSystem
+
+    config = {} if arguments.config is None else read_config_file(FileSystem(), arguments.config)
+    settings = Sources(config=config, metadata_dir=arguments.metadata_dir)
+    bar = ProgressBar()
+    announce_compiling(bar.speaking(print_error))
+    take_identity(arguments.from_dir, arguments.to_dir, stay_root=arguments.as_root)
+    with bar:
+
+        def work(flag: StopFlag) -> HandoverReport:
+            lent = Surroundings.of(progress=bar, check_done=flag.check_done, warn=bar.speaking(log_warning))
+            return hand_over(arguments.from_dir, arguments.to_dir, topic_ids, settings, lent, dry_run=arguments.dry_run)
+
+        report = run_interruptibly(work)
+    return _show(report, arguments.format)
+
+
+def _topic_ids(texts: list[str]) -> dict[str, UUID]:
+    """Read topics and their ids. Raises UsageError: something else, or a topic with two ids."""
+    from cleaner.storage.kafka_uuid import parse_uuid
+
+    found: dict[str, UUID] = {}
+    for text in texts:
+        topic, equals, written = text.partition("=")
+        if not topic or not equals:
+            raise UsageError(f"--topic-id {text}: expected TOPIC=ID, as in prices=IvGBsEpRQHy0e2ZFbihfbw")
+        try:
+            topic_id = parse_uuid(written)
+        except ValueError as error:
+            raise UsageError(f"--topic-id {text}: {error}") from None
+        if topic_id.int == 0 or found.setdefault(topic, topic_id) != topic_id:
+            raise UsageError(f"--topic-id {text}: {'no id of a topic' if not topic_id.int else 'a second id'}")
+    return found
+
+
+def _show(report: HandoverReport, form: str) -> int:
+    """Print what was handed over and what was refused; returns the exit code."""
+    from cleaner.cli.output import json_line, print_failure, refusal_line, table
+    from cleaner.sizes import human_bytes
+
+    if form == "json":
+        for partition in report.partitions:
+            print(json_line("handover", partition))
+        for refusal in report.refused:
+            print(refusal_line(refusal, "handover"))
+    elif report.partitions:
+        rows = [
+            (
+                each.partition,
+                str(each.log_start_offset),
+                str(each.log_end_offset),
+                human_bytes(each.bytes),
+                each.state,
+            )
+            for each in report.partitions
+        ]
+        headings = ("partition", "log start", "log end", "bytes", "state")
+        print(table(headings, rows, left=frozenset((0, 4)), most=80, shrinking=(0,)))
+    for refusal in report.refused:
+        print_failure(refusal.error, refusal.partition)
+    return max((refusal.error.exit_code for refusal in report.refused), default=0)

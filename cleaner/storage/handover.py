@@ -1,0 +1,192 @@
+"""
+A partition's files put in the place of a broker's empty ones, so that a crash leaves the one or the other.
+
+A directory cannot be filled at one stroke, but it can be renamed. So the files are copied into a directory of another
+name, which is renamed when it is whole. That name is one of a partition that waits to be deleted: a broker that starts
+in the middle removes it, and no broker refuses to start beside it (R-102, R-105). It is made from the topic's id, so
+that the next try finds what this one has left.
+
+    step  what happens                                             a crash right after it leaves
+    H1    our files -> `T-0.<copy>-delete`, and all durable        the broker's empty log, and rubbish
+    H2    `T-0` -> `T-0.<aside>-delete`, durably                   no log; a broker makes an empty one, as it did before
+    H3    the four checkpoints' lines of `T-0`                     the same: for a log that it makes a broker reads none
+    H4    `T-0.<copy>-delete` -> `T-0`, durably: handed over       our log, whole, and its lines
+    H5    `T-0.<aside>-delete` goes                                our log
+
+Invariant: the lines are written while there is no `T-0`. A log start offset beyond the end of the broker's empty log
+would have it begin there (R-641), and without its line ours would begin too early and show records that were deleted.
+
+`settle_handover` begins every try and ends it: from H2 and H3 it goes back to the broker's log, without the lines; and
+it removes what is left.
+
+Source: rules R-102 to R-107, R-641; `LogManager.java` (loadLogs, getOrCreateLog).
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from uuid import UUID, uuid5
+
+from cleaner.errors import NoSpaceError
+from cleaner.model import EpochEntry, TopicPartition
+from cleaner.storage import names
+from cleaner.storage.fs import FileSystem
+from cleaner.storage.kept import clone, write_range
+from cleaner.storage.leader_epochs import write_leader_epochs
+from cleaner.storage.log import list_segments
+from cleaner.storage.log_dir import LogDir, OffsetKind
+from cleaner.storage.partition_metadata import write_topic_id
+from cleaner.storage.removals import remove_directory
+from cleaner.storage.segment import Segment
+
+_EPOCH_POSITION = 12  # of partitionLeaderEpoch in a batch (R-201); the checksum does not cover it
+_FIRST_EPOCH = 0
+_MAGIC = 2
+
+# The log start last: of all lines it is the one that a broker must not find for an empty log.
+_IN_ORDER = (OffsetKind.RECOVERY_POINT, OffsetKind.HIGH_WATERMARK, OffsetKind.CLEANER, OffsetKind.LOG_START)
+
+
+def is_log_file(name: str) -> bool:
+    """Tell whether a file of a partition's directory goes along: segments, indexes and snapshots."""
+    parsed = names.parse_file_name(name)
+    return parsed is not None and not parsed.temporary
+
+
+def is_same_log(fs: FileSystem, one: Path, other: Path) -> bool:
+    """Tell whether one directory's segments are those of another, by names, sizes and times (ns)."""
+    found = [{each.name: each[2:] for each in fs.look_through(where, (names.LOG,))} for where in (one, other)]
+    return found[0] == found[1]
+
+
+def settle_handover(log_dir: LogDir, topic_partition: TopicPartition, topic_id: UUID) -> None:
+    """Undo what a crash has left of a handover: the broker's own log is there again, and no copy."""
+    fs, home = log_dir.fs, log_dir.path / str(topic_partition)
+    copy, aside = _copy_and_aside(log_dir.path, topic_partition, topic_id)
+    if fs.exists(aside) and not fs.exists(home):
+        for kind in OffsetKind:
+            log_dir.put(kind, topic_partition, None)
+        fs.rename(aside, home)
+        fs.fsync_dir(log_dir.path)
+    for rest in (aside, copy):
+        if fs.exists(rest):
+            remove_directory(fs, rest)
+
+
+def stands_aside(log_dir: LogDir, topic_partition: TopicPartition, topic_id: UUID) -> Path | None:
+    """Return where a handover that a crash has ended between H2 and H4 has put the broker's own directory."""
+    _, aside = _copy_and_aside(log_dir.path, topic_partition, topic_id)
+    return aside if log_dir.fs.exists(aside) and not log_dir.fs.exists(log_dir.path / str(topic_partition)) else None
+
+
+def hand_over_partition(
+    log_dir: LogDir,
+    topic_partition: TopicPartition,
+    topic_id: UUID,
+    source: Path,
+    lines: Mapping[OffsetKind, int | None],
+    *,
+    log_start_offset: int,
+    still_held: Callable[[], None],
+    check_done: Callable[[], None],
+) -> None:
+    """
+    Copy a closed log and put it in the place of the empty one in `log_dir`, after `settle_handover`.
+
+    Args:
+        log_dir: the broker's; both log dirs are locked.
+        topic_partition, topic_id: whose.
+        source: the directory of the closed log.
+        lines: of the broker's checkpoints; None: there is to be none.
+        log_start_offset: of the log.
+        still_held: raises if a lock was lost.
+        check_done: raises to stop; asked before each file.
+    Raises:
+        NoSpaceError, LogDirOfflineError: the disk. The broker's directory is as it was, if the disk lets us.
+    """
+    fs, home = log_dir.fs, log_dir.path / str(topic_partition)
+    copy, aside = _copy_and_aside(log_dir.path, topic_partition, topic_id)
+    try:
+        fs.make_dir(copy, stat.S_IMODE(fs.stat(home).st_mode), like=home)
+        _copy_files(fs, source, copy, home, check_done)
+        has_records = any(segment.size for segment in list_segments(fs, copy))
+        epochs = [EpochEntry(_FIRST_EPOCH, log_start_offset)] if has_records else []
+        write_leader_epochs(fs, copy / names.LEADER_EPOCHS, epochs)
+        write_topic_id(fs, copy / names.PARTITION_METADATA, topic_id)
+        fs.fsync_dir(log_dir.path)
+        still_held()
+        fs.rename(home, aside)
+        fs.fsync_dir(log_dir.path)
+        for kind in _IN_ORDER:
+            log_dir.put_all(kind, {topic_partition: lines[kind]}, coming=(topic_partition,))
+        still_held()
+        fs.rename(copy, home)
+        fs.fsync_dir(log_dir.path)
+    finally:
+        settle_handover(log_dir, topic_partition, topic_id)
+
+
+def _copy_and_aside(log_dir: Path, topic_partition: TopicPartition, topic_id: UUID) -> tuple[Path, Path]:
+    """Return the directories that a handover fills, and that it puts the broker's own in."""
+
+    def named(use: str) -> Path:
+        unique = uuid5(topic_id, f"handover/{topic_partition.partition}/{use}").hex
+        return log_dir / names.partition_dir_name(topic_partition, names.DirKind.DELETE, unique)
+
+    return named("copy"), named("aside")
+
+
+def _copy_files(fs: FileSystem, source: Path, copy: Path, like: Path, check_done: Callable[[], None]) -> None:
+    """
+    Copy the files of a log, durably, with their times; they share the disk's blocks where the file system can do that.
+
+    Never a hard link: the broker appends to the last segment, cuts it and rewrites indexes, and its owner is another.
+    """
+    found = [name for name in fs.list_files(source) if is_log_file(name)]
+    sizes = {name: fs.stat(source / name).st_size for name in found}
+    may_clone = True
+    for name in found:
+        check_done()
+        with fs.open(source / name) as file:
+            may_clone = may_clone and clone(fs, file, copy / name, like=like)
+            if not may_clone:
+                _require_room(fs, copy, sum(sizes.values()))
+                write_range(fs, file, 0, file.size(), copy / name, like=like)
+            if name.endswith(names.LOG):
+                _begin_epochs(fs, copy, names.offset_of(name))
+            fs.set_mtime_ns(copy / name, file.stat().st_mtime_ns)
+        del sizes[name]
+    fs.fsync_all(copy, found)
+
+
+def _require_room(fs: FileSystem, directory: Path, wanted_bytes: int) -> None:
+    missing = wanted_bytes - fs.free_bytes(directory)
+    if missing > 0:
+        raise NoSpaceError(directory, missing)
+
+
+def _begin_epochs(fs: FileSystem, copy: Path, base_offset: int) -> None:
+    """
+    Give all batches of a copied segment the first leader epoch.
+
+    Ours count openings, a cluster's its elections. A broker that becomes leader with a lower epoch than the log's last
+    forgets where the higher ones began, and a follower that has those in its batches can then never be told where its
+    log and the leader's part ways.
+    """
+    segment = Segment.open(fs, copy, base_offset)
+    positions = _positions_of_later_epochs(segment)
+    if positions:
+        with fs.open(segment.log_path, write=True) as file:
+            for position in positions:
+                file.write(_FIRST_EPOCH.to_bytes(4, "big"), position + _EPOCH_POSITION)
+
+
+def _positions_of_later_epochs(segment: Segment) -> Sequence[int]:
+    found: list[int] = []
+    for chunk in segment.chunks():
+        batches = chunk.batches
+        later = (batches["magic"] == _MAGIC) & (batches["leader_epoch"] > _FIRST_EPOCH)
+        found += batches["position"][later].tolist()
+    return found

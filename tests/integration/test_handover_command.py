@@ -1,0 +1,324 @@
+"""`cleaner handover`, as an operator uses it; what a real broker makes of the result: `tests/kafka/`."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from cleaner import LogManager, Record
+from cleaner.api.handover import hand_over
+from cleaner.api.options import Sources, Surroundings
+from cleaner.cli.main import main
+from cleaner.model import TopicPartition
+from cleaner.storage.kafka_uuid import format_uuid
+from cleaner.storage.leader_epochs import read_leader_epochs
+from cleaner.storage.locks import LockMode, LogDirLock
+from cleaner.storage.log import list_segments
+from cleaner.storage.log_dir import OffsetKind
+from tests.integration.two_dirs import (
+    END,
+    FIRST,
+    FS,
+    PRICES,
+    START,
+    TOPIC_ID,
+    contents,
+    directories,
+    lines,
+    records,
+    topic_id_of,
+    write_brokers,
+    write_ours,
+)
+
+ID = format_uuid(TOPIC_ID)
+OTHER_ID = format_uuid(UUID(int=7))
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Return what hands over from `ours` to `brokers`: exit code, output and errors."""
+
+    def command(ours: Path, brokers: Path, *more: str | Path) -> tuple[int, str, str]:
+        given = ["handover", "--from", ours, "--to", brokers, "--topic-id", f"{PRICES}={ID}", *more]
+        code = main([str(word) for word in given])
+        return code, *capsys.readouterr()
+
+    return command
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Both log dirs, to be copied."""
+    home = tmp_path_factory.mktemp("written")
+    write_ours(home / "ours")
+    write_brokers(home / "brokers")
+    return home
+
+
+@pytest.fixture
+def ours(written: Path, tmp_path: Path) -> Path:
+    """Our log dir."""
+    return Path(shutil.copytree(written / "ours", tmp_path / "ours"))
+
+
+@pytest.fixture
+def brokers(written: Path, tmp_path: Path) -> Path:
+    """The broker's log dir."""
+    return Path(shutil.copytree(written / "brokers", tmp_path / "brokers"))
+
+
+def epochs_of_batches(log_dir: Path) -> set[int]:
+    """Return the leader epochs that a partition's batches name."""
+    return {
+        int(epoch)
+        for segment in list_segments(FS, log_dir / str(FIRST))
+        for chunk in segment.chunks()
+        for epoch in chunk.batches["leader_epoch"]
+    }
+
+
+def test_logs_are_handed_over_with_their_id_and_their_lines(ours: Path, brokers: Path, run: Run) -> None:
+    """Records, times of segments, the four checkpoints; another topic's files and lines stay, and so does ours."""
+    other, before = TopicPartition("other", 0), contents(ours)
+    others_lines = lines(brokers, other)
+    code, out, err = run(ours, brokers)
+    assert code == 0, err
+    assert [line.split()[0] for line in out.splitlines()] == ["partition", "prices-0", "prices-1"]
+    assert all(len(line) <= 80 for line in out.splitlines())
+    assert {key: data for key, data in contents(ours).items() if key in before} == before
+    for number in range(2):
+        partition = TopicPartition(PRICES, number)
+        assert topic_id_of(brokers, partition) == TOPIC_ID
+        assert records(brokers, partition) == records(ours, partition)
+        assert records(brokers, partition)[0][0] == START
+        assert lines(brokers, partition) == lines(ours, partition)
+        assert lines(brokers, partition)[OffsetKind.LOG_START] == START
+        assert lines(brokers, partition)[OffsetKind.RECOVERY_POINT] == END
+        for segment in list_segments(FS, ours / str(partition)):
+            copy = brokers / str(partition) / segment.log_path.name
+            assert copy.stat().st_mtime_ns == segment.log_path.stat().st_mtime_ns
+            assert copy.stat().st_ino != segment.log_path.stat().st_ino
+    assert lines(brokers, other) == others_lines
+    assert directories(brokers) == {"__cluster_metadata-0", "other-0", "prices-0", "prices-1"}
+    assert (brokers / ".kafka_cleanshutdown").exists()
+    with LogManager(brokers, tasks=False, cleaner=False) as manager:
+        assert manager.log(PRICES).append([Record(b"k", b"more")]).base_offset == END
+
+
+def test_leader_epochs_begin_anew(ours: Path, brokers: Path, run: Run) -> None:
+    """A cluster's count from 0: higher ones in batches would be unknown to a leader, and no follower could be told."""
+    assert max(epochs_of_batches(ours)) > 0
+    assert run(ours, brokers)[0] == 0
+    assert epochs_of_batches(brokers) == {0}
+    found = read_leader_epochs(FS, brokers / str(FIRST) / "leader-epoch-checkpoint")
+    assert [(entry.epoch, entry.start_offset) for entry in found] == [(0, START)]
+    assert max(epochs_of_batches(ours)) > 0
+
+
+def test_json_tells_each_partition(ours: Path, brokers: Path, run: Run) -> None:
+    """One object a partition, with format and version; a second run finds them there."""
+    for state in ("handed over", "was there"):
+        code, out, _ = run(ours, brokers, "--format", "json")
+        rows = [json.loads(line) for line in out.splitlines()]
+        assert code == 0
+        assert [(row["format"], row["format_version"]) for row in rows] == [("cleaner-handover", 1)] * 2
+        assert [row["state"] for row in rows] == [state] * 2
+        assert (rows[0]["log_start_offset"], rows[0]["log_end_offset"], rows[0]["topic_id"]) == (START, END, ID)
+
+
+def test_dry_run_looks_and_changes_nothing(ours: Path, brokers: Path, run: Run) -> None:
+    """All that would be refused is."""
+    before = contents(ours), contents(brokers)
+    code, out, _ = run(ours, brokers, "--dry-run")
+    assert (code, out.count("to be handed over")) == (0, 2)
+    assert (contents(ours), contents(brokers)) == before
+
+
+def test_broker_is_told_the_settings_that_do_not_go_along(ours: Path, brokers: Path, run: Run) -> None:
+    """A broker of other settings deletes what is old: what the topic had here is said as a command takes it."""
+    _, _, err = run(ours, brokers, "--dry-run")
+    assert "--entity-name prices --add-config cleanup.policy=[compact,delete]" in err
+
+
+def no_marker(ours: Path, _: Path) -> None:
+    """Leave ours as a killed writer does."""
+    (ours / ".kafka_cleanshutdown").unlink()
+
+
+def no_broker(_: Path, brokers: Path) -> None:
+    """Leave a directory that no broker knows."""
+    (brokers / "meta.properties").unlink()
+
+
+def other_id(_: Path, brokers: Path) -> None:
+    """Give the broker's partition another topic's id."""
+    (brokers / "prices-0" / "partition.metadata").write_text(f"version: 0\ntopic_id: {OTHER_ID}")
+
+
+def not_there(_: Path, brokers: Path) -> None:
+    """The broker has the partition elsewhere."""
+    shutil.rmtree(brokers / "prices-1")
+
+
+def not_empty(_: Path, brokers: Path) -> None:
+    """Somebody wrote to the topic."""
+    with LogManager(brokers, tasks=False, cleaner=False) as manager:
+        manager.log(PRICES).append([Record(b"k", b"theirs")])
+    (brokers / "cleaner-topics.properties").unlink(missing_ok=True)
+
+
+def was_deleted(_: Path, brokers: Path) -> None:
+    """The broker's log is empty, and begins behind records it once had."""
+    for path in (brokers / "prices-0").glob("0*"):
+        path.rename(path.with_name(path.name.replace("0" * 20, "0" * 18 + "12")))
+
+
+def replicated(_: Path, brokers: Path) -> None:
+    """Two more brokers have the topic."""
+    shutil.rmtree(brokers / "__cluster_metadata-0")
+    shutil.copytree(
+        write_brokers(brokers.parent / "more", replicas=3) / "__cluster_metadata-0", brokers / "__cluster_metadata-0"
+    )
+
+
+def fewer_partitions(_: Path, brokers: Path) -> None:
+    """The cluster's topic has one partition."""
+    shutil.rmtree(brokers / "__cluster_metadata-0")
+    shutil.rmtree(brokers / "prices-1")
+    shutil.copytree(
+        write_brokers(brokers.parent / "more", partitions=1) / "__cluster_metadata-0", brokers / "__cluster_metadata-0"
+    )
+
+
+def foreign_owner(ours: Path, _: Path) -> None:
+    """A file of ours belongs to somebody else."""
+    os.chown(ours / "prices-0" / f"{0:020}.log", 12345, 12345)
+
+
+def a_link(ours: Path, _: Path) -> None:
+    """A segment leads elsewhere."""
+    (ours / "prices-0" / f"{0:020}.log").rename(ours.parent / "elsewhere")
+    (ours / "prices-0" / f"{0:020}.log").symlink_to(ours.parent / "elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (no_marker, "not closed in order"),
+        (no_broker, "no broker's log dir"),
+        (other_id, f"has the topic id {OTHER_ID}, not {ID}"),
+        (not_there, "the broker has no such partition here"),
+        (not_empty, "the broker's log is not empty"),
+        (was_deleted, "the broker's log is not empty, or was not always"),
+        (replicated, "has 3 replicas"),
+        (fewer_partitions, "the cluster's topic prices has 1 partitions"),
+        pytest.param(foreign_owner, "belongs to user 12345", marks=pytest.mark.root),
+        (a_link, "not a regular file"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_what_a_broker_would_not_take_is_refused(
+    ours: Path, brokers: Path, run: Run, change: Callable[[Path, Path], None], words: str
+) -> None:
+    """With nothing done, not even to the partitions that would do."""
+    change(ours, brokers)
+    before = contents(brokers)
+    code, _, err = run(ours, brokers)
+    assert code == 1
+    assert words in err
+    assert contents(brokers) == before
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [(f"prices={OTHER_ID}", f"has the id {ID}, not {OTHER_ID}"), (f"absent={ID}", "no partition of topic absent")],
+    ids=["wrong-id", "unknown-here"],
+)
+def test_wrong_topic_is_refused(
+    ours: Path, brokers: Path, capsys: pytest.CaptureFixture[str], given: str, words: str
+) -> None:
+    """By the cluster's metadata, and by what there is to hand over."""
+    before = contents(brokers)
+    code = main(["handover", "--from", str(ours), "--to", str(brokers), "--topic-id", given])
+    assert code in (1, 2)
+    assert words in capsys.readouterr().err
+    assert contents(brokers) == before
+
+
+def test_topic_that_the_cluster_does_not_know_is_refused(
+    ours: Path, brokers: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """However the directories look."""
+    with LogManager(ours, tasks=False, cleaner=False) as manager:
+        manager.create_topic("unknown", 1)
+    assert main(["handover", "--from", str(ours), "--to", str(brokers), "--topic-id", f"unknown={ID}"]) == 1
+    assert "the cluster has no topic unknown" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("which", ["ours", "brokers"])
+def test_log_dir_in_use_is_refused(
+    ours: Path, brokers: Path, run: Run, which: str, request: pytest.FixtureRequest
+) -> None:
+    """A live broker keeps its lock for itself, as this does."""
+    with LogDirLock(FS, request.getfixturevalue(which), LockMode.EXCLUSIVE):
+        code, _, err = run(ours, brokers)
+    assert (code, "locked" in err) == (75, True)
+
+
+def test_open_transaction_is_refused(ours: Path, brokers: Path, run: Run) -> None:
+    """Nobody could end it at the broker, and its consumers would wait for ever."""
+    with LogManager(ours, tasks=False, cleaner=False) as manager:
+        producer = manager.log(PRICES).producer("late")
+        producer.begin()
+        producer.append([Record(b"k", b"v")])
+        manager.log(PRICES).flush()
+        manager.abandon()
+    assert main(["recover", str(ours)]) == 0
+    code, _, err = run(ours, brokers)
+    assert (code, "a transaction is open at offset" in err) == (1, True)
+
+
+@pytest.mark.parametrize("text", ["prices", "=x", "prices=short", f"prices={'A' * 22}"])
+def test_topic_id_that_is_none_is_a_usage_error(
+    ours: Path, brokers: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    """With what was expected."""
+    assert main(["handover", "--from", str(ours), "--to", str(brokers), "--topic-id", text]) == 2
+    assert f"--topic-id {text}: " in capsys.readouterr().err
+
+
+@pytest.mark.root
+def test_what_is_made_belongs_to_the_owner_of_the_brokers_directory(ours: Path, brokers: Path, run: Run) -> None:
+    """Started as root for log dirs of two owners: directories and files alike."""
+    for path in (brokers, *brokers.rglob("*")):
+        os.chown(path, 12345, 12346)
+    code, _, err = run(ours, brokers)
+    assert (code, "--as-root" in err) == (1, True)
+    assert run(ours, brokers, "--as-root")[0] == 0
+    owners = {(path.stat().st_uid, path.stat().st_gid) for path in (brokers, *brokers.rglob("*"))}
+    assert owners == {(12345, 12346)}
+
+
+def test_files_that_are_no_part_of_a_log_stay_behind(ours: Path, brokers: Path, run: Run) -> None:
+    """Said by name."""
+    (ours / "prices-0" / "notes.txt").write_text("mine")
+    code, _, err = run(ours, brokers)
+    assert (code, "stays here: cleaner-transactional-ids, notes.txt" in err) == (0, True)
+    assert not (brokers / "prices-0" / "notes.txt").exists()
+
+
+def test_library_call_without_metadata_warns(ours: Path, brokers: Path) -> None:
+    """It goes by the broker's own directories alone then, and says so."""
+    shutil.rmtree(brokers / "__cluster_metadata-0")
+    told: list[str] = []
+    report = hand_over(ours, brokers, {PRICES: TOPIC_ID}, Sources(), Surroundings.of(warn=told.append))
+    assert [each.state for each in report.partitions] == ["handed over"] * 2
+    assert any("--metadata-dir" in line for line in told)

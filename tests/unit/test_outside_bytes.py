@@ -57,6 +57,8 @@ MOST_SECONDS = 3.0
 
 NOT_FROM_OUTSIDE = {
     "cli/topics.py:wanted": "the operator's own pattern, over names of at most 249 characters",
+    "frames/options.py:text": "the pattern of who asks, over names of at most 249 characters",
+    "frames/options.py:self.topic_pattern": "the same",
     "frames/write_options.py:allowed": "the table in the same file, over names of Spark's types",
     "kernels/linker.py:_SYSTEM_FUNCTIONS": "names in the kernel cache, which is used if nobody else can write there",
     "kernels/places.py:_VERSION": "a file of the installed package numba",

@@ -3,6 +3,9 @@ Runs the commands of a document as a reader would: one shell, from the first to 
 
 A fenced block that says `console` holds commands behind `$ `, continued where a line ends with a backslash, and below
 each what it answers. There `...` stands for anything within a line, and alone on a line for any number of lines.
+
+Elsewhere commands stand indented by four spaces, with or without `$ `, and what they answer is left out. A few words
+may stand behind one, two spaces away.
 """
 
 from __future__ import annotations
@@ -21,6 +24,14 @@ from types import TracebackType
 _END = "-- end of the command"
 _PATIENCE_SECONDS = 120.0
 
+# What a line of an indented block begins with when it is a command; other such blocks are drawings and files.
+_PROGRAMS = (
+    "apt|apt-get|cat|chmod|chown|cleaner|cp|curl|docker|echo|export|git|install|jq|journalctl|kubectl|ls|make|mkdir|mv|nc|"
+    r"pip|pip3|podman|printf|python|python3|rm|seq|spark-submit|spark-sql|sudo|systemctl|systemd-[a-z]+|tar|uv|"
+    r"kafka-[a-z-]+\.sh|[\w.~-]*/[\w./-]+"
+)
+_INDENTED = re.compile(rf"^ {{4}}(?:\$ )?((?:[A-Z_]+=\S+ )*(?:{_PROGRAMS})(?: .*)?)$")
+
 
 @dataclass(frozen=True)
 class Step:
@@ -31,13 +42,13 @@ class Step:
         heading: that of the section it stands in.
         line_number: where it stands.
         command: as a shell takes it.
-        answer: the lines below it.
+        answer: the lines below it; None where they are left out.
     """
 
     heading: str
     line_number: int
     command: str
-    answer: tuple[str, ...]
+    answer: tuple[str, ...] | None
 
 
 class CommandFailed(Exception):
@@ -72,6 +83,25 @@ def steps(text: str) -> Iterator[Step]:
             command.append(line)
         else:
             answer.append(line)
+
+
+def commands(text: str) -> list[Step]:
+    """Return all commands of a document in order: those with their answers, and those that stand indented."""
+    found = list(steps(text))
+    heading = ""
+    is_fenced = False
+    lines = enumerate(text.splitlines(), 1)
+    for number, line in lines:
+        is_fenced ^= line.startswith("```")
+        if is_fenced:
+            continue
+        heading = line.lstrip("# ") if line.startswith("#") else heading
+        if begun := _INDENTED.match(line):
+            command = begun[1]
+            while command.endswith("\\"):
+                command += "\n" + next(lines)[1]
+            found.append(Step(heading, number, re.split(r"(?<=\S) {2,}(?![#\s])(?!.*\n)", command)[0], None))
+    return sorted(found, key=lambda step: step.line_number)
 
 
 def matches(expected: Sequence[str], actual: Sequence[str]) -> bool:

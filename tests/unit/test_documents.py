@@ -44,7 +44,7 @@ def test_readme_options_are_the_commands_options() -> None:
     """Every option the README names is one of a command it shows, or of none of ours."""
     shown = ("clean", "bulk", "topics", "produce", "consume")
     known = {option for command in shown for option in re.findall(r"--[a-z-]+", command_help(command))}
-    not_ours = {"--no-install-recommends"}
+    not_ours = {"--constraint"}
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", (ROOT / "README.md").read_text()))
     assert named - known - not_ours == set()
 
@@ -59,6 +59,25 @@ def test_commands_of_a_document_are_understood(document: Path, capsys: pytest.Ca
             parser.parse_known_args(words)
         except SystemExit:
             refused.append((words, capsys.readouterr().err.splitlines()[-1]))
+    assert refused == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_commands_named_in_sentences_are_understood(document: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """So is each `cleaner ...` between backticks: its options, and its arguments as far as they are named."""
+    prose = re.sub(r"^```.*?^```$", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
+    refused = []
+    for named in re.findall(r"`cleaner ([a-z][^`]*)`", prose):
+        if "--help" in named:
+            continue
+        named_whole = re.sub(r"\[-PARTITION\]|TOPIC-PARTITION", "topic-0", " ".join(named.split()))
+        words = shlex.split(re.sub(r"\[|\]|\.\.\.|\|[a-z]+", "", re.sub("RATE|BYTES", "1", named_whole)))
+        try:
+            make_parser().parse_known_args(words)
+        except SystemExit:
+            said = capsys.readouterr().err.splitlines()[-1]
+            if "arguments are required" not in said and "expected one argument" not in said:
+                refused.append((named, said))
     assert refused == []
 
 
@@ -95,6 +114,14 @@ def test_install_commands_name_this_distribution() -> None:
     assert {"README.md", "docs/spark.md", "cleaner/bulk/available.py"} <= ours
     allowed = {False: {about["name"], *locked}, True: {about["name"], "."}}
     assert [(path, name) for path, name, is_extra in named if name not in allowed[is_extra]] == []
+
+
+def test_documented_name_is_the_installed_one() -> None:
+    """`pip install 'NAME[extra]'` beside an installation finds it, and asks an index for what the extra adds only."""
+    name = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["name"]
+    pip = [sys.executable, "-m", "pip", "install", "--no-index", "--dry-run", "--disable-pip-version-check"]
+    done = subprocess.run([*pip, f"{name}[test]"], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_readme_make_targets_exist() -> None:

@@ -1,0 +1,190 @@
+"""
+README.md and docs/: every command of them is run as it stands there, and answers what they say.
+
+A page's commands go through one shell, from the first to the last, in a world of their own: what stands for a machine's
+directories (`/var/lib/kafka`, `/etc`) is below a temporary one. A command that cannot be run so is in `EXCEPTIONS`,
+with the reason; a new one that is neither fails.
+"""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from cleaner.bulk.available import why_not_available
+from cleaner.cli.main import main, make_parser
+from cleaner.testing.log_builder import write_log_dir
+from tests.integration.log_dirs import keyed_log
+from tools.tutorial import Shell, Step, commands, matches
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+# Patterns of commands that are not run here, and why. Those of ours are read by their parser all the same.
+EXCEPTIONS = {
+    r"make (demo|test)\b": "they take minutes: the demo's commands are docs/tutorial.md's, and the test's are these",
+    r"python3 -m venv /opt|\S*pip install": "asks a package index; tests/deploy/test_image.py does it in a Debian",
+    r"systemctl |systemd-sysusers$|journalctl ": "tests/deploy/test_systemd_service.py has a machine for them",
+    r"docker ": "needs a container engine; tests/deploy/test_image.py runs the Dockerfile's steps, and the image",
+    r"cleaner bulk ": "tests/bulk runs it, with a master of its own too; here is no cluster",
+    r".* \| nc -U": "nc is not among the tools of the tests; tests/unit/control speaks the protocol",
+    r".*\$(LOG_DIR|KEPT|TORN_LOG_DIR|DAMAGED_LOG_DIR)\b": "tests/integration/test_way_back_page.py makes logs for it",
+}
+# Pages whose examples of Python have tests with a session of their own.
+PYTHON_ELSEWHERE = {"library.md": "test_library_page.py", "spark.md": "test_spark_frames.py"}
+
+_MACHINE = re.compile(r"(?<![\w.$/-])(?=/(?:etc|mnt|opt|srv|tmp|usr|var)/)")
+_NAMES = {"LOG_DIR": "/var/lib/kafka", "TOPIC-PARTITION": "prices-0", "BEFORE": "/srv/before", "AFTER": "/srv/after"}
+
+
+class World:
+    """A machine's directories below another one, with two compacted logs in its `/var/lib/kafka`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.project = root / "project"
+        for name in ("etc/kafka", "etc/systemd/system", "etc/bash_completion.d", "usr/lib/sysusers.d", "mnt", "opt"):
+            (root / name).mkdir(parents=True)
+        for name in ("var/lib/kafka", "srv/before", "srv/after"):
+            log_dir = write_log_dir(root / name, keyed_log("prices-0"), keyed_log("users-0"))
+            policies = "prices.cleanup.policy=compact\nusers.cleanup.policy=compact\n"
+            (log_dir / "cleaner-topics.properties").write_text(policies)
+        (root / "tmp").mkdir()
+        (root / "etc/kafka/server.properties").write_text("log.dirs=/var/lib/kafka\n")
+        self.project.mkdir()
+        (self.project / "deploy").symlink_to(ROOT / "deploy")
+        (self.project / "config").mkdir()
+        for path in (ROOT / "config").glob("*.properties"):
+            (self.project / "config" / path.name).write_text(self.place(path.read_text()))
+
+    def place(self, text: str) -> str:
+        """Return a text with the machine's directories replaced."""
+        return _MACHINE.sub(str(self.root), text)
+
+    def command(self, step: Step) -> str:
+        """Return a command as it is run: what stands in capitals is named, what stands in brackets is left out."""
+        command = re.sub(r" \[[^\]]*\.\.\.\]", "", step.command)
+        for name, value in _NAMES.items():
+            command = re.sub(rf"(?<![\w$-]){name}\b", value, command)
+        return self.place(command)
+
+    def settle(self, shell: Shell) -> None:
+        """Have a daemon, started or asked in a shell, know its logs and keep its state in here."""
+        shell.run(f"export CLEANER_LOG_DIRS={self.root}/var/lib/kafka CLEANER_STATE_DIR={self.root}/var/lib/cleaner")
+        shell.run("export CLEANER_HTTP_LISTEN=127.0.0.1:0")
+
+
+def exception_to(command: str) -> str | None:
+    """Return the pattern that excepts a command from being run."""
+    return next((pattern for pattern in EXCEPTIONS if re.match(pattern, command)), None)
+
+
+def start_daemon(shell: Shell, command: str) -> None:
+    """Leave a daemon running in a shell, which ends it."""
+    shell.run(f"{command} > daemon.log 2>&1 &")
+    shell.run("until cleaner status --probe ready; do kill -0 $! || break; done 2> /dev/null")
+    shell.run("cleaner status --probe ready || { cat daemon.log; false; }")
+
+
+def ids(path: Path) -> str:
+    """Name a page."""
+    return path.name
+
+
+def to_run(page: Path) -> list[Step]:
+    """Return a page's commands without the exceptions."""
+    return [step for step in commands(page.read_text()) if exception_to(step.command) is None]
+
+
+@pytest.fixture(scope="module")
+def _warm() -> None:
+    """Have all kernels compiled: that it takes a while the first time is in no answer."""
+    main(["warm"])
+
+
+@pytest.mark.usefixtures("_warm")
+@pytest.mark.parametrize("page", [page for page in PAGES if to_run(page)], ids=ids)
+def test_each_command_of_a_page_answers_as_it_says(tmp_path: Path, page: Path) -> None:
+    """In one shell, from the first to the last; where a daemon is asked one runs."""
+    is_incidents = page.name == "operations.md"
+    if is_incidents and os.geteuid() != 0:
+        pytest.skip("the full disk is mounted, which takes root")
+    world = World(tmp_path)
+    with Shell(world.project, inside=["unshare", "--mount"] if is_incidents else ()) as shell:
+        if is_incidents:
+            shell.run(f"PYTHONPATH={ROOT} {sys.executable} -m tools.incidents .")
+        if page.name in ("steering.md", "operations.md", "README.md"):
+            world.settle(shell)
+        if page.name in ("steering.md", "operations.md"):
+            start_daemon(shell, "cleaner run --config config/cleaner.properties")
+        for step in to_run(page):
+            command = world.command(step)
+            if step.answer is None and command.startswith("cleaner run "):
+                start_daemon(shell, command)
+                continue
+            answer = shell.run(command)
+            expected = None if step.answer is None else [world.place(line) for line in step.answer]
+            said = f"{page.name}:{step.line_number}: {command}\n" + "\n".join(answer)
+            assert expected is None or matches(expected, answer), said
+
+
+def test_commands_that_are_not_run_are_few_and_understood(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each exception is needed, and the `cleaner` lines among them are at least read by their parser."""
+    every = [(page.name, step.command) for page in PAGES for step in commands(page.read_text())]
+    excepted = [(page, command) for page, command in every if exception_to(command) is not None]
+    assert set(EXCEPTIONS) == {exception_to(command) for _, command in excepted}
+    assert 3 * len(excepted) < len(every)
+    refused = []
+    for page, command in excepted:
+        if command.startswith("cleaner "):
+            try:
+                make_parser().parse_args(shlex.split(command, comments=True)[1:])
+            except SystemExit:
+                refused.append((page, command, capsys.readouterr().err))
+    assert refused == []
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if "```python\n" in page.read_text()], ids=ids)
+def test_python_of_a_page_runs(tmp_path: Path, page: Path) -> None:
+    """Its blocks one after the other, in one process."""
+    blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    if any("spark" in block for block in blocks) and (reason := why_not_available()):
+        pytest.skip(reason)
+    world = World(tmp_path)
+    (tmp_path / "blocks.py").write_text(world.place("\n".join(blocks)))
+    with Shell(world.project) as shell:
+        # Spark looks for data sources in directories of Python's path, where an installed package is, and one under
+        # development is not.
+        shell.run(f"PYTHONPATH={ROOT} python {tmp_path}/blocks.py")
+
+
+def test_sessions_of_all_other_pages_answer_as_they_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sessions of Python, from the first line of a page to the last."""
+    for page in PAGES:
+        if page.name in PYTHON_ELSEWHERE:
+            continue
+        home = tmp_path / page.stem
+        home.mkdir()
+        monkeypatch.chdir(home)
+        # A fence is no answer, and a doctest would take it for one.
+        sessions = "\n".join(re.findall(r"^```pycon\n(.*?)^```$", page.read_text(), flags=re.MULTILINE | re.DOTALL))
+        test = doctest.DocTestParser().get_doctest(sessions, {}, page.name, str(page), 0)
+        told: list[str] = []
+        results = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=told.append)
+        assert results.failed == 0, "".join(told)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_blocks_of_a_page_are_of_kinds_that_are_run(page: Path) -> None:
+    """A fence says what is in it; one that does not is a drawing and holds no command."""
+    text = page.read_text()
+    blocks = re.findall(r"^```(.*)\n((?:(?!```).*\n)*)```$", text, flags=re.MULTILINE)
+    assert {kind for kind, _ in blocks} <= {"console", "pycon", "python", ""}
+    drawings = "".join(f"    {line}\n" for kind, block in blocks if kind == "" for line in block.splitlines())
+    assert commands(drawings) == []

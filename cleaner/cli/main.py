@@ -22,6 +22,7 @@ from cleaner.cli import (
     clean,
     config,
     consume,
+    doctor,
     dump,
     explain,
     history,
@@ -51,6 +52,7 @@ from cleaner.cli.version import VersionAction
 from cleaner.errors import CleanerError, ConfigError, describe
 
 _COMMANDS = {
+    "doctor": doctor,
     "clean": clean,
     "bulk": bulk,
     "plan": plan,

@@ -32,7 +32,9 @@ _LOADED_LATE = (
 )
 
 
-def take_identity(*directories: Path | None, stay_root: bool, needs_kernels: bool = True) -> None:
+def take_identity(
+    *directories: Path | None, stay_root: bool, needs_kernels: bool = True, may_be_new: bool = False
+) -> None:
     """
     Become the owner of all directories that are worked in if started as root, before any of their files is touched.
 
@@ -40,20 +42,29 @@ def take_identity(*directories: Path | None, stay_root: bool, needs_kernels: boo
     directory that the owner may not enter, as `/root` often is, all of it is loaded first, too.
 
     Args:
-        directories: all of them; one that is not there is for somebody else to complain about. None is none.
+        directories: all of them, the one that has to be there first. None is none.
         stay_root: `--as-root`.
         needs_kernels: a round may follow.
+        may_be_new: the first need not be there.
     Raises:
         ForeignDirectoryError: there is not one owner, or others can change what is root's; see `ownership.owner_of`.
+        UsageError: the first is not there.
         LogDirOfflineError: the system refused.
     """
     given = [directory for directory in directories if directory is not None]
     if stay_root or os.geteuid() != 0 or not given:
         return
-    from cleaner.errors import LogDirOfflineError
+    from cleaner.errors import ForeignDirectoryError, LogDirOfflineError
+    from cleaner.storage.fs import FileSystem
     from cleaner.storage.ownership import become, owner_of
+    from cleaner.storage.which_dir import require_there
 
-    owner = owner_of(given)
+    try:
+        owner = owner_of(given)
+    except ForeignDirectoryError:
+        if not may_be_new:
+            require_there(FileSystem(), given[0])  # whose a directory would be that nobody has is not the question
+        raise
     if owner is None:
         return
     closed = _code_closed_to(owner)

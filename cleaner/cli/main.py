@@ -22,6 +22,7 @@ from cleaner.cli import (
     clean,
     config,
     consume,
+    doctor,
     dump,
     explain,
     handover,
@@ -52,6 +53,7 @@ from cleaner.cli.version import VersionAction
 from cleaner.errors import CleanerError, ConfigError, describe
 
 _COMMANDS = {
+    "doctor": doctor,
     "clean": clean,
     "bulk": bulk,
     "plan": plan,

@@ -113,7 +113,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     action = _action_of(arguments)
     note_ignored(arguments)
-    take_identity(arguments.log_dir, stay_root=arguments.as_root, needs_kernels=False)
+    take_identity(
+        arguments.log_dir, stay_root=arguments.as_root, needs_kernels=False, may_be_new=arguments.action == "create"
+    )
     work = {"create": _create, "alter": _alter, "describe": _describe, "list": _list, "delete": _delete}[action]
     run_interruptibly(lambda flag: work(arguments, flag))
     return 0

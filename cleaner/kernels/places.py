@@ -99,20 +99,27 @@ def _reason_against(path: Path, has_expected_type: Callable[[int], bool], *, is_
     return why_open_to_others(path, about, is_on_the_way=is_on_the_way)
 
 
-def _reason_against_directory(directory: Path) -> str | None:
+def _reason_against_directory(directory: Path, *, makes: bool) -> str | None:
     """
     Say why code in a directory cannot be trusted, for its own sake, a file's, or a directory's above; None if it can.
 
-    It is made where it is missing, below what can be trusted and nowhere else.
+    With `makes` it is made where it is missing, below what can be trusted and nowhere else; without, what is missing is
+    taken for made.
     """
     for above in reversed(directory.parents):
-        _make(above)
+        if makes:
+            _make(above)
+        elif not os.path.lexists(above):
+            return None
         if not stat.S_ISDIR(above.lstat().st_mode):
             raise NotADirectoryError(above)  # a file in the way: nobody has ever used this place
         reason = _reason_against(above, stat.S_ISDIR, is_on_the_way=True)
         if reason is not None:
             return reason
-    _make(directory)
+    if makes:
+        _make(directory)
+    elif not os.path.lexists(directory):
+        return None
     reason = _reason_against(directory, stat.S_ISDIR)
     if reason is None:
         for path in directory.iterdir():
@@ -129,10 +136,10 @@ def _make(directory: Path) -> None:
             directory.mkdir(mode=0o755)
 
 
-def _is_trusted(directory: Path) -> bool:
+def _is_trusted(directory: Path, *, makes: bool) -> bool:
     """Make `directory` where that can be done, and tell whether it is there and safe to load code from."""
     try:
-        reason = _reason_against_directory(directory)
+        reason = _reason_against_directory(directory, makes=makes)
     except OSError:
         return False
     if reason is not None:
@@ -144,7 +151,7 @@ def _warn(directory: Path, reason: str) -> None:
     warnings.warn(f"compiled kernels in {directory} are not used: {reason}", RuntimeWarning, stacklevel=3)
 
 
-def find_cache_places(name: str) -> CachePlaces:
+def find_cache_places(name: str, *, makes: bool = True) -> CachePlaces:
     """
     Return the directories for compiled kernels, made on first use; none where no place is safe.
 
@@ -152,6 +159,7 @@ def find_cache_places(name: str) -> CachePlaces:
 
     Args:
         name: what they are called, in all places.
+        makes: the one to write to is made; without, it is told where that would be, and nothing changes.
     """
     readable = []
     for root in dict.fromkeys(_cache_roots()):
@@ -164,7 +172,14 @@ def find_cache_places(name: str) -> CachePlaces:
         if reason is not None:
             _warn(directory, reason)
             continue
-        if not _is_trusted(directory) or not os.access(directory, os.R_OK | os.X_OK):
+        if not _is_trusted(directory, makes=makes):
+            continue
+        if not makes and not directory.is_dir():
+            there = next(above for above in directory.parents if above.is_dir())
+            if os.access(there, os.W_OK | os.X_OK):
+                return CachePlaces(tuple(readable), directory)
+            continue
+        if not os.access(directory, os.R_OK | os.X_OK):
             continue
         readable.append(directory)
         if os.access(directory, os.W_OK):
@@ -172,7 +187,12 @@ def find_cache_places(name: str) -> CachePlaces:
     return CachePlaces(tuple(readable), None)
 
 
+def cache_name(target: Target, *, bounds_checked: bool) -> str:
+    """Return what the directories for a target are called."""
+    return f"kernels-{cache_key(target, bounds_checked=bounds_checked)}"
+
+
 @functools.cache
 def places_for(target: Target, *, bounds_checked: bool) -> CachePlaces:
     """Return the directories of this process for one target; looked for, and warned about, once."""
-    return find_cache_places(f"kernels-{cache_key(target, bounds_checked=bounds_checked)}")
+    return find_cache_places(cache_name(target, bounds_checked=bounds_checked))

@@ -26,7 +26,7 @@ from cleaner.kernels.baseline import baseline_target, numba_is_as_always
 from cleaner.kernels.linker import Linker, is_proven
 from cleaner.kernels.machine_code import list_codes, read_code, read_constants
 from cleaner.kernels.parameters import Check, make_check
-from cleaner.kernels.places import places_for
+from cleaner.kernels.places import cache_name, find_cache_places, places_for
 
 if TYPE_CHECKING:
     from cleaner.kernels import (
@@ -159,6 +159,31 @@ def _store() -> _Store | None:
         return None if target is None else _Store(places_for(target, bounds_checked=False).readable)
     except OSError:  # a directory that went away
         return None
+
+
+class Kept(NamedTuple):
+    """
+    What is kept of the kernels for the next process.
+
+    Attributes:
+        is_asked: numba works as always, so that what is kept is used.
+        writable: where code is kept, or would be; None: nowhere, it is compiled at every start.
+        missing: modules without any code.
+    """
+
+    is_asked: bool
+    writable: Path | None
+    missing: tuple[str, ...]
+
+
+def what_is_kept() -> Kept:
+    """Look what the next process will find; nothing is made or loaded. Warns as `find_cache_places`."""
+    target = baseline_target()
+    if target is None or not numba_is_as_always() or not is_proven():
+        return Kept(False, None, tuple(__all__))
+    places = find_cache_places(cache_name(target, bounds_checked=False), makes=False)
+    there = {name for name in __all__ for each in places.readable if read_constants(each, name) is not None}
+    return Kept(True, places.writable, tuple(name for name in __all__ if name not in there))
 
 
 @functools.cache

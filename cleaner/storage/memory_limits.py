@@ -60,17 +60,17 @@ def anonymous_bytes(fs: FileSystem, root: Path = Path("/")) -> int | None:
 
     Programs and logs that are in memory may be dropped at any time, and are not counted.
     """
-    found = _ANONYMOUS.search(_read(fs, root / "proc" / "self" / "status"))
+    found = _ANONYMOUS.search(read_text(fs, root / "proc" / "self" / "status"))
     return int(found.group(1)) << 10 if found else None
 
 
 def _limits(fs: FileSystem, root: Path) -> Iterator[MemoryLimit]:
     meminfo = root / "proc" / "meminfo"
-    total = _MEM_TOTAL.search(_read(fs, meminfo))
+    total = _MEM_TOTAL.search(read_text(fs, meminfo))
     if total:
         yield MemoryLimit(int(total.group(1)) << 10, str(meminfo))
     for path in _limit_files(fs, root):
-        text = _read(fs, path).strip()
+        text = read_text(fs, path).strip()
         if text.isascii() and text.isdigit() and int(text) < _UNLIMITED_BYTES:
             yield MemoryLimit(int(text), str(path))
 
@@ -78,7 +78,7 @@ def _limits(fs: FileSystem, root: Path) -> Iterator[MemoryLimit]:
 def _limit_files(fs: FileSystem, root: Path) -> Iterator[Path]:
     """List the files that may hold a limit of our group or of one above it."""
     mounts = root / "sys" / "fs" / "cgroup"
-    for line in _read(fs, root / "proc" / "self" / "cgroup").splitlines():
+    for line in read_text(fs, root / "proc" / "self" / "cgroup").splitlines():
         _, _, rest = line.partition(":")
         controllers, _, group = rest.partition(":")
         if controllers == "":
@@ -95,8 +95,8 @@ def _limit_files(fs: FileSystem, root: Path) -> Iterator[Path]:
                 yield top.joinpath(*parts[:depth], name)
 
 
-def _read(fs: FileSystem, path: Path) -> str:
-    """Return a small file's text; empty when there is none, or it may not be read: then it tells of no limit."""
+def read_text(fs: FileSystem, path: Path) -> str:
+    """Return the text of a file the kernel makes up; empty when there is none, or it may not be read."""
     try:
         with fs.open(path) as file:
             # Its status says it has no bytes, as of all files the kernel makes up.

@@ -80,6 +80,12 @@ def require_log_dir(fs: FileSystem, path: Path, *, may_be_new: bool = False) -> 
         raise UsageError(f"{path}: {reason}")
 
 
+def require_there(fs: FileSystem, path: Path) -> None:
+    """Raise UsageError, with what was probably meant, for a path where there is nothing."""
+    if nature_of(fs, path) is Nature.MISSING:
+        require_log_dir(fs, path)
+
+
 def why_no_log_dir(fs: FileSystem, path: Path, *, may_be_new: bool = False) -> str | None:
     """Return what a path is instead of a log dir, and what was probably meant; None for a log dir. See above."""
     nature, real = nature_of(fs, path), real_path(path)

@@ -6,8 +6,9 @@
 # See also: https://github.com/scop/bash-completion/blob/main/doc/configuration.md
 
 _shtab_cleaner_config_subparsers=(check show docs)
-_shtab_cleaner_subparsers=(clean bulk plan check dump recover verify undo handover run config warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume)
+_shtab_cleaner_subparsers=(doctor clean bulk plan check dump recover verify undo handover run config warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume)
 
+_shtab_cleaner_doctor_option_strings=(-h --help --set --topics-dir --config --metadata-dir --format --as-root)
 _shtab_cleaner_clean_option_strings=(-h --help --set --topics-dir --config --metadata-dir --now --format --as-root --all --dry-run --retention --recover --allow-truncate --high-watermark --keep-tombstones --keep-old --no-verify --trust-default-policy --rounds --max-dirty-bytes --damaged --max-seconds)
 _shtab_cleaner_bulk_option_strings=(-h --help --set --topics-dir --config --metadata-dir --now --format --as-root --all --dry-run --retention --recover --allow-truncate --high-watermark --keep-tombstones --keep-old --no-verify --trust-default-policy --master --conf --work-dir --map-entries)
 _shtab_cleaner_plan_option_strings=(-h --help --set --topics-dir --config --metadata-dir --now --format --as-root --high-watermark --estimate --sample --trust-default-policy)
@@ -39,6 +40,10 @@ _shtab_cleaner_produce_option_strings=(-h --help --log-dir --as-root --topic --p
 _shtab_cleaner_consume_option_strings=(-h --help --log-dir --as-root --topic --partition --from-beginning --offset --max-messages --follow --timeout-ms --isolation-level --flushed --property --formatter-property --formatter-config --formatter --key-deserializer --value-deserializer --skip-message-on-error --format)
 _shtab_cleaner_option_strings=(-h --help --version)
 
+_shtab_cleaner_doctor_pos_0_COMPGEN=_shtab_compgen_dirs
+_shtab_cleaner_doctor___topics_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_cleaner_doctor___config_COMPGEN=_shtab_compgen_files
+_shtab_cleaner_doctor___metadata_dir_COMPGEN=_shtab_compgen_dirs
 _shtab_cleaner_clean_pos_0_COMPGEN=_shtab_compgen_dirs
 _shtab_cleaner_clean___topics_dir_COMPGEN=_shtab_compgen_dirs
 _shtab_cleaner_clean___config_COMPGEN=_shtab_compgen_files
@@ -129,6 +134,7 @@ _shtab_cleaner_produce___writer_config_COMPGEN=_shtab_compgen_files
 _shtab_cleaner_consume___log_dir_COMPGEN=_shtab_compgen_dirs
 _shtab_cleaner_consume___formatter_config_COMPGEN=_shtab_compgen_files
 
+_shtab_cleaner_doctor___format_choices=(table json)
 _shtab_cleaner_clean___format_choices=(table json)
 _shtab_cleaner_clean___damaged_choices=(refuse keep)
 _shtab_cleaner_bulk___format_choices=(table json)
@@ -158,8 +164,12 @@ _shtab_cleaner_topics___format_choices=(table json)
 _shtab_cleaner_produce___format_choices=(lines json)
 _shtab_cleaner_consume___isolation_level_choices=(read_uncommitted read_committed)
 _shtab_cleaner_consume___format_choices=(text json)
-_shtab_cleaner_pos_0_choices=(clean bulk plan check dump recover verify undo handover run config warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume)
+_shtab_cleaner_pos_0_choices=(doctor clean bulk plan check dump recover verify undo handover run config warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume)
 
+_shtab_cleaner_doctor_pos_0_nargs='*'
+_shtab_cleaner_doctor__h_nargs=0
+_shtab_cleaner_doctor___help_nargs=0
+_shtab_cleaner_doctor___as_root_nargs=0
 _shtab_cleaner_clean_pos_1_nargs='*'
 _shtab_cleaner_clean__h_nargs=0
 _shtab_cleaner_clean___help_nargs=0

@@ -50,7 +50,7 @@ function _shtab_cleaner_using
   test "$_shtab_cleaner_cmdpath" = "$argv"
 end
 
-set -g _shtab_cleaner_commands clean bulk plan check dump recover verify undo handover run config 'config check' 'config show' 'config docs' warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume
+set -g _shtab_cleaner_commands doctor clean bulk plan check dump recover verify undo handover run config 'config check' 'config show' 'config docs' warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume
 set -g _shtab_cleaner_opts_with_value --add-config --cancel --conf --config --damaged --delete-config --delete-retention-ms --end --entity-name --file --files --format --formatter --formatter-config --formatter-property --from --high-watermark --isolation-level --keep-old --key-decoder-class --key-deserializer --kind --last --line-reader --log-dir --logs --map-entries --master --max-bytes --max-dirty-bytes --max-message-size --max-messages --max-seconds --memory --metadata-dir --now --offset --partition --partitions --probe --property --rate --reader-config --reader-property --rounds --sample --save-cut --set --since --socket --state-dir --temp-dir --timeout-ms --to --topic --topic-id --topics-dir --transaction-records --transaction-timeout-ms --transactional-id --value-decoder-class --value-deserializer --watch --work-dir --writer-config
 
 complete -c cleaner -e
@@ -58,6 +58,15 @@ complete -c cleaner -f
 
 complete -c cleaner -n _shtab_cleaner_using -s h -l help -d 'show this help message and exit'
 complete -c cleaner -n _shtab_cleaner_using -l version -d 'the release, and those of libraries'
+complete -c cleaner -n '_shtab_cleaner_using; and test $_shtab_cleaner_npos -eq 0' -a doctor -d 'Asks what would keep `cleaner clean` or the daemon from their work, and answers'
+complete -c cleaner -n '_shtab_cleaner_using doctor' -s h -l help -d 'show this help message and exit'
+complete -c cleaner -n '_shtab_cleaner_using doctor' -l set -x -d 'a setting of one topic, or of the process and all topics; may be repeated'
+complete -c cleaner -n '_shtab_cleaner_using doctor' -l topics-dir -xka "(__fish_complete_directories)" -d 'a directory of <topic>.properties files'
+complete -c cleaner -n '_shtab_cleaner_using doctor' -l config -xka "(__fish_complete_path (commandline -ct))" -d 'a server.properties, or a file with a few of its or a topic'"'"'s keys'
+complete -c cleaner -n '_shtab_cleaner_using doctor' -l metadata-dir -xka "(__fish_complete_directories)" -d 'where __cluster_metadata-0 is, if not in the log dir'
+complete -c cleaner -n '_shtab_cleaner_using doctor' -l format -xka "table json" -d 'json: one object a question (default: table)'
+complete -c cleaner -n '_shtab_cleaner_using doctor' -l as-root -d 'started as root, stay root instead of becoming the log dir'"'"'s owner'
+complete -c cleaner -n '_shtab_cleaner_using doctor; and test $_shtab_cleaner_npos -ge 0' -ka "(__fish_complete_directories)" -d 'one entry of a broker'"'"'s log.dirs, or more'
 complete -c cleaner -n '_shtab_cleaner_using; and test $_shtab_cleaner_npos -eq 0' -a clean -d 'Cleans compacted partitions: of records with the same key only the last one stays, as Kafka'"'"'s own log cleaner'
 complete -c cleaner -n '_shtab_cleaner_using clean' -s h -l help -d 'show this help message and exit'
 complete -c cleaner -n '_shtab_cleaner_using clean' -l set -x -d 'a setting of one topic, or of the process and all topics; may be repeated'

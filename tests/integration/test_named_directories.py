@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -154,3 +155,13 @@ def test_call_given_something_else_is_refused_and_writes_nothing(
         CALLS[call](places[place], root)
     assert any(word in str(refused.value) for word in WORDS[place]), str(refused.value)
     assert _traces(root) == before
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="SKIPPED FOR WANT OF ROOT: others need not give up what they are not")
+def test_root_hears_of_a_slip_where_others_could_make_a_directory(capfd: pytest.CaptureFixture[str]) -> None:
+    """Whose it would be is not the question."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o777)
+        assert main(["plan", f"{name}/nowhere"]) == 2
+        assert f"{name}/nowhere: no such directory" in capfd.readouterr().err

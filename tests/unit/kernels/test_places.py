@@ -230,3 +230,16 @@ def test_places_are_looked_for_once(places: dict[str, Path]) -> None:
     for place in places.values():
         place.chmod(0o777)
     assert places_for(TARGET, bounds_checked=True) is first
+
+
+def test_places_are_told_without_being_made(places: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they would be made by who compiles; what is there counts as it does then."""
+    before = sorted(path for place in places.values() for path in place.rglob("*"))
+    told = find_cache_places("kernels-1", makes=False)
+    assert sorted(path for place in places.values() for path in place.rglob("*")) == before
+    made = find_cache_places("kernels-1")
+    assert (told.writable, told.readable) == (made.writable, ())
+    assert find_cache_places("kernels-1", makes=False) == made
+    places["NUMBA_CACHE_DIR"].chmod(0o777)
+    with pytest.warns(RuntimeWarning, match="others may write to"):
+        assert find_cache_places("kernels-1", makes=False).writable != made.writable

@@ -1,0 +1,123 @@
+"""`cleaner doctor`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cleaner.cli.arguments import add_format, add_settings, set_options
+
+if TYPE_CHECKING:
+    from cleaner.api.configuration import Loaded
+    from cleaner.api.doctor import Answer
+
+SUMMARY = "is this machine, and are these log dirs, fit to be cleaned"
+
+DESCRIPTION = """\
+Asks what would keep `cleaner clean` or the daemon from their work, and answers
+each question with a line: PASS, WARN or FAIL, and what to do.
+
+settings      as `cleaner config check`
+memory        what the settings ask for, against machine and control group
+kernels       compiled beforehand, and kept in a place that can be trusted
+spark         Java and its libraries, for `cleaner bulk` and DataFrames only
+clock         set; nothing in the log dir is newer than now
+state         the daemon's own directory, if the settings name one
+owner         whom root becomes to work there
+directories   a log dir, with sound checkpoints and names
+access        all of it can be read and replaced by that user
+lock          free, or whose
+marker        left in order
+space         room for the round of the largest log
+descriptors   files that may be open (ulimit -n)
+file-system   one that keeps what renames, fsyncs and locks promise
+
+Without a LOG_DIR those of log.dirs in the settings are asked about, or the
+machine alone. Takes no lock and changes nothing."""
+
+EXAMPLES = """\
+examples:
+  cleaner doctor /var/lib/kafka
+  cleaner doctor --config /etc/cleaner/cleaner.properties
+  cleaner doctor /var/lib/kafka --format json | jq 'select(.result == "FAIL")'
+
+exit status:
+  0  nothing fails      1  something does      2  usage"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.add_argument(
+        "log_dirs", metavar="LOG_DIR", type=Path, nargs="*", help="one entry of a broker's log.dirs, or more"
+    )
+    add_settings(parser)
+    add_format(parser, "one object a question")
+    parser.add_argument(
+        "--as-root", action="store_true", help="started as root, stay root instead of becoming the log dir's owner"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Ask and answer; returns the exit code."""
+    from cleaner.api.doctor import Grade
+    from cleaner.cli.show_doctor import show_answer, show_counts
+
+    counts: Counter[Grade] = Counter()
+    last: Path | None = None
+    for answer in _answers(arguments):
+        show_answer(answer, arguments.format, is_new=answer.log_dir != last)
+        counts[answer.grade] += 1
+        last = answer.log_dir
+    if arguments.format != "json":
+        show_counts(counts)
+    return 1 if counts[Grade.FAIL] else 0
+
+
+def _answers(arguments: argparse.Namespace) -> Iterator[Answer]:
+    from cleaner.api.doctor import examine_machine, examine_owner, examine_settings, examine_state_dir
+    from cleaner.api.doctor_log_dir import PATIENCE_SECONDS, examine_conflicts, examine_log_dir, within
+    from cleaner.config import CleanerConfig
+    from cleaner.storage.fs import FileSystem
+
+    fs = FileSystem()
+    loaded, mistakes = _load(arguments)
+    yield from mistakes
+    config = CleanerConfig() if loaded is None else loaded.config
+    yield from examine_machine(config)
+    log_dirs = arguments.log_dirs or [Path(text) for text in config.log_dirs]
+    if log_dirs:
+        # A disk that hangs answers none of it; what it answers is told of below.
+        owner = within(PATIENCE_SECONDS, lambda: examine_owner(log_dirs, stay_root=arguments.as_root))
+        if owner is not None:
+            yield owner
+    if loaded is not None:
+        yield from within(PATIENCE_SECONDS, lambda: list(examine_settings(fs, loaded, arguments.log_dirs))) or ()
+        yield from within(PATIENCE_SECONDS, lambda: list(examine_state_dir(fs, loaded))) or ()
+    for path in log_dirs:
+        yield from examine_log_dir(fs, path, loaded, is_named=bool(arguments.log_dirs))
+    if len(log_dirs) > 1:
+        yield from within(PATIENCE_SECONDS, lambda: list(examine_conflicts(fs, log_dirs))) or ()
+
+
+def _load(arguments: argparse.Namespace) -> tuple[Loaded | None, list[Answer]]:
+    """Return the settings, or what is wrong with them."""
+    from cleaner.api.configuration import load_settings
+    from cleaner.api.doctor import wrong_setting
+    from cleaner.errors import ConfigError
+
+    try:
+        loaded = load_settings(
+            arguments.config,
+            set_options(arguments),
+            os.environ,
+            topics_dir=arguments.topics_dir,
+            metadata_dir=arguments.metadata_dir,
+            log_dirs=arguments.log_dirs,
+        )
+    except ConfigError as error:
+        return None, [wrong_setting(mistake) for mistake in error.mistakes]
+    return loaded, []

@@ -22,6 +22,18 @@ from cleaner.model import AbortedTxn
 from cleaner.storage.indexes import Aborts, abort_rows
 
 
+def committed_end(log: PartitionLog) -> int:
+    """
+    Return the high watermark, below which no record is taken back any more.
+
+    Without a checkpoint of high watermarks the log's end takes its place, and where damage hides that, the beginning
+    of the last segment.
+    """
+    if log.high_watermark is not None:
+        return min(max(log.high_watermark, log.start_offset), log.end_offset)
+    return log.end_offset if log.end_offset < UNKNOWN_END else log.places[-1].base_offset
+
+
 def stable_end(log: PartitionLog, mode: BadBatches) -> int:
     """
     Return the offset of the first transaction that is not decided at the high watermark, or that.

@@ -51,6 +51,7 @@ READ_DEFAULTS = {
     "pushFilters": "false",
     "failOnDataLoss": "true",
     "maxOffsetsPerTrigger": "",
+    "activeSegment": "wait",
 }
 """Every option of a read, with the text that stands for its default."""
 
@@ -98,6 +99,7 @@ class ReadOptions:
         push_filters: let filters choose what is read, see `source.FilteringReader`.
         fail_on_data_loss: whether it is an error that offsets are gone.
         max_offsets: the most a stream reads at a time; None: all there is.
+        reads_active: a stream reads the active segment, too, up to the high watermark.
     """
 
     path: str
@@ -123,6 +125,7 @@ class ReadOptions:
     push_filters: bool
     fail_on_data_loss: bool
     max_offsets: int | None
+    reads_active: bool
 
     def wants(self, topic_partition: TopicPartition) -> bool:
         """Tell whether a partition is to be read."""
@@ -214,6 +217,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         push_filters=flag(texts, "pushFilters"),
         fail_on_data_loss=flag(texts, "failOnDataLoss"),
         max_offsets=number(texts, "maxOffsetsPerTrigger", 1) if most else None,
+        reads_active=choice(texts, "activeSegment", ("wait", "read")) == "read",
     )
 
 

@@ -22,7 +22,7 @@ from cleaner.model import TopicPartition
 from cleaner.storage.batch_source import batch_headers
 from cleaner.storage.checkpoint import read_offset_checkpoint
 from cleaner.storage.fs import FileSystem
-from cleaner.storage.names import HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT
+from cleaner.storage.names import CLEANER_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT
 
 UNKNOWN_END = 2**63 - 1
 """Stands for the end of a log whose last segment is damaged: only reading it tells."""
@@ -102,6 +102,10 @@ class LogLooker:
         return PartitionLog(
             self._fs, topic_partition, directory, listing.places, listing.snapshots, start or 0, high_watermark
         )
+
+    def clean_end(self, log: PartitionLog) -> int:
+        """Return the offset up to which a log was cleaned; raises CorruptCheckpointError."""
+        return self._line(log.directory.parent / CLEANER_CHECKPOINT, log.topic_partition) or 0
 
     def _line(self, checkpoint: Path, topic_partition: TopicPartition) -> int | None:
         if checkpoint not in self._lines:

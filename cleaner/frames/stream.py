@@ -1,4 +1,9 @@
-"""`spark.readStream.format("kafkalog")`: closed segments, followed as they are rolled."""
+"""
+`spark.readStream.format("kafkalog")`: logs, followed as they grow.
+
+Spark keeps a stream's place as JSON, the next offset of each partition: `{"prices": {"0": 1000}}`. Behind a name that
+no topic can have are the marks of these places (`marks.py`); checkpoints of earlier releases have none.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from cleaner.frames.follow import Positions, RolledSegments
+from cleaner.frames.follow import FollowedLogs, Positions
+from cleaner.frames.marks import Mark, Marks
 from cleaner.frames.offsets import offsets_json, offsets_of
 from cleaner.frames.options import read_options
 from cleaner.frames.partitions import read_partition, task_partitions
+from cleaner.model import TopicPartition
 from cleaner.storage.fs import FileSystem
 
 if TYPE_CHECKING:
@@ -19,17 +26,20 @@ if TYPE_CHECKING:
 
 _Json = dict[str, Any]
 
+_MARKS = "@"
+
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads what the options say; Spark keeps its place as `{"prices": {"0": 1000}}`, the next offset of each."""
+    """Reads what the options say."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self.options = read_options(options)
-        self.segments = RolledSegments(FileSystem(), self.options)
+        self.logs = FollowedLogs(FileSystem(), self.options)
 
     def initialOffset(self) -> _Json:
         """Return where a new query begins."""
-        return offsets_json(self.segments.first())
+        first = self.logs.first()
+        return _json(first, self.logs.marks({}, first, {}))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return how much is read at a time."""
@@ -39,24 +49,40 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: _Json, limit: ReadLimit) -> _Json:
         """Return where to read up to."""
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return offsets_json(self.segments.latest(_positions(start), most))
+        begin = _positions(start)
+        end = self.logs.latest(begin, most)
+        # To Spark another text is more to read.
+        return start if end == begin else _json(end, self.logs.marks(begin, end, _marks(start)))
 
     def reportLatestOffset(self) -> _Json:
         """Return where the logs end, for the query's progress; the active segments are part of it."""
-        return offsets_json(self.segments.ends())
+        return offsets_json(self.logs.ends())
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Go no further than what is closed now."""
-        self.segments.stop_at_present()
+        """Go no further than what may be read now."""
+        self.logs.stop_at_present()
 
     def partitions(self, start: _Json, end: _Json) -> Sequence[InputPartition]:
         """Return the tasks of a micro-batch."""
-        return task_partitions(self.segments.tasks(_positions(start), _positions(end)), self.options)
+        tasks = self.logs.tasks(_positions(start), _positions(end), _marks(start), _marks(end))
+        return task_partitions(tasks, self.options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Do a task, on an executor."""
         return read_partition(partition)
 
 
+def _json(positions: Positions, marks: Marks) -> _Json:
+    kept: _Json = {}
+    for (topic, partition), mark in sorted(marks.items()):
+        kept.setdefault(topic, {})[str(partition)] = list(mark)
+    return offsets_json(positions) | {_MARKS: kept}
+
+
 def _positions(json: _Json) -> Positions:
-    return offsets_of("the checkpoint", json)
+    return offsets_of("the checkpoint", {topic: of for topic, of in json.items() if topic != _MARKS})
+
+
+def _marks(json: _Json) -> Marks:
+    marks = json.get(_MARKS, {})
+    return {TopicPartition(topic, int(of)): Mark(*mark) for topic in marks for of, mark in marks[topic].items()}

@@ -296,29 +296,38 @@ def test_write_that_fails_leaves_nothing(spark: SparkSession, tmp_path: Path) ->
 
 
 def test_stream_follows_rolled_segments(spark: SparkSession, tmp_path: Path) -> None:
-    """So many offsets at a time, nothing twice over restarts, and the active segment when it is rolled."""
+    """So many offsets at a time, nothing twice over restarts, and the active segment when that is asked for."""
     log = a_log()
     write_log_dir(tmp_path / "logs", log)
 
-    def run() -> list[list[int]]:
-        stream = spark.readStream.format("kafkalog").option("maxOffsetsPerTrigger", "15").load(str(tmp_path / "logs"))
+    def run(checkpoint: str = "checkpoint", **options: str) -> list[list[int]]:
+        stream = spark.readStream.format("kafkalog").options(**options).load(str(tmp_path / "logs"))
         found: list[list[int]] = []
         query = (
             stream.select("offset")
             .writeStream.foreachBatch(lambda rows, _: found.append(sorted(row["offset"] for row in rows.collect())))
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .option("checkpointLocation", str(tmp_path / checkpoint))
             .trigger(availableNow=True)
             .start()
         )
         query.awaitTermination()
         return found
 
-    assert run() == [list(range(15)), list(range(15, 30)), list(range(30, 40))]
+    assert run(maxOffsetsPerTrigger="15") == [list(range(15)), list(range(15, 30)), list(range(30, 40))]
     assert run() == []
+    assert run(activeSegment="read") == [list(range(40, 81))]  # the marker behind it is no record
+    assert run(activeSegment="read") == []
     log.roll()
     log.append(("later", "waits"))
     log.write(tmp_path / "logs")
-    assert [offset for offsets in run() for offset in offsets] == list(range(40, 81))
+    assert run() == []
+    shutil.rmtree(tmp_path / "logs")
+    other = LogBuilder(log.topic_partition)
+    other.leader_epoch = 1
+    other.append(*[("other", "log")] * 90)
+    write_log_dir(tmp_path / "logs", other)
+    with pytest.raises(Exception, match="it was cut back and written anew; failOnDataLoss=false reads what there is"):
+        run(activeSegment="read")
 
 
 def test_each_line_of_the_page_answers_as_it_says(

@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.errors import OffsetOutOfRangeError, UsageError
-from cleaner.frames.follow import Positions, RolledSegments
+from cleaner import clean
+from cleaner.errors import LogChangedError, OffsetOutOfRangeError, UsageError
+from cleaner.frames.follow import FollowedLogs, Positions
+from cleaner.frames.marks import Marks
 from cleaner.frames.options import read_options
 from cleaner.frames.plan import SpansTask
 from cleaner.model import TopicPartition
 from cleaner.storage.fs import FileSystem
 from cleaner.testing.batch_builder import Producer
-from cleaner.testing.log_builder import LogBuilder
+from cleaner.testing.log_builder import START_MS, LogBuilder, write_log_dir
 
 NAMES = [TopicPartition("t", number) for number in range(3)]
 
@@ -30,13 +32,13 @@ def a_log(name: TopicPartition, segments: list[int]) -> LogBuilder:
     return log
 
 
-def following(path: Path, told: list[str] | None = None, **options: str) -> RolledSegments:
+def following(path: Path, told: list[str] | None = None, **options: str) -> FollowedLogs:
     """Follow a log dir."""
     lines: list[str] = [] if told is None else told
-    return RolledSegments(FileSystem(), read_options({"path": str(path), **options}), lines.append)
+    return FollowedLogs(FileSystem(), read_options({"path": str(path), **options}), lines.append)
 
 
-def ranges(segments: RolledSegments, start: Positions, end: Positions) -> list[tuple[int, int, int]]:
+def ranges(segments: FollowedLogs, start: Positions, end: Positions) -> list[tuple[int, int, int]]:
     """Return partition, first and end offset of all spans."""
     tasks = segments.tasks(start, end)
     spans = [span for task in tasks if isinstance(task, SpansTask) for span in task.spans]
@@ -52,7 +54,8 @@ def test_stream_reads_closed_segments_and_says_what_waits(tmp_path: Path) -> Non
     assert segments.first() == {NAMES[0]: 0}
     assert segments.latest({NAMES[0]: 0}) == segments.latest({NAMES[0]: 5}) == {NAMES[0]: 10}
     assert segments.ends() == {NAMES[0]: 13}
-    assert told == ["kafkalog: t-0: offsets from 10 on are in the active segment; read when it is rolled"]
+    (line,) = told
+    assert line.startswith("kafkalog: t-0: offsets from 10 on are in the active segment; read when it is rolled")
     log.roll()
     log.write(tmp_path)
     assert segments.latest({NAMES[0]: 10}) == {NAMES[0]: 13}
@@ -139,6 +142,104 @@ def test_committed_stream_stops_before_an_open_transaction(tmp_path: Path) -> No
     log.end_transaction(7, 0, commit=True)
     log.write(tmp_path)
     assert segments.latest({}) == {NAMES[0]: 6}
+
+
+# ---- the active segment, and what was planned -----------------------------------------------------------------------
+
+HERE = NAMES[0]
+
+
+def test_active_segment_is_read_up_to_the_high_watermark(tmp_path: Path) -> None:
+    """Also where a query begins at the latest; nobody waits, so nothing is told."""
+    log = a_log(HERE, [5, 5])
+    write_log_dir(tmp_path, log, high_watermarks={HERE: 7})
+    told: list[str] = []
+    logs = following(tmp_path, told, activeSegment="read")
+    assert logs.latest({HERE: 0}) == {HERE: 7}
+    assert following(tmp_path, activeSegment="read", startingOffsets="latest").first() == {HERE: 7}
+    assert ranges(logs, {HERE: 3}, {HERE: 7}) == [(0, 3, 5), (0, 5, 7)]
+    log.append(("k", "v"))
+    write_log_dir(tmp_path, log)
+    assert logs.latest({HERE: 7}) == {HERE: 11}
+    assert told == []
+
+
+def test_active_segment_without_a_high_watermark_is_read_up_to_its_last_whole_batch(tmp_path: Path) -> None:
+    """An append under way is for the next micro-batch."""
+    path = a_log(HERE, [5, 5]).write(tmp_path) / f"{5:020d}.log"
+    path.write_bytes(path.read_bytes()[:-1])
+    assert following(tmp_path, activeSegment="read").latest({}) == {HERE: 9}
+
+
+def test_committed_stream_reads_the_active_segment_up_to_an_open_transaction(tmp_path: Path) -> None:
+    """Whichever comes first, it or the high watermark."""
+    log = a_log(HERE, [3, 3])
+    log.append(("k", "v"), producer=Producer(7, 0, 0, transactional=True))
+    log.append(("k", "v"))
+    for high_watermark, end in ((8, 6), (4, 4)):
+        write_log_dir(tmp_path, log, high_watermarks={HERE: high_watermark})
+        logs = following(tmp_path, activeSegment="read", isolationLevel="read_committed")
+        assert logs.latest({}) == {HERE: end}
+
+
+def marked(path: Path, end: int) -> Marks:
+    """Return the mark of the only partition at an offset."""
+    return following(path).marks({}, {HERE: end}, {})
+
+
+def tasks_again(path: Path, start: int, end: int, marks: Marks, **options: str) -> list[str]:
+    """Plan a micro-batch that has been planned before; return what it tells."""
+    told: list[str] = []
+    following(path, told, activeSegment="read", **options).tasks({HERE: start}, {HERE: end}, None, marks)
+    return told
+
+
+def test_micro_batch_of_a_log_that_was_cut_back_and_written_anew_is_refused(tmp_path: Path) -> None:
+    """Other records have the same offsets now; below the place where the stream is, too."""
+    write_log_dir(tmp_path, a_log(HERE, [5, 3]))
+    marks = marked(tmp_path, 8)
+    longer = a_log(HERE, [5, 3])
+    longer.append(("k", "v"))
+    write_log_dir(tmp_path, longer)
+    assert tasks_again(tmp_path, 2, 8, marks) == []
+    other = a_log(HERE, [5, 1])
+    other.leader_epoch = 3
+    for _ in range(4):
+        other.append(("k", "v"))
+    write_log_dir(tmp_path, other)
+    with pytest.raises(LogChangedError, match=r"offset 8, it was cut back and written anew; failOnDataLoss=false"):
+        tasks_again(tmp_path, 2, 8, marks)
+    (line,) = tasks_again(tmp_path, 2, 8, marks, failOnDataLoss="false")
+    assert line.endswith("it was cut back and written anew: it may have less records than it had")
+    with pytest.raises(LogChangedError, match="offset 8, it was cut back"):
+        following(tmp_path).tasks({HERE: 8}, {HERE: 10}, marks, None)
+
+
+def test_micro_batch_of_a_log_that_was_cleaned_since_says_so(tmp_path: Path) -> None:
+    """Not if it was cleaned before."""
+    log = LogBuilder(HERE)
+    for number in range(4):
+        log.append((f"k{number % 2}", "v"), ("k0", f"w{number}"))
+        log.roll()
+    log.append(("k", "v"))
+    write_log_dir(tmp_path, log)
+    marks = marked(tmp_path, 3)
+    clean(tmp_path, "t-0", {"cleanup.policy": "compact", "segment.bytes": "1000"}, now_ms=START_MS + 10**9)
+    (line,) = tasks_again(tmp_path, 0, 3, marks)
+    assert line.endswith("it was cleaned up to offset 8: it may have less records than it had")
+    assert tasks_again(tmp_path, 0, 3, marked(tmp_path, 3)) == []
+
+
+def test_batch_that_was_rebuilt_is_told_of_before_the_checkpoint_is(tmp_path: Path) -> None:
+    """In the middle of a round; it is no other log for that."""
+    write_log_dir(tmp_path, a_log(HERE, [5, 3]))
+    marks = marked(tmp_path, 8)
+    path = tmp_path / "t-0" / f"{5:020d}.log"
+    content = bytearray(path.read_bytes())
+    content[-len(content) // 3 + 17] ^= 1  # of the last of three equal batches, the checksum
+    path.write_bytes(content)
+    (line,) = tasks_again(tmp_path, 2, 8, marks)
+    assert "it was cleaned, or cut back and written anew" in line
 
 
 def test_options_of_one_moment_are_refused(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Literal
 from cleaner.api.options import CleanOptions, HighWatermark, Progress, Rounds, Sampling, Sources, Surroundings
 from cleaner.api.plan_report import PlanEntry
 from cleaner.api.reports import CleanReport, RecoveredPartition, RecoverReport, Refusal, Removed
+from cleaner.api.warm_kernels import WarmReport
 from cleaner.errors import CleanerError
 from cleaner.storage.fs import FileSystem
 
@@ -26,9 +27,11 @@ __all__ = [
     "Refusal",
     "Removed",
     "Sampling",
+    "WarmReport",
     "clean",
     "plan",
     "recover",
+    "warm",
 ]
 
 
@@ -190,3 +193,19 @@ def recover(
     return recover_log_dir(
         Path(log_dir), partitions, sources, surroundings, allow_truncate=allow_truncate, save_cut=cuts
     )
+
+
+def warm() -> WarmReport:
+    """
+    Compile or load every kernel now: machine code that cleaning, appending and reading run.
+
+    They are compiled when they are first called, once on a machine, and kept where `cleaner warm --help` says; without
+    this the first append, the first read and the first cleaning wait for theirs, with a RuntimeWarning. To be called at
+    installation, or as a process starts; where all are there it takes some tenths of a second.
+
+    Raises:
+        CleanerError: some were compiled and could not be kept: every start would compile them again.
+    """
+    from cleaner.api.warm_kernels import warm_kernels
+
+    return warm_kernels()

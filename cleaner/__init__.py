@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from cleaner.logs.log_producer import LogProducer
     from cleaner.logs.manager import LogManager
     from cleaner.logs.reader import LogReader, open_reader
-    from cleaner.logs.record import Appended, Record, RecordColumns
+    from cleaner.logs.record import Appended, ProducerStamp, Record, RecordColumns
 
 __version__ = "0.1.0"
 
@@ -63,7 +63,7 @@ _ROOMS = {
     "cleaner.logs.log_producer": ("LogProducer",),
     "cleaner.logs.manager": ("LogManager",),
     "cleaner.logs.reader": ("LogReader", "open_reader"),
-    "cleaner.logs.record": ("Appended", "Record", "RecordColumns"),
+    "cleaner.logs.record": ("Appended", "ProducerStamp", "Record", "RecordColumns"),
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 
@@ -79,6 +79,7 @@ __all__ = [
     "LogProducer",
     "LogReader",
     "PlanEntry",
+    "ProducerStamp",
     "Record",
     "RecordColumns",
     "RecoverReport",

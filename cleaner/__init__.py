@@ -1,9 +1,9 @@
 """
 A stand-alone cleaner for Kafka-format log directories, and a library that writes and reads them.
 
-The front door for libraries. `clean`, `plan` and `recover` do what the commands of the same name do; `LogManager` opens
-log dirs for writing, `open_reader` a partition for reading. Each is loaded when first used, so that `import cleaner`
-costs nothing.
+The front door for libraries. `clean`, `plan`, `recover` and `warm` do what the commands of the same name do;
+`LogManager` opens log dirs for writing, `open_reader` a partition for reading. Each is loaded when first used, so that
+`import cleaner` costs nothing.
 
     report = cleaner.clean("/var/lib/kafka", "prices-0", {"cleanup.policy": "compact"})
     report.end_offset, report.bytes_written
@@ -18,7 +18,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cleaner.api import CleanReport, PlanEntry, RecoverReport, Removed, Sampling, clean, plan, recover
+    from cleaner.api import (
+        CleanReport,
+        PlanEntry,
+        RecoverReport,
+        Removed,
+        Sampling,
+        WarmReport,
+        clean,
+        plan,
+        recover,
+        warm,
+    )
     from cleaner.errors import CleanerError
     from cleaner.logs.columns import Columns
     from cleaner.logs.follow import Follower
@@ -27,12 +38,23 @@ if TYPE_CHECKING:
     from cleaner.logs.log_producer import LogProducer
     from cleaner.logs.manager import LogManager
     from cleaner.logs.reader import LogReader, open_reader
-    from cleaner.logs.record import Appended, Record, RecordColumns
+    from cleaner.logs.record import Appended, ProducerStamp, Record, RecordColumns
 
 __version__ = "0.1.0"
 
 _ROOMS = {
-    "cleaner.api": ("CleanReport", "PlanEntry", "RecoverReport", "Removed", "Sampling", "clean", "plan", "recover"),
+    "cleaner.api": (
+        "CleanReport",
+        "PlanEntry",
+        "RecoverReport",
+        "Removed",
+        "Sampling",
+        "WarmReport",
+        "clean",
+        "plan",
+        "recover",
+        "warm",
+    ),
     "cleaner.errors": ("CleanerError",),
     "cleaner.logs.columns": ("Columns",),
     "cleaner.logs.follow": ("Follower",),
@@ -41,7 +63,7 @@ _ROOMS = {
     "cleaner.logs.log_producer": ("LogProducer",),
     "cleaner.logs.manager": ("LogManager",),
     "cleaner.logs.reader": ("LogReader", "open_reader"),
-    "cleaner.logs.record": ("Appended", "Record", "RecordColumns"),
+    "cleaner.logs.record": ("Appended", "ProducerStamp", "Record", "RecordColumns"),
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 
@@ -57,15 +79,18 @@ __all__ = [
     "LogProducer",
     "LogReader",
     "PlanEntry",
+    "ProducerStamp",
     "Record",
     "RecordColumns",
     "RecoverReport",
     "Removed",
     "Sampling",
+    "WarmReport",
     "clean",
     "open_reader",
     "plan",
     "recover",
+    "warm",
 ]
 
 

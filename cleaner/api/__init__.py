@@ -24,6 +24,7 @@ from cleaner.api.options import (
 )
 from cleaner.api.plan_report import PlanEntry
 from cleaner.api.reports import CleanReport, RecoveredPartition, RecoverReport, Refusal, Removed
+from cleaner.api.warm_kernels import WarmReport
 from cleaner.arguments import Settings
 from cleaner.errors import CleanerError, UsageError
 from cleaner.storage.fs import FileSystem
@@ -36,9 +37,11 @@ __all__ = [
     "Refusal",
     "Removed",
     "Sampling",
+    "WarmReport",
     "clean",
     "plan",
     "recover",
+    "warm",
 ]
 
 
@@ -213,3 +216,19 @@ def recover(
         allow_truncate=arguments.flag("allow_truncate", allow_truncate),
         save_cut=cuts,
     )
+
+
+def warm() -> WarmReport:
+    """
+    Compile or load every kernel now: machine code that cleaning, appending and reading run.
+
+    They are compiled when they are first called, once on a machine, and kept where `cleaner warm --help` says; without
+    this the first append, the first read and the first cleaning wait for theirs, with a RuntimeWarning. To be called at
+    installation, or as a process starts; where all are there it takes some tenths of a second.
+
+    Raises:
+        CleanerError: some were compiled and could not be kept: every start would compile them again.
+    """
+    from cleaner.api.warm_kernels import warm_kernels
+
+    return warm_kernels()

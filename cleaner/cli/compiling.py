@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from cleaner.kernels.announce import before_compiling
-
-_ABOUT_SECONDS = 15  # one core of a small machine, nothing else running
+from cleaner.kernels.announce import ABOUT_SECONDS, before_compiling
 
 
 def announce_compiling(say: Callable[[str], None]) -> None:
@@ -18,6 +16,6 @@ def announce_compiling(say: Callable[[str], None]) -> None:
             often = "once on this machine; `cleaner warm` does it beforehand"
         else:
             often = "at every start, as there is no place to keep them: see `cleaner warm --help`"
-        say(f"compiling kernels, about {_ABOUT_SECONDS} seconds, {often}")
+        say(f"compiling kernels, about {ABOUT_SECONDS} seconds, {often}")
 
     before_compiling(tell)

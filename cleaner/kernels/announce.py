@@ -1,5 +1,8 @@
 """
-Telling the operator that kernels are about to be compiled, which takes a while, once.
+Telling somebody that kernels are about to be compiled, which takes a while, once.
+
+A command tells its operator. A library has nobody to tell: it warns, as Python's libraries do, and who embeds it calls
+`cleaner.warm()` at a better moment.
 
 It is apart from the kernels because who wants to be told must not load numba for it: a command may find that there is
 nothing to do.
@@ -7,17 +10,33 @@ nothing to do.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 Listener = Callable[[Path | None], None]
+
+ABOUT_SECONDS = 15  # for all of them, on one core of a small machine with nothing else running
+
+
+def _warn(kept_in: Path | None) -> None:
+    """Warn the program that this is the library of."""
+    if kept_in is not None:
+        often = "once on this machine; cleaner.warm(), or the command `cleaner warm`, does it beforehand"
+    else:
+        often = (
+            "at every start, as there is no place to keep them: let NUMBA_CACHE_DIR name a directory that only this "
+            "user, or root, can write to, and call cleaner.warm(), or `cleaner warm`, once"
+        )
+    # The place that is named is ours whatever the level: between it and the caller lies numba.
+    warnings.warn(f"compiling kernels, up to {ABOUT_SECONDS} seconds, {often}", RuntimeWarning, stacklevel=2)
 
 
 class _Announcer:
     """Holds who is to be told; forgets them with the first call."""
 
     def __init__(self) -> None:
-        self._listener: Listener | None = None
+        self._listener: Listener | None = _warn
 
     def listen(self, listener: Listener | None) -> None:
         self._listener = listener

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -322,3 +323,17 @@ def test_library_call_without_metadata_warns(ours: Path, brokers: Path) -> None:
     report = hand_over(ours, brokers, {PRICES: TOPIC_ID}, Sources(), Surroundings.of(warn=told.append))
     assert [each.state for each in report.partitions] == ["handed over"] * 2
     assert any("--metadata-dir" in line for line in told)
+
+
+def test_commands_of_the_page_do_what_it_says(ours: Path, brokers: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The look, the handover, and the end of ours."""
+    page = (Path(__file__).parents[2] / "docs" / "handover.md").read_text()
+    (look,) = re.findall(r"^ *```\n *cleaner (handover .*?)\n *```", page, re.DOTALL | re.MULTILINE)
+    (end,) = re.findall(r"`cleaner (topics delete .*?)`", page)
+    places = {"/srv/prices": str(ours), "/var/lib/kafka": str(brokers), "prices=IvGBsEpRQHy0e2ZFbihfbw": f"prices={ID}"}
+    words = [[places.get(word, word) for word in text.replace("\\\n", "").split()] for text in (look, end)]
+    assert words[0][-1] == "--dry-run"
+    for command in (words[0], words[0][:-1], words[1]):
+        assert main(command) == 0, capsys.readouterr().err
+    assert records(brokers)[-1][0] == END - 1
+    assert not (ours / str(FIRST)).exists()

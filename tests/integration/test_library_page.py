@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import doctest
+import inspect
+import re
 from pathlib import Path
 
 import pytest
+
+import cleaner
+from cleaner import errors
 
 PAGE = Path(__file__).parents[2] / "docs" / "library.md"
 
@@ -20,3 +25,47 @@ def test_each_line_of_the_page_answers_as_it_says(tmp_path: Path, monkeypatch: p
     told: list[str] = []
     results = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=told.append)
     assert results.failed == 0, "".join(told)
+
+
+def test_each_example_on_the_page_is_run() -> None:
+    """There is no block of Python but sessions, and no prompt outside of one."""
+    text = PAGE.read_text()
+    assert set(re.findall(r"^ *```(\w+)", text, re.MULTILINE)) == {"pycon"}
+    outside = re.sub(r"```pycon\n.*?```", "", text, flags=re.DOTALL)
+    assert ">>>" not in outside
+
+
+# What a log and its producers are to each other.
+AMONG_THEMSELVES = {"Log.appended_at", "Log.fence", "LogProducer.end_if_late"}
+
+
+def _public_names(kind: type) -> set[str]:
+    """Return methods, properties and fields that a class of ours has."""
+    ours = [each for each in kind.__mro__ if each.__module__.startswith("cleaner.")]
+    names = {name for each in ours for name in (*vars(each), *inspect.get_annotations(each))}
+    return {name for name in names if not name.startswith("_")}
+
+
+def test_each_public_name_of_the_library_is_on_the_page() -> None:
+    """All that is exported of the rooms for logs, and all that can be asked of it."""
+    page = PAGE.read_text()
+    words = set(re.findall(r"\w+", " ".join(re.findall(r"`[^`]+`", re.sub(r"```.*?```", "", page, flags=re.DOTALL)))))
+    exported = {name: getattr(cleaner, name) for name in cleaner.__all__}
+    of_logs = {name: kind for name, kind in exported.items() if kind.__module__.startswith("cleaner.logs")}
+    assert len(of_logs) > 10
+    assert sorted(of_logs.keys() - words) == []
+    wanted = {
+        f"{name}.{each}" for name, kind in of_logs.items() if isinstance(kind, type) for each in _public_names(kind)
+    }
+    missing = sorted(name for name in wanted - AMONG_THEMSELVES if name.partition(".")[2] not in words)
+    assert missing == []
+    assert wanted >= AMONG_THEMSELVES
+
+
+def test_each_error_of_a_writable_log_is_on_the_page() -> None:
+    """In the table, with what to do."""
+    rows = " ".join(line.split("|")[1] for line in PAGE.read_text().splitlines() if line.startswith("| `"))
+    kinds = [errors.LogWriteError, errors.LogClosedError, errors.TopicError]
+    named = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, tuple(kinds))]
+    assert len(named) > 12
+    assert [kind.__name__ for kind in named if f"`{kind.__name__}`" not in rows] == []

@@ -20,12 +20,15 @@ from cleaner.testing.log_builder import LogBuilder, write_log_dir
 COMPACT = ("--set", "topic:cleanup.policy=compact")
 
 
-def run(cache: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a command with the kernels of one cache and no other place for them."""
+def run(
+    cache: Path, *arguments: str, interpreted: str | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command, or a program, with the kernels of one cache and no other place for them."""
     hidden = {"NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "CACHE_DIRECTORY", "XDG_CACHE_HOME", "HOME"}
     inherited = {name: value for name, value in os.environ.items() if name not in hidden}
+    words = ["-m", "cleaner", *arguments] if interpreted is None else ["-c", interpreted]
     return subprocess.run(
-        [sys.executable, "-m", "cleaner", *arguments],
+        [sys.executable, *words],
         env=inherited | {"NUMBA_CACHE_DIR": str(cache)} | environment,
         capture_output=True,
         text=True,
@@ -62,6 +65,43 @@ def log_dir(tmp_path: Path) -> Path:
 def _nobody_listens() -> Iterator[None]:
     yield
     before_compiling(None)
+
+
+def test_library_that_has_to_compile_warns_once(tmp_path: Path) -> None:
+    """With what to do about it; a second process finds what the first has kept."""
+    program = "from cleaner.kernels.checksums import crc32c\nprint(crc32c(b'a' * 99))"
+    first = run(tmp_path, interpreted=program)
+    assert (first.returncode, first.stderr.count("RuntimeWarning: compiling kernels, up to 15 seconds, once on")) == (
+        0,
+        1,
+    )
+    assert "cleaner.warm(), or the command `cleaner warm`, does it beforehand" in first.stderr
+    second = run(tmp_path, interpreted=program)
+    assert (second.returncode, second.stdout, second.stderr) == (0, first.stdout, "")
+
+
+def test_library_without_a_place_for_kernels_says_what_to_name(tmp_path: Path) -> None:
+    """As with a home directory that is read-only: every start would compile."""
+    place = tmp_path / "place"
+    place.mkdir(mode=0o777)
+    place.chmod(0o777)
+    done = run(place, interpreted="from cleaner.kernels.checksums import crc32c\ncrc32c(b'a' * 99)")
+    assert done.returncode == 0
+    assert "at every start, as there is no place to keep them: let NUMBA_CACHE_DIR name a directory" in done.stderr
+
+
+def test_warm_as_a_call_compiles_what_is_missing_without_a_warning(cache: Path) -> None:
+    """It says how many and where; where all are there it does not even load numba."""
+    (path,) = next(cache.iterdir()).glob("batches.count_good_checksums-*.code")
+    path.unlink()
+    for index in next(cache.iterdir()).glob("batches.count_good_checksums-*.nbi"):
+        index.unlink()
+    program = "import cleaner, sys\nprint(cleaner.warm().compiled, cleaner.warm().compiled, 'numba' in sys.modules)"
+    first = run(cache, interpreted=program)
+    assert (first.returncode, first.stderr) == (0, "")
+    compiled, again, has_numba = first.stdout.split()
+    assert (int(compiled) > 0, again, has_numba) == (True, "0", "True")
+    assert run(cache, interpreted=program).stdout.split() == ["0", "0", "False"]
 
 
 def test_warm_again_finds_everything(cache: Path) -> None:

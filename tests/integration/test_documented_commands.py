@@ -56,6 +56,8 @@ class World:
             policies = "prices.cleanup.policy=compact\nusers.cleanup.policy=compact\n"
             (log_dir / "cleaner-topics.properties").write_text(policies)
         (root / "tmp").mkdir()
+        (root / "etc/cleaner").mkdir()
+        (root / "etc/cleaner/cleaner.properties").write_text(f"log.dirs={root}/var/lib/kafka\n")
         (root / "etc/kafka/server.properties").write_text("log.dirs=/var/lib/kafka\n")
         self.project.mkdir()
         (self.project / "deploy").symlink_to(ROOT / "deploy")

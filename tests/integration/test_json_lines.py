@@ -17,11 +17,13 @@ from cleaner.clock import SystemClock
 from cleaner.control.server import ControlServer
 from cleaner.state.journal import Journal
 from cleaner.storage.fs import FileSystem
+from cleaner.storage.kafka_uuid import format_uuid
 from cleaner.testing import sample_daemons
 from cleaner.testing.fake_steering import FakeSteering
 from cleaner.testing.log_builder import CLEAN_SHUTDOWN, write_log_dir
 from cleaner.testing.manual_clock import ManualClock
 from tests.integration.log_dirs import NOW, keyed_log
+from tests.integration.two_dirs import PRICES, TOPIC_ID, write_brokers, write_ours
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "json.md").read_text("utf-8")
 COMPACT = ("--set", "topic:cleanup.policy=compact", "--now", str(NOW))
@@ -46,6 +48,7 @@ def commands_with_json(parser: argparse.ArgumentParser, name: tuple[str, ...] = 
 def lines_of(places: dict[str, Path]) -> dict[tuple[str, ...], list[list[str]]]:
     """Return for each command lines that print something; one that is not named is given a log dir."""
     logs, kept = str(places["logs"]), str(places["kept"])
+    topic_id = ("--topic-id", f"{PRICES}={format_uuid(TOPIC_ID)}")
     segment = f"{logs}/topic-0/00000000000000000000.log"
     named = {
         ("clean",): [["clean", logs, "topic-0", *COMPACT]],
@@ -55,6 +58,9 @@ def lines_of(places: dict[str, Path]) -> dict[tuple[str, ...], list[list[str]]]:
         ("recover",): [["recover", str(places["torn"])]],
         ("verify",): [["verify", str(places["before"]), str(places["after"]), "topic-0", *COMPACT]],
         ("undo",): [["undo", kept]],
+        ("handover",): [
+            ["handover", "--from", str(places["ours"]), "--to", str(places["brokers"]), *topic_id, "--dry-run"]
+        ],
         ("config", "show"): [["config", "show"], ["config", "show", "--topic", "topic"]],
         ("status",): [["status", "--logs", "all"]],
         ("explain",): [["explain", "orders-1"], ["explain", "sessions-0"], ["explain", logs, "topic-0", *COMPACT]],
@@ -88,6 +94,9 @@ def places(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> 
     for name in ("logs", "torn", "before"):
         found[name].mkdir()
         write_log_dir(found[name], keyed_log())
+    write_ours(tmp_path / "ours")
+    write_brokers(tmp_path / "brokers")
+    found |= {name: tmp_path / name for name in ("ours", "brokers")}
     (found["torn"] / CLEAN_SHUTDOWN).unlink()
     shutil.copytree(found["before"], found["after"])
     assert main(["clean", str(found["after"]), "topic-0", "--keep-old", str(found["kept"]), *COMPACT]) == 0

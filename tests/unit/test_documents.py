@@ -71,7 +71,7 @@ def test_commands_named_in_sentences_are_understood(document: Path, capsys: pyte
         if "--help" in named:
             continue
         named_whole = re.sub(r"\[-PARTITION\]|TOPIC-PARTITION", "topic-0", " ".join(named.split()))
-        words = shlex.split(re.sub(r"\[|\]|\.\.\.|\|[a-z]+", "", re.sub("RATE|BYTES", "1", named_whole)))
+        words = shlex.split(re.sub(r"\[|\]|\.\.\.|\|[a-z]+", "", re.sub("RATE|BYTES|SECONDS", "1", named_whole)))
         try:
             make_parser().parse_known_args(words)
         except SystemExit:

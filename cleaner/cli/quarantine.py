@@ -27,7 +27,7 @@ examples:
 exit status:
   0  none is      1  some are, or the list cannot be read      77  the daemon's socket is not for this user"""
 
-_HEADINGS = ("partition", "since", "reason", "file", "at byte", "log dir")
+_HEADINGS = ("partition", "since", "log dir", "file", "at byte", "reason")
 _WORDS = frozenset((0, 1, 2, 3, 5))
 
 
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """List them; returns the exit code."""
-    from cleaner.cli.output import table
+    from cleaner.cli.output import say_table
     from cleaner.daemon.snapshot_json import json_value
     from cleaner.state.json_text import format_json
 
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
             value = json_value(entry)
             print(format_json(value if isinstance(value, dict) else {}))
     elif entries:
-        print(table(_HEADINGS, map(_row, entries), left=_WORDS))
+        say_table(_HEADINGS, map(_row, entries), left=_WORDS, names=(0, 2, 3))
     return 1 if entries else 0
 
 
@@ -82,8 +82,8 @@ def _row(entry: QuarantinedLog) -> tuple[str, ...]:
     return (
         printable(str(entry.topic_partition)),
         moment(entry.since_ms),
-        printable(entry.reason),
+        printable(entry.log_dir),
         printable(entry.file or "-"),
         "-" if entry.position is None else str(entry.position),
-        printable(entry.log_dir),
+        printable(entry.reason),
     )

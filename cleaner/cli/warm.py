@@ -49,6 +49,8 @@ def run(_arguments: argparse.Namespace) -> int:
             f"{done.compiled - done.saved} kernels were compiled and could not be kept: "
             f"let NUMBA_CACHE_DIR name a directory that only you can write to"
         )
+    from cleaner.cli.output import say
+
     what = f"{done.compiled} kernels compiled" if done.compiled else "all kernels were there"
-    print(f"{what} ({done.cpu_name}, {seconds:.1f} s), kept in {done.kept_in or done.directories[0]}")
+    say(f"{what} ({done.cpu_name}, {seconds:.1f} s), kept in {done.kept_in or done.directories[0]}")
     return 0

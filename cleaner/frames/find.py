@@ -13,6 +13,7 @@ from pathlib import Path
 
 from cleaner.errors import UnknownTopicError, UsageError
 from cleaner.frames.options import ReadOptions
+from cleaner.mistakes import did_you_mean
 from cleaner.model import TopicPartition
 from cleaner.storage import names
 from cleaner.storage.fs import FileSystem, real_path
@@ -41,7 +42,8 @@ def find_partitions(fs: FileSystem, options: ReadOptions) -> Found:
         raise UsageError(f"{options.path}: no Kafka log; give a log dir, partition directories, or a pattern of them")
     for topic in sorted(options.topics or ()):
         if not any(each.topic == topic for each in found):
-            raise UnknownTopicError(topic, f"not in {options.path}")
+            likely = did_you_mean(topic, (each.topic for each in found))
+            raise UnknownTopicError(topic, f"not in {options.path}{likely}")
     return {
         topic_partition: found[topic_partition]
         for topic_partition in sorted(found)

@@ -16,6 +16,7 @@ from typing import Literal
 from cleaner.errors import UsageError
 from cleaner.frames.columns import BAD_BATCH, SELECTABLE, usual_columns
 from cleaner.frames.offsets import EARLIEST, LATEST, Offsets, Times, parse_offsets, parse_times
+from cleaner.mistakes import nearest
 from cleaner.sizes import parse_size
 
 BadBatches = Literal["fail", "skip", "report"]
@@ -99,10 +100,7 @@ def given_options(options: Mapping[str, str], defaults: Mapping[str, str]) -> di
     for key, text in options.items():
         name = names.get(key.lower())
         if name is None:
-            import difflib  # slow to load, and for mistakes only
-
-            nearest = difflib.get_close_matches(key.lower(), names, n=1, cutoff=0.0)[0]
-            raise UsageError(f"kafkalog has no option {key!r}; the nearest is {names[nearest]!r}")
+            raise UsageError(f"kafkalog has no option {key!r}; the nearest is {nearest(key, defaults, 0.0)!r}")
         texts[name] = text.strip()
     return texts
 

@@ -87,7 +87,9 @@ def fold(text: str, width: int | None, hang: str = "  ") -> list[str]:
     line, is_begun = "", False
     for blanks, word in _WORD.findall(text):
         gap = blanks if is_begun or not lines else ""
-        if is_begun and seen(line) + len(gap) + seen(word) > width:
+        is_too_long = seen(line) + len(gap) + seen(word) > width
+        # One that is too long for any line begins where it is.
+        if is_begun and is_too_long and seen(word) <= width - len(hang):
             lines.append(line)
             line, gap, is_begun = hang, "", False
         if "`" in word and seen(line) + len(gap) + seen(word) > width:
@@ -155,12 +157,11 @@ def _cut_word(line: str, word: str, width: int) -> tuple[str, str]:
     except ValueError:
         return line, ""
     start = line[: len(line) - len(word)]
-    is_plain = shlex.quote(plain) == plain
-    room = width - len(start) - (0 if is_plain else 2)
-    if room < 1 or "'" in plain or len(plain) <= room:
-        return line, ""
-    head, rest = plain[:room], plain[room:]
-    return (start + head, rest) if is_plain else (f"{start}'{head}'", f"'{rest}'")
+    for count in range(min(len(plain), width - len(start)), 0, -1):
+        head = start + shlex.quote(plain[:count])
+        if len(head) <= width:
+            return head, shlex.quote(plain[count:]) if plain[count:] else ""
+    return line, ""
 
 
 def shortened(text: str, width: int) -> str:

@@ -14,7 +14,7 @@ from cleaner.config_def import Setting, Value
 from cleaner.config_table import BROKER_SETTINGS, SETTING_OF_SYNONYM, TOPIC_SETTINGS, UNUSED_TOPIC_KEYS
 from cleaner.errors import ConfigError, shortened
 from cleaner.kafka_keys import FORMER_TOPIC_KEYS, is_broker_key
-from cleaner.mistakes import Mistakes
+from cleaner.mistakes import Mistakes, nearest
 
 _MOST_UNKNOWN = 1000
 """Names nobody knows that are passed over in one file, each after a search for what it may have meant."""
@@ -191,8 +191,6 @@ def refuse_slip(key: str, known: Collection[str]) -> None:
     for prefix in ("log.cleaner.", "log.", "cleaner."):
         if prefix + plain in known:
             raise ConfigError(key, None, f"unknown setting; did you mean {prefix + plain}?")
-    import difflib  # slow to load, and for mistakes only
-
-    alike = difflib.get_close_matches(plain, sorted(known), n=1, cutoff=_ALIKE)
+    alike = nearest(plain, sorted(known), _ALIKE)
     if alike:
-        raise ConfigError(key, None, f"unknown setting; did you mean {alike[0]}?")
+        raise ConfigError(key, None, f"unknown setting; did you mean {alike}?")

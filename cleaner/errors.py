@@ -182,7 +182,17 @@ class TruncationRefusedError(CleanerError):
 
 
 class PolicyRefusedError(CleanerError):
-    """The topic is not compacted, or its policy is only a default nobody confirmed."""
+    """
+    The topic is not compacted, or its policy is only a default nobody confirmed.
+
+    Args:
+        message: why.
+        topic: whose policy somebody may set; empty where that would not do.
+    """
+
+    def __init__(self, message: str, topic: str = "") -> None:
+        self.topic = topic
+        super().__init__(message)
 
 
 class UndoRefusedError(CleanerError):

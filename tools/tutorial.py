@@ -123,11 +123,12 @@ class Shell:
 
     def __init__(self, directory: Path, inside: Sequence[str] = ()) -> None:
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+        environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
         self._process = subprocess.Popen(
             [*inside, "bash", "--norc", "--noprofile"],
             cwd=directory,
-            # What is drawn as wide as the terminal is the same everywhere.
-            env={**os.environ, "PATH": path, "LC_ALL": "C.UTF-8", "COLUMNS": "100"},
+            # No width is given: lines are as in a file, the same everywhere.
+            env={**environment, "PATH": path, "LC_ALL": "C.UTF-8"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

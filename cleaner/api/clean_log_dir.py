@@ -132,7 +132,7 @@ def _clean_partition(job: _Job, topic_partition: TopicPartition, directory: Path
     verdict = standing(resolved, is_named=job.is_named, trust_default=session.trusts_default_policy)
     if not verdict.is_allowed:
         if job.is_named:
-            raise PolicyRefusedError(f"{topic_partition}: {verdict.reason}")
+            raise PolicyRefusedError(f"{topic_partition}: {verdict.reason}", topic_partition.topic)
         return Skipped(str(topic_partition), verdict.reason, is_doubtful=resolved.config.compact)
     topic, now_ms = resolved.config, require_set(session.surroundings.clock.now_ms())
     with session.surroundings.fs.hold(directory), noticing_changes(session, directory) as follow:

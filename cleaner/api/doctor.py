@@ -25,6 +25,7 @@ from cleaner.errors import CleanerError, ConfigError, UncleanableError
 from cleaner.kernels.ready import what_is_kept
 from cleaner.mistakes import Mistakes
 from cleaner.settings.given import DEFAULT
+from cleaner.sizes import human_bytes
 from cleaner.state.state_dir import STATE_DIR_KEY, require_own_way, require_private
 from cleaner.storage.fs import FileSystem, real_path
 from cleaner.storage.memory_limits import lowest_memory_limit
@@ -92,12 +93,14 @@ def examine_machine(config: CleanerConfig, *, clock: Clock | None = None) -> Ite
 def _memory(fs: FileSystem, config: CleanerConfig) -> Answer:
     limit, needed = lowest_memory_limit(fs), MemoryBudget.of(config).total
     if limit is None:
-        return warned("memory", f"{needed} bytes may be needed, and how many there are is not known", "mount /proc")
+        return warned(
+            "memory", f"{human_bytes(needed)} may be needed, and how much there is is not known", "mount /proc"
+        )
     try:
         require_memory(config, limit)
     except CleanerError as error:
         return failed("memory", str(error), "set what it names to that, or give the process more", error)
-    return passed("memory", f"at most {needed} bytes are needed, {limit.source} has {limit.size} bytes")
+    return passed("memory", f"at most {human_bytes(needed)} are needed, {limit.source} has {human_bytes(limit.size)}")
 
 
 def _kernels() -> Answer:

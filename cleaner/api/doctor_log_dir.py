@@ -19,6 +19,7 @@ from cleaner.clock import Clock, SystemClock
 from cleaner.config import TopicConfig
 from cleaner.errors import CleanerError, NoSpaceError, UncleanableError, describe, disk_error
 from cleaner.settings import SettingsResolver
+from cleaner.sizes import human_bytes
 from cleaner.storage.fs import FileSystem, real_path
 from cleaner.storage.glance import SeenFiles, look_through
 from cleaner.storage.lock_probe import LockHolder, LockReport, probe
@@ -84,7 +85,7 @@ class _Examination:
         self._seen = {str(name): look_through(self._fs, path) for name, path in listing.current.items()}
         bytes_ = sum(segment.size for seen in self._seen.values() for segment in seen.segments)
         segments = sum(len(seen.segments) for seen in self._seen.values())
-        return passed("directories", f"{len(self._seen)} partitions, {segments} segments, {bytes_} bytes")
+        return passed("directories", f"{len(self._seen)} partitions, {segments} segments, {human_bytes(bytes_)}")
 
     def access(self) -> Answer:
         """May this user, whom root has become, read and replace all of it?"""
@@ -147,10 +148,13 @@ class _Examination:
         try:
             require_room(self._fs, self._path, largest)
         except NoSpaceError as error:
-            what = f"{found.free_bytes} bytes are free, and a group of {name} may need {largest} bytes for a moment"
-            do = f"free {error.missing_bytes} bytes, or clean smaller logs first: `cleaner plan --estimate` foretells"
+            what = f"{human_bytes(found.free_bytes)} are free, and a group of {name} may need {human_bytes(largest)} for a moment"
+            do = f"free {human_bytes(error.missing_bytes)}, or clean smaller logs first: `cleaner plan --estimate` foretells"
             return warned("space", what, do)
-        return passed("space", f"{found.free_bytes} bytes are free, a round needs at most {largest} bytes for a moment")
+        return passed(
+            "space",
+            f"{human_bytes(found.free_bytes)} are free, a round needs at most {human_bytes(largest)} for a moment",
+        )
 
     def _group_bytes(self, name: str) -> int:
         """Return the most that a group of a log takes beside its sources."""

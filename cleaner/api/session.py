@@ -25,6 +25,7 @@ from cleaner.errors import (
     unexpected,
 )
 from cleaner.io_throttle import IoThrottle
+from cleaner.mistakes import did_you_mean
 from cleaner.model import TopicPartition
 from cleaner.settings import Given, ResolvedTopic, SettingsResolver
 from cleaner.storage.fs import real_path
@@ -219,7 +220,8 @@ def choose_partitions(session: Session, named: Sequence[TopicPartition] | None) 
         if topic_partition in found.linked:
             raise UsageError(f"{found.linked[topic_partition]}: a symbolic link, which is never followed")
         if topic_partition not in found.current:
-            raise UsageError(f"{session.log_dir.path}: no partition {topic_partition}")
+            likely = did_you_mean(str(topic_partition), map(str, found.current))
+            raise UsageError(f"{session.log_dir.path}: no partition {topic_partition}{likely}")
     return {topic_partition: found.current[topic_partition] for topic_partition in named}
 
 

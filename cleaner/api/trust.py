@@ -44,8 +44,8 @@ def standing(resolved: ResolvedTopic, *, is_named: bool, trust_default: bool) ->
         policy = policy_words(resolved.config) or "empty"
         return Standing(
             False,
-            reason=f"cleanup.policy is {policy} ({origin}), so it is not compacted; if it should be, say so for this "
-            "topic: --set TOPIC:cleanup.policy=compact",
+            reason=f"cleanup.policy is {policy} ({origin}), so it is not compacted; if it should be, "
+            "say so for this topic",
         )
     if is_named or resolved.policy_trusted:
         return Standing(True)

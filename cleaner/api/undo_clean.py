@@ -24,6 +24,7 @@ from cleaner.api.options import Sources, Surroundings
 from cleaner.api.reports import Refusal
 from cleaner.api.session import Session, as_cleaner_errors, attempt, open_session, parse_names
 from cleaner.errors import NotCleanlyShutDownError, UndoRefusedError, UsageError
+from cleaner.mistakes import did_you_mean
 from cleaner.model import TopicPartition
 from cleaner.state.kept_manifest import GROUP_DIGITS, KeptGroup, KeptPartition, manifest
 from cleaner.state.state_file import BadStateError
@@ -96,7 +97,7 @@ def undo_clean(kept_dir: Path, sources: Sources, surroundings: Surroundings) -> 
         for directory, kept in _manifests(fs, kept_dir):
             (name,) = parse_names([kept.partition])
             if name not in partitions:
-                raise UsageError(f"{log_dir}: no partition {name}")
+                raise UsageError(f"{log_dir}: no partition {name}{did_you_mean(str(name), map(str, partitions))}")
             work = partial(_undo, session, name, partitions[name], directory, kept)
             yield attempt(name, partitions[name], work)
 

@@ -14,6 +14,7 @@ from cleaner.api.reports import Refusal
 from cleaner.api.session import as_cleaner_errors, attempt, parse_names
 from cleaner.config import CleanerConfig, TopicConfig
 from cleaner.errors import UsageError
+from cleaner.mistakes import did_you_mean
 from cleaner.model import TopicPartition
 from cleaner.proof.findings import Finding
 from cleaner.proof.key_rows import KeyRows
@@ -157,7 +158,8 @@ def _pairs(fs: FileSystem, before: Path, after: Path, partitions: Sequence[str])
     for topic_partition in wanted:
         for side, listing in zip(sides, listings, strict=True):
             if topic_partition not in listing:
-                raise UsageError(f"{side.path}: no partition {topic_partition}")
+                likely = did_you_mean(str(topic_partition), map(str, listing))
+                raise UsageError(f"{side.path}: no partition {topic_partition}{likely}")
     return [_Pair(wanted_one, listings[0][wanted_one], listings[1][wanted_one]) for wanted_one in wanted]
 
 

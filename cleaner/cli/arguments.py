@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,13 +12,6 @@ from cleaner.sizes import parse_size
 
 if TYPE_CHECKING:
     from cleaner.api.options import HighWatermark, Rounds, Sampling, SetOption, Sources
-
-
-class HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Keeps the layout of descriptions and examples."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=32, width=110)
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
@@ -144,6 +138,26 @@ def settings_given(arguments: argparse.Namespace) -> str:
     }
     words = [f" {option} {quote(str(value))}" for option, value in named.items() if value is not None]
     return "".join([*words, *(f" --set {quote(text)}" for text in arguments.sets)])
+
+
+def typed_again(arguments: argparse.Namespace, partition: str = "", sets: Iterable[str] = ()) -> str:
+    """
+    Return the command that was typed, to be typed again.
+
+    Args:
+        arguments: of it.
+        partition: the only one of those named that it is to be about; empty: all of them.
+        sets: options `--set` to go behind it.
+    """
+    from shlex import join
+
+    others = {name for name in arguments.partitions if partition and _name_of(name) != partition}
+    words = [word for word in arguments.typed if word not in others]
+    return join(["cleaner", *words, *(word for text in sets for word in ("--set", text))])
+
+
+def _name_of(partition: str) -> str:
+    return partition.rstrip("/").rpartition("/")[2]
 
 
 def set_options(arguments: argparse.Namespace) -> tuple[SetOption, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 
 from cleaner.cli.arguments import add_format, add_settings, parse_bytes, parse_now, sources
@@ -70,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     from cleaner.cli.compiling import announce_compiling
     from cleaner.cli.identity import take_identity
     from cleaner.cli.logs import log_warning
-    from cleaner.cli.output import print_error
+    from cleaner.cli.output import print_error, say
     from cleaner.cli.progress import ProgressBar
     from cleaner.cli.show_check import show_checks
     from cleaner.cli.stop import StopFlag, run_interruptibly
@@ -85,7 +86,8 @@ def run(arguments: argparse.Namespace) -> int:
         repair=arguments.repair,
         memory_bytes=arguments.memory or DEFAULT_MEMORY_BYTES,
     )
-    show = show_checks(arguments.format, bar.speaking(print), is_one_path=len(arguments.paths) == 1)
+    say_it = print if arguments.format == "json" else partial(say, hang="    ")
+    show = show_checks(arguments.format, bar.speaking(say_it), is_one_path=len(arguments.paths) == 1)
     with bar:
 
         def work(flag: StopFlag) -> CheckTotals:

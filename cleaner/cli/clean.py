@@ -150,7 +150,7 @@ def _clean(arguments: argparse.Namespace, settings: Sources, options: CleanOptio
     work_dir = getattr(arguments, "work_dir", None)
     take_identity(arguments.log_dir, arguments.keep_old, work_dir, stay_root=arguments.as_root)
     with bar:
-        printer = CleanPrinter(arguments.format, bar)
+        printer = CleanPrinter(arguments, bar)
 
         def work(flag: StopFlag) -> None:
             lent = Surroundings.of(

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cleaner.cli.arguments import HelpFormatter, add_format, add_settings, set_options
+from cleaner.cli.arguments import add_format, add_settings, set_options
 
 if TYPE_CHECKING:
     from cleaner.api.configuration import Loaded
@@ -37,9 +37,9 @@ exit status:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's actions and options."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, help="check, show or docs")
-    check = actions.add_parser("check", help="name every mistake", formatter_class=HelpFormatter, allow_abbrev=False)
-    show = actions.add_parser("show", help="every setting", formatter_class=HelpFormatter, allow_abbrev=False)
-    actions.add_parser("docs", help="the reference", formatter_class=HelpFormatter, allow_abbrev=False)
+    check = actions.add_parser("check", help="name every mistake")
+    show = actions.add_parser("show", help="every setting")
+    actions.add_parser("docs", help="the reference")
     for action in (check, show):
         add_settings(action)
         action.add_argument(
@@ -64,9 +64,10 @@ def run(arguments: argparse.Namespace) -> int:
         case "show":
             _show(arguments)
         case "docs":
+            from cleaner.cli.fitting import columns
             from cleaner.cli.settings_document import document
 
-            print(document(), end="")
+            print(document(columns()), end="")
     return 0
 
 
@@ -93,6 +94,7 @@ def _check(arguments: argparse.Namespace) -> None:
     from cleaner.api.check_settings import CheckedSettings, check_log_dirs, check_topic_files
     from cleaner.api.configuration import configured_topics_dir
     from cleaner.cli.logs import log_warning
+    from cleaner.cli.output import say
     from cleaner.mistakes import Mistakes
     from cleaner.storage.fs import FileSystem
 
@@ -111,7 +113,7 @@ def _check(arguments: argparse.Namespace) -> None:
     for warning in checked.warnings:
         log_warning(warning)
     where = f", also for {checked.topics} topics in {len(checked.log_dirs)} log dirs" if checked.log_dirs else ""
-    print(f"the settings are sound{where}")
+    say(f"the settings are sound{where}")
 
 
 def _show(arguments: argparse.Namespace) -> None:

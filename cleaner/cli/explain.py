@@ -15,6 +15,7 @@ from cleaner.cli.arguments import (
 )
 from cleaner.cli.daemon_options import EXIT_CODES, add_daemon, control_of, options_given, parse_partition
 from cleaner.errors import UsageError
+from cleaner.mistakes import did_you_mean
 
 SUMMARY = "why a log is, or is not, cleaned now"
 
@@ -122,7 +123,11 @@ def _ask(name: str, arguments: argparse.Namespace) -> int:
     # A topic may have a name that reads like a partition of another one.
     views = [view for view in shown.logs if str(view.partition) == name]
     if not views:
-        raise SteeringError(f"the daemon at {control.path} has no log {name}; cleaner status --logs all lists them")
+        # Asked again, for the names: this is a mistake, and rare.
+        everything = control.value(ServiceSnapshot, control.ask("status"), "snapshot")
+        likely = did_you_mean(name, (str(view.partition) for view in everything.logs))
+        what = f"the daemon at {control.path} has no log {name}"
+        raise SteeringError(what + (likely or "; cleaner status --logs all lists them"))
     for number, view in enumerate(views):
         if arguments.format == "json":
             print(json_line("explain", view))

@@ -123,7 +123,7 @@ def _topic_ids(texts: list[str]) -> dict[str, UUID]:
 
 def _show(report: HandoverReport, form: str) -> int:
     """Print what was handed over and what was refused; returns the exit code."""
-    from cleaner.cli.output import json_line, print_failure, refusal_line, table
+    from cleaner.cli.output import json_line, print_failure, refusal_line, say_table
     from cleaner.sizes import human_bytes
 
     if form == "json":
@@ -143,7 +143,7 @@ def _show(report: HandoverReport, form: str) -> int:
             for each in report.partitions
         ]
         headings = ("partition", "log start", "log end", "bytes", "state")
-        print(table(headings, rows, left=frozenset((0, 4)), most=80, shrinking=(0,)))
+        say_table(headings, rows, left=frozenset((0, 4)))
     for refusal in report.refused:
         print_failure(refusal.error, refusal.partition)
     return max((refusal.error.exit_code for refusal in report.refused), default=0)

@@ -28,6 +28,9 @@ examples:
 exit status:
   0  listed      1  the journal cannot be read      2  usage"""
 
+KINDS = ("round", "retention", "now", "cancel", "pause", "resume", "release", "throttle", "reload")
+"""What the journal of a daemon has entries of."""
+
 _AGO = re.compile(r"([0-9]{1,6})(s|m|h|d|w)\Z")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
@@ -40,7 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="kinds",
         metavar="KIND",
         action="append",
-        help="only entries of this kind (round, pause, ...); may be repeated",
+        choices=KINDS,
+        help=f"only entries of this kind; may be repeated: {', '.join(KINDS)}",
     )
     parser.add_argument(
         "--since",

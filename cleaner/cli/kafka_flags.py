@@ -14,6 +14,7 @@ from typing import Any
 
 from cleaner.cli.output import print_error
 from cleaner.errors import UsageError
+from cleaner.mistakes import did_you_mean
 
 _DEST = "ignored_flags"
 
@@ -79,7 +80,8 @@ def properties_of(given: Sequence[str], known: Mapping[str, str | None]) -> dict
             raise UsageError(f"property {text!r}: it takes name=value")
         found[name] = value
     if unknown := [name for name in found if name not in known]:
-        print_error(f"nothing here goes by {', '.join(unknown)}; the properties there are: {', '.join(known)}")
+        likely = did_you_mean(unknown[0], known)
+        print_error(f"nothing here goes by {', '.join(unknown)}; the properties there are: {', '.join(known)}{likely}")
     return found
 
 

@@ -7,7 +7,9 @@ structlog is loaded with the first line: it takes a tenth of a second, and most 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from cleaner.cli.fitting import columns, fold
 
 if TYPE_CHECKING:
     import structlog
@@ -22,12 +24,18 @@ def _logger() -> structlog.typing.FilteringBoundLogger:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
+            _folded,
         ],
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=False,
     )
     logger: structlog.typing.FilteringBoundLogger = structlog.get_logger()
     return logger
+
+
+def _folded(_logger: object, _name: str, line: Any) -> str:
+    """Bring a line that was written to the terminal's width."""
+    return "\n".join(fold(str(line), columns(sys.stderr), "    "))
 
 
 def log_warning(warning: str, **context: object) -> None:

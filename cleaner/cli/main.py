@@ -45,9 +45,10 @@ from cleaner.cli import (
     warm,
 )
 from cleaner.cli import run as run_daemon
-from cleaner.cli.arguments import HelpFormatter
 from cleaner.cli.collecting import hold_back_while_loading
+from cleaner.cli.fitting import wide
 from cleaner.cli.output import print_error, print_failure
+from cleaner.cli.parser import Parser
 from cleaner.cli.stop import leave_signals_alone
 from cleaner.cli.version import VersionAction
 from cleaner.errors import CleanerError, ConfigError, describe
@@ -87,17 +88,19 @@ Cleans Kafka log directories outside a broker: byte for byte what Kafka 4.3.1's 
 
 _EPILOG = """\
 Start with `cleaner plan LOG_DIR`: it changes nothing and says what there is to do. Each command explains itself:
-cleaner clean --help."""
+`cleaner clean --help`.
+
+Lines are as long as the terminal is wide, or as COLUMNS says: long names are cut in their middle, long rows become
+several lines. Into a pipe, and with --wide (`cleaner history --wide | less -S`), a row is one line with everything in
+it."""
 
 
 _STANDARD_ERROR = 2
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser() -> Parser:
     """Return the parser of the whole command line."""
-    parser = argparse.ArgumentParser(
-        prog="cleaner", description=_DESCRIPTION, epilog=_EPILOG, formatter_class=HelpFormatter, allow_abbrev=False
-    )
+    parser = Parser(prog="cleaner", description=_DESCRIPTION, epilog=_EPILOG)
     parser.add_argument("--version", action=VersionAction, nargs=0, help="the release, and those of libraries")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, module in _COMMANDS.items():
@@ -106,8 +109,6 @@ def make_parser() -> argparse.ArgumentParser:
             help=module.SUMMARY,
             description=module.DESCRIPTION,
             epilog=module.EXAMPLES,
-            formatter_class=HelpFormatter,
-            allow_abbrev=False,
         )
         module.add_arguments(command)
         command.set_defaults(run=module.run)
@@ -119,7 +120,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = make_parser()
     chosen, rest = parser.parse_known_args(arguments)
     if rest and (not hasattr(chosen, "partitions") or any(word.startswith("-") for word in rest)):
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        parser.commands()[chosen.command].error(f"unrecognized arguments: {' '.join(rest)}")
+    chosen.typed = list(sys.argv[1:] if arguments is None else arguments)
     if rest:
         chosen.partitions = [*chosen.partitions, *rest]
     return chosen
@@ -142,6 +144,12 @@ def _log_python_warning(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code. Errors raised on purpose are one line on standard error."""
     chosen = _parse(arguments)
+    with wide(chosen=getattr(chosen, "wide", False)):
+        return _run(chosen)
+
+
+def _run(chosen: argparse.Namespace) -> int:
+    """Run a command; returns its exit code."""
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _log_python_warning

@@ -1,12 +1,13 @@
-"""How a command answers: JSON lines for programs, an aligned table for people, errors one line each."""
+"""How a command answers: JSON lines for programs, words and tables that fit the terminal for people."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from cleaner.cli.advice import advice
+from cleaner.cli.fitting import columns, fold, fold_command, table
 from cleaner.cli.words import printable
 
 if TYPE_CHECKING:
@@ -41,9 +42,9 @@ def json_line(kind: str, value: DataclassInstance | Mapping[str, object], **more
     return format_json(head | fields | {name: json_value(each) for name, each in more.items()})
 
 
-def refusal_line(refusal: Refusal, kind: str) -> str:
+def refusal_line(refusal: Refusal, kind: str, what_next: str = "") -> str:
     """Return a refused partition as one line of JSON: its name, `error` in words, and what to do `next`."""
-    told = {"partition": refusal.partition, "error": str(refusal.error), "next": advice(refusal.error)}
+    told = {"partition": refusal.partition, "error": str(refusal.error), "next": what_next or advice(refusal.error)}
     return json_line(kind, told)
 
 
@@ -52,67 +53,39 @@ def print_answer(answer: Mapping[str, object]) -> None:
     print(json_line("answer", answer))
 
 
-def print_error(message: str, stream: TextIO | None = None) -> None:
-    """Print one clear line: what is wrong, with newlines and control characters made visible."""
-    print(f"cleaner: {printable(message)}", file=sys.stderr if stream is None else stream)
+def say(text: str = "", *, stream: TextIO | None = None, hang: str = "  ") -> None:
+    """Print a line for people, folded to the terminal; `hang`: what further lines of it begin with."""
+    stream = sys.stdout if stream is None else stream
+    print("\n".join(fold(text, columns(stream), hang)), file=stream)
 
 
-def print_failure(error: CleanerError, partition: str = "") -> None:
-    """Print an error, of a partition where one is named, and below it what to do next, where that is known."""
-    print_error(f"{partition}: {error}" if partition else str(error))
-    what_next = advice(error)
-    if what_next:
-        print(f"  next: {printable(what_next)}", file=sys.stderr)
-
-
-def table(
+def say_table(
     headings: Sequence[str],
     rows: Iterable[Sequence[str]],
     *,
-    left: frozenset[int] = frozenset((0,)),
-    most: int | None = None,
-    shrinking: Sequence[int] = (),
-) -> str:
-    """
-    Lay out a table; numbers stand right, the columns in `left` stand left.
-
-    Args:
-        headings: one a column.
-        rows: as many texts each.
-        left: columns of words.
-        most: how long a line may be; None: as long as it takes.
-        shrinking: columns whose texts are shortened for that, the first as far as it takes.
-    """
-    lines = [list(headings), *[list(row) for row in rows]]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
-    if most is not None:
-        _narrow(lines, widths, most, shrinking)
-    return "\n".join(
-        "  ".join(
-            text.ljust(width) if column in left else text.rjust(width)
-            for column, (text, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    )
+    left: Collection[int] = frozenset((0,)),
+    names: Collection[int] = (0,),
+) -> None:
+    """Print a table that fits the terminal; see `fitting.table`."""
+    print(table(headings, rows, left=left, most=columns(), names=names))
 
 
-_LEAST_WIDTH = 16
+def print_error(message: str, stream: TextIO | None = None) -> None:
+    """Print what is wrong, with newlines and control characters made visible; one line but on a narrow terminal."""
+    say(f"cleaner: {printable(message)}", stream=sys.stderr if stream is None else stream)
 
 
-def _narrow(lines: list[list[str]], widths: list[int], most: int, shrinking: Sequence[int]) -> None:
-    """Shorten texts, from the middle, where lines would be too long."""
-    for column in shrinking:
-        excess = sum(widths) + 2 * (len(widths) - 1) - most
-        if excess <= 0:
-            return
-        widths[column] = max(min(widths[column], _LEAST_WIDTH), widths[column] - excess)
-        for line in lines:
-            line[column] = shortened(line[column], widths[column])
+def print_failure(error: CleanerError, partition: str = "", what_next: str = "") -> None:
+    """Print an error, of a partition where one is named, and below it what to do next, where that is known."""
+    words = str(error)
+    print_error(f"{partition}: {error}" if partition and not words.startswith(f"{partition}: ") else words)
+    print_next(what_next or advice(error))
 
 
-def shortened(text: str, width: int) -> str:
-    """Return a text with its middle left out where it is too long: both ends of a partition's name tell it apart."""
-    if len(text) <= width:
-        return text
-    tail = (width - 1) // 2
-    return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"
+def print_next(words: str) -> None:
+    """Print on standard error what to do next: words with commands in backticks, or one command and nothing else."""
+    if words.startswith("cleaner "):
+        first, *others = fold_command(printable(words), columns(sys.stderr), "  next: ")
+        print("\n".join([first, *others]), file=sys.stderr)
+    elif words:
+        say(f"  next: {printable(words)}", stream=sys.stderr, hang="    ")

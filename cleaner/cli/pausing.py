@@ -6,7 +6,7 @@ import argparse
 
 from cleaner.cli.arguments import add_format
 from cleaner.cli.daemon_options import add_daemon, control_of
-from cleaner.cli.output import print_answer
+from cleaner.cli.output import print_answer, say
 from cleaner.cli.words import printable
 
 
@@ -35,5 +35,5 @@ def ask(arguments: argparse.Namespace, verb: str, done: str, concerned: str, hea
         return 0
     listed = answer.get(concerned)
     names = ", ".join(map(str, listed)) if isinstance(listed, list) else ""
-    print(printable(f"{done}: {arguments.scope or 'everything'}" + (f"; {heading}: {names}" if names else "")))
+    say(printable(f"{done}: {arguments.scope or 'everything'}" + (f"; {heading}: {names}" if names else "")))
     return 0

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from cleaner.cli.fitting import fold
 from cleaner.cli.words import Paint
 from cleaner.policy.sections import Sections
 
@@ -62,7 +63,7 @@ def picture(log: Sections, columns: int, paint: Paint) -> list[str]:
 
     Args:
         log: to be drawn.
-        columns: the terminal's; lines are not longer, but for a terminal that is far too narrow.
+        columns: the terminal's, at least 38; lines are not longer.
         paint: colours for what reads it.
     Returns:
         Lines; none for a log without a byte.
@@ -77,7 +78,7 @@ def picture(log: Sections, columns: int, paint: Paint) -> list[str]:
         if max(marker.cell + len(marker.label) for marker in markers) <= columns:
             break
     bar = "".join(paint(part.colour, part.sign * count) for part, count in zip(parts, cells, strict=True))
-    return [bar, *_pointers(markers)]
+    return [bar, *_pointers(markers, columns)]
 
 
 def share_cells(sizes: Sequence[int], width: int) -> list[int]:
@@ -112,8 +113,8 @@ def _markers(log: Sections, cells: Sequence[int]) -> list[_Marker]:
     return [_Marker(cell, ", ".join(names)) for cell, names in labels.items()]
 
 
-def _pointers(markers: Sequence[_Marker]) -> list[str]:
-    """Draw a line down from each marker to its label, the rightmost label first."""
+def _pointers(markers: Sequence[_Marker], columns: int) -> list[str]:
+    """Draw a line down from each marker to its label, folded where it does not fit, the rightmost label first."""
     lines = []
     for count in range(len(markers), 0, -1):
         line = [" "] * markers[count - 1].cell
@@ -121,5 +122,6 @@ def _pointers(markers: Sequence[_Marker]) -> list[str]:
             line[marker.cell] = "|"
         if count == len(markers):
             lines.append("".join(line) + "|")
-        lines.append("".join(line) + markers[count - 1].label)
+        cell, label = markers[count - 1]
+        lines += ["".join(line) + part for part in fold(label, columns - cell, "")]
     return lines

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TextIO
 
+from cleaner.cli.fitting import HELP_COLUMNS, columns, shortened
 from cleaner.sizes import human_bytes
 
 _WIDTH = 24
@@ -57,7 +58,11 @@ class ProgressBar:
             if phase == self._phase and done < total and now - self._drawn_at < _REDRAW_SECONDS:
                 return
             self._phase, self._drawn_at = phase, now
-            self._stream.write(f"{_CLEAR_LINE}{phase} [{bar:.<{_WIDTH}}] {part:4.0%}  {words}")
+            rest = f" [{bar:.<{_WIDTH}}] {part:4.0%}  {words}"
+            # A line that the terminal folds by itself could not be taken back.
+            room = (columns(self._stream) or HELP_COLUMNS) - 1
+            shown = f"{shortened(phase, max(1, room - len(rest)))}{rest}"[:room]
+            self._stream.write(_CLEAR_LINE + shown)
             self._stream.flush()
 
     def speaking(self, say: Callable[[str], None]) -> Callable[[str], None]:

@@ -28,7 +28,7 @@ examples:
 exit status:
   0  none is      1  some are, or the list cannot be read      77  the daemon's socket is not for this user"""
 
-_HEADINGS = ("partition", "since", "reason", "file", "at byte", "log dir")
+_HEADINGS = ("partition", "since", "log dir", "file", "at byte", "reason")
 _WORDS = frozenset((0, 1, 2, 3, 5))
 
 
@@ -40,14 +40,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """List them; returns the exit code."""
-    from cleaner.cli.output import json_line, table
+    from cleaner.cli.output import json_line, say_table
 
     entries = _entries(arguments)
     if arguments.format == "json":
         for entry in entries:
             print(json_line("quarantine", _fields(entry)))
     elif entries:
-        print(table(_HEADINGS, map(_row, entries), left=_WORDS))
+        say_table(_HEADINGS, map(_row, entries), left=_WORDS, names=(0, 2, 3))
     return 1 if entries else 0
 
 
@@ -86,8 +86,8 @@ def _row(entry: QuarantinedLog) -> tuple[str, ...]:
     return (
         printable(str(entry.topic_partition)),
         moment(entry.since_ms),
-        printable(entry.reason),
+        printable(entry.log_dir),
         printable(entry.file or "-"),
         "-" if entry.position is None else str(entry.position),
-        printable(entry.log_dir),
+        printable(entry.reason),
     )

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from cleaner.cli.record_properties import FORMATTER_PROPERTIES, is_true
 from cleaner.errors import CleanerError, UsageError
 from cleaner.logs.record import Record
+from cleaner.mistakes import did_you_mean
 
 Deserializer = Callable[[bytes], bytes]
 
@@ -57,7 +58,8 @@ def deserializer_of(name: str) -> Deserializer:
     short = name.rpartition(".")[2].removesuffix("Deserializer")
     if short not in _DESERIALIZERS:
         known = ", ".join(f"{each}Deserializer" for each in _DESERIALIZERS if each)
-        raise UsageError(f"{name}: no such deserializer here; there are {known}")
+        likely = did_you_mean(f"{short}Deserializer", known.split(", "))
+        raise UsageError(f"{name}: no such deserializer here; there are {known}{likely}")
     return _DESERIALIZERS[short]
 
 

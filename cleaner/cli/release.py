@@ -6,7 +6,7 @@ import argparse
 
 from cleaner.cli.arguments import add_format
 from cleaner.cli.daemon_options import EXIT_CODES, add_daemon, control_of, parse_partition
-from cleaner.cli.output import print_answer
+from cleaner.cli.output import print_answer, say
 
 SUMMARY = "take a partition out of quarantine"
 
@@ -37,5 +37,5 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.format == "json":
         print_answer(answer)
     else:
-        print(f"released: {arguments.partition}")
+        say(f"released: {arguments.partition}")
     return 0

@@ -6,7 +6,7 @@ import argparse
 
 from cleaner.cli.arguments import add_format
 from cleaner.cli.daemon_options import EXIT_CODES, add_daemon, control_of
-from cleaner.cli.output import print_answer, print_error
+from cleaner.cli.output import print_answer, print_error, say
 from cleaner.cli.words import printable
 from cleaner.errors import ConfigError
 
@@ -41,9 +41,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.format == "json":
         print_answer(answer)
     elif not result.errors:
-        print(printable(f"changed: {', '.join(result.changed) or 'nothing'}"))
+        say(printable(f"changed: {', '.join(result.changed) or 'nothing'}"))
         if result.needs_restart:
-            print(printable(f"only after a restart: {', '.join(result.needs_restart)}"))
+            say(printable(f"only after a restart: {', '.join(result.needs_restart)}"))
     for mistake in result.errors:
         print_error(mistake)
     return ConfigError.exit_code if result.errors else 0

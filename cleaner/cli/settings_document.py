@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
+from cleaner.cli.fitting import fold
 from cleaner.config_bulk_rows import BULK_ROWS
 from cleaner.config_daemon_rows import DAEMON_ROWS
 from cleaner.config_def import Setting
@@ -11,6 +13,7 @@ from cleaner.config_log_rows import LOG_ROWS
 from cleaner.config_process_rows import PROCESS_ROWS
 from cleaner.config_table import TOPIC_SETTINGS, UNUSED_TOPIC_KEYS
 
+_ITEM = re.compile(r"[0-9]+\. ")
 _HEAD = """\
 # Settings
 
@@ -87,8 +90,8 @@ cleanup.policy` without a topic does not even then make `--all` clean it. A topi
 """
 
 
-def document() -> str:
-    """Return the text of `docs/settings.md`."""
+def document(width: int | None = None) -> str:
+    """Return the text of `docs/settings.md`; with a width, as it is read on a terminal that is as wide."""
     unused = ", ".join(f"`{key}`" for key in sorted(UNUSED_TOPIC_KEYS))
     parts = [
         _HEAD,
@@ -107,7 +110,34 @@ def document() -> str:
         "\n## Settings of the daemon\n\nOther commands pass them over.\n\n",
         *_rows(DAEMON_ROWS, with_synonyms=False),
     ]
-    return "".join(parts)
+    text = "".join(parts)
+    return text if width is None else "".join(f"{line}\n" for line in _for_terminal(text, width))
+
+
+def _for_terminal(text: str, width: int) -> Iterable[str]:
+    """Yield lines of a width: paragraphs folded anew, and of a table's rows a paragraph each."""
+    paragraph: list[str] = []
+    headings: list[str] = []
+    for line in [*text.splitlines(), ""]:
+        is_continued = bool(line) and not line.startswith(("|", "#", "<!--")) and not _ITEM.match(line)
+        if not is_continued and paragraph:
+            hang = "   " if _ITEM.match(paragraph[0]) else ""
+            yield from fold(" ".join(map(str.strip, paragraph)), width, hang)
+            paragraph.clear()
+        if is_continued or _ITEM.match(line):
+            paragraph.append(line)
+        elif not line.startswith("|"):
+            headings.clear()
+            yield from fold(line, width)
+        else:
+            cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+            if not headings:
+                headings.extend(cells)
+            elif cells[0] != "---":
+                yield cells[0].strip("`")
+                for heading, cell in zip(headings[1:], cells[1:], strict=True):
+                    if cell:
+                        yield from fold(f"    {heading.lower()}: {cell}", width, "        ")
 
 
 def _rows(settings: Iterable[Setting], with_synonyms: bool) -> Iterable[str]:

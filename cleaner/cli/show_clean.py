@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
+
 from cleaner.api.clean_log_dir import Outcome
 from cleaner.api.reports import CleanReport, Refusal, Skipped
+from cleaner.cli.arguments import typed_again
 from cleaner.cli.logs import log_note, log_warning
-from cleaner.cli.output import json_line, print_failure, refusal_line, table
+from cleaner.cli.output import json_line, print_failure, print_next, refusal_line, say_table
 from cleaner.cli.progress import ProgressBar
+from cleaner.errors import PolicyRefusedError
+from cleaner.model import TopicPartition
 from cleaner.sizes import human_bytes
 
 _HEADINGS = (
@@ -21,6 +26,8 @@ _HEADINGS = (
     "removed",
     "seconds",
 )
+_COMPACT = "cleanup.policy=compact"
+_MOST_CONFIRMED = 3
 
 
 class CleanPrinter:
@@ -30,12 +37,14 @@ class CleanPrinter:
     `exit_code` is 0 until a partition is refused.
     """
 
-    def __init__(self, form: str, bar: ProgressBar) -> None:
+    def __init__(self, arguments: argparse.Namespace, bar: ProgressBar) -> None:
         self.exit_code = 0
-        self._form = form
+        self._arguments = arguments
+        self._form = arguments.format
         self._bar = bar
         self._rows: list[tuple[str, ...]] = []
         self._skipped = 0
+        self._doubtful: list[str] = []  # topics of which only a default says that they are compacted
 
     def show(self, outcome: Outcome) -> None:
         """Show one partition's outcome."""
@@ -43,15 +52,22 @@ class CleanPrinter:
         match outcome:
             case Refusal():
                 self.exit_code = max(self.exit_code, outcome.error.exit_code)
-                print_failure(outcome.error, outcome.partition)
+                what_next = self._what_next(outcome)
+                print_failure(outcome.error, outcome.partition, what_next)
                 if self._form == "json":
-                    print(refusal_line(outcome, "clean"), flush=True)
+                    print(refusal_line(outcome, "clean", what_next), flush=True)
             case Skipped(is_doubtful=True):
                 log_warning(f"passed over: {outcome.reason}", partition=outcome.partition)
+                self._doubtful.append(TopicPartition.parse(outcome.partition).topic)
             case Skipped():
                 self._skipped += 1
             case CleanReport():
                 self._show_report(outcome)
+
+    def _what_next(self, refusal: Refusal) -> str:
+        """Return the command that confirms a policy nobody has spoken of; empty for other refusals."""
+        topic = refusal.error.topic if isinstance(refusal.error, PolicyRefusedError) else ""
+        return typed_again(self._arguments, refusal.partition, [f"{topic}:{_COMPACT}"]) if topic else ""
 
     def _show_report(self, report: CleanReport) -> None:
         for warning in report.warnings:
@@ -72,10 +88,15 @@ class CleanPrinter:
         """Print the table, and how many partitions were passed over."""
         self._bar.clear()
         if self._rows:
-            print(table(_HEADINGS, self._rows))
+            say_table(_HEADINGS, self._rows)
         if self._skipped:
             are = "partition is" if self._skipped == 1 else "partitions are"
             log_note(f"{self._skipped} {are} not due (cleaner plan says why)")
+        topics = list(dict.fromkeys(self._doubtful))
+        if len(topics) > _MOST_CONFIRMED:
+            print_next(f"{typed_again(self._arguments)} --trust-default-policy")
+        elif topics:
+            print_next(typed_again(self._arguments, sets=[f"{topic}:{_COMPACT}" for topic in topics]))
 
 
 def _row(report: CleanReport) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cleaner.api.configuration import Loaded
-from cleaner.cli.output import json_line, table
+from cleaner.cli.output import json_line, say_table
 from cleaner.cli.words import printable
 from cleaner.config_def import Setting
 from cleaner.config_table import BROKER_SETTINGS, TOPIC_SETTINGS
@@ -76,4 +76,4 @@ def show_rows(rows: Iterable[SettingRow], how: str, *, changed_only: bool) -> No
             print(json_line("setting", row))
         return
     cells = [(row.key, "-" if row.value is None else printable(row.value), printable(row.source)) for row in shown]
-    print(table(("KEY", "VALUE", "SOURCE"), cells, left=frozenset((0, 1, 2))))
+    say_table(("KEY", "VALUE", "SOURCE"), cells, left=frozenset((0, 1, 2)), names=())

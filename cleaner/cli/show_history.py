@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cleaner.cli.output import json_line, table
+from cleaner.cli.output import json_line, say_table
 from cleaner.cli.words import moment, printable
 from cleaner.sizes import human_bytes, human_rate
 from cleaner.state.journal import JournalEntry
@@ -19,7 +19,7 @@ def show_history(entries: Sequence[JournalEntry], form: str) -> None:
         for entry in entries:
             print(json_line("history", entry))
     elif entries:
-        print(table(_HEADINGS, map(_row, entries), left=frozenset(range(4))))
+        say_table(_HEADINGS, map(_row, entries), left=frozenset(range(4)), names=(2,))
 
 
 def _row(entry: JournalEntry) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cleaner.cli.output import json_line, table
+from cleaner.cli.output import json_line, say_table
 from cleaner.cli.words import moment, printable
 from cleaner.control.client import Control
 from cleaner.daemon.snapshot import JobView
@@ -31,7 +31,7 @@ def print_jobs(jobs: Sequence[JobView], form: str) -> None:
         for job in jobs:
             print(json_line("job", job))
     elif jobs:
-        print(table(_HEADINGS, map(_row, jobs), left=_WORDS))
+        say_table(_HEADINGS, map(_row, jobs), left=_WORDS, names=(1,))
 
 
 def _row(job: JobView) -> tuple[str, ...]:

@@ -7,16 +7,14 @@ from pathlib import Path
 
 from cleaner.api.plan_report import PlanEntry, Why
 from cleaner.cli.logs import log_note, log_warning
-from cleaner.cli.output import json_line, print_error, table
+from cleaner.cli.output import json_line, print_error, say, say_table
 from cleaner.cli.plan_explanations import explain_entry
 from cleaner.cli.words import duration
 from cleaner.sizes import human_bytes
 
-MOST_COLUMNS = 120
 _HEADINGS = ("partition", "policy", "segments", "clean", "dirty", "uncleanable", "ratio", "due", "why")
 _ESTIMATE_HEADINGS = ("partition", "sample", "dirty keys", "freed", "likely", "extra disk", "rounds", "time")
 _WORDS = frozenset((0, 1, 7, 8))
-_SHRINKING = (0, 8)
 
 
 def show_plan(entries: Sequence[PlanEntry], form: str, log_dir: Path, options: str = "") -> int:
@@ -32,7 +30,7 @@ def show_plan(entries: Sequence[PlanEntry], form: str, log_dir: Path, options: s
         for entry in entries:
             print(entry_line(entry, log_dir, options))
     elif entries:
-        print(table(_HEADINGS, map(_row, entries), left=_WORDS, most=MOST_COLUMNS, shrinking=_SHRINKING))
+        say_table(_HEADINGS, map(_row, entries), left=_WORDS)
         _show_estimates(entries)
         _show_notes(entries, log_dir)
     broken = [entry for entry in entries if entry.error]
@@ -65,8 +63,8 @@ def _show_estimates(entries: Sequence[PlanEntry]) -> None:
         if entry.estimate is not None
     ]
     if rows:
-        print()
-        print(table(_ESTIMATE_HEADINGS, rows, most=MOST_COLUMNS, shrinking=(0,)))
+        say()
+        say_table(_ESTIMATE_HEADINGS, rows)
 
 
 def _show_notes(entries: Sequence[PlanEntry], log_dir: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cleaner.api.reports import RecoveredPartition, RecoverReport
 from cleaner.cli.logs import log_note
-from cleaner.cli.output import json_line, print_failure, refusal_line, table
+from cleaner.cli.output import json_line, print_failure, refusal_line, say_table
 from cleaner.sizes import human_bytes
 
 _HEADINGS = ("partition", "log start", "log end", "bytes before", "after", "seconds")
@@ -18,7 +18,7 @@ def show_recovered(report: RecoverReport, form: str) -> int:
         for refusal in report.refused:
             print(refusal_line(refusal, "recover"))
     elif report.partitions:
-        print(table(_HEADINGS, map(_row, report.partitions)))
+        say_table(_HEADINGS, map(_row, report.partitions))
     for refusal in report.refused:
         print_failure(refusal.error, refusal.partition)
     if report.note:

@@ -6,7 +6,8 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from cleaner.cli.daemon_options import with_options
-from cleaner.cli.output import table
+from cleaner.cli.fitting import columns, fold_command
+from cleaner.cli.output import say, say_table
 from cleaner.cli.troubles import troubles
 from cleaner.cli.words import Paint, ago, duration, moment, printable
 from cleaner.daemon.snapshot import Forecast, LogDirView, LogView, RoundView, ServiceSnapshot, WorkerView
@@ -32,13 +33,14 @@ def show_status(shown: ServiceSnapshot, answer: Mapping[str, JsonValue], options
     wrong = troubles(shown)
     verdict = paint("red", f"{len(wrong)} not well") if wrong else paint("green", "all is well")
     doing = f"{shown.state} for {duration(shown.now_ms - shown.started_ms)}"
-    print(f"cleaner {printable(shown.version)}, {printable(doing)}: {verdict}")
+    say(f"cleaner {printable(shown.version)}, {printable(doing)}: {verdict}")
     for trouble in wrong:
-        print(f"  {paint('red', '!')} {printable(trouble.words)}")
+        say(f"  {paint('red', '!')} {printable(trouble.words)}", hang="    ")
         if trouble.command:
-            print(f"      {paint('bold', printable(with_options(trouble.command, options)))}")
+            for line in fold_command(printable(with_options(trouble.command, options)), columns(), " " * 6):
+                say(paint("bold", line))
     for name, words in _facts(shown, answer):
-        print(f"  {name:<10}  {printable(words)}")
+        say(f"  {name:<10}  {printable(words)}", hang=" " * 14)
     _show_table("log dirs", ("log dir", "condition", "logs", "workers", "free", "of", "looked at"), _dir_rows(shown))
     _show_table("workers", ("worker", "partition", "phase", "", "part", "left", "for"), _worker_rows(shown))
     _show_table("logs, the dirtiest first", ("partition", "ratio", "dirty", "of", "why"), _log_rows(shown))
@@ -175,11 +177,12 @@ def _show_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str
     cells = [[printable(cell) for cell in row] for row in rows]
     if not cells:
         return
-    print()
-    print(Paint(sys.stdout)("bold", title))
+    say()
+    say(Paint(sys.stdout)("bold", title))
     # Words stand left, numbers right: by the first row's cell, as all rows of a column are of one kind.
     left = {column for column in range(len(headings)) if not _is_number(cells, column)}
-    print(table(headings, cells, left=frozenset(left)))
+    name = headings.index("partition") if "partition" in headings else 0
+    say_table(headings, cells, left=frozenset(left), names=(name,))
 
 
 def _is_number(cells: Sequence[Sequence[str]], column: int) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from cleaner.cli.output import json_line
+from cleaner.cli.fitting import columns, shortened
+from cleaner.cli.output import json_line, say
 from cleaner.logs.topics import Topic
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.kafka_uuid import format_uuid
@@ -16,7 +17,10 @@ from cleaner.storage.names import META_PROPERTIES
 def list_topics(topics: Sequence[Topic], form: str) -> None:
     """Print names, one a line."""
     for topic in topics:
-        print(json_line("topic", _row(topic)) if form == "json" else topic.name)
+        if form == "json":
+            print(json_line("topic", _row(topic)))
+        else:
+            print(shortened(topic.name, columns() or len(topic.name)))
 
 
 def describe_topics(log_dir: Path, topics: Sequence[Topic], form: str) -> None:
@@ -29,9 +33,16 @@ def describe_topics(log_dir: Path, topics: Sequence[Topic], form: str) -> None:
         topic_id = "-" if topic.topic_id is None else format_uuid(topic.topic_id)
         settings = ",".join(f"{key}={value}" for key, value in sorted(topic.settings.items()))
         head = f"Topic: {topic.name}\tTopicId: {topic_id}\tPartitionCount: {len(topic.homes)}\tReplicationFactor: 1"
-        print(f"{head}\tConfigs: {settings}")
+        _say(f"{head}\tConfigs: {settings}")
         for number in sorted(topic.homes):
-            print(f"\tTopic: {topic.name}\tPartition: {number}\tLeader: {node}\tReplicas: {node}\tIsr: {node}")
+            _say(f"\tTopic: {topic.name}\tPartition: {number}\tLeader: {node}\tReplicas: {node}\tIsr: {node}")
+
+
+def _say(line: str) -> None:
+    """Print a line of Kafka's; on a terminal that is too narrow for it in several, with blanks for its tabs."""
+    if (width := columns()) is not None and len(line.expandtabs()) > width:
+        line = line.replace("\t", "  ").replace(",", ", ")
+    say(line, hang="      ")
 
 
 def _row(topic: Topic) -> dict[str, object]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from cleaner.api.reports import Refusal
 from cleaner.api.undo_clean import UndoReport
-from cleaner.cli.output import json_line, print_failure, refusal_line
+from cleaner.cli.output import json_line, print_failure, refusal_line, say
 from cleaner.sizes import human_bytes
 
 
@@ -24,5 +24,5 @@ def show_undone(outcomes: Iterable[UndoReport | Refusal], form: str) -> int:
         else:
             told = f"{outcome.segments} segments put back ({human_bytes(outcome.bytes)})"
             line = "none" if outcome.checkpoint is None else str(outcome.checkpoint)
-            print(f"{outcome.partition}: {told}, cleaner checkpoint {line}")
+            say(f"{outcome.partition}: {told}, cleaner checkpoint {line}")
     return code

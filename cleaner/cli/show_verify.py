@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cleaner.api.reports import Refusal
 from cleaner.api.verify_log_dirs import VerifyReport
-from cleaner.cli.output import json_line, print_failure, refusal_line
+from cleaner.cli.output import json_line, print_failure, refusal_line, say
 from cleaner.cli.progress import ProgressBar
 from cleaner.cli.words import printable
 from cleaner.sizes import human_bytes
@@ -44,15 +44,16 @@ class VerifyPrinter:
 
 def _print(report: VerifyReport) -> None:
     verdict = "proven" if report.is_proven else f"REFUTED, {report.total_findings} findings"
-    print(f"{report.partition}: {verdict}")
-    print(
+    say(f"{report.partition}: {verdict}")
+    say(
         f"  cleaned [{report.first_dirty_offset}, {report.end_offset}), {report.records} records, {report.keys} keys; "
         f"{human_bytes(report.bytes_before)} before, {human_bytes(report.bytes_after)} after"
     )
     for finding in report.findings[:_MOST_SHOWN]:
         where = f"{printable(finding.path)}: at byte {finding.position}"
-        print(f"  offset {finding.offset}: {finding.kind}: {finding.reason}\n    {where}")
+        say(f"  offset {finding.offset}: {finding.kind}: {finding.reason}", hang="    ")
+        say(f"    {where}", hang="      ")
     if report.total_findings > _MOST_SHOWN:
-        print(f"  and {report.total_findings - _MOST_SHOWN} more: --format json has the first thousand")
+        say(f"  and {report.total_findings - _MOST_SHOWN} more: --format json has the first thousand")
     if report.note and not report.is_proven:
-        print(f"  {report.note}")
+        say(f"  {report.note}")

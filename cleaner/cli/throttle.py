@@ -7,7 +7,7 @@ import argparse
 from cleaner.cli.arguments import add_format, parse_bytes
 from cleaner.cli.daemon_options import EXIT_CODES, add_daemon, control_of
 from cleaner.cli.logs import log_warning
-from cleaner.cli.output import print_answer
+from cleaner.cli.output import print_answer, say
 from cleaner.cli.words import printable
 from cleaner.sizes import SUFFIXES_IN_WORDS, human_rate, slow_rate
 
@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.format == "json":
         print_answer(answer)
     else:
-        print(printable(f"throttle: {human_rate(rate)}" + (f" in {arguments.log_dir}" if arguments.log_dir else "")))
+        say(printable(f"throttle: {human_rate(rate)}" + (f" in {arguments.log_dir}" if arguments.log_dir else "")))
     return 0
 
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from cleaner.cli.arguments import add_format, parse_count
 from cleaner.cli.kafka_flags import add_ignored, add_log_dir, assignments_of, note_ignored
+from cleaner.cli.output import say
 from cleaner.errors import UsageError
+from cleaner.mistakes import did_you_mean
 
 if TYPE_CHECKING:
     import uuid
@@ -149,7 +151,7 @@ def _create(arguments: argparse.Namespace, flag: StopFlag) -> None:
             if not arguments.if_not_exists:
                 raise
             return
-    print(f"Created topic {arguments.topic}.")
+    say(f"Created topic {arguments.topic}.")
 
 
 def _id_of(text: str | None) -> uuid.UUID | None:
@@ -223,11 +225,14 @@ def _found(arguments: argparse.Namespace) -> list[Topic]:
 
 def _describe(arguments: argparse.Namespace, _flag: StopFlag) -> None:
     from cleaner.cli.show_topics import describe_topics
+    from cleaner.cli.topic_names import topics_in
     from cleaner.errors import UnknownTopicError
 
     found = _found(arguments)
     if not found and (arguments.topic or arguments.topic_id) and not arguments.if_exists:
-        raise UnknownTopicError(arguments.topic or arguments.topic_id, f"no such topic in {arguments.log_dir}")
+        likely = did_you_mean(arguments.topic or "", topics_in(arguments.log_dir).names())
+        wanted = arguments.topic or arguments.topic_id
+        raise UnknownTopicError(wanted, f"no such topic in {arguments.log_dir}{likely}")
     describe_topics(arguments.log_dir, found, arguments.format)
 
 

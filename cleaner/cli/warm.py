@@ -38,6 +38,8 @@ def run(_arguments: argparse.Namespace) -> int:
 
     report = warm()
     done = kernel_statistics()
+    from cleaner.cli.output import say
+
     what = f"{report.compiled} kernels compiled" if report.compiled else "all kernels were there"
-    print(f"{what} ({done.cpu_name}, {report.seconds:.1f} s), kept in {done.kept_in or done.directories[0]}")
+    say(f"{what} ({done.cpu_name}, {report.seconds:.1f} s), kept in {done.kept_in or done.directories[0]}")
     return 0

@@ -18,6 +18,7 @@ from cleaner.daemon.looked_log import LookedLog
 from cleaner.daemon.obstacles import DirObstacles
 from cleaner.daemon.pauses import Pauses
 from cleaner.daemon.steering import SteeringError
+from cleaner.mistakes import did_you_mean
 from cleaner.model import TopicPartition
 from cleaner.policy.circumstances import Circumstances, LogDirFacts, LogFacts
 from cleaner.policy.retry import Retry, RetryDelays
@@ -162,12 +163,14 @@ class Choices:
         for log in self._logs.values():
             if log.partition == partition:
                 return log
-        raise SteeringError(f"no partition {partition} in any log dir")
+        likely = did_you_mean(str(partition), (str(log.partition) for log in self._logs.values()))
+        raise SteeringError(f"no partition {partition} in any log dir{likely}")
 
     def require_topic(self, topic: str) -> None:
         """Raise SteeringError where no log of a topic is known."""
         if not any(partition.topic == topic for partition, _ in self._logs):
-            raise SteeringError(f"no topic {topic} in any log dir")
+            likely = did_you_mean(topic, {partition.topic for partition, _ in self._logs})
+            raise SteeringError(f"no topic {topic} in any log dir{likely}")
 
     def why_stop(self, partition: TopicPartition) -> str:
         """Return why a worker should give a partition back; empty: it should not."""

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from cleaner.errors import UnknownTopicError, UsageError
 from cleaner.frames.options import ReadOptions
+from cleaner.mistakes import did_you_mean
 from cleaner.model import TopicPartition
 from cleaner.storage import names
 from cleaner.storage.fs import FileSystem, real_path
@@ -45,7 +46,8 @@ def find_partitions(fs: FileSystem, options: ReadOptions) -> Found:
         raise UsageError(f"{options.path}: {what}{f': {reason}' if reason else ''}")
     for topic in sorted(options.topics or ()):
         if not any(each.topic == topic for each in found):
-            raise UnknownTopicError(topic, f"not in {options.path}")
+            likely = did_you_mean(topic, (each.topic for each in found))
+            raise UnknownTopicError(topic, f"not in {options.path}{likely}")
     for topic_partition in sorted(options.assigned or ()):
         if topic_partition not in found:
             raise UsageError(f"assign: {topic_partition} is not in {options.path}")

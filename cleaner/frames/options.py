@@ -17,6 +17,7 @@ from typing import Literal
 from cleaner.errors import UsageError
 from cleaner.frames.columns import BAD_BATCH, SELECTABLE, usual_columns
 from cleaner.frames.offsets import EARLIEST, LATEST, Offsets, Times, parse_offsets, parse_times
+from cleaner.mistakes import nearest
 from cleaner.model import TopicPartition
 from cleaner.sizes import parse_size
 
@@ -152,10 +153,7 @@ def given_options(options: Mapping[str, str], defaults: Mapping[str, str]) -> di
         if name is None and _is_ignored(key):
             continue
         if name is None:
-            import difflib  # slow to load, and for mistakes only
-
-            nearest = difflib.get_close_matches(key.lower(), names, n=1, cutoff=0.0)[0]
-            raise UsageError(f"kafkalog has no option {key!r}; the nearest is {names[nearest]!r}")
+            raise UsageError(f"kafkalog has no option {key!r}; the nearest is {nearest(key, defaults, 0.0)!r}")
         texts[name] = text.strip()
     return texts
 

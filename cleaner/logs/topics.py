@@ -30,6 +30,7 @@ from cleaner.config_table import TOPIC_SETTINGS, UNUSED_TOPIC_KEYS
 from cleaner.errors import ConfigError, InvalidTopicError, TopicExistsError, UnknownTopicError
 from cleaner.logs.dir_state import new_uuid
 from cleaner.logs.topic_settings_file import write_topic_settings
+from cleaner.mistakes import did_you_mean
 from cleaner.model import TopicPartition
 from cleaner.settings.files import read_cleaner_topics
 from cleaner.storage.fs import FileSystem
@@ -127,7 +128,8 @@ class Topics:
         """
         homes = self._homes(name)
         if not homes:
-            raise UnknownTopicError(name, f"no such topic in {', '.join(str(each.path) for each in self._log_dirs)}")
+            places = ", ".join(str(each.path) for each in self._log_dirs)
+            raise UnknownTopicError(name, f"no such topic in {places}{did_you_mean(name, self.names())}")
         first = min(homes)
         topic_id = read_topic_id(self._fs, homes[first].path / str(TopicPartition(name, first)) / PARTITION_METADATA)
         return Topic(name, topic_id, {number: each.path for number, each in homes.items()}, self.settings(name))
@@ -234,7 +236,7 @@ class Topics:
             LogDirOfflineError: the disk; some of its partitions may be gone.
         """
         if not self._homes(name):
-            raise UnknownTopicError(name, "no such topic")
+            raise UnknownTopicError(name, f"no such topic{did_you_mean(name, self.names())}")
         waiting = []
         for number, log_dir in sorted(self._homes(name).items(), reverse=True):
             partition = TopicPartition(name, number)

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 from cleaner.config_table import BROKER_SETTINGS, SETTING_OF_SYNONYM, TOPIC_SETTINGS
 from cleaner.errors import ConfigError
-from cleaner.mistakes import Mistakes
+from cleaner.mistakes import Mistakes, nearest
 
 PREFIX = "CLEANER_"
 _OUR_PREFIX = "cleaner."
@@ -55,11 +55,8 @@ def read_known_variables(environment: Mapping[str, str], mistakes: Mistakes) -> 
         if key is not None:
             values[key] = environment[variable]
         elif not _is_of_a_service(variable):
-            import difflib  # slow to load, and for mistakes only
-
             begin = variable[:_MOST_ALIKE_CHARACTERS]
-            nearest = difflib.get_close_matches(begin, sorted(_KEY_OF_VARIABLE), n=1, cutoff=0.0)[0]
-            reason = f"no setting has this environment variable; the nearest is {nearest}"
+            reason = f"no setting has this environment variable; the nearest is {nearest(begin, _KEY_OF_VARIABLE, 0.0)}"
             mistakes.add(ConfigError(variable, None, reason))
     return values
 

@@ -213,6 +213,47 @@ def test_default_policy_is_trusted_only_when_told_so(tmp_path: Path, capsys: pyt
     assert [r["partition"] for r in reports] == ["topic-0"]
 
 
+def typed(err: str) -> list[str]:
+    """Return the words of the command that was offered, as a shell reads them, without `cleaner`."""
+    command = err.partition("  next: ")[2]
+    done = subprocess.run(
+        ["bash", "-c", f'cleaner() {{ printf "%s\\0" "$@"; }}; {command}'], capture_output=True, text=True, check=True
+    )
+    return done.stdout.split("\0")[:-1]
+
+
+@pytest.mark.parametrize("columns", [None, "40", "80"])
+def test_refused_policy_comes_with_the_command_that_sets_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: str | None
+) -> None:
+    """Everything typed stays, but for other partitions; names with blanks are quoted; lines can be pasted as folded."""
+    log_dir = write_log_dir(tmp_path / "two words and more of them $HOME", keyed_log(), keyed_log("other-1"))
+    words = ["clean", str(log_dir), "topic-0", "other-1", "--set", "other:cleanup.policy=compact", "--now", str(NOW)]
+    if columns is not None:
+        monkeypatch.setenv("COLUMNS", columns)
+    assert main(words) == 1
+    words.remove("other-1")
+    offered = typed(capsys.readouterr().err)
+    assert offered == [*words, "--set", "topic:cleanup.policy=compact"]
+    assert main(offered) == 0
+
+
+def test_policies_that_are_only_defaults_come_with_the_command_that_confirms_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of `--all`: one command for all topics, or of many the option for all defaults."""
+    log_dir = write_log_dir(tmp_path / "logs", *(keyed_log(f"t{number}-0") for number in range(4)))
+    words = ["clean", str(log_dir), "--all", "--config", str(broker_default(tmp_path))]
+    assert main(words) == 0
+    assert typed(capsys.readouterr().err) == [*words, "--trust-default-policy"]
+    given = [word for number in range(3) for word in ("--set", f"t{number}:cleanup.policy=compact")]
+    assert main([*words, *given]) == 0
+    offered = typed(capsys.readouterr().err)
+    assert offered == [*words, *given, "--set", "t3:cleanup.policy=compact"]
+    assert main(offered) == 0
+    assert "t3-0" in capsys.readouterr().out
+
+
 def test_keyless_records_stop_a_topic_compacted_by_default(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """They say that the topic was not compacted while it was written; the partition has to be named."""
     log = keyed_log(segments=1)

@@ -215,6 +215,7 @@ def test_answers_are_lines_that_fit_a_terminal(
 ) -> None:
     """80 columns, a grade at the beginning of each answer, what to do below, sums at the end."""
     monkeypatch.chdir(logs.parent)
+    monkeypatch.setenv("COLUMNS", "80")
     _no_marker(logs)
     assert main(["doctor", "logs"]) == 1
     lines = capsys.readouterr().out.splitlines()

@@ -1,0 +1,273 @@
+"""
+What fits the terminal: how long lines may be, and how text, commands and tables are brought to it.
+
+A line may be as long as the terminal is wide, or as COLUMNS says. Into a pipe or a file, and with `--wide`, it is as
+long as it takes: a row is one line and names are whole, for `grep` and `less -S`. In a pipe help has 80 columns all the
+same, and the page of `explain` 100. JSON, records and the lines of `dump`, whose form is Kafka's, are never touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import sys
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import TextIO
+
+HELP_COLUMNS, PAGE_COLUMNS = 80, 100
+_FEWEST_COLUMNS = 40
+_LEAST_NAME, _LEAST_WORDS, _LEAST_FOLDED = 16, 20, 8
+_MOST_LINES_BESIDE = 3
+_GAP = "  "
+
+_TERMINAL_CODE = re.compile(r"\x1b\[[0-9;]*m")
+# What stands in backticks is to be copied: it stays in one line, or gets lines of its own.
+_WORD = re.compile(r"( *)([^\s`]*`[^`]+`[^\s`]*|\S+)")
+_SHELL_WORD = re.compile(r"(?:[^\s'\"\\]|'[^']*'|\"[^\"]*\"|\\.)+")
+
+
+class _Choice:
+    """What the command line says, for the length of a command."""
+
+    is_wide = False
+
+
+@contextlib.contextmanager
+def wide(*, chosen: bool) -> Iterator[None]:
+    """Let lines be as long as they take for the length of a `with` block, if that was chosen."""
+    before, _Choice.is_wide = _Choice.is_wide, chosen
+    try:
+        yield
+    finally:
+        _Choice.is_wide = before
+
+
+def columns(stream: TextIO | None = None) -> int | None:
+    """Return how long a line on a stream (None: standard output) may be; None: as long as it takes."""
+    if _Choice.is_wide:
+        return None
+    named = os.environ.get("COLUMNS", "")
+    if named.isascii() and named.isdigit() and int(named) > 0:
+        return max(_FEWEST_COLUMNS, int(named))
+    stream = sys.stdout if stream is None else stream
+    try:
+        # Of a terminal that does not know its size, 0.
+        return max(_FEWEST_COLUMNS, os.get_terminal_size(stream.fileno()).columns or HELP_COLUMNS)
+    except (OSError, ValueError):
+        return None
+
+
+def page_columns() -> int | None:
+    """Return how wide a page of words and drawings is, which nobody looks through line by line."""
+    return columns() or (None if _Choice.is_wide else PAGE_COLUMNS)
+
+
+def seen(text: str) -> int:
+    """Return how many cells a text takes; terminal codes take none."""
+    return len(_TERMINAL_CODE.sub("", text))
+
+
+def fold(text: str, width: int | None, hang: str = "  ") -> list[str]:
+    """
+    Break a line at its spaces where it is too long.
+
+    Args:
+        text: one line; it may begin with blanks, and have terminal codes.
+        width: cells a line may take; None: any number.
+        hang: what the lines behind the first begin with.
+    """
+    if width is None or seen(text) <= width:
+        return [text]
+    width = max(width, _LEAST_FOLDED)
+    hang = hang[: width - _LEAST_FOLDED]
+    text = text[max(0, len(text) - len(text.lstrip()) - (width - _LEAST_FOLDED)) :]
+    lines: list[str] = []
+    line, is_begun = "", False
+    for blanks, word in _WORD.findall(text):
+        gap = blanks if is_begun or not lines else ""
+        is_too_long = seen(line) + len(gap) + seen(word) > width
+        # One that is too long for any line begins where it is.
+        if is_begun and is_too_long and seen(word) <= width - len(hang):
+            lines.append(line)
+            line, gap, is_begun = hang, "", False
+        if "`" in word and seen(line) + len(gap) + seen(word) > width:
+            before, command, after = word.split("`", 2)
+            lines += [line + gap + before] if (line + before).strip() else []
+            lines += fold_command(command, width, hang)
+            line, is_begun = hang + after, bool(after)
+            continue
+        line, is_begun = line + gap + word, True
+        while seen(line) > width:
+            lines.append(line[:width])
+            line = hang + line[width:]
+    return [*lines, line] if line.strip() else lines
+
+
+def fold_command(command: str, width: int | None, indent: str = "") -> list[str]:
+    """
+    Break a command so that a shell reads its lines as the same command: they can be copied and pasted.
+
+    Args:
+        command: as typed, quoted.
+        width: cells a line may take; None: any number.
+        indent: what the first line begins with; the others stand further in.
+    """
+    if width is None or len(indent) + len(command) <= width:
+        return [indent + command]
+    indent = indent[: max(0, width - _LEAST_NAME)]
+    lines, line = [], indent
+    for word in _with_values(_SHELL_WORD.findall(command), width - len(indent) - 6):
+        if line.strip() and len(line) + 1 + len(word) > width - 2:
+            lines.append(line + " \\")
+            line = " " * (len(indent) + 4)
+        line += f" {word}" if line.strip() else word
+        while len(line) > width - 2:
+            # Within a word the next line begins at its very start: blanks would end the word.
+            head, line = _cut_word(line, word, width - 1)
+            if not line:
+                line = head
+                break
+            lines.append(head + "\\")
+            word = line
+    return [*lines, line]
+
+
+def _with_values(words: Iterable[str], most: int) -> Iterator[str]:
+    """Keep an option and its value together where both fit a line."""
+    option = ""
+    for word in words:
+        if option and (word.startswith("-") or len(option) + 1 + len(word) > most):
+            yield option
+            option = ""
+        if option or not word.startswith("--") or "=" in word:
+            yield f"{option} {word}".lstrip()
+            option = ""
+        else:
+            option = word
+    if option:
+        yield option
+
+
+def _cut_word(line: str, word: str, width: int) -> tuple[str, str]:
+    """Cut the word that ends a line in two halves that a shell puts together again; no second half: it cannot be."""
+    try:
+        (plain,) = shlex.split(word)
+    except ValueError:
+        return line, ""
+    start = line[: len(line) - len(word)]
+    for count in range(min(len(plain), width - len(start)), 0, -1):
+        head = start + shlex.quote(plain[:count])
+        if len(head) <= width:
+            return head, shlex.quote(plain[count:]) if plain[count:] else ""
+    return line, ""
+
+
+def shortened(text: str, width: int) -> str:
+    """Return a text with its middle left out where it is too long: both ends of a partition's name tell it apart."""
+    if len(text) <= width:
+        return text
+    tail = (width - 1) // 2
+    return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"
+
+
+def table(
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    left: Collection[int] = frozenset((0,)),
+    most: int | None = None,
+    names: Collection[int] = (0,),
+) -> str:
+    """
+    Lay out a table; numbers stand right, the columns in `left` stand left.
+
+    Where lines would be too long, the last column, if of words, is folded, names are shortened in their middle, words
+    go below their row, and in the end each row becomes a paragraph.
+
+    Args:
+        headings: one a column.
+        rows: as many texts each.
+        left: columns of words.
+        most: how long a line may be; None: as long as it takes.
+        names: columns whose texts may be shortened.
+    """
+    lines = [list(headings), *[list(row) for row in rows]]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
+    if most is None or _total(widths) <= most:
+        return "\n".join(_row(line, widths, left) for line in lines)
+    last = len(headings) - 1
+    if last not in left:
+        fitting = _narrowed(widths, most, names)
+        return (
+            _stacked(lines, most, names) if fitting is None else "\n".join(_row(line, fitting, left) for line in lines)
+        )
+    least = min(widths[last], _LEAST_WORDS)
+    fitting = _narrowed([*widths[:last], least], most, set(names) - {last})
+    if fitting is not None:
+        fitting[last] = most - _total(fitting[:last]) - len(_GAP)
+        if all(len(fold(line[last], fitting[last], "")) <= _MOST_LINES_BESIDE for line in lines):
+            return "\n".join(_row_beside(line, fitting, left) for line in lines)
+    fitting = _narrowed(widths[:last], most, set(names) - {last})
+    if fitting is None:
+        return _stacked(lines, most, names)
+    return "\n".join(_row_above(line, fitting, left, most) for line in lines)
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + len(_GAP) * (len(widths) - 1)
+
+
+def _narrowed(widths: Sequence[int], most: int, names: Collection[int]) -> list[int] | None:
+    """Return widths with which lines fit, the widest names shortened first; None: there are none."""
+    found = list(widths)
+    while _total(found) > most:
+        able = [column for column in names if found[column] > _LEAST_NAME]
+        if not able:
+            return None
+        found[max(able, key=found.__getitem__)] -= 1
+    return found
+
+
+def _row(line: Sequence[str], widths: Sequence[int], left: Collection[int]) -> str:
+    cells = [
+        shortened(text, width).ljust(width) if column in left else shortened(text, width).rjust(width)
+        for column, (text, width) in enumerate(zip(line, widths, strict=True))
+    ]
+    return _GAP.join(cells).rstrip()
+
+
+def _row_beside(line: Sequence[str], widths: Sequence[int], left: Collection[int]) -> str:
+    """Lay out a row whose last cell may have several lines."""
+    first, *others = fold(line[-1], widths[-1], "")
+    start = _row(line[:-1], widths[:-1], left).ljust(_total(widths[:-1])) + _GAP
+    return "\n".join([(start + first).rstrip(), *(" " * len(start) + other for other in others)])
+
+
+def _row_above(line: Sequence[str], widths: Sequence[int], left: Collection[int], most: int) -> str:
+    """Lay out a row with its last cell below."""
+    below = fold("    " + line[-1], most, "    ") if line[-1].strip() else []
+    return "\n".join([_row(line[:-1], widths, left), *below])
+
+
+def _stacked(lines: Sequence[Sequence[str]], most: int, names: Collection[int]) -> str:
+    """Lay out each row as a paragraph: its first cell, then each heading with its text."""
+    headings, *rows = lines
+    found = []
+    for first, *others in rows:
+        pairs = []
+        for column, (heading, text) in enumerate(zip(headings[1:], others, strict=True), 1):
+            told = shortened(text, most - len(heading) - 4) if column in names else text
+            pairs += [f"{heading} {told}".strip()] if text else []
+        found.append(shortened(first, most))
+        line = " "
+        for number, pair in enumerate(pairs):
+            pair += "," if number + 1 < len(pairs) else ""
+            if line.strip() and len(line) + 1 + len(pair) > most:
+                found.append(line)
+                line = " "
+            *whole, line = fold(f"{line} {pair}", most, "    ")
+            found += whole
+        found += [line] if line.strip() else []
+    return "\n".join(found)

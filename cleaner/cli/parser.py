@@ -1,0 +1,118 @@
+"""The command line's parser: help that fits the terminal, and mistakes told with what was probably meant."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
+
+from cleaner.cli.fitting import HELP_COLUMNS, columns, fold, fold_command
+from cleaner.mistakes import did_you_mean, nearest
+
+_WIDEST_HELP = 110
+_OPTION_COLUMNS = 32
+_APART = "   "  # between parts of a line that may stand in lines of their own
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Keeps the layout of descriptions and examples as far as the terminal is wide."""
+
+    def __init__(self, prog: str) -> None:
+        width = min(_WIDEST_HELP, columns() or HELP_COLUMNS)
+        super().__init__(prog, max_help_position=min(_OPTION_COLUMNS, width // 3), width=width)
+
+    def format_help(self) -> str:
+        """Return the help; what argparse never folds, a group's name or a part of the usage, is folded here."""
+        lines = super().format_help().splitlines()
+        hangs = [" " * (len(line) - len(line.lstrip()) + 2) for line in lines]
+        folded = [part for line, hang in zip(lines, hangs, strict=True) for part in fold(line, self._width, hang)]
+        return "".join(f"{line}\n" for line in folded)
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        """Fold what an option does; names with dashes in them stay whole."""
+        return fold(" ".join(text.split()), width, "")
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        """Fold paragraphs anew, and each line that is laid out by itself."""
+        paragraph: list[str] = []
+        lines: list[str] = []
+        for line in [*text.splitlines(), ""]:
+            if line and not line.startswith(" ") and not line.endswith(":"):
+                paragraph.append(line)
+                continue
+            lines += fold(indent + " ".join(paragraph), width, indent) if paragraph else []
+            paragraph.clear()
+            lines += self._laid_out(indent + line, width) if line else [""]
+        return "\n".join(lines[:-1])
+
+    @staticmethod
+    def _laid_out(line: str, width: int) -> Iterator[str]:
+        """Yield a line of examples or of exit codes, its parts below each other where they do not fit."""
+        if len(line) <= width:
+            yield line
+            return
+        start = line[: len(line) - len(line.lstrip())]
+        for part in filter(None, (part.strip() for part in line.strip().split(_APART))):
+            if part.startswith(("cleaner ", "CLEANER_")):
+                yield from fold_command(part, width, start)
+            else:
+                yield from fold(start + part, width, start + "   ")
+
+
+class Parser(argparse.ArgumentParser):
+    """
+    A parser that says what was probably meant. It takes no abbreviations: a new option would change what they mean.
+
+    Every command has `--wide`.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self._typed: list[str] = []
+        options.setdefault("formatter_class", HelpFormatter)
+        options.setdefault("allow_abbrev", False)
+        super().__init__(*arguments, **options)
+        self.add_argument(
+            "--wide",
+            action="store_true",
+            default=argparse.SUPPRESS,
+            help="lines as long as they take, with names in full: for a pager (less -S)",
+        )
+
+    def parse_known_args(  # type: ignore[override]  # argparse's has overloads for its own namespaces
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parse, and remember what was typed."""
+        self._typed = list(sys.argv[1:] if args is None else args)
+        return super().parse_known_args(args, namespace)
+
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        if action.choices is not None and value not in action.choices:
+            known = [str(choice) for choice in action.choices]
+            likely = did_you_mean(str(value), known) or f"; there are {', '.join(known)}"
+            raise argparse.ArgumentError(action, f"there is no {value!r}{likely}")
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong, with the options that nobody has and what was meant by them, and end with 2."""
+        for word in self._typed:
+            if word == "--":
+                break
+            name = word.partition("=")[0]
+            if name.startswith("--") and name not in self.options():
+                likely = nearest(name, sorted(self.options()))
+                message += f"; there is no {name}" + (f": did you mean {likely}?" if likely else "")
+        self.print_usage(sys.stderr)
+        self.exit(2, "\n".join(fold(f"{self.prog}: error: {message}", columns(sys.stderr))) + "\n")
+
+    def options(self) -> set[str]:
+        """Return the options of this command, and of its actions."""
+        return set(self._option_string_actions).union(*(each.options() for each in self.commands().values()))
+
+    def commands(self) -> dict[str, Parser]:
+        """Return the commands, or actions, below this one."""
+        return {
+            name: below
+            for action in self._actions
+            if isinstance(action, argparse._SubParsersAction)
+            for name, below in action.choices.items()
+        }

@@ -148,8 +148,10 @@ class _Examination:
         try:
             require_room(self._fs, self._path, largest)
         except NoSpaceError as error:
-            what = f"{human_bytes(found.free_bytes)} are free, and a group of {name} may need {human_bytes(largest)} for a moment"
-            do = f"free {human_bytes(error.missing_bytes)}, or clean smaller logs first: `cleaner plan --estimate` foretells"
+            free, most = human_bytes(found.free_bytes), human_bytes(largest)
+            what = f"{free} are free, and a group of {name} may need {most} for a moment"
+            missing = human_bytes(error.missing_bytes)
+            do = f"free {missing}, or clean smaller logs first: `cleaner plan --estimate` foretells"
             return warned("space", what, do)
         return passed(
             "space",

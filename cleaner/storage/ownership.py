@@ -12,15 +12,42 @@ root stays, as long as nobody else can change them: see `owner_of`.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
+import pkgutil
 import pwd
+import sys
 from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
-from cleaner.errors import ForeignDirectoryError, LogDirOfflineError
+import numpy as np
+
+from cleaner.errors import ForeignDirectoryError, LogDirOfflineError, UnreadableCodeError
 from cleaner.storage.fs import FileSystem, real_path
 from cleaner.trusted import why_open_to_others, why_way_is_open_to_others
+
+_PROGRAM = Path(__file__).parents[1]
+# Not loaded before root is given up: Spark starts Python anew, which has to read it; kernels have `warm_up`.
+_LEFT_OUT = ("cleaner.__main__", "cleaner.bulk", "cleaner.frames", "cleaner.kernels", "cleaner.testing")
+# What our modules load inside functions, and the encodings they name.
+LOADED_LATE = (
+    "bcrypt",
+    "difflib",
+    "encodings.idna",
+    "encodings.unicode_escape",
+    "encodings.utf_16",
+    "encodings.utf_16_be",
+    "importlib.metadata",
+    "numpy.random",
+    "structlog.dev",
+    "traceback",
+    "yaml",
+    "zoneinfo",
+)
 
 
 class Owner(NamedTuple):
@@ -141,17 +168,52 @@ def become(owner: Owner) -> None:
     """
     Become a user and a group, for ever; all threads change. To be called by root.
 
+    Where the program is in a directory that the user may not enter, as `/root` often is, all of it is loaded first, but
+    for kernels. What is asked for later all the same raises UnreadableCodeError, which says why it is not found.
+
     Other groups become those of the user in the system's group list, none when it has no account here (as in a
     container).
 
     Raises:
         OSError: the system refused.
     """
+    closed = code_closed_to(owner)
+    if closed is not None:
+        _load_everything()
     # Groups first: once the user has changed there is no right left to change them. The real, effective and saved ids
     # all go, lest a way back to root stay open.
     os.setgroups(_groups(owner))
     os.setresgid(owner.gid, owner.gid, owner.gid)
     os.setresuid(owner.uid, owner.uid, owner.uid)
+    if closed is not None:
+        sys.meta_path.append(_NothingMore(closed, owner))
+
+
+def code_closed_to(owner: Owner) -> Path | None:
+    """Return what keeps a user from reading our modules, those of others, or Python's; None if nothing does."""
+    closed = [closed_to(place, owner) for place in (_PROGRAM, Path(np.__file__).parent, Path(os.__file__).parent)]
+    return next((place for place in closed if place is not None), None)
+
+
+def _load_everything() -> None:
+    for found in pkgutil.walk_packages([str(_PROGRAM)], "cleaner."):
+        if not found.name.startswith(_LEFT_OUT):
+            importlib.import_module(found.name)
+    for name in LOADED_LATE:
+        importlib.import_module(name)
+
+
+class _NothingMore(MetaPathFinder):
+    """Asked when a module was found nowhere else: it may be there, where this process cannot look any more."""
+
+    def __init__(self, closed: Path, owner: Owner) -> None:
+        self._closed, self._owner = closed, owner
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Raise: nothing can be told of it."""
+        raise UnreadableCodeError(fullname, self._closed, f"user {self._owner}")
 
 
 def _groups(owner: Owner) -> list[int]:

@@ -15,6 +15,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -154,6 +155,9 @@ def _compile(jars: Path, root: Path) -> Path:
 
 
 if __name__ == "__main__":
-    for each in VERSIONS:
-        print(f"Kafka {each}: {Rig.load(each).jars}")
-    print(f"Kafka's tools: {Rig.load_tools().jars}")
+    try:
+        for each in VERSIONS:
+            print(f"Kafka {each}: {Rig.load(each).jars}")
+        print(f"Kafka's tools: {Rig.load_tools().jars}")
+    except Unavailable as error:
+        sys.exit(str(error))

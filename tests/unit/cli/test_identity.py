@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +14,7 @@ import pytest
 import cleaner.engine.warm_up
 from cleaner.cli.main import main
 from cleaner.storage import ownership
-from cleaner.storage.ownership import Owner
+from cleaner.storage.ownership import LOADED_LATE, Owner
 from cleaner.testing.log_builder import write_log_dir
 from tests.integration.log_dirs import keyed_log
 
@@ -147,3 +149,13 @@ def test_root_cleans_no_directory_that_others_may_write_to(place: Path, capsys: 
     assert main(["clean", str(place / "own"), "topic-0", *COMPACT]) == 1
     assert f"others may write to {place / 'own'}; chown it" in capsys.readouterr().err
     assert not (place / "own" / ".lock").exists()
+
+
+def test_encodings_named_in_the_code_are_loaded_before_root_is_given_up() -> None:
+    """Python looks for one when it is first used, and says it knows none if it cannot read its own library."""
+    sources = "".join(path.read_text() for path in Path(cleaner.__file__).parent.rglob("*.py"))
+    named = set(re.findall(r"""(?:encode\(|decode\(|encoding=)"([a-z0-9_-]+)""", sources)) | {"idna"}
+    modules = {f"encodings.{codecs.lookup(name).name.replace('-', '_')}" for name in named}
+    # As for every Python: loaded at its start, or known without.
+    known = {"encodings.ascii", "encodings.iso8859_1", "encodings.utf_8"}
+    assert modules - known <= set(LOADED_LATE)

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from cleaner.bulk.digest_task import RangeStart, digest_range
@@ -29,7 +30,7 @@ from cleaner.bulk.recopy_task import GroupResult, GroupWork, recopy_group
 from cleaner.bulk.session import make_spark
 from cleaner.bulk.small_log import digest_small_log
 from cleaner.bulk.verdicts import CROWDED, GroupBits, Verdicts
-from cleaner.errors import SparkJobError
+from cleaner.errors import CleanerError, SparkJobError
 from cleaner.storage.fs import FileSystem
 
 if TYPE_CHECKING:
@@ -112,6 +113,7 @@ class SessionJobs:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
+        self._seen: set[tuple[Path, Path]] = set()
         self._fixes_reducers = spark.sparkContext.getConf().contains(_SHUFFLE_PARTITIONS)
 
     @property
@@ -122,7 +124,28 @@ class SessionJobs:
 
     def digest(self, work: DigestWork, name: str) -> DigestResult:
         """Digest all ranges. Raises SparkJobError."""
-        return self._run(name, partial(self._digest_small if work.is_small else self._digest, work))
+        digest = self._digest_small if work.is_small else self._digest
+
+        def job() -> DigestResult:
+            self._require_same_files(work.settings)
+            return digest(work)
+
+        return self._run(name, job)
+
+    def _require_same_files(self, settings: JobSettings) -> None:
+        """
+        Ask the executors that are there whether they see the driver's files, once for each pair of directories.
+
+        A task that fails is tried again, several times; an answer ends the job at once.
+        """
+        places = (settings.directory.parent, settings.work_dir.parent)
+        if places in self._seen:
+            return
+        slots = self.slots
+        answers = self._spark.sparkContext.parallelize(range(slots), slots).map(partial(_why_blind, settings)).collect()
+        for reason in filter(None, answers):
+            raise SparkJobError(reason)
+        self._seen.add(places)
 
     def _digest_small(self, work: DigestWork) -> DigestResult:
         bits = self._in_one_task(_digest_alone, work)
@@ -190,6 +213,15 @@ def _as_job_errors(what: str) -> Iterator[None]:
         yield
     except (PySparkException, Py4JError, OSError) as error:
         raise SparkJobError(f"{what}: {_reason(error)}") from error
+
+
+def _why_blind(settings: JobSettings, _: int) -> str | None:
+    """Return why a task cannot work on the driver's files, None if it can; in a task."""
+    try:
+        with at_work(FileSystem(), settings):
+            return None
+    except CleanerError as error:
+        return str(error)
 
 
 def _digest_batches(
@@ -276,4 +308,6 @@ def _reason(error: Exception) -> str:
     """Return what went wrong in a line: of a traceback of a task its last line of that kind."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     told = [line for line in lines if line.startswith(("cleaner.errors.", "OSError", "PermissionError", "MemoryError"))]
-    return (told or lines or [type(error).__name__])[0][:_MOST_REASON_CHARACTERS]
+    if told:
+        return told[-1][:_MOST_REASON_CHARACTERS]
+    return (lines or [type(error).__name__])[0][:_MOST_REASON_CHARACTERS]

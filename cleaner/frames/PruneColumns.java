@@ -74,7 +74,7 @@ public class PruneColumns extends Rule {
     }
 
     private LogicalPlan narrowed(DataSourceV2ScanRelation relation, AttributeSet used) {
-        if (!(relation.scan() instanceof PythonScan) || !relation.relation().table().name().equals(NAME)) {
+        if (!(relation.scan() instanceof PythonScan) || !relation.relation().table().name().equalsIgnoreCase(NAME)) {
             return relation;
         }
         List columns = columns(relation, used);

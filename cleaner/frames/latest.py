@@ -13,12 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from errno import ENOENT
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from cleaner.errors import LogChangedError
+from cleaner.errors import LogChangedError, LogDirOfflineError
 from cleaner.format.layout import Layout, lay_out
 from cleaner.format.records import Block, bad_record
 from cleaner.frames.arrow import Rows
@@ -69,6 +70,10 @@ def _hold(
     """Open all segments, then see how far they are to be read."""
     for _ in range(_MOST_TRIES):
         log = LogLooker(fs).look(task.topic_partition, task.directory)
+        if not log.places and options.fail_on_data_loss:
+            # It was planned because it had some: nothing removes the last one.
+            gone = FileNotFoundError(ENOENT, "its segments have gone, or never were there")
+            raise LogDirOfflineError(task.directory, gone)
         attempt = ExitStack()
         try:
             spans = list(spans_of(log, task.first_offset, log.end_offset, _WHOLE_SEGMENTS))

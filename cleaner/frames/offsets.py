@@ -15,6 +15,9 @@ from cleaner.errors import UsageError
 from cleaner.model import TopicPartition
 
 EARLIEST, LATEST = -2, -1
+MARKS = "@"
+"""Stands beside the topics in a stream's place, which may be given as an option, too; no topic can have this name."""
+
 _NAMES = {"earliest": EARLIEST, "latest": LATEST}
 _MOST = 2**63 - 1
 
@@ -98,9 +101,11 @@ def _read(name: str, text: str, least: int) -> int | dict[TopicPartition, int]:
 
 
 def offsets_of(name: str, found: dict[str, object], least: int = 0) -> dict[TopicPartition, int]:
-    """Return the offsets of parsed JSON. Raises UsageError."""
+    """Return the offsets of parsed JSON, without the marks that a stream has there. Raises UsageError."""
     offsets: dict[TopicPartition, int] = {}
     for topic, partitions in found.items():
+        if topic == MARKS:
+            continue
         if not isinstance(partitions, dict):
             raise UsageError(f'{name}: what stands for topic {topic} is not as {{"0": 1000}}')
         for partition, offset in partitions.items():

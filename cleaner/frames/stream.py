@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from cleaner.frames.follow import FollowedLogs, Positions
 from cleaner.frames.marks import Mark, Marks
-from cleaner.frames.offsets import offsets_json, offsets_of
+from cleaner.frames.offsets import MARKS, offsets_json, offsets_of
 from cleaner.frames.options import read_options
 from cleaner.frames.partitions import read_partition, task_partitions
 from cleaner.model import TopicPartition
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _Json = dict[str, Any]
-
-_MARKS = "@"
 
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -76,13 +74,13 @@ def _json(positions: Positions, marks: Marks) -> _Json:
     kept: _Json = {}
     for (topic, partition), mark in sorted(marks.items()):
         kept.setdefault(topic, {})[str(partition)] = list(mark)
-    return offsets_json(positions) | {_MARKS: kept}
+    return offsets_json(positions) | {MARKS: kept}
 
 
 def _positions(json: _Json) -> Positions:
-    return offsets_of("the checkpoint", {topic: of for topic, of in json.items() if topic != _MARKS})
+    return offsets_of("the checkpoint", json)
 
 
 def _marks(json: _Json) -> Marks:
-    marks = json.get(_MARKS, {})
+    marks = json.get(MARKS, {})
     return {TopicPartition(topic, int(of)): Mark(*mark) for topic in marks for of, mark in marks[topic].items()}

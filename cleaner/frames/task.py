@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from errno import ENOENT
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cleaner.errors import LogDirOfflineError
 from cleaner.format.layout import lay_out
 from cleaner.format.records import Block
 from cleaner.frames.arrow import RecordBatches, Rows
@@ -33,7 +35,17 @@ def run_task(
     Raises:
         CorruptLogError: damage, unless it is passed over.
         OffsetOutOfRangeError: offsets have gone.
+        LogDirOfflineError: the disk refuses, or the partition is not where it was planned.
     """
+    try:
+        yield from _read(fs, options, task, least_timestamp_ms)
+    except LogDirOfflineError as error:
+        if error.cause.errno == ENOENT:
+            error.args = (f"{error}; executors need the logs under the path under which the driver sees them",)
+        raise
+
+
+def _read(fs: FileSystem, options: ReadOptions, task: Task, least_timestamp_ms: int | None) -> Iterator[pa.RecordBatch]:
     damage = Damage(options.bad_batches)
     batches = RecordBatches(options.columns)
     if isinstance(task, SpansTask):

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import cleaner
-from cleaner.bulk.spark_jobs import SessionJobs
+from cleaner.bulk.spark_jobs import DigestResult, DigestWork, SessionJobs, _as_job_errors
 from cleaner.config import CleanerConfig
-from cleaner.errors import CorruptLogError
+from cleaner.errors import CorruptLogError, LogDirOfflineError, SparkJobError
 from cleaner.model import TopicPartition
 from cleaner.testing.batch_builder import Record
 from cleaner.testing.log_builder import START_MS, LogBuilder, write_log_dir
@@ -132,3 +133,46 @@ def test_bulk_on_many_clean_records_of_a_key_goes_on_with_a_join(tmp_path: Path,
     log.append(("k0", "last"), ("k1", "last"), ("new", "v"))
     log.roll()
     assert clean_both(log, tmp_path, local_spark, clean_until) == []
+
+
+class NamedJobs(SessionJobs):
+    """The same, with the names of its jobs."""
+
+    names: list[str]
+
+    def digest(self, work: DigestWork, name: str) -> DigestResult:
+        """Digest all ranges."""
+        self.names.append(name)
+        return super().digest(work, name)
+
+
+def test_executors_that_see_other_files_end_the_job_without_a_task_that_fails(
+    tmp_path: Path, local_spark: SessionJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that fails would be tried again; here the driver's tokens are not where tasks look."""
+    monkeypatch.setattr("cleaner.bulk.round.leave_probes", lambda fs, settings: None)
+    log = LogBuilder(PARTITION)
+    log.append(("k", "v"), ("k", "w"))
+    log.roll()
+    write_log_dir(tmp_path / "logs", log)
+    jobs = NamedJobs(local_spark._spark)
+    jobs.names = []
+    with pytest.raises(SparkJobError, match="an executor does not see the driver's files there; log dir and work"):
+        bulk_clean(tmp_path / "logs", str(PARTITION), SETTINGS, work_dir=tmp_path / "work", now_ms=NOW_MS, jobs=jobs)
+    tracker = local_spark._spark.sparkContext.statusTracker()
+    found = [tracker.getJobInfo(job) for name in jobs.names for job in tracker.getJobIdsForGroup(name)]
+    assert [each.status for each in found if each is not None] == ["SUCCEEDED"]
+
+
+def test_error_of_a_task_is_the_last_of_its_traceback() -> None:
+    """What came before was its cause, and says less."""
+    try:
+        try:
+            raise LogDirOfflineError("/logs/t-0", OSError(2, "No such file or directory"))
+        except LogDirOfflineError as error:
+            raise SparkJobError("/logs/t-0: an executor does not see it") from error
+    except SparkJobError:
+        told = f"org.apache.spark.SparkException: Job aborted\n{traceback.format_exc()}\n\tat org.apache.spark"
+    with pytest.raises(SparkJobError) as caught, _as_job_errors("a job failed"):
+        raise OSError(told)
+    assert str(caught.value) == "a job failed: cleaner.errors.SparkJobError: /logs/t-0: an executor does not see it"

@@ -90,6 +90,12 @@ def test_offsets_are_resolved_within_the_log() -> None:
     assert Offsets(LATEST).of(here) == LATEST != EARLIEST
 
 
+def test_place_of_a_stream_may_be_given_as_it_is() -> None:
+    """As `endOffset` of its progress has it, with what the stream keeps beside the offsets."""
+    place = '{"t": {"0": 7}, "@": {"t": {"0": [5, 6, 0]}}}'
+    assert options(startingOffsets=place).starting.by_partition == {TopicPartition("t", 0): 7}
+
+
 def test_time_is_milliseconds_or_iso() -> None:
     """A time without a zone is UTC."""
     name = TopicPartition("t", 3)

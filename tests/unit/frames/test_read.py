@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.errors import OffsetOutOfRangeError
+from cleaner.errors import CleanerError, LogDirOfflineError, OffsetOutOfRangeError
 from cleaner.frames.options import read_options
 from cleaner.frames.plan import Task
 from cleaner.frames.task import run_task
@@ -42,6 +42,21 @@ def test_cleaned_segments_give_what_is_left_of_the_same_offsets(tmp_path: Path) 
     tasks = tasks_of(tmp_path, maxPartitionBytes="200")
     clean(tmp_path / "topic-0", context())
     assert offsets(tmp_path, tasks) == offsets_of(tmp_path) == list(range(20, 40))
+
+
+@pytest.mark.parametrize("options", [{}, {"latestPerKey": "true"}, {"isolationLevel": "read_committed"}], ids=str)
+def test_directory_that_is_not_where_it_was_planned_is_an_error_with_what_to_do(
+    tmp_path: Path, options: dict[str, str]
+) -> None:
+    """As on an executor that has another disk there, or none."""
+    a_log_dir(tmp_path)
+    tasks = tasks_of(tmp_path, **options)
+    (tmp_path / "topic-0").rename(tmp_path / "elsewhere")
+    with pytest.raises(LogDirOfflineError, match=r"topic-0: No such .*; executors need the logs under the path"):
+        offsets(tmp_path, tasks, **options)
+    (tmp_path / "topic-0").mkdir()
+    with pytest.raises(CleanerError, match=r"topic-0: (offset \d+ is not within|its segments have gone)"):
+        offsets(tmp_path, tasks, **options)
 
 
 def test_segments_under_other_names_are_found_again(tmp_path: Path) -> None:

@@ -27,8 +27,6 @@ from cleaner.logs.stream import Isolation, RecordStream, Until, reach
 from cleaner.logs.view import ReadView, Signal
 
 _FIRST_PAUSE_SECONDS = 0.002
-_LONGEST_PAUSE_SECONDS = 0.1
-_LONGEST_TRUST_SECONDS = 1.0  # in the word of a writer in this process
 
 
 class Follower:
@@ -204,10 +202,9 @@ class Follower:
 
     def _patience(self, left_seconds: float | None) -> float | None:
         """Return how long to wait for a signal before looking for oneself."""
-        if self._log_signal is not None:
-            return _LONGEST_TRUST_SECONDS if left_seconds is None else min(_LONGEST_TRUST_SECONDS, left_seconds)
-        pause = self._pause_seconds
-        self._pause_seconds = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+        longest = self._view.longest_pause_seconds
+        pause = longest if self._log_signal is not None else min(self._pause_seconds, longest)
+        self._pause_seconds = 2 * pause
         return pause if left_seconds is None else min(pause, left_seconds)
 
     # ---- waiting in an event loop ----------------------------------------------------------------------------------

@@ -247,8 +247,8 @@ def open_reader(
     Open a partition for reading: beside a writer or a daemon in other processes, or in an archive, on any system.
 
     Nothing is locked for longer than a listing and nothing is written. How far the log reaches is found out from its
-    directory; of a high watermark a writer elsewhere leaves word every `replica.high.watermark.checkpoint.interval.ms`
-    only, `until="end"` sees more.
+    directory. A `LogManager` on this machine publishes its high watermarks, so that readers have them at once; of a
+    broker's, and of a writer that was killed, they know what the checkpoint says.
 
     Args:
         log_dir: the log dir, one entry of `log.dirs`.

@@ -110,6 +110,14 @@ class Upkeep:
     def note_high_watermarks(self) -> None:
         """Write `replication-offset-checkpoint`."""
         self._note(OffsetKind.HIGH_WATERMARK, lambda served: served.writer.flushed_offset)
+        for state in self._states:
+            error = state.published.take_error()
+            if error is not None:
+                self._services.words.warning(
+                    "readers in other processes learn of high watermarks from the checkpoint alone",
+                    log_dir=str(state.path),
+                    reason=str(error),
+                )
 
     def note_recovery_points(self) -> None:
         """Write `recovery-point-offset-checkpoint`."""

@@ -48,6 +48,7 @@ class DirectoryView:
     def __init__(self, files: PartitionFiles) -> None:
         self._files = files
         self._guard = threading.RLock()
+        self._is_closed = False
         self._is_told = False  # of high watermarks, at once
         self._log_starts = _Line(files.fs, files.log_dir / LOG_START_CHECKPOINT, files.topic_partition)
         self._published = Published(files.fs, files.log_dir, files.topic_partition)
@@ -59,6 +60,11 @@ class DirectoryView:
     def signal(self) -> Signal | None:
         """Nobody tells."""
         return None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+        return self._is_closed
 
     @property
     def longest_pause_seconds(self) -> float:
@@ -109,6 +115,7 @@ class DirectoryView:
     def close(self) -> None:
         """Close what is open."""
         with self._guard:
+            self._is_closed = True
             self._published.close()
             self._end.close()
             self._transactions.close()

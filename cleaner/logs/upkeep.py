@@ -102,7 +102,14 @@ class Upkeep:
         return min((each for each in due if each is not None), default=None)
 
     def remove_due(self) -> None:
-        """Remove what was set aside and has waited for `file.delete.delay.ms`."""
+        """
+        Remove what was set aside and has waited for `file.delete.delay.ms`.
+
+        Raises:
+            LogDirLockedError: the manager is closed, or the lock was lost: the files are somebody else's.
+        """
+        for state in self._states:
+            state.still_held()
         self._removals.remove_due()
 
     # ---- checkpoints -----------------------------------------------------------------------------------------------

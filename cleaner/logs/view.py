@@ -44,6 +44,10 @@ class ReadView(LogReach, Protocol):
         """How long a reader that waits may go without looking for itself."""
 
     @property
+    def is_closed(self) -> bool:
+        """Whether nothing more is to be read: the log was closed, or who looks."""
+
+    @property
     def leader_epoch(self) -> int | None:
         """The epoch that a cut raises; None where it is not known at once."""
 

@@ -50,6 +50,11 @@ class WriterView:
         return self._signal
 
     @property
+    def is_closed(self) -> bool:
+        """Whether the log was closed, and everybody was told."""
+        return self._signal.is_closed
+
+    @property
     def longest_pause_seconds(self) -> float:
         """The signal is relied on, but not for ever: the thread that should give it may be interrupted just then."""
         return _LONGEST_TRUST_SECONDS

@@ -93,11 +93,12 @@ class DirectoryView:
     def high_watermark(self) -> int:
         """What a living writer publishes, or else the checkpoint says, within the log."""
         with self._guard:
-            # The end first: who is asked behind a cut knows of it.
-            end = self.log_end_offset
             published = self._published.high_watermark()
             self._is_told = published is not None
-            line = published if self._is_told else self._high_watermarks.offset()
+            if published is not None:
+                return published  # it is within the log, and asked for too often to look where that ends
+            end = self.log_end_offset
+            line = self._high_watermarks.offset()
             return end if line is None else min(max(line, self.log_start_offset), end)
 
     @property

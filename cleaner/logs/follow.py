@@ -349,7 +349,8 @@ class Follower:
             self._chunk = None
             if stream.next_offset == before:
                 break
-        self._require_uncut()
+        if stream.next_offset > end_offset:
+            self._require_uncut()
         if not self._records:
             self._next_offset = max(self._next_offset, stream.next_offset)
         return None

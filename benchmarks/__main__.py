@@ -18,7 +18,7 @@ from pathlib import Path
 from benchmarks.append import append_tables
 from benchmarks.bulk import bulk_table
 from benchmarks.check import check_table
-from benchmarks.commit import commit_table
+from benchmarks.commit import commit_table, followed_table
 from benchmarks.daemon import tables as daemon_tables
 from benchmarks.frames import frames_table
 from benchmarks.inputs import INPUTS
@@ -70,7 +70,7 @@ def sections(rig: Rig, options: argparse.Namespace) -> dict[str, Callable[[Path]
         "daemon": lambda scratch: "\n".join(daemon_tables(8, 200, runs, scratch)),
         "status": lambda _: status_table(runs=4 * runs),
         "append": lambda scratch: append_tables(runs, scratch),
-        "commit": lambda scratch: commit_table(runs, scratch),
+        "commit": lambda scratch: "\n".join([commit_table(runs, scratch), followed_table(runs, scratch)]),
         "read": lambda scratch: read_tables(runs, scratch),
         "restore": lambda scratch: restore_table(runs, scratch),
         "opening": lambda scratch: opening_table(10, runs, scratch),

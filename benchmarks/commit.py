@@ -7,11 +7,15 @@ Threads that each append a record of 1 KB and wait until it is on disk, again an
 `flush.messages=1` and waits for `durable.result()`: another thread does the fsyncs. *flush* calls `log.flush()`, which
 does them in its own. The plain file has an fsync a record, SQLite a connection a thread, a transaction a record and
 `synchronous=FULL`, as NORMAL does not wait for the disk.
+
+Then one thread alone, while so many followers in its process get each record: in a thread each, or as tasks of one
+event loop. *last* is how long after the last record was on disk all of them had all.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import statistics
 import tempfile
@@ -23,7 +27,7 @@ from pathlib import Path
 
 from benchmarks.stores import PlainFile, Table, open_log, sample
 from benchmarks.tables import table
-from cleaner import Record
+from cleaner import Follower, Record
 
 SECONDS = 2.0
 THREADS = (1, 8, 32)
@@ -112,6 +116,63 @@ def commit_table(runs: int, scratch: Path, seconds: float = SECONDS) -> str:
     return table(title, ["threads", *STORES, "ours to SQLite"], rows)
 
 
+def _follow_in_threads(followers: list[Follower], seen: list[int]) -> list[threading.Thread]:
+    def follow(number: int) -> None:
+        for _ in followers[number]:
+            seen[number] += 1
+
+    return [threading.Thread(target=follow, args=(number,)) for number in range(len(followers))]
+
+
+def _follow_in_a_loop(followers: list[Follower], seen: list[int]) -> list[threading.Thread]:
+    async def follow(number: int) -> None:
+        async for _ in followers[number]:
+            seen[number] += 1
+
+    async def follow_all() -> None:
+        await asyncio.gather(*map(follow, range(len(followers))))
+
+    return [threading.Thread(target=lambda: asyncio.run(follow_all()))]
+
+
+KINDS = {"threads": _follow_in_threads, "event loop": _follow_in_a_loop}
+FOLLOWERS = (1, 50, 500)
+
+
+def followed(directory: Path, count: int, kind: str, seconds: float) -> tuple[float, float]:
+    """Return how many records a second were put on disk, and how long after the last one everybody had all."""
+    with open_log(directory / "logs") as log:
+        followers, seen = [log.follow(0) for _ in range(count)], [0] * count
+        threads = KINDS[kind](followers, seen)
+        for thread in threads:
+            thread.start()
+        speed = commits_a_second([lambda key, value: log.append([Record(key, value)]).durable.result()], seconds)
+        end, began = log.log_end_offset, time.perf_counter()
+        while min(seen) < end:
+            time.sleep(0.001)
+        last = time.perf_counter() - began
+        for follower in followers:
+            follower.close()
+        for thread in threads:
+            thread.join()
+    return speed, last
+
+
+def followed_table(runs: int, scratch: Path, seconds: float = SECONDS) -> str:
+    """Measure in turns and lay out."""
+    found: dict[tuple[int, str], list[tuple[float, float]]] = {}
+    for _ in range(runs):
+        for count in FOLLOWERS:
+            for kind in KINDS:
+                with tempfile.TemporaryDirectory(dir=scratch) as directory:
+                    found.setdefault((count, kind), []).append(followed(Path(directory), count, kind, seconds))
+    rows = []
+    for (count, kind), each in found.items():
+        speed, last = (statistics.median(numbers) for numbers in zip(*each, strict=True))
+        rows.append([f"{count} followers, {kind}", f"{speed:.0f}", f"{1000 * last:.0f} ms"])
+    return table("The same by one thread, followed in its process", ["", "records a second", "last"], rows)
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description="Times records that are waited for, beside a plain file and SQLite.")
@@ -120,6 +181,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="cleaner-commit-", dir=options.scratch) as scratch:
         print(commit_table(options.runs, Path(scratch)))
+        print(followed_table(options.runs, Path(scratch)))
 
 
 if __name__ == "__main__":

@@ -107,6 +107,16 @@ class Cursor:
         self.close()
         self.next_offset = offset
 
+    @property
+    def epoch(self) -> int:
+        """The leader epoch of the batch read last; -1 before the first, and for magic 0 and 1."""
+        return self._epoch
+
+    def go_on(self, offset: int, epoch: int) -> None:
+        """Read on behind what somebody else has read for this cursor, up to an offset and in a leader epoch."""
+        self.go_back(offset)
+        self._epoch, self._read_up_to = epoch, offset
+
     def close(self) -> None:
         """Close the file; the cursor can be used on."""
         if self.segment is not None:

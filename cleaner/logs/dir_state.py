@@ -16,6 +16,7 @@ Source: rules R-101, R-106, R-110 to R-118; `docs/coexistence.md`.
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -31,6 +32,7 @@ from cleaner.storage.locks import LogDirLock, acquire_for_writing
 from cleaner.storage.log_dir import LogDir, OffsetKind
 from cleaner.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from cleaner.storage.names import META_PROPERTIES, DirKind
+from cleaner.storage.published import Publisher
 
 PATIENCE_MS = 30_000
 """A round of a cleaner ends at its next buffer; it may have a swap to finish."""
@@ -116,6 +118,7 @@ class DirState:
         log_dir: its files.
         was_closed: the clean-shutdown marker was there: nothing has to be recovered.
         generations: how readers learn of swaps.
+        published: how readers in other processes learn of high watermarks.
     Raises:
         LogDirLockedError: a broker or another writer has it, or a cleaner does not give way.
         CorruptCheckpointError, UncleanableError: the directory as a whole is not sound; nothing was changed.
@@ -126,14 +129,16 @@ class DirState:
         self.log_dir = LogDir(fs, path)
         self._fs = fs
         self._lock: LogDirLock = acquire_for_writing(fs, self.log_dir.path, clock, patience_ms=patience_ms)
-        try:
+        with contextlib.ExitStack() as undone:
+            undone.callback(self._lock.release)
             self.log_dir.check()
             self.generations = Generations(fs, self.log_dir.path)
+            undone.callback(self.generations.close)
+            self.published = Publisher(fs, self.log_dir.path)
+            undone.callback(self.published.close)
             self.was_closed = self.log_dir.has_clean_shutdown_marker()
             self.log_dir.remove_marker()
-        except BaseException:
-            self._lock.release()
-            raise
+            undone.pop_all()
 
     @property
     def path(self) -> Path:
@@ -192,4 +197,5 @@ class DirState:
     def abandon(self) -> None:
         """Let go of everything and leave the log dir as it is, as a killed process would."""
         self.generations.close()
+        self.published.close()
         self._lock.release()

@@ -3,8 +3,9 @@ How far a log reaches, found out from its directory alone: beside a writer or a 
 
     log start         the line of `log-start-offset-checkpoint`, or the first segment's base offset
     log end           behind the last whole batch of the last segment, looked for from its last index entry on
-    high watermark    the line of `replication-offset-checkpoint`; where there is none, nobody says that less than all
-                      is valid: the log end
+    high watermark    what a living writer of ours publishes (`storage/published.py`), or else the line of
+                      `replication-offset-checkpoint`; where there is none, nobody says that less than all is valid: the
+                      log end
     last stable       from the last producer snapshot on the batches are read for transactions, up to the high watermark
 
 What was found is kept, and looked at again when its file has changed.
@@ -28,9 +29,12 @@ from cleaner.storage.checkpoint import read_offset_checkpoint
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.indexes import Aborts, abort_rows
 from cleaner.storage.names import HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT
+from cleaner.storage.published import Published
 
 _BEYOND_ALL = 2**62
 _MOST_UNLISTED = 4096
+_LONGEST_PAUSE_SECONDS = 0.1
+_PAUSE_BESIDE_WRITER_SECONDS = 0.01
 
 
 class DirectoryView:
@@ -44,7 +48,10 @@ class DirectoryView:
     def __init__(self, files: PartitionFiles) -> None:
         self._files = files
         self._guard = threading.RLock()
+        self._is_closed = False
+        self._is_told = False  # of high watermarks, at once
         self._log_starts = _Line(files.fs, files.log_dir / LOG_START_CHECKPOINT, files.topic_partition)
+        self._published = Published(files.fs, files.log_dir, files.topic_partition)
         self._high_watermarks = _Line(files.fs, files.log_dir / HIGH_WATERMARK_CHECKPOINT, files.topic_partition)
         self._end = _LogEnd(files)
         self._transactions = _Transactions(files)
@@ -52,6 +59,21 @@ class DirectoryView:
     @property
     def signal(self) -> Signal | None:
         """Nobody tells."""
+        return None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+        return self._is_closed
+
+    @property
+    def longest_pause_seconds(self) -> float:
+        """How long to wait before looking again, at most: shorter beside a writer that tells at once."""
+        return _PAUSE_BESIDE_WRITER_SECONDS if self._is_told else _LONGEST_PAUSE_SECONDS
+
+    @property
+    def leader_epoch(self) -> int | None:
+        """It would have to be read."""
         return None
 
     @property
@@ -69,8 +91,12 @@ class DirectoryView:
 
     @property
     def high_watermark(self) -> int:
-        """What the checkpoint says, within the log."""
+        """What a living writer publishes, or else the checkpoint says, within the log."""
         with self._guard:
+            published = self._published.high_watermark()
+            self._is_told = published is not None
+            if published is not None:
+                return published  # it is within the log, and asked for too often to look where that ends
             end = self.log_end_offset
             line = self._high_watermarks.offset()
             return end if line is None else min(max(line, self.log_start_offset), end)
@@ -90,6 +116,8 @@ class DirectoryView:
     def close(self) -> None:
         """Close what is open."""
         with self._guard:
+            self._is_closed = True
+            self._published.close()
             self._end.close()
             self._transactions.close()
 

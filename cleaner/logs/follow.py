@@ -20,6 +20,7 @@ from types import TracebackType
 
 from cleaner import arguments
 from cleaner.errors import CleanerError, LogTruncatedError, OffsetOutOfRangeError
+from cleaner.logs.broadcast import Broadcast
 from cleaner.logs.columns import Columns
 from cleaner.logs.partition_files import PartitionFiles
 from cleaner.logs.record import Record
@@ -27,8 +28,6 @@ from cleaner.logs.stream import Isolation, RecordStream, Until, reach
 from cleaner.logs.view import ReadView, Signal
 
 _FIRST_PAUSE_SECONDS = 0.002
-_LONGEST_PAUSE_SECONDS = 0.1
-_LONGEST_TRUST_SECONDS = 1.0  # in the word of a writer in this process
 
 
 class Follower:
@@ -51,6 +50,7 @@ class Follower:
         isolation: Isolation,
         until: Until,
         timeout_seconds: float | None = None,
+        broadcast: Broadcast | None = None,
     ) -> None:
         self._files = files
         self._view = view
@@ -58,7 +58,12 @@ class Follower:
         self._until = until
         self._timeout_seconds = timeout_seconds
         self._stream = RecordStream(files, view, offset, isolation)
-        self._chunk: Iterator[Columns] = iter(())
+        self._chunk: Iterator[Columns] | None = None
+        # What others read too; where and in which leader epoch what was taken from it ends, if that came last; and the
+        # log's epoch when this follower read last.
+        self._broadcast = broadcast
+        self._behind_kept: tuple[int, int] | None = None
+        self._leader_epoch = view.leader_epoch
         self._records: deque[Record] = deque()
         self._next_offset = offset
         # What was read last may not all be among the records: whoever read it was interrupted.
@@ -68,7 +73,9 @@ class Follower:
         self._signal = Signal()
         self._log_signal = view.signal
         self._stop_listening: Callable[[], None] = lambda: None
-        if self._log_signal is not None:
+        if broadcast is not None:
+            self._stop_listening = broadcast.join(self._signal.notify)
+        elif self._log_signal is not None:
             self._stop_listening = self._log_signal.listen(self._signal.notify)
         self._when_dropped = weakref.finalize(self, _drop, str(files.directory), self._stop_listening, self._stream)
         self._when_dropped.atexit = False
@@ -97,8 +104,8 @@ class Follower:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it, or the log, was closed."""
-        return self._signal.is_closed or (self._log_signal is not None and self._log_signal.is_closed)
+        """Whether it, the log, or the reader that it is of was closed."""
+        return self._signal.is_closed or self._view.is_closed
 
     def close(self) -> None:
         """End it: whoever waits wakes up, and iterating ends. A second call does nothing."""
@@ -174,8 +181,7 @@ class Follower:
         """Have read again what an interrupt kept from being handed out."""
         with self._guard:
             self._records.clear()
-            self._chunk = iter(())
-            self._stream.go_back(self._next_offset)
+            self._go_back(self._next_offset)
             self._is_handing_out = False
 
     def _wait(self, timeout_seconds: float | None) -> bool:
@@ -204,10 +210,9 @@ class Follower:
 
     def _patience(self, left_seconds: float | None) -> float | None:
         """Return how long to wait for a signal before looking for oneself."""
-        if self._log_signal is not None:
-            return _LONGEST_TRUST_SECONDS if left_seconds is None else min(_LONGEST_TRUST_SECONDS, left_seconds)
-        pause = self._pause_seconds
-        self._pause_seconds = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+        longest = self._view.longest_pause_seconds
+        pause = longest if self._log_signal is not None else min(self._pause_seconds, longest)
+        self._pause_seconds = 2 * pause
         return pause if left_seconds is None else min(pause, left_seconds)
 
     # ---- waiting in an event loop ----------------------------------------------------------------------------------
@@ -226,8 +231,11 @@ class Follower:
             if not began:
                 until, began = self._deadline(self._timeout_seconds), True
             seen = self._signal.version
-            # In a thread: the disk may be slow, and unpacking takes its time.
-            if not await asyncio.to_thread(self._fill) and not await self._pause_async(seen, until):
+            has_records = self._fill_at_once()
+            if has_records is None:
+                # In a thread: the disk may be slow, and unpacking takes its time.
+                has_records = await asyncio.to_thread(self._fill)
+            if not has_records and not await self._pause_async(seen, until):
                 break
         if self.is_closed:
             self._end()
@@ -261,20 +269,56 @@ class Follower:
     def _fill(self) -> bool:
         # A task that is cancelled leaves its thread behind: what that reads is not lost, and not read twice.
         with self._guard:
-            columns = self._read_on()
-            if columns is not None:
-                self._records.extend(columns)
-            self._is_in_doubt = False
+            has_records = self._take_kept()
+            if has_records is None:
+                columns = self._read_on()
+                has_records = columns is not None
+                if columns is not None:
+                    self._records.extend(columns)
+                self._is_in_doubt = False
             if self.is_closed:
                 # Meanwhile, by somebody who left the rest to this thread: a task that is cancelled waits for none.
                 self._end_stream()
-            return columns is not None
+            return has_records
+
+    def _fill_at_once(self) -> bool | None:
+        """As `_fill` where nothing has to be waited for; None where something has."""
+        if self._broadcast is None or not self._guard.acquire(blocking=False):
+            return None
+        try:
+            return self._take_kept()
+        finally:
+            self._guard.release()
+
+    def _take_kept(self) -> bool | None:
+        """Take what was read for several; False when that is still to come, None: to be read by this one itself."""
+        if self._broadcast is None or self._is_in_doubt or self._chunk is not None:
+            return None
+        offset = self._stream.next_offset if self._behind_kept is None else self._behind_kept[0]
+        while (kept := self._broadcast.take(offset, self._leader_epoch)) is not None:
+            if not self._view.log_start_offset <= offset <= self._view.log_end_offset:
+                return None  # reading says what has happened
+            if kept.next_offset == offset:
+                return False
+            self._is_in_doubt = True
+            records = kept.since(offset)
+            self._behind_kept = offset, _ = kept.next_offset, kept.epoch
+            self._records.extend(records)
+            if not self._records:
+                self._next_offset = max(self._next_offset, offset)
+            self._is_in_doubt = False
+            if records:
+                return True
+        return None
+
+    def _go_back(self, offset: int) -> None:
+        self._chunk = self._behind_kept = None
+        self._stream.go_back(offset)
 
     def _read_on(self) -> Columns | None:
         """Return what comes next; the caller says when it is out of doubt."""
         if self._is_in_doubt:
-            self._chunk = iter(())
-            self._stream.go_back(_behind(self._records[-1]) if self._records else self._next_offset)
+            self._go_back(_behind(self._records[-1]) if self._records else self._next_offset)
         self._is_in_doubt = True
         try:
             return self._next_columns()
@@ -284,10 +328,15 @@ class Follower:
 
     def _next_columns(self) -> Columns | None:
         """Return what comes next; None at the end, for now."""
-        for columns in self._chunk:
+        for columns in self._chunk or ():
             self._pause_seconds = _FIRST_PAUSE_SECONDS
             return columns
+        self._chunk = None
         stream, view = self._stream, self._view
+        if self._behind_kept is not None:
+            stream.go_on(*self._behind_kept)
+            self._behind_kept = None
+        leader_epoch = view.leader_epoch
         while stream.next_offset < (end_offset := reach(view, self._isolation, self._until)):
             before = stream.next_offset
             if before < view.log_start_offset:
@@ -295,10 +344,13 @@ class Follower:
             self._chunk = stream.next_columns(end_offset)
             for columns in self._chunk:
                 self._pause_seconds = _FIRST_PAUSE_SECONDS
+                self._leader_epoch = leader_epoch
                 return columns
+            self._chunk = None
             if stream.next_offset == before:
                 break
-        self._require_uncut()
+        if stream.next_offset > end_offset:
+            self._require_uncut()
         if not self._records:
             self._next_offset = max(self._next_offset, stream.next_offset)
         return None
@@ -317,7 +369,7 @@ class Follower:
             self._end_stream()
 
     def _end_stream(self) -> None:
-        self._chunk = iter(())
+        self._chunk = None
         self._when_dropped.detach()
         self._stop_listening()
         self._stream.close()

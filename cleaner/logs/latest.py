@@ -18,7 +18,7 @@ from types import TracebackType
 
 import numpy as np
 
-from cleaner.errors import LogChangedError, LogTruncatedError
+from cleaner.errors import LogChangedError, LogClosedError, LogTruncatedError
 from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk
 from cleaner.format.layout import lay_out
 from cleaner.format.records import Block, Unpacker, bad_record
@@ -58,6 +58,7 @@ class HeldFiles:
         self.directory = directory
         self.batch_limit_bytes = batch_limit_bytes
         self._listing = listing
+        self._is_closed = False
         self._sizes = [_size_and_time(segment) for segment in segments]
         self._segments = {segment.base_offset: segment for segment in segments}
 
@@ -67,10 +68,12 @@ class HeldFiles:
 
     def is_current(self, _: Listing) -> bool:
         """Nothing changes."""
+        self._require_open()
         return True
 
     def open(self, place: Place) -> OpenSegment:
         """Return a segment of its own that shares the file."""
+        self._require_open()
         return self._segments[place.base_offset].again()
 
     def is_uncut(self) -> bool:
@@ -84,12 +87,18 @@ class HeldFiles:
     @property
     def size(self) -> int:
         """Bytes of all of them."""
+        self._require_open()
         return sum(segment.file.size() for segment in self._segments.values())
 
     def close(self) -> None:
         """Close them."""
+        self._is_closed = True
         for segment in self._segments.values():
             segment.close()
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise LogClosedError(self.directory, "what was held of it is closed")
 
 
 def _size_and_time(segment: OpenSegment) -> tuple[int, int]:
@@ -126,7 +135,7 @@ class Latest:
         self.close()
 
     def close(self) -> None:
-        """Close the files; a second call does nothing."""
+        """Close the files; a second call does nothing. What is asked for afterwards raises LogClosedError."""
         self._held.close()
 
     def to_dict(self) -> dict[bytes, bytes]:

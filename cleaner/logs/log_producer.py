@@ -35,12 +35,15 @@ class AppendedLog(Protocol):
 
 class LogProducer:
     """
-    A producer; made by `Log.producer`. Threads may share it, and take turns.
+    A producer; made by `Log.producer`.
 
         with producer.transaction():
             producer.append([Record(b"k", b"v")])
 
-    Without a transactional id it has no transactions. With one, all it appends belongs to one.
+    Without a transactional id it has no transactions, and threads may share it. With one, all it appends belongs to
+    one, whichever thread appends it, and there is one at a time: as with Kafka's producer a transaction is begun and
+    ended by one thread, or by threads that agree on who does. For transactions side by side each thread has a producer
+    with a transactional id of its own.
 
     Attributes:
         identity: what it is known by in the log.
@@ -71,6 +74,7 @@ class LogProducer:
         # append of it was answered.
         self._next_sequence = 0
         self._began_ms: int | None = None
+        self._began_by = 0
         self._began_at = 0
         self._has_appended = False
 
@@ -130,8 +134,11 @@ class LogProducer:
             if self.transactional_id is None:
                 raise InvalidTxnStateError(self._where, "this producer has no transactional id, so no transactions")
             if self._began_ms is not None:
-                raise InvalidTxnStateError(self._where, f"{self.transactional_id!r} has a transaction open already")
+                raise InvalidTxnStateError(
+                    self._where, f"{self.transactional_id!r} has a transaction open already{self._by}"
+                )
             began_ms, self._began_at, self._has_appended = self._clock.now_ms(), self._writer.log_end_offset, False
+            self._began_by = threading.get_ident()
             self._began_ms = began_ms
 
     def commit(self) -> Future[None]:
@@ -224,6 +231,13 @@ class LogProducer:
             raised = ids.raise_epoch(name, self.identity, self._writer.producer_epoch, now_ms)
             self._log.fence(raised)
             return True
+
+    @property
+    def _by(self) -> str:
+        """Say so if it was another thread that began the transaction."""
+        if self._began_by == threading.get_ident():
+            return ""
+        return ", begun by another thread: have one thread at a time do transactions, or give each an id of its own"
 
     @property
     def _where(self) -> str:

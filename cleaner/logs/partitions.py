@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,6 +30,7 @@ from cleaner.settings import FollowedSettings, ResolvedTopic
 from cleaner.storage.fs import FileSystem
 from cleaner.storage.names import PARTITION_METADATA
 from cleaner.storage.partition_metadata import read_topic_id
+from cleaner.storage.published import UNKNOWN
 
 Item = TypeVar("Item")
 
@@ -157,7 +159,10 @@ class Partitions:
             services.clock,
             was_closed=was_closed,
             allow_truncate=services.allow_truncate,
-            options=WriterOptions(producer_id_expiration_ms=services.config.producer_id_expiration_ms),
+            options=WriterOptions(
+                producer_id_expiration_ms=services.config.producer_id_expiration_ms,
+                publish=partial(state.published.publish, partition),
+            ),
         )
         try:
             # The markers of transactions that nobody can end any more: readers of committed records wait for them.
@@ -209,6 +214,7 @@ class Partitions:
             served = self._served.get(partition)
         if served is not None:
             served.log.abandon()
+            served.state.published.publish(partition, UNKNOWN)
         with self._lock:
             self._served.pop(partition, None)
             self._failed.pop(partition, None)

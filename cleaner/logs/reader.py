@@ -12,6 +12,7 @@ and swapped for cleaned ones; see `cursor.py` for how.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from itertools import islice
@@ -20,7 +21,8 @@ from types import TracebackType
 
 from cleaner import arguments
 from cleaner.clock import Clock, SystemClock
-from cleaner.errors import OffsetOutOfRangeError, UnknownTopicError
+from cleaner.errors import LogClosedError, OffsetOutOfRangeError, UnknownTopicError
+from cleaner.logs.broadcast import Broadcast
 from cleaner.logs.columns import Columns
 from cleaner.logs.cursor import LARGEST_CHUNK_BYTES
 from cleaner.logs.directory_view import DirectoryView
@@ -66,6 +68,10 @@ class LogReader:
     ) -> None:
         self._clock = clock or SystemClock()
         self._files = PartitionFiles(fs, real_path(log_dir), topic_partition, self._clock, batch_limit)
+        self._is_closed = False
+        self._guard = threading.RLock()
+        # Guarded by _guard.
+        self._broadcasts: dict[tuple[Isolation, Until], Broadcast] = {}
         self._own_view: DirectoryView | None = None
         if view is None:
             view = self._own_view = DirectoryView(self._files)
@@ -83,30 +89,46 @@ class LogReader:
         return f"LogReader({self._files.directory})"
 
     def close(self) -> None:
-        """Close what is open; iterators close what they have open when they end."""
+        """
+        Close what is open; a second call does nothing.
+
+        Followers end; other iterators go on, and close what they have open when they end. All else is refused.
+        """
+        self._is_closed = True
         if self._own_view is not None:
             self._own_view.close()
         self._files.close()
+        with self._guard:
+            broadcasts = list(self._broadcasts.values())
+        for each in broadcasts:
+            each.close()
+
+    @property
+    def _open_view(self) -> ReadView:
+        """What says how far the log reaches. Raises LogClosedError: there is nothing to ask any more."""
+        if self._is_closed:
+            raise LogClosedError(self._files.directory, "the reader is closed")
+        return self._view
 
     @property
     def log_start_offset(self) -> int:
         """First offset that may be asked for."""
-        return self._view.log_start_offset
+        return self._open_view.log_start_offset
 
     @property
     def high_watermark(self) -> int:
         """First offset that could still be lost in a crash."""
-        return self._view.high_watermark
+        return self._open_view.high_watermark
 
     @property
     def last_stable_offset(self) -> int:
         """First offset of a transaction that is not decided yet, at most the high watermark."""
-        return self._view.last_stable_offset
+        return self._open_view.last_stable_offset
 
     @property
     def log_end_offset(self) -> int:
         """The offset the next record will get."""
-        return self._view.log_end_offset
+        return self._open_view.log_end_offset
 
     def read(
         self,
@@ -187,7 +209,20 @@ class LogReader:
         """
         offset = self._checked(offset, isolation, until)
         timeout_seconds = arguments.seconds("timeout_seconds", timeout_seconds)
-        return Follower(self._files, self._view, offset, isolation, until, timeout_seconds)
+        broadcast = self._broadcast_of(isolation, until)
+        return Follower(self._files, self._view, offset, isolation, until, timeout_seconds, broadcast)
+
+    def _broadcast_of(self, isolation: Isolation, until: Until) -> Broadcast | None:
+        """Return what followers share that want the same; None beside a writer elsewhere, who tells nobody."""
+        signal = self._view.signal
+        if signal is None:
+            return None
+        with self._guard:
+            shared = self._broadcasts.get((isolation, until))
+            if shared is None:
+                shared = Broadcast(self._files, self._view, signal, isolation, until)
+                self._broadcasts[isolation, until] = shared
+            return shared
 
     def latest(self, *, isolation: Isolation = "read_committed") -> Latest:
         """
@@ -197,7 +232,7 @@ class LogReader:
             isolation: as for `read`; values that may be taken back are seldom what state is made of.
         """
         arguments.one_of("isolation", isolation, _ISOLATIONS)
-        return take_latest(self._files, self._view, isolation)
+        return take_latest(self._files, self._open_view, isolation)
 
     def offset_for_time(self, timestamp_ms: int | datetime, *, isolation: Isolation = "read_uncommitted") -> int | None:
         """
@@ -212,21 +247,23 @@ class LogReader:
         """
         wanted_ms = arguments.moment_ms("timestamp_ms", timestamp_ms)
         arguments.one_of("isolation", isolation, _ISOLATIONS)
-        end_offset = reach(self._view, isolation, "high_watermark")
-        return find_by_time(self._files, self._view.log_start_offset, end_offset, wanted_ms)
+        view = self._open_view
+        end_offset = reach(view, isolation, "high_watermark")
+        return find_by_time(self._files, view.log_start_offset, end_offset, wanted_ms)
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
         """Return where a leader epoch ended, as Kafka answers OffsetsForLeaderEpoch."""
-        epoch, files = arguments.whole("epoch", epoch), self._files
+        epoch, files, view = arguments.whole("epoch", epoch), self._files, self._open_view
         epochs = LeaderEpochs(files.fs, files.directory, read_leader_epochs(files.fs, files.directory / LEADER_EPOCHS))
-        return epochs.end_offset_for(epoch, self._view.log_end_offset)
+        return epochs.end_offset_for(epoch, view.log_end_offset)
 
     def _checked(self, offset: int, isolation: Isolation, until: Until) -> int:
         """Return the offset, if the log has it and the rest is sound."""
         offset = arguments.whole("offset", offset)
         arguments.one_of("isolation", isolation, _ISOLATIONS)
         arguments.one_of("until", until, _UNTILS)
-        if not self._view.log_start_offset <= offset <= self._view.log_end_offset:
+        view = self._open_view
+        if not view.log_start_offset <= offset <= view.log_end_offset:
             raise self._out_of_range(offset)
         return offset
 
@@ -248,8 +285,8 @@ def open_reader(
     Open a partition for reading: beside a writer or a daemon in other processes, or in an archive, on any system.
 
     Nothing is locked for longer than a listing and nothing is written. How far the log reaches is found out from its
-    directory; of a high watermark a writer elsewhere leaves word every `replica.high.watermark.checkpoint.interval.ms`
-    only, `until="end"` sees more.
+    directory. A `LogManager` on this machine publishes its high watermarks, so that readers have them at once; of a
+    broker's, and of a writer that was killed, they know what the checkpoint says.
 
     Args:
         log_dir: the log dir, one entry of `log.dirs`.

@@ -72,6 +72,16 @@ class RecordStream:
         self._cursor.go_back(offset)
         self.next_offset = offset
 
+    @property
+    def epoch(self) -> int:
+        """The leader epoch of what was read last; -1 before that."""
+        return self._cursor.epoch
+
+    def go_on(self, offset: int, epoch: int) -> None:
+        """Go on behind what somebody else has read, up to an offset and in a leader epoch."""
+        self._cursor.go_on(offset, epoch)
+        self.next_offset = offset
+
     def next_columns(self, end_offset: int) -> Iterator[Columns]:
         """
         Hand out the records of the next chunk below an offset, some at a time and maybe none; exhaust it before the

@@ -102,7 +102,14 @@ class Upkeep:
         return min((each for each in due if each is not None), default=None)
 
     def remove_due(self) -> None:
-        """Remove what was set aside and has waited for `file.delete.delay.ms`."""
+        """
+        Remove what was set aside and has waited for `file.delete.delay.ms`.
+
+        Raises:
+            LogDirLockedError: the manager is closed, or the lock was lost: the files are somebody else's.
+        """
+        for state in self._states:
+            state.still_held()
         self._removals.remove_due()
 
     # ---- checkpoints -----------------------------------------------------------------------------------------------
@@ -110,6 +117,14 @@ class Upkeep:
     def note_high_watermarks(self) -> None:
         """Write `replication-offset-checkpoint`."""
         self._note(OffsetKind.HIGH_WATERMARK, lambda served: served.writer.flushed_offset)
+        for state in self._states:
+            error = state.published.take_error()
+            if error is not None:
+                self._services.words.warning(
+                    "readers in other processes learn of high watermarks from the checkpoint alone",
+                    log_dir=str(state.path),
+                    reason=str(error),
+                )
 
     def note_recovery_points(self) -> None:
         """Write `recovery-point-offset-checkpoint`."""

@@ -39,6 +39,18 @@ class ReadView(LogReach, Protocol):
     def signal(self) -> Signal | None:
         """What tells of changes; None: look again from time to time."""
 
+    @property
+    def longest_pause_seconds(self) -> float:
+        """How long a reader that waits may go without looking for itself."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing more is to be read: the log was closed, or who looks."""
+
+    @property
+    def leader_epoch(self) -> int | None:
+        """The epoch that a cut raises; None where it is not known at once."""
+
     def unlisted_aborts(self) -> Aborts | None:
         """Return aborted transactions below the last stable offset that no transaction index may name yet."""
 

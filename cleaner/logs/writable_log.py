@@ -55,11 +55,14 @@ class WriterOptions:
         producer_id_expiration_ms: `producer.id.expiration.ms`.
         batch_bytes: what a batch of several records may take unpacked; None: what the topic allows.
         random: chooses each segment's jitter (R-804).
+        publish: tells readers in other processes of the high watermark: behind the fsync that raises it, and before the
+            cut that lowers it. Must be quick and not raise.
     """
 
     producer_id_expiration_ms: int = 86_400_000
     batch_bytes: int | None = None
     random: Random = field(default_factory=SystemRandom)
+    publish: Callable[[int], None] = lambda _: None
 
 
 class WritableLog:
@@ -95,7 +98,8 @@ class WritableLog:
     def _take(self, opened: OpenedLog) -> None:
         self.log_start_offset = opened.log_start_offset
         self._first_base_offset = opened.first_base_offset
-        self.log_end_offset = self.flushed_offset = opened.log_end_offset
+        self.log_end_offset = opened.log_end_offset
+        self._set_flushed(opened.log_end_offset)
         self.producers = Producers(str(self.topic_partition), opened.producers, self._fences)
         self.epochs = LeaderEpochs(self._fs, self.directory, opened.epochs)
         if self.epochs.latest < opened.epoch:
@@ -302,8 +306,13 @@ class WritableLog:
 
     def note_flushed(self, offset: int) -> None:
         """Note that all below an offset is on disk."""
-        self.flushed_offset = max(self.flushed_offset, offset)
+        if offset > self.flushed_offset:
+            self._set_flushed(offset)
         self.producers.on_flushed(self.flushed_offset)
+
+    def _set_flushed(self, offset: int) -> None:
+        self._options.publish(offset)
+        self.flushed_offset = offset
 
     # ---- cutting, expiring, closing --------------------------------------------------------------------------------
 
@@ -351,7 +360,7 @@ class WritableLog:
         def ending(end_offset: int) -> None:
             begin(end_offset)
             # Before the lines of the checkpoints: another thread may write what is flushed into them at any time.
-            self.flushed_offset = min(self.flushed_offset, end_offset)
+            self._set_flushed(min(self.flushed_offset, end_offset))
             self.active.retire()
 
         self._lock.release()

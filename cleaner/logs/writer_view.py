@@ -8,11 +8,17 @@ from typing import Protocol
 from cleaner.logs.view import LogReach, Signal
 from cleaner.storage.indexes import Aborts
 
+_LONGEST_TRUST_SECONDS = 1.0
+
 
 class WatchedWriter(LogReach, Protocol):
     """What is asked of a `PartitionWriter`."""
 
     on_append: list[Callable[[], None]]
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch that new batches get."""
 
     @property
     def is_closed(self) -> bool:
@@ -42,6 +48,21 @@ class WriterView:
     def signal(self) -> Signal:
         """What tells of changes."""
         return self._signal
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the log was closed, and everybody was told."""
+        return self._signal.is_closed
+
+    @property
+    def longest_pause_seconds(self) -> float:
+        """The signal is relied on, but not for ever: the thread that should give it may be interrupted just then."""
+        return _LONGEST_TRUST_SECONDS
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch that new batches get, and that a cut raises."""
+        return self._writer.leader_epoch
 
     @property
     def log_start_offset(self) -> int:

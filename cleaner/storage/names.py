@@ -38,6 +38,7 @@ TEMPORARY_SUFFIXES = (CLEANED, SWAP, DELETED)
 META_PROPERTIES = "meta.properties"
 LOCK = ".lock"
 GENERATIONS = ".cleaner-generations"
+PUBLISHED = ".cleaner-high-watermarks"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"

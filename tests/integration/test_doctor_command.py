@@ -18,6 +18,7 @@ from cleaner.api.doctor import Answer, Grade
 from cleaner.api.doctor_log_dir import examine_log_dir
 from cleaner.cli.main import main
 from cleaner.clock import StillClock
+from cleaner.sizes import human_bytes
 from cleaner.storage.fs import FileSystem, Space
 from cleaner.testing.log_builder import START_MS, write_log_dir
 from tests.integration.log_dirs import keyed_log

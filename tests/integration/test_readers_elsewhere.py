@@ -1,0 +1,103 @@
+"""What a reader learns that shares nothing with the writer but the directory, and when."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cleaner import LogManager, Record, open_reader
+from cleaner.storage.names import HIGH_WATERMARK_CHECKPOINT, PUBLISHED
+from cleaner.testing.watched_fs import Operation, WatchedFileSystem
+
+pytestmark = pytest.mark.kernels
+
+
+def test_reader_elsewhere_has_a_record_as_soon_as_it_is_durable(tmp_path: Path) -> None:
+    """No checkpoint is written meanwhile; committed records, transactions and a cut included."""
+    with LogManager(tmp_path, create=True, cleaner=False, tasks=False) as manager:
+        manager.create_topic("t")
+        log = manager.log("t")
+        with open_reader(tmp_path, "t") as reader:
+            for number in range(5):
+                log.append(Record(b"k", b"%d" % number)).durable.result()
+                log.append(Record(b"k", b"not forced")).durable  # noqa: B018 - asked for, and not waited for
+                log.flush()
+                for isolation in ("read_committed", "read_uncommitted"):
+                    assert len(list(reader.read(0, isolation=isolation))) == 2 * number + 2
+            log.append(Record(b"k", b"in memory alone"))
+            assert (reader.high_watermark, reader.log_end_offset) == (10, 11)
+            producer = log.producer("writer")
+            with producer.transaction():
+                producer.append(Record(b"k", b"committed"))
+            log.flush()
+            values = [record.value for record in reader.read(10, isolation="read_committed")]
+            assert values == [b"in memory alone", b"committed"]
+            assert reader.high_watermark == 13
+            log.truncate_to(4)
+            log.append([Record(b"k", b"after")] * 20)
+            assert (reader.high_watermark, reader.log_end_offset) == (4, 24)
+            manager.delete_topic("t")
+            manager.create_topic("t")
+            manager.log("t").append([Record(b"k", b"another topic")] * 30)
+        with open_reader(tmp_path, "t") as reader:
+            assert (reader.high_watermark, reader.log_end_offset) == (0, 30)
+
+
+def test_reader_elsewhere_goes_by_the_checkpoint_when_the_writer_was_killed(tmp_path: Path) -> None:
+    """What the dead writer published counts no more; the next one says how far the recovered log reaches."""
+    code = (
+        "import os, signal, sys; from cleaner import LogManager, Record\n"
+        f"manager = LogManager({str(tmp_path)!r}, create=True, cleaner=False, tasks=False)\n"
+        "manager.create_topic('t'); log = manager.log('t')\n"
+        "log.append(Record(b'k', b'1')).durable.result(); manager.upkeep.note_high_watermarks()\n"
+        "log.append(Record(b'k', b'2')).durable.result()\n"
+        "print('there', flush=True); sys.stdin.readline(); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    writer = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with writer:
+        assert writer.stdout is not None
+        assert writer.stdin is not None
+        assert writer.stdout.readline() == "there\n"
+        with open_reader(tmp_path, "t") as reader:
+            assert reader.high_watermark == 2
+            writer.stdin.write("\n")
+            writer.stdin.flush()
+            writer.wait()
+            assert (reader.high_watermark, reader.log_end_offset) == (1, 2)
+            with LogManager(tmp_path, cleaner=False, tasks=False):
+                assert reader.high_watermark == 2
+            assert reader.high_watermark == 2
+
+
+class Journal(WatchedFileSystem):
+    """Remembers what was done to which file."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.done: list[str] = []
+
+    def after(self, operation: Operation) -> None:
+        """Note it."""
+        self.done.append(str(operation))
+
+
+def test_high_watermark_is_published_behind_the_fsync_and_before_the_cut(tmp_path: Path) -> None:
+    """So at no moment does a reader elsewhere hear of what a power cut could take back."""
+    fs, log_name, published = Journal(), "00000000000000000000.log", f"write {PUBLISHED}"
+    with LogManager(tmp_path, create=True, cleaner=False, tasks=False, fs=fs) as manager:
+        manager.create_topic("t")
+        log = manager.log("t")
+        fs.done.clear()
+        log.append([Record(b"k", b"v")] * 4)
+        assert published not in fs.done
+        log.flush()
+        assert fs.done.index(f"fsync {log_name}") < fs.done.index(published)
+        manager.upkeep.note_all()
+        fs.done.clear()
+        log.truncate_to(0)
+        lines = next(number for number, done in enumerate(fs.done) if HIGH_WATERMARK_CHECKPOINT in done)
+        cut = next(number for number, done in enumerate(fs.done) if done.startswith(f"truncate {log_name}"))
+        assert fs.done.index(published) < lines < cut

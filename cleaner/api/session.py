@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import TracebackType
 from typing import Protocol, TypeVar
 from uuid import UUID
 
@@ -225,13 +226,23 @@ def choose_partitions(session: Session, named: Sequence[TopicPartition] | None) 
     return {topic_partition: found.current[topic_partition] for topic_partition in named}
 
 
-@contextlib.contextmanager
-def as_cleaner_errors(path: Path) -> Iterator[None]:
+class as_cleaner_errors:
     """Turn what the operating system says, where it was not expected, into an error with a name."""
-    try:
-        yield
-    except OSError as error:
-        raise disk_error(Path(error.filename) if error.filename else path, error) from error
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        """Raise in the place of an `OSError`."""
+        if isinstance(error, OSError):
+            raise disk_error(Path(error.filename) if error.filename else self._path, error) from error
 
 
 def attempt(topic_partition: TopicPartition, directory: Path, work: Callable[[], Result]) -> Result | Refusal:

@@ -66,7 +66,7 @@ def _facts(shown: ServiceSnapshot, answer: Mapping[str, JsonValue]) -> Iterator[
     for log_dir in shown.log_dirs:
         if log_dir.looked_at_ms is None and log_dir.condition is DirCondition.ONLINE:
             yield "looking", f"{log_dir.path}: {log_dir.detail}"
-    yield "logs", _counts(answer) if shown.log_dirs else "none was looked at yet"
+    yield "logs", "none is known yet" if shown.state == "starting" and not shown.counts.logs else _counts(answer)
     if shown.queue:
         more = f" and {len(shown.queue) - _MOST_QUEUED} more" if len(shown.queue) > _MOST_QUEUED else ""
         yield "queue", ", ".join(map(str, shown.queue[:_MOST_QUEUED])) + more

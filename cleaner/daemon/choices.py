@@ -87,6 +87,8 @@ class Choices:
         self._stale_since_ns: dict[TopicPartition, int] = {}
         self._workers: dict[str, int] = {}
         self._survey: Survey | None = None
+        self._before: Survey | None = None
+        self._dated: dict[TopicPartition, tuple[LogFacts, LogFacts]] = {}
         self._is_window_open = True
 
     @property
@@ -194,7 +196,7 @@ class Choices:
             circumstances = self.circumstances()
             self._is_window_open = circumstances.opens_at_ms is None
             facts = [self._with_last_round(log.facts) for log in self._logs.values() if log.facts is not None]
-            self._survey = survey(facts, circumstances, self._rules.order)
+            self._survey = self._before = survey(facts, circumstances, self._rules.order, self._before)
         return self._survey
 
     def invalidate(self) -> None:
@@ -258,8 +260,15 @@ class Choices:
         return {**paused, **self.states.not_idle}
 
     def _with_last_round(self, facts: LogFacts) -> LogFacts:
+        """Return facts with the time of the log's last round: the same value as long as both are the same."""
         last = self.last_round_ms.get(facts.partition)
-        return replace(facts, last_round_ms=last) if last else facts
+        if not last:
+            return facts
+        given, dated = self._dated.get(facts.partition, (None, facts))
+        if given is not facts or dated.last_round_ms != last:
+            dated = replace(facts, last_round_ms=last)
+            self._dated[facts.partition] = (facts, dated)
+        return dated
 
     def _end_jobs_without_work(self) -> None:
         """End jobs whose partition has nothing to clean, or is no longer there."""
@@ -279,7 +288,7 @@ class Choices:
     def _forget_gone(self) -> None:
         """Forget what is remembered of partitions that are gone, so that nothing grows for years."""
         there = {partition for partition, _ in self._logs}
-        for memory in (self.retries, self.last_round_ms):
+        for memory in (self.retries, self.last_round_ms, self._dated):
             for partition in [partition for partition in memory if partition not in there]:
                 del memory[partition]
 

@@ -43,6 +43,7 @@ class Meter:
         self._read_bytes = self._cleaned_bytes = 0
         self._work_seconds = 0.0
         self._samples: deque[_Sample] = deque()
+        self._log_dirs: frozenset[str] = frozenset()
 
     def note_round(self, view: RoundView, map_bytes_read: int) -> None:
         """Add a round that ended, well or not."""
@@ -51,9 +52,24 @@ class Meter:
         self._work_seconds += view.seconds
 
     def sample(
-        self, counts: Counts, workers: Iterable[WorkerView], charged_bytes: int, now_ms: int, now_ns: int
+        self,
+        log_dirs: frozenset[str],
+        counts: Counts,
+        workers: Iterable[WorkerView],
+        charged_bytes: int,
+        now_ms: int,
+        now_ns: int,
     ) -> None:
-        """Note how things stand after a look at all logs."""
+        """
+        Note how things stand after a look at all logs.
+
+        Args:
+            log_dirs: those that were ever looked at. What one brings with it that comes into sight has not arrived.
+            counts, workers, charged_bytes, now_ms, now_ns: see `forecast`.
+        """
+        if log_dirs != self._log_dirs:
+            self.forget()
+            self._log_dirs = log_dirs
         self._samples.append(self._now(counts, workers, charged_bytes, now_ms, now_ns))
         # One beyond the window stays: it is where the window begins.
         while len(self._samples) > 2 and self._samples[1].now_ns < now_ns - WINDOW_SECONDS * 1e9:

@@ -160,7 +160,8 @@ class WatchedLogDir:
         watches_retention = self._config.retention_enable and has_marker and not lock.has_writer
         is_held = lock.holder is not LockHolder.NOBODY
         use = Use.of(is_marked=has_marker, has_writer=lock.has_writer, is_held=is_held)
-        logs = self._look_at_logs(Moment(self._fs, self._settings, now_ms, watches_retention, use))
+        trusts_default = self._settings.trusts_default_policy
+        logs = self._look_at_logs(Moment(self._fs, self._settings, now_ms, watches_retention, use, trusts_default))
         return self._assemble(space, lock, needs_recovery, logs, now_ms)
 
     def _assemble(
@@ -190,15 +191,13 @@ class WatchedLogDir:
         )
 
     def _look_at_logs(self, at: Moment) -> tuple[LookedLog, ...]:
-        looked = []
+        looked, total = [], len(self._logs)
+        cleaned, replicated, begun = (
+            self._offsets[kind].get for kind in (OffsetKind.CLEANER, OffsetKind.HIGH_WATERMARK, OffsetKind.LOG_START)
+        )
         for number, (partition, watched) in enumerate(self._logs.items()):
-            self._progress = (number, len(self._logs))
-            lines = Lines(
-                self._offsets[OffsetKind.CLEANER].get(partition),
-                self._offsets[OffsetKind.HIGH_WATERMARK].get(partition),
-                self._offsets[OffsetKind.LOG_START].get(partition),
-            )
-            seen = watched.look(at, lines)
+            self._progress = (number, total)
+            seen = watched.look(at, Lines(cleaned(partition), replicated(partition), begun(partition)))
             if seen is not None:
                 looked.append(seen)
         for partition, path in self._listing.linked.items():

@@ -71,6 +71,7 @@ class Moment(NamedTuple):
         settings: of topics.
         now_ms: the moment.
         watches_retention: whether `has_segments_to_delete` is asked for.
+        trusts_default_policy: see `TopicSettings`.
         use: how the log dir is used. Beside a writer of ours a round sees a log as it was when its active segment
             began, and so does a look, or it would find a log due over and over that no round finds anything in.
     """
@@ -80,6 +81,7 @@ class Moment(NamedTuple):
     now_ms: int
     watches_retention: bool = False
     use: Use = Use.CLOSED
+    trusts_default_policy: bool = False
 
 
 class WatchedLog:
@@ -153,7 +155,7 @@ class WatchedLog:
         files = self._files
         resolved = at.settings.topic(self.partition.topic, self._topic_id)
         active_size = files.segments[-1].size if files.segments else 0
-        flags = (at.settings.trusts_default_policy, at.watches_retention, at.use)
+        flags = (at.trusts_default_policy, at.watches_retention, at.use)
         judged_by = (files, active_size, resolved, lines, flags)
         is_in_time = self._judged_at_ms <= at.now_ms < self._judged_until_ms
         if self._looked is None or not is_in_time or judged_by != self._judged_by:
@@ -202,10 +204,10 @@ class WatchedLog:
     def _judge(self, at: Moment, lines: Lines, resolved: ResolvedTopic) -> LookedLog:
         """Make up the facts from what was listed."""
         topic, files = resolved.config, self._files
-        verdict = standing(resolved, is_named=False, trust_default=at.settings.trusts_default_policy)
+        verdict = standing(resolved, is_named=False, trust_default=at.trusts_default_policy)
         self._judged_until_ms = LONG_MAX
         log = self._glance(at, lines)
-        is_trusted = resolved.policy_trusted or at.settings.trusts_default_policy
+        is_trusted = resolved.policy_trusted or at.trusts_default_policy
         has_expired = at.watches_retention and self._has_expired(at, log, topic, is_trusted)
         found, facts = None, None
         seen: Glance | Log = log

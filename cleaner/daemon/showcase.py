@@ -122,8 +122,9 @@ class Showcase:
         """Make the views of all logs after a look, so that whoever asks next finds them made, and measure."""
         now_ms, now_ns = self._clock.now_ms(), self._clock.monotonic_ns()
         charged = self._throttle.statistics().bytes
+        seen = frozenset(path for path, look in board.looks.items() if look.looked_at_ms is not None)
         with self._lock:
-            self._meter.sample(self._log_views.counts_of(board), board.workers, charged, now_ms, now_ns)
+            self._meter.sample(seen, self._log_views.counts_of(board), board.workers, charged, now_ms, now_ns)
 
     def note_settings(self, settings: Loaded, needs_restart: tuple[str, ...]) -> None:
         """Take note of a reload that succeeded."""

@@ -185,6 +185,14 @@ class FileSystem:
 
     def stat(self, path: Path) -> os.stat_result:
         """Return the status of `path` itself, links not followed. Raises FileNotFoundError."""
+        if self._held.is_empty:
+            # The same without the way round: of tens of thousands of logs it is asked all the time.
+            try:
+                return os.stat(path, follow_symlinks=False)
+            except FileNotFoundError:
+                raise
+            except OSError as error:
+                raise disk_error(path, error) from error
         with disk_errors(path, may_be_missing=True), self._held.itself(path) as at:
             return os.stat(at.name, dir_fd=at.descriptor, follow_symlinks=False)
 

@@ -151,6 +151,11 @@ class HeldDirectories:
         finally:
             os.close(root)
 
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether none is held, so that paths are given to the system as they are."""
+        return not self._held
+
     def parent(self, path: Path) -> Place:
         """Return where to find the last name of a path."""
         text = str(path)

@@ -23,6 +23,7 @@ class Day:
     def __init__(self, dirty_bytes: int = 400 * MB) -> None:
         self.meter = Meter()
         self.seconds = 0.0
+        self.log_dirs = frozenset({"/a"})
         self.charged = 0
         self.dirty = dirty_bytes
         self.look()
@@ -33,7 +34,7 @@ class Day:
 
     def look(self, counts: Counts = DUE) -> None:
         """Look at all logs."""
-        self.meter.sample(with_dirty(counts, self.dirty), IDLE, self.charged, *self.now)
+        self.meter.sample(self.log_dirs, with_dirty(counts, self.dirty), IDLE, self.charged, *self.now)
 
     def clean(self, seconds: float, read_mb: int, dirty_mb: int, written_mb: int = 0) -> None:
         """Clean one log with one worker, and look."""
@@ -120,6 +121,19 @@ def test_forecast_of_what_arrives_as_fast_is_that_it_grows() -> None:
     found = day.foretell()
     assert found.is_growing
     assert found.seconds is None
+
+
+def test_log_dir_that_comes_into_sight_has_not_arrived() -> None:
+    """What is dirty there was so before: it is neither said to grow, nor is there a rate for all of it yet."""
+    day = Day()
+    day.clean(10, read_mb=100, dirty_mb=40)
+    day.dirty += 90_000 * MB
+    day.log_dirs = frozenset({"/a", "/b"})
+    day.seconds += 15
+    day.look()
+    assert not day.foretell().is_growing
+    day.clean(10, read_mb=100, dirty_mb=40)
+    assert day.foretell().seconds == pytest.approx(50)
 
 
 def test_forecast_allows_for_what_arrives_meanwhile() -> None:

@@ -347,6 +347,50 @@ def test_survey_never_queues_a_log_that_is_held(
 
 @given(
     logs=st.lists(facts_by_lot, unique_by=lambda facts: facts.partition),
+    others=st.lists(facts_by_lot, unique_by=lambda facts: facts.partition),
+    changed=st.sets(st.integers(0, 5)),
+    begin=circumstances_by_lot,
+    end=circumstances_by_lot,
+    is_all_else=st.booleans(),
+    later_ms=st.sampled_from([0, 1, 6, 30]),
+    order=st.sampled_from(Order),
+)
+def test_survey_that_goes_by_the_one_before_says_the_same(
+    logs: list[LogFacts],
+    others: list[LogFacts],
+    changed: set[int],
+    begin: Circumstances,
+    end: Circumstances,
+    is_all_else: bool,
+    later_ms: int,
+    order: Order,
+) -> None:
+    """Whatever has changed meanwhile: logs, what holds them, the time, or nothing. The plain survey is its twin."""
+    first = survey(logs, begin, order)
+    seen = [facts for facts in logs if facts.partition.partition not in changed]
+    there = {facts.partition for facts in seen}
+    seen += [facts for facts in others if facts.partition not in there]
+    at = replace(end if is_all_else else begin, now_ms=NOW + later_ms)
+    again, plain = survey(seen, at, order, first), survey(seen, at, order)
+    assert (again.queue, again.verdicts) == (plain.queue, plain.verdicts)
+    third, plain = survey(seen, end, order, again), survey(seen, end, order)
+    assert (third.queue, third.verdicts) == (plain.queue, plain.verdicts)
+
+
+def test_survey_judges_only_what_has_changed() -> None:
+    """Of thousands of logs a turn finds a few: the others keep the very verdicts they had."""
+    logs = [log(number, dirty=10) for number in range(5)]
+    first = survey(logs, FREE, Order.DEADLINE)
+    logs[1] = log(1, dirty=20)
+    at = replace(FREE, now_ms=NOW + 60_000, states={logs[3].partition: PAUSED})
+    again = survey(logs, at, Order.DEADLINE, first)
+    assert [now is then for now, then in zip(again.verdicts, first.verdicts, strict=True)] == [
+        *(True, False, True, False, True)
+    ]
+
+
+@given(
+    logs=st.lists(facts_by_lot, unique_by=lambda facts: facts.partition),
     order=st.sampled_from(Order),
     held=st.sampled_from([DirCondition.OFFLINE, DirCondition.NEEDS_RECOVERY]),
 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from cleaner.api.plan_report import SettingInForce
 from cleaner.model import TopicPartition
 from cleaner.policy.circumstances import DirCondition
 from cleaner.policy.retry import Retry
@@ -34,6 +35,7 @@ class LogView:
         error: what keeps it from being looked at; empty when nothing does.
         last_round_ms: when its last round ended, wall clock; None: not in this process.
         warnings: of its settings.
+        settings: those of its topic that decide over its cleaning, where somebody asked for them; else empty.
     """
 
     partition: TopicPartition
@@ -47,6 +49,7 @@ class LogView:
     error: str = ""
     last_round_ms: int | None = None
     warnings: tuple[str, ...] = ()
+    settings: tuple[SettingInForce, ...] = ()
 
     @property
     def ratio(self) -> float | None:

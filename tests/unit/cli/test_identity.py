@@ -44,7 +44,9 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         for directory in ("theirs", "kept"):
             for each in (path / directory, *(path / directory).rglob("*")):
                 os.chown(each, *THEM)
-        (path / "config").write_text(f"log.dirs={path}/missing,{path}/theirs\ncleaner.state.dir={path}/state\n")
+        (path / "config").write_text(
+            f"log.dirs={path}/missing,{path}/theirs\ncleaner.state.dir={path}/state\ncleaner.log.dirs.wait=true\n"
+        )
         monkeypatch.setattr(ownership, "become", become)
         monkeypatch.setattr(cleaner.engine.warm_up, "warm_up", lambda: None)
         yield path
@@ -65,7 +67,9 @@ COMMANDS = {
     "verify": "verify kept theirs",
     "undo": "undo kept",
     "run": "run --config config",
-    "run with one that is missing": "run --set log.dirs=missing,theirs --set cleaner.state.dir=state",
+    "run with one that is missing": (
+        "run --set log.dirs=missing,theirs --set cleaner.log.dirs.wait=true --set cleaner.state.dir=state"
+    ),
     "plan": "plan theirs",
     "explain": "explain theirs topic-0",
     "consume": "consume --log-dir theirs --topic topic --from-beginning",

@@ -65,4 +65,4 @@ def policy_words(topic: TopicConfig) -> str:
 
 def origin_of_policy(resolved: ResolvedTopic) -> str:
     """Return where the policy comes from, in words."""
-    return resolved.origins.get("cleanup.policy", "Kafka's default")
+    return resolved.in_force("cleanup.policy").origin

@@ -62,10 +62,12 @@ def process_rows(loaded: Loaded) -> list[SettingRow]:
 
 def topic_rows(resolved: ResolvedTopic) -> list[SettingRow]:
     """Return every setting of a topic."""
-    return [
-        SettingRow.of(setting, resolved.values.get(name, setting.default), resolved.origins.get(name, DEFAULT))
-        for name, setting in TOPIC_SETTINGS.items()
-    ]
+    rows = []
+    for name, setting in TOPIC_SETTINGS.items():
+        text, origin = resolved.in_force(name)
+        is_given = origin != DEFAULT or setting.default is not None
+        rows.append(SettingRow.of(setting, text if is_given else None, origin))
+    return rows
 
 
 def show_rows(rows: Iterable[SettingRow], how: str, *, changed_only: bool) -> None:

@@ -8,6 +8,7 @@ from cleaner.cli.daemon_options import with_options
 from cleaner.cli.explanations import explain
 from cleaner.cli.log_page import LogPage
 from cleaner.cli.words import ago, duration
+from cleaner.config_table import TOPIC_SETTINGS
 from cleaner.daemon.snapshot import LogView, ServiceSnapshot
 from cleaner.policy.verdict import Reason
 from cleaner.sizes import human_bytes
@@ -52,12 +53,10 @@ def _colour(view: LogView) -> str:
 
 
 def _value(setting: str, view: LogView, shown: ServiceSnapshot) -> str:
-    """Return what a setting is set to: the topic's where the daemon says so, else the process's."""
-    if setting == "cleanup.policy":
-        return f"={view.policy} ({view.policy_origin})"
-    if setting == "min.cleanable.dirty.ratio" and view.verdict is not None:
-        return f"={view.verdict.min_ratio:g}"
-    found = [(value, origin) for key, value, origin in shown.config.values if key == setting]
+    """Return what a setting is set to; one of a topic as it is for this topic, and nothing where that is not known."""
+    own = [(each.value, each.origin) for each in view.settings if each.key == setting]
+    of_process = () if setting in TOPIC_SETTINGS else shown.config.values
+    found = own or [(value, origin) for key, value, origin in of_process if key == setting]
     return f"={found[0][0]} ({found[0][1]})" if found else ""
 
 

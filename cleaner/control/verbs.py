@@ -171,7 +171,7 @@ def _status(request: Request, steering: Steering, _uid: int) -> Answer:
     most = None if logs == "all" else _whole("logs", logs)
     with_topics, with_config = request.flag("topics"), request.flag("config")
     request.end()
-    snapshot = steering.snapshot()
+    snapshot = steering.snapshot(settings_of=wanted if with_config and wanted else ())
     shown = replace(
         snapshot,
         logs=_chosen(snapshot.logs, wanted, most),

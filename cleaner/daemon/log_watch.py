@@ -197,6 +197,7 @@ class WatchedLog:
         with contextlib.suppress(CleanerError):
             resolved = at.settings.topic(self.partition.topic, self._topic_id)
             looked = replace(looked, policy=policy_words(resolved.config), policy_origin=origin_of_policy(resolved))
+            looked = replace(looked, resolved=resolved)
         self._judged_by = None
         self._keep(looked)
         return looked
@@ -239,6 +240,7 @@ class WatchedLog:
             why=why,
             warnings=resolved.warnings,
             topic=topic,
+            resolved=resolved,
             is_policy_trusted=is_trusted,
             has_segments_to_delete=has_expired,
             has_unfinished_swap=files.leavings.unfinished > 0,

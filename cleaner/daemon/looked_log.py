@@ -11,6 +11,7 @@ from cleaner.model import TopicPartition
 from cleaner.policy.circumstances import LogFacts
 from cleaner.policy.cleanable import Cleanable
 from cleaner.policy.sections import Sections
+from cleaner.settings import ResolvedTopic
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class LookedLog:
         error: what keeps it from being looked at; empty when nothing does.
         warnings: of its settings.
         topic: its settings; None where they could not be told.
+        resolved: the same, with who says so.
         is_policy_trusted: somebody said the policy of this topic, or that the default is right.
         has_segments_to_delete: retention would remove something now (also for logs that are not compacted).
         has_unfinished_swap: there are `.swap` or `.cleaned` files: somebody is at work, or has crashed. The next load
@@ -53,6 +55,7 @@ class LookedLog:
     has_unfinished_swap: bool = False
     deleted_files: int = 0
     good_until_ms: int | None = None
+    resolved: ResolvedTopic | None = None
 
     def retention_facts(self) -> LogFacts:
         """Return the log as retention asks about it; one that is not compacted has no other facts."""

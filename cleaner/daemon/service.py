@@ -13,7 +13,7 @@ Nothing of it is a process's own: signals, logs, HTTP and the control socket are
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +34,7 @@ from cleaner.daemon.scanners import Scanners
 from cleaner.daemon.showcase import Showcase, Turn
 from cleaner.daemon.snapshot import ServiceSnapshot
 from cleaner.daemon.steering import ReloadResult
+from cleaner.daemon.views import with_settings
 from cleaner.engine.memory_budget import require_memory
 from cleaner.errors import CleanerError, CleaningAborted, ConfigError
 from cleaner.io_throttle import IoThrottle
@@ -319,14 +320,15 @@ class Service:
         """Tell whether the scheduler turns and every busy worker moves; what feeds the watchdog."""
         return not self._stuck(self.manager.stuck())
 
-    def snapshot(self) -> ServiceSnapshot:
-        """Return what everything is like."""
+    def snapshot(self, settings_of: Collection[str] = ()) -> ServiceSnapshot:
+        """Return what everything is like; see `Steering.snapshot`."""
         with self._lock:
             state = self._state
         board = self.manager.board()
-        return self._showcase.snapshot(
+        shown = self._showcase.snapshot(
             state, board, tuple(self._stuck(board.stuck)), (self._pool.names, self._pool.deaths)
         )
+        return with_settings(shown, board, settings_of) if settings_of else shown
 
     def _check_stopping(self) -> None:
         if self._stopping.is_set():

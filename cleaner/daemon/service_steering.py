@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from cleaner.daemon.service import Service
@@ -20,9 +20,9 @@ class ServiceSteering:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    def snapshot(self) -> ServiceSnapshot:
+    def snapshot(self, settings_of: Collection[str] = ()) -> ServiceSnapshot:
         """Return what everything is like."""
-        return self._service.snapshot()
+        return self._service.snapshot(settings_of)
 
     def request(self, partition: TopicPartition, uid: int) -> JobView:
         """Clean a partition next."""

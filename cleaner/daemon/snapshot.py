@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from cleaner.api.plan_report import SettingInForce
 from cleaner.model import TopicPartition
 from cleaner.policy.circumstances import DirCondition
 from cleaner.policy.due import Dueness
@@ -36,6 +37,7 @@ class LogView:
         error: what keeps it from being looked at; empty when nothing does.
         last_round_ms: when its last round ended, wall clock; None: not in this process.
         warnings: of its settings.
+        settings: those of its topic that decide over its cleaning, where somebody asked for them; else empty.
     """
 
     partition: TopicPartition
@@ -49,6 +51,7 @@ class LogView:
     error: str = ""
     last_round_ms: int | None = None
     warnings: tuple[str, ...] = ()
+    settings: tuple[SettingInForce, ...] = ()
 
     @property
     def ratio(self) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -38,8 +38,13 @@ class Steering(Protocol):
     `uid` is who asks; it goes into the journal. All raise SteeringError.
     """
 
-    def snapshot(self) -> ServiceSnapshot:
-        """Return what everything is like."""
+    def snapshot(self, settings_of: Collection[str] = ()) -> ServiceSnapshot:
+        """
+        Return what everything is like.
+
+        Args:
+            settings_of: topics and partitions whose logs are shown with their topics' settings, which takes some room.
+        """
 
     def request(self, partition: TopicPartition, uid: int) -> JobView:
         """Clean a partition next, whatever its ratio; a job that is already queued or running for it is returned."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 
+from cleaner.api.plan_settings import topic_settings
 from cleaner.daemon.board import Board, Hands
 from cleaner.daemon.log_dir_watch import DirLook
 from cleaner.daemon.looked_log import LookedLog
-from cleaner.daemon.snapshot import Counts, LogDirView, LogView, ThrottleView, WorkerView
+from cleaner.daemon.snapshot import Counts, LogDirView, LogView, ServiceSnapshot, ThrottleView, WorkerView
 from cleaner.io_throttle import UNLIMITED_FROM, IoThrottle
 from cleaner.model import TopicPartition
 from cleaner.policy.circumstances import DirCondition, LogDirFacts
@@ -31,6 +33,17 @@ def log_view(log: LookedLog, verdict: Verdict | None, last_round_ms: int | None)
         last_round_ms=last_round_ms,
         warnings=log.warnings,
     )
+
+
+def with_settings(shown: ServiceSnapshot, board: Board, names: Collection[str]) -> ServiceSnapshot:
+    """Show the logs of some topics and partitions with their topics' settings."""
+    found = {
+        (log.partition, log.log_dir): topic_settings(log.resolved)
+        for log, _ in board.logs
+        if log.resolved is not None and (str(log.partition) in names or log.partition.topic in names)
+    }
+    logs = [replace(view, settings=found.get((view.partition, view.log_dir), ())) for view in shown.logs]
+    return replace(shown, logs=tuple(logs))
 
 
 class LogViews:

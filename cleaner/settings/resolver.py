@@ -29,6 +29,7 @@ from uuid import UUID
 
 from cleaner.config import CleanerConfig, TopicConfig
 from cleaner.config_read import check_topic_keys
+from cleaner.config_table import TOPIC_SETTINGS
 from cleaner.mistakes import Mistakes
 from cleaner.settings.cluster import Cluster
 from cleaner.settings.file_state import FileState, file_state
@@ -39,7 +40,7 @@ from cleaner.settings.files import (
     read_topic_file,
     topic_file,
 )
-from cleaner.settings.given import Given, GivenSettings
+from cleaner.settings.given import DEFAULT, Given, GivenSettings
 from cleaner.settings.internal_topics import DEFAULT_REPLICATION_KEY, INTERNAL_TOPICS, REPLICATION_KEYS
 from cleaner.settings.layers import Found, Layer, Reach, find_settings
 from cleaner.settings.sources import SourcesLike
@@ -71,6 +72,15 @@ class ResolvedTopic:
     values: Mapping[str, str] = field(default_factory=dict)
     replicas: int | None = None
     replicas_origin: str = ""
+
+    def in_force(self, key: str) -> Given:
+        """
+        Return a setting's value, as text, and who says so: what every command, page and answer shows.
+
+        Where nobody does it is the default; an empty text where there is none of its own either.
+        """
+        default = TOPIC_SETTINGS[key].default or ""
+        return Given(self.values.get(key, default), self.origins.get(key, DEFAULT))
 
 
 class FilesOfLogDir(NamedTuple):

@@ -208,7 +208,13 @@ def settings(snapshot: ServiceSnapshot) -> Markup:
         el(
             "details",
             el("summary", el("h2", "Settings in force"), el("span", where, class_="soft")),
-            table("Every key with its value and where it comes from", ("Key", "Value", "From"), rows, "plain"),
+            table(
+                "Every key with its value and where it comes from; those of topics as topics have them that nobody "
+                "speaks of",
+                ("Key", "Value", "From"),
+                rows,
+                "plain",
+            ),
             id="settings-fold",
         ),
         id="settings",

@@ -11,6 +11,8 @@ What tells is what a directory holds, not its name: a log dir may well be named 
 from __future__ import annotations
 
 import enum
+import errno
+import os
 import stat
 from collections.abc import Sequence
 from itertools import islice
@@ -33,8 +35,10 @@ _LEFT_BEHIND = (names.CLEAN_SHUTDOWN, names.GENERATIONS)
 _OF_PARTITION = (names.LEADER_EPOCHS, names.PARTITION_METADATA)
 _SAY_NOTHING = {"lost+found", names.LOCK}  # that of a file system mounted here; a name that others use, too
 
+_NEVER_THERE = (errno.ENOTDIR, errno.ENAMETOOLONG)
 _MOST_LOOKED_AT = 100  # sub-directories, where neither the directory itself nor the first of them tells
 _MOST_NAMED = 4
+_LONGEST_NAME = 255  # bytes, of all of Linux's file systems
 
 
 class Nature(enum.Enum):
@@ -130,7 +134,7 @@ def _nature_of(fs: FileSystem, path: Path, depth: int) -> Nature:
     except FileNotFoundError:
         return Nature.MISSING
     except LogDirOfflineError as error:
-        if isinstance(error.cause, NotADirectoryError):
+        if error.cause.errno in _NEVER_THERE:
             return Nature.MISSING
         raise
     named = [name for name in entries if _is_partition_name(name)]
@@ -213,6 +217,8 @@ def _meant(real: Path) -> str:
     """Return the directory that was probably meant by a name that is not there, as words."""
     import difflib  # slow to load, and for mistakes only
 
+    if any(len(os.fsencode(part)) > _LONGEST_NAME for part in real.parts):
+        return ": a name in it is too long"
     if any((real.parent / name).exists() for name in _OF_LOG_DIR):
         return f"; the log dir is {quote(str(real.parent))}"
     missing = next(each for each in (real, *real.parents) if each.parent.is_dir())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from cleaner.daemon.snapshot import JobView, ServiceSnapshot
@@ -27,7 +27,7 @@ class FakeSteering:
         self.reloaded = ReloadResult()
         self.error: Exception | None = None
 
-    def snapshot(self) -> ServiceSnapshot:
+    def snapshot(self, settings_of: Collection[str] = ()) -> ServiceSnapshot:
         """Return what it is like."""
         if self.error is not None:
             raise self.error

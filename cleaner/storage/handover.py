@@ -29,10 +29,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from uuid import UUID, uuid5
 
-from cleaner.errors import NoSpaceError
+from cleaner.errors import HandoverRefusedError, NoSpaceError
 from cleaner.model import EpochEntry, TopicPartition
 from cleaner.storage import names
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs import File, FileSystem
 from cleaner.storage.kept import clone, write_range
 from cleaner.storage.leader_epochs import write_leader_epochs
 from cleaner.storage.log import list_segments
@@ -150,6 +150,7 @@ def _copy_files(fs: FileSystem, source: Path, copy: Path, like: Path, check_done
     for name in found:
         check_done()
         with fs.open(source / name) as file:
+            _require_owner(fs, source, file)
             may_clone = may_clone and clone(fs, file, copy / name, like=like)
             if not may_clone:
                 _require_room(fs, copy, sum(sizes.values()))
@@ -159,6 +160,13 @@ def _copy_files(fs: FileSystem, source: Path, copy: Path, like: Path, check_done
             fs.set_mtime_ns(copy / name, file.stat().st_mtime_ns)
         del sizes[name]
     fs.fsync_all(copy, found)
+
+
+def _require_owner(fs: FileSystem, directory: Path, file: File) -> None:
+    """Refuse a file that is not its directory's owner's: root would read it for somebody who may not."""
+    mine, owner = file.stat().st_uid, fs.stat(directory).st_uid
+    if mine != owner:
+        raise HandoverRefusedError(file.path, f"belongs to user {mine}, and its directory to user {owner}")
 
 
 def _require_room(fs: FileSystem, directory: Path, wanted_bytes: int) -> None:

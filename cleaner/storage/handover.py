@@ -64,7 +64,7 @@ def is_same_log(fs: FileSystem, one: Path, other: Path) -> bool:
 def settle_handover(log_dir: LogDir, topic_partition: TopicPartition, topic_id: UUID) -> None:
     """Undo what a crash has left of a handover: the broker's own log is there again, and no copy."""
     fs, home = log_dir.fs, log_dir.path / str(topic_partition)
-    copy, aside = _copy_and_aside(log_dir.path, topic_partition, topic_id)
+    copy, aside = copy_and_aside(log_dir.path, topic_partition, topic_id)
     if fs.exists(aside) and not fs.exists(home):
         for kind in OffsetKind:
             log_dir.put(kind, topic_partition, None)
@@ -77,7 +77,7 @@ def settle_handover(log_dir: LogDir, topic_partition: TopicPartition, topic_id: 
 
 def stands_aside(log_dir: LogDir, topic_partition: TopicPartition, topic_id: UUID) -> Path | None:
     """Return where a handover that a crash has ended between H2 and H4 has put the broker's own directory."""
-    _, aside = _copy_and_aside(log_dir.path, topic_partition, topic_id)
+    _, aside = copy_and_aside(log_dir.path, topic_partition, topic_id)
     return aside if log_dir.fs.exists(aside) and not log_dir.fs.exists(log_dir.path / str(topic_partition)) else None
 
 
@@ -107,7 +107,7 @@ def hand_over_partition(
         NoSpaceError, LogDirOfflineError: the disk. The broker's directory is as it was, if the disk lets us.
     """
     fs, home = log_dir.fs, log_dir.path / str(topic_partition)
-    copy, aside = _copy_and_aside(log_dir.path, topic_partition, topic_id)
+    copy, aside = copy_and_aside(log_dir.path, topic_partition, topic_id)
     try:
         fs.make_dir(copy, stat.S_IMODE(fs.stat(home).st_mode), like=home)
         _copy_files(fs, source, copy, home, check_done)
@@ -128,7 +128,7 @@ def hand_over_partition(
         settle_handover(log_dir, topic_partition, topic_id)
 
 
-def _copy_and_aside(log_dir: Path, topic_partition: TopicPartition, topic_id: UUID) -> tuple[Path, Path]:
+def copy_and_aside(log_dir: Path, topic_partition: TopicPartition, topic_id: UUID) -> tuple[Path, Path]:
     """Return the directories that a handover fills, and that it puts the broker's own in."""
 
     def named(use: str) -> Path:

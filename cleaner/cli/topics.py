@@ -131,7 +131,8 @@ def _action_of(arguments: argparse.Namespace) -> str:
     action: str = given[0]
     for name in set().union(*_FLAGS.values()) - _FLAGS[action]:
         if getattr(arguments, name):
-            raise UsageError(f"{_NAMES.get(name, '--' + name.replace('_', '-'))} does not go with {action}")
+            instead = "; `cleaner handover` gives logs the id of a cluster's topic" if name == "topic_id" else ""
+            raise UsageError(f"{_NAMES.get(name, '--' + name.replace('_', '-'))} does not go with {action}{instead}")
     needs_topic = action in ("create", "alter", "delete") or (action == "describe" and arguments.if_exists)
     if needs_topic and not arguments.topic:
         raise UsageError(f"{action} needs a --topic")

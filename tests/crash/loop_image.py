@@ -33,6 +33,8 @@ class LoopImage:
 
     def mount(self) -> Path:
         """Mount it; the journal is replayed. Returns the mount point."""
+        if _is_attached(self._image):
+            self._leave_behind()
         _run("mount", "-o", "loop", str(self._image), str(self.point))
         self._is_mounted = True
         # The loop driver takes a write that its file's disk cut short for a whole one, and then no fsync fails (Linux
@@ -41,6 +43,18 @@ class LoopImage:
         queue = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/queue")
         (queue / "max_sectors_kb").write_text(str(os.sysconf("SC_PAGE_SIZE") // 1024))
         return self.point
+
+    def _leave_behind(self) -> None:
+        """
+        Go on with a copy of the image.
+
+        A mount namespace that was made meanwhile, as those of containers are, has the file system mounted still: to
+        mount the image again would give that very one, without power. Nothing is written to it any more.
+        """
+        copy = self._image.with_name(f"{self._image.name}+")
+        _run("cp", "--sparse=always", str(self._image), str(copy))
+        self._image.unlink()
+        self._image = copy
 
     def cut_power(self) -> None:
         """Stop the file system at once: what was not forced to disk is lost, and every later call fails."""
@@ -95,6 +109,12 @@ def small_disk(scratch: Path, size_bytes: int) -> Iterator[Path]:
         yield scratch
     finally:
         _run("umount", str(scratch))
+
+
+def _is_attached(image: Path) -> bool:
+    """Tell whether a loop device has this file."""
+    found = Path("/sys/block").glob("loop*/loop/backing_file")
+    return any(path.read_text().strip() == str(image) for path in found if path.exists())
 
 
 def _run(*command: str) -> None:

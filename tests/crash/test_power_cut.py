@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,26 @@ def test_power_cut_on_a_real_file_system_leaves_groups_old_or_new(
     """R1 on the file systems that brokers live on; every third step (`slow`: all)."""
     with loop_image(kind, tmp_path) as image:
         _sweep(expected, image, durable=kind == "ext4", every=3)
+
+
+def test_image_has_power_again_though_another_mount_namespace_keeps_it(tmp_path: Path) -> None:
+    """As a container's does that was started while it was mounted, by a test beside this one."""
+    with loop_image("ext4", tmp_path) as image:
+        at = image.mount()
+        (at / "file").write_bytes(b"there")
+        subprocess.run(["sync", "-f", str(at)], check=True)
+        command = ["unshare", "--mount", "cat"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as other:
+            assert other.stdin is not None
+            assert other.stdout is not None
+            other.stdin.write(b"\n")
+            assert other.stdout.read(1) == b"\n"  # it has begun
+            image.cut_power()
+            image.unmount()
+            image.mount()
+            assert (at / "file").read_bytes() == b"there"
+            other.stdin.close()
+        image.unmount()
 
 
 @pytest.mark.slow

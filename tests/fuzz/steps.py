@@ -26,6 +26,8 @@ from cleaner.errors import CleanerError
 from cleaner.logs.manager import LogManager
 from cleaner.logs.reader import open_reader
 from cleaner.logs.record import Record
+from cleaner.storage.kafka_uuid import parse_uuid
+from cleaner.testing.log_builder import TOPIC_ID
 from tests.bulk.local_jobs import LocalJobs
 from tests.fuzz.places import NOW_MS, TARGET, UNTOUCHED
 from tests.unit.frames.reading import batches_of
@@ -231,6 +233,16 @@ def _produce(place: Path) -> Said:
     return command("produce", "--log-dir", place / "logs", "--topic", "topic", "--file", lines)
 
 
+def _hand_over(place: Path) -> Said:
+    with contextlib.suppress(CleanerError):  # what is open is aborted, or nothing would be copied
+        LogManager(place / "logs", cleaner=False, tasks=False).close()
+    with LogManager(place / "brokers", create=True, cleaner=False, tasks=False) as manager:
+        for topic in ("topic", "good"):
+            manager.create_topic(topic, 1, topic_id=parse_uuid(TOPIC_ID))
+    ids = [word for topic in ("topic", "good") for word in ("--topic-id", f"{topic}={TOPIC_ID}")]
+    return command("handover", "--from", place / "logs", "--to", place / "brokers", *ids)
+
+
 CHANGING: dict[str, Callable[[Path], Said]] = {
     "clean": lambda at: _clean(at, TARGET, UNTOUCHED),
     "clean --all": lambda at: _clean(at, "--all"),
@@ -251,6 +263,7 @@ CHANGING: dict[str, Callable[[Path], Said]] = {
         "topics", "alter", "--log-dir", at / "logs", "--topic", "topic", "--partitions", "2"
     ),
     "topics delete": lambda at: command("topics", "delete", "--log-dir", at / "logs", "--topic", "topic"),
+    "handover": _hand_over,
     "library": lambda at: library(lambda: _write(at)),
 }
 

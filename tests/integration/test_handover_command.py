@@ -22,6 +22,7 @@ from cleaner.storage.leader_epochs import read_leader_epochs
 from cleaner.storage.locks import LockMode, LogDirLock
 from cleaner.storage.log import list_segments
 from cleaner.storage.log_dir import OffsetKind
+from tests.integration.log_dirs import flip_bit
 from tests.integration.two_dirs import (
     END,
     FIRST,
@@ -262,6 +263,41 @@ def test_topic_that_the_cluster_does_not_know_is_refused(
         manager.create_topic("unknown", 1)
     assert main(["handover", "--from", str(ours), "--to", str(brokers), "--topic-id", f"unknown={ID}"]) == 1
     assert "the cluster has no topic unknown" in capsys.readouterr().err
+
+
+def test_partition_in_another_log_dir_of_the_broker_is_named(ours: Path, brokers: Path, run: Run) -> None:
+    """The broker put it there: `--config` says which others there are, and where its metadata log is."""
+    first = brokers.parent / "first"
+    first.mkdir()
+    for name in ("meta.properties", "prices-1", "__cluster_metadata-0"):
+        shutil.move(brokers / name, first / name)
+    shutil.copy(first / "meta.properties", brokers)
+    config = brokers.parent / "server.properties"
+    config.write_text(f"log.dirs={first},{brokers}\n")
+    code, _, err = run(ours, brokers, "--config", config)
+    assert (code, "prices-1: the broker has no such partition here" in err) == (1, True)
+    assert f"; it is in {first}" in err
+    assert "no metadata log" not in err
+
+
+def test_damaged_batch_is_not_handed_over(ours: Path, brokers: Path, run: Run) -> None:
+    """Each is looked at as it is copied; the broker's own log stays."""
+    flip_bit(ours / "prices-0" / f"{20:020}.log", 80)
+    before = contents(brokers)
+    code, _, err = run(ours, brokers)
+    assert (code, "the CRC-32C does not match" in err) == (1, True)
+    after = contents(brokers)
+    assert {path: data for path, data in after.items() if "prices-1" not in path and "checkpoint" not in path} == {
+        path: data for path, data in before.items() if "prices-1" not in path and "checkpoint" not in path
+    }
+    assert lines(brokers)[OffsetKind.LOG_START] is None
+
+
+def test_id_of_a_topic_that_is_there_leads_to_this_command(ours: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Altering a topic refuses to change it, and says what does."""
+    given = ["topics", "alter", "--log-dir", str(ours), "--topic", PRICES, "--topic-id", ID]
+    assert main(given) == 2
+    assert "--topic-id does not go with alter; `cleaner handover` gives logs the id" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("which", ["ours", "brokers"])

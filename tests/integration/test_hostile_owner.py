@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -23,6 +24,9 @@ import pytest
 from cleaner.cli.main import main
 from cleaner.logs.manager import LogManager
 from cleaner.logs.record import Record
+from cleaner.model import TopicPartition
+from cleaner.storage.handover import copy_and_aside
+from cleaner.storage.kafka_uuid import format_uuid
 from cleaner.testing.log_builder import write_log_dir
 from tests.bulk.local_jobs import bulk_clean
 from tests.integration.log_dirs import NOW, flip_bit, keyed_log
@@ -141,6 +145,21 @@ def _kept(place: Path) -> None:
     _command("clean", place / "logs", "topic-0", "--keep-old", place / "kept", *COMPACT)
 
 
+def _with_broker(place: Path) -> None:
+    _sound(place)
+    with LogManager(place / "brokers", create=True, cleaner=False, tasks=False) as manager:
+        manager.create_topic("topic", 1, topic_id=_TOPIC_ID)
+
+
+def _hand_over(place: Path) -> None:
+    given = f"topic={format_uuid(_TOPIC_ID)}"
+    _command("handover", "--from", place / "logs", "--to", place / "brokers", "--topic-id", given, "--as-root")
+
+
+_TOPIC_ID = uuid.UUID(int=5)
+_COPY, _ = copy_and_aside(Path("brokers"), TopicPartition("topic", 0), _TOPIC_ID)
+
+
 @dataclass(frozen=True)
 class Work:
     """Something done in `logs`, after `prepare`; what is exchanged is `target`."""
@@ -178,6 +197,8 @@ WORKS = {
     "in bulk": Work(_sound, _clean_in_bulk),
     "the daemon's retention": Work(_aged, _delete_what_has_expired),
     "append, roll and cut": Work(_sound, _append_and_roll),
+    "handover, of what is handed over": Work(_with_broker, _hand_over),
+    "handover, of the copy": Work(_with_broker, _hand_over, target=str(_COPY)),
 }
 
 

@@ -17,6 +17,12 @@ import hypothesis
 import numba  # noqa: F401 (see above)
 import pytest
 
+# No test is run on a terminal. Without this, commands started by tests would be told of one by readline, which pytest
+# loads: it puts COLUMNS=80 into the environment of all children, though not into `os.environ`.
+for _name in ("COLUMNS", "LINES"):
+    os.environ.pop(_name, None)
+    os.unsetenv(_name)
+
 # Two busy cores make no promise about time, so no example is failed for being slow.
 hypothesis.settings.register_profile("shared-machine", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("shared-machine")

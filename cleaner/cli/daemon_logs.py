@@ -1,5 +1,6 @@
 """
-The daemon's logs: structlog to standard error, a line an event, for a person (console) or a program (JSON).
+The daemon's logs: structlog to standard error, a line an event, for a person (console) or a program (JSON). Only on a
+terminal an event that is longer than its lines has several.
 
 Names and errors come from directories and files that others write; whatever is in them, an event stays one line and
 sends nothing to a terminal but text. Nobody who logs waits for whoever reads (`background_stream.py`).
@@ -15,6 +16,7 @@ from typing import TextIO, cast
 import structlog
 
 from cleaner.cli.background_stream import BackgroundStream
+from cleaner.cli.logs import folded
 
 _STANDARD_ERROR = 2
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
@@ -55,6 +57,7 @@ def configure_logs(form: str, level: str, stream: TextIO | BackgroundStream) -> 
             _with_traceback,
             _made_visible,
             renderer,
+            *([folded] if form != "json" and stream.isatty() else []),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
         logger_factory=structlog.WriteLoggerFactory(cast(TextIO, stream)),

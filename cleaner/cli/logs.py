@@ -24,7 +24,7 @@ def _logger() -> structlog.typing.FilteringBoundLogger:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
-            _folded,
+            folded,
         ],
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=False,
@@ -33,7 +33,7 @@ def _logger() -> structlog.typing.FilteringBoundLogger:
     return logger
 
 
-def _folded(_logger: object, _name: str, line: Any) -> str:
+def folded(_logger: object, _name: str, line: Any) -> str:
     """Bring a line that was written to the terminal's width."""
     return "\n".join(fold(str(line), columns(sys.stderr), "    "))
 

@@ -306,7 +306,7 @@ def test_full_disk_is_tried_again_with_growing_delay(tmp_path: Path, logs: Path)
         running.log.wait("cleaned", partition="b-0")
         running.log.wait("cleaned", partition="a-0")
         event = running.log.find("failed, will be tried again")[0]
-    assert "12345 bytes more" in str(event["reason"])
+    assert "12.1 KiB more" in str(event["reason"])
     assert record_offsets(logs / "a-0") == record_offsets(logs / "b-0")
 
 
@@ -319,7 +319,7 @@ def test_recovery_without_room_is_tried_again_and_sets_nothing_aside(tmp_path: P
     settings = settings_for(logs, state_dir=tmp_path / "state", log_cleaner_backoff_ms="10", cleaner_recover="true")
     with daemon(settings, fs) as running:
         event = running.log.wait(f"{logs}: cannot be recovered now", count=2)
-        assert "12345 bytes more" in str(event["event"])
+        assert "12.1 KiB more" in str(event["event"])
         running.log.wait("cleaned", partition="a-0")
         running.log.wait("cleaned", partition="b-0")
         assert not running.service.snapshot().quarantine

@@ -24,7 +24,7 @@ _GAP = "  "
 
 _TERMINAL_CODE = re.compile(r"\x1b\[[0-9;]*m")
 # What stands in backticks is to be copied: it stays in one line, or gets lines of its own.
-_WORD = re.compile(r"( *)([^\s`]*`[^`]+`[^\s`]*|\S+)")
+_WORD = re.compile(r"(\s*)([^\s`]*`[^`]+`[^\s`]*|\S+|\Z)")
 _SHELL_WORD = re.compile(r"(?:[^\s'\"\\]|'[^']*'|\"[^\"]*\"|\\.)+")
 
 
@@ -85,7 +85,7 @@ def fold(text: str, width: int | None, hang: str = "  ") -> list[str]:
     text = text[max(0, len(text) - len(text.lstrip()) - (width - _LEAST_FOLDED)) :]
     lines: list[str] = []
     line, is_begun = "", False
-    for blanks, word in _WORD.findall(text):
+    for blanks, word in _WORD.findall(text.rstrip()):
         gap = blanks if is_begun or not lines else ""
         is_too_long = seen(line) + len(gap) + seen(word) > width
         # One that is too long for any line begins where it is.

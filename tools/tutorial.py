@@ -127,7 +127,7 @@ class Shell:
             [*inside, "bash", "--norc", "--noprofile"],
             cwd=directory,
             # What is drawn as wide as the terminal is the same everywhere.
-            env={**os.environ, "PATH": path, "LC_ALL": "C.UTF-8", "COLUMNS": "100"},
+            env={**os.environ, "PATH": path, "LC_ALL": "C.UTF-8", "COLUMNS": "100", "PYTHONUNBUFFERED": ""},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -18,7 +18,8 @@ def show_recovered(report: RecoverReport, form: str) -> int:
         for refusal in report.refused:
             print(refusal_line(refusal, "recover"))
     elif report.partitions:
-        print(table(_HEADINGS, map(_row, report.partitions)))
+        # Before the notes, where both go to one file.
+        print(table(_HEADINGS, map(_row, report.partitions)), flush=True)
     for refusal in report.refused:
         print_failure(refusal.error, refusal.partition)
     if report.note:

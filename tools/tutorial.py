@@ -128,7 +128,7 @@ class Shell:
             [*inside, "bash", "--norc", "--noprofile"],
             cwd=directory,
             # No width is given: lines are as in a file, the same everywhere.
-            env={**environment, "PATH": path, "LC_ALL": "C.UTF-8"},
+            env={**environment, "PATH": path, "LC_ALL": "C.UTF-8", "PYTHONUNBUFFERED": ""},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

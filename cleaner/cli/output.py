@@ -55,7 +55,10 @@ def print_answer(answer: Mapping[str, object]) -> None:
 
 def say(text: str = "", *, stream: TextIO | None = None, hang: str = "  ") -> None:
     """Print a line for people, folded to the terminal; `hang`: what further lines of it begin with."""
-    stream = sys.stdout if stream is None else stream
+    if stream is None:
+        stream = sys.stdout
+    else:
+        sys.stdout.flush()  # where both go to one file, what was said before stands before
     print("\n".join(fold(text, columns(stream), hang)), file=stream)
 
 
@@ -86,6 +89,7 @@ def print_next(words: str) -> None:
     """Print on standard error what to do next: words with commands in backticks, or one command and nothing else."""
     if words.startswith("cleaner "):
         first, *others = fold_command(printable(words), columns(sys.stderr), "  next: ")
+        sys.stdout.flush()
         print("\n".join([first, *others]), file=sys.stderr)
     elif words:
         say(f"  next: {printable(words)}", stream=sys.stderr, hang="    ")

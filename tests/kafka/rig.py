@@ -57,6 +57,7 @@ class Rig:
     version: str
     jars: Path
     classes: Path | None
+    logging: Path = HERE  # where log4j's settings are
 
     @staticmethod
     def load(version: str) -> Rig:
@@ -92,8 +93,8 @@ class Rig:
         """Return the command line that runs a main class, Kafka's own or one of `java/`."""
         logging = [
             f"-Drig.log.level={log_level}",
-            f"-Dlog4j2.configurationFile={HERE / 'log4j2.properties'}",
-            f"-Dlog4j.configuration=file:{HERE / 'log4j.properties'}",
+            f"-Dlog4j2.configurationFile={self.logging / 'log4j2.properties'}",
+            f"-Dlog4j.configuration=file:{self.logging / 'log4j.properties'}",
         ]
         # Short runs start faster without the optimizing compiler; a measurement gets all of Java, and its heap at once.
         quick = heap == SMALL_HEAP

@@ -92,11 +92,13 @@ def home() -> Iterator[Path]:
 
 
 def for_everyone(rig: Rig, home: Path) -> Rig:
-    """Return the rig with its jars copied to where another user may read them."""
+    """Return the rig with its jars and settings copied to where another user may read them."""
     jars = home / f"jars-{rig.version}"
     if not jars.exists():
         shutil.copytree(rig.jars, jars, copy_function=shutil.copyfile)
-    return Rig(rig.version, jars, None)
+        for settings in rig.logging.glob("log4j*.properties"):
+            shutil.copyfile(settings, home / settings.name)
+    return Rig(rig.version, jars, None, home)
 
 
 @pytest.fixture(scope="module")

@@ -36,5 +36,6 @@ def log_warning(warning: str, **context: object) -> None:
 
 
 def log_note(note: str, **context: object) -> None:
-    """Log what the operator should know."""
+    """Log what the operator should know, behind what was printed before it where both go to one file."""
+    sys.stdout.flush()
     _logger().info(note, **context)

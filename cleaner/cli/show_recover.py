@@ -18,8 +18,7 @@ def show_recovered(report: RecoverReport, form: str) -> int:
         for refusal in report.refused:
             print(refusal_line(refusal, "recover"))
     elif report.partitions:
-        # Before the notes, where both go to one file.
-        print(table(_HEADINGS, map(_row, report.partitions)), flush=True)
+        print(table(_HEADINGS, map(_row, report.partitions)))
     for refusal in report.refused:
         print_failure(refusal.error, refusal.partition)
     if report.note:

@@ -59,6 +59,14 @@ def columns(stream: TextIO | None = None) -> int | None:
         return None
 
 
+def flush_printed() -> None:
+    """Have what was printed stand before what comes on standard error, where both go to one file."""
+    # That whoever read it has gone is noticed at the command's end; what was wrong before is told all the same.
+    with contextlib.suppress(OSError, ValueError):
+        if sys.stdout is not None:  # it was closed when we were started
+            sys.stdout.flush()
+
+
 def page_columns() -> int | None:
     """Return how wide a page of words and drawings is, which nobody looks through line by line."""
     return columns() or (None if _Choice.is_wide else PAGE_COLUMNS)
@@ -125,7 +133,7 @@ def fold_command(command: str, width: int | None, indent: str = "") -> list[str]
         line += f" {word}" if line.strip() else word
         while len(line) > width - 2:
             # Within a word the next line begins at its very start: blanks would end the word.
-            head, line = _cut_word(line, word, width - 1)
+            head, line = _cut_word(line, word, min(width, len(line)) - 1)
             if not line:
                 line = head
                 break

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from cleaner.cli.fitting import columns, fold
+from cleaner.cli.fitting import columns, flush_printed, fold
 
 if TYPE_CHECKING:
     import structlog
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 def _logger() -> structlog.typing.FilteringBoundLogger:
     """Return a logger to standard error; colours only on a terminal."""
+    flush_printed()
     import structlog
 
     structlog.configure(

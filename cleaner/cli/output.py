@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from cleaner.cli.advice import advice
-from cleaner.cli.fitting import columns, fold, fold_command, table
+from cleaner.cli.fitting import columns, flush_printed, fold, fold_command, table
 from cleaner.cli.words import printable
 
 if TYPE_CHECKING:
@@ -55,10 +55,9 @@ def print_answer(answer: Mapping[str, object]) -> None:
 
 def say(text: str = "", *, stream: TextIO | None = None, hang: str = "  ") -> None:
     """Print a line for people, folded to the terminal; `hang`: what further lines of it begin with."""
-    if stream is None:
-        stream = sys.stdout
-    else:
-        sys.stdout.flush()  # where both go to one file, what was said before stands before
+    if stream is not None:
+        flush_printed()
+    stream = sys.stdout if stream is None else stream
     print("\n".join(fold(text, columns(stream), hang)), file=stream)
 
 
@@ -89,7 +88,7 @@ def print_next(words: str) -> None:
     """Print on standard error what to do next: words with commands in backticks, or one command and nothing else."""
     if words.startswith("cleaner "):
         first, *others = fold_command(printable(words), columns(sys.stderr), "  next: ")
-        sys.stdout.flush()
+        flush_printed()
         print("\n".join([first, *others]), file=sys.stderr)
     elif words:
         say(f"  next: {printable(words)}", stream=sys.stderr, hang="    ")

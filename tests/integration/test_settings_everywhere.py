@@ -13,6 +13,7 @@ import pytest
 from cleaner.api.configuration import Loaded, load_settings
 from cleaner.api.options import SetOption
 from cleaner.cli.explanations import explain
+from cleaner.cli.fitting import wide
 from cleaner.cli.main import main
 from cleaner.cli.meanings import BOUNDS, RATIO_SETTINGS
 from cleaner.cli.show_explain import show_explain
@@ -178,8 +179,9 @@ def test_settings_of_a_topic_are_the_same_wherever_they_are_shown(
 
     snapshot = steering.snapshot(settings_of=[LOG])
     (view,) = snapshot.logs
-    show_explain(view, snapshot, "")
-    page = " ".join(capsys.readouterr().out.split())  # lines end where the terminal does
+    with wide(chosen=True):
+        show_explain(view, snapshot, "")
+    page = capsys.readouterr().out
     named = [setting for setting in explain(view, snapshot).settings if setting in decide]
     assert named == (["cleanup.policy"] if view.verdict is None else ["segment.ms", "segment.bytes"])
     for setting in named:

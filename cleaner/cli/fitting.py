@@ -63,8 +63,7 @@ def flush_printed() -> None:
     """Have what was printed stand before what comes on standard error, where both go to one file."""
     # That whoever read it has gone is noticed at the command's end; what was wrong before is told all the same.
     with contextlib.suppress(OSError, ValueError):
-        if sys.stdout is not None:  # it was closed when we were started
-            sys.stdout.flush()
+        sys.stdout.flush()
 
 
 def page_columns() -> int | None:

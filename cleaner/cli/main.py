@@ -14,6 +14,7 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn, TextIO
 
 from cleaner.cli import (
@@ -196,6 +197,9 @@ def _occupy_standard_descriptors() -> None:
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STANDARD_ERROR:
         continue
     os.close(descriptor)
+    # Python has None for a stream that was closed when it was started.
+    sys.stdout = sys.stdout or Path(os.devnull).open("w", encoding="utf-8")
+    sys.stderr = sys.stderr or Path(os.devnull).open("w", encoding="utf-8")
 
 
 def run() -> NoReturn:
@@ -208,8 +212,6 @@ def run() -> NoReturn:
     prepare_streams()
     code = main()
     for stream in (sys.stdout, sys.stderr):
-        if stream is None:  # it was closed when we were started
-            continue
         try:
             stream.flush()
         except (OSError, ValueError):  # whoever read it has gone, or it was closed for that reason

@@ -7,7 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from cleaner.testing.log_builder import LogBuilder, write_log_dir
+import pytest
+
+from cleaner.testing.log_builder import CLEAN_SHUTDOWN, LogBuilder, write_log_dir
 
 COMMAND = [sys.executable, "-m", "cleaner"]
 
@@ -40,3 +42,14 @@ def test_command_whose_reader_has_gone_ends_without_a_traceback(tmp_path: Path) 
     finally:
         os.close(writing)
     assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"], ids=["output", "errors", "both"])
+def test_command_whose_streams_are_closed_does_its_work(tmp_path: Path, closed: str) -> None:
+    """And ends with its own exit code, whatever it had to say."""
+    log_dir = _log_dir(tmp_path)
+    (log_dir / CLEAN_SHUTDOWN).unlink()
+    for words, code in ((["recover", log_dir], 0), (["recover", tmp_path / "nowhere"], 2), (["plan", log_dir], 0)):
+        done = subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", *COMMAND, *words], check=False)
+        assert done.returncode == code, words
+    assert (log_dir / CLEAN_SHUTDOWN).exists()

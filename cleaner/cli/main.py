@@ -198,8 +198,8 @@ def _occupy_standard_descriptors() -> None:
         continue
     os.close(descriptor)
     # Python has None for a stream that was closed when it was started.
-    sys.stdout = sys.stdout or Path(os.devnull).open("w", encoding="utf-8")
-    sys.stderr = sys.stderr or Path(os.devnull).open("w", encoding="utf-8")
+    sys.stdout = sys.stdout or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+    sys.stderr = sys.stderr or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
 
 
 def run() -> NoReturn:

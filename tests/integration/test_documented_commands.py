@@ -166,9 +166,7 @@ def test_python_of_a_page_runs(tmp_path: Path, page: Path) -> None:
     world = World(tmp_path)
     (tmp_path / "blocks.py").write_text(world.place("\n".join(blocks)))
     with Shell(world.project) as shell:
-        # Spark looks for data sources in directories of Python's path, where an installed package is, and one under
-        # development is not.
-        shell.run(f"PYTHONPATH={ROOT} python {tmp_path}/blocks.py")
+        shell.run(f"python {tmp_path}/blocks.py")
 
 
 def test_sessions_of_all_other_pages_answer_as_they_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,6 +68,7 @@ def test_commands_of_a_program_only_root_may_read_are_done_as_the_owner(closed_p
     kept.mkdir()
     os.chown(kept, THEM, THEM)
     lines = [
+        (("doctor", theirs), ""),
         (("plan", theirs, "--estimate", *COMPACT), ""),
         (("clean", theirs, "--all", "--dry-run", *COMPACT), ""),
         (("clean", theirs, "topic-0", "--keep-old", kept, *COMPACT), ""),

@@ -333,7 +333,9 @@ def test_failing_disk_is_offline_and_comes_back(tmp_path: Path, logs: Path) -> N
     write_log_dir(logs, keyed_log("a-0"))
     write_log_dir(other, keyed_log("b-0"))
     fs = Trouble(LogDirOfflineError(logs, OSError(errno.EIO, "I/O error")), times=1)
-    with daemon(settings_for(logs, other, state_dir=tmp_path / "state"), fs) as running:
+    # Long enough for a turn on a busy machine: what is tried again before one has never been seen offline.
+    settings = settings_for(logs, other, state_dir=tmp_path / "state", log_cleaner_backoff_ms="1000")
+    with daemon(settings, fs) as running:
         running.log.wait("log dir failed", partition="a-0")
         running.log.wait("log dir is offline", log_dir=str(logs))
         running.log.wait("cleaned", partition="b-0")

@@ -432,6 +432,7 @@ def test_log_dir_without_readers_gets_no_generations(scene: Scene) -> None:
 def test_session_with_a_kept_lock_gives_the_logs_back_and_keeps_the_lock(scene: Scene) -> None:
     """A lock the caller keeps is not released with the session; between sessions a writer may come."""
     sources = Sources.of_call(None, SETTINGS, None, None)
+    (scene.log_dir / OffsetKind.CLEANER.value).write_text("0\n0\n")  # else it is an empty directory and no log dir
     with acquire_for_cleaning(FileSystem(), scene.log_dir) as lock:
         lock.logs.leave()
         with open_session(scene.log_dir, sources, Surroundings(), lock=lock) as session:

@@ -113,6 +113,8 @@ def check_log_dirs(fs: FileSystem, loaded: Loaded, log_dirs: Sequence[Path], mis
             mistakes.add(ConfigError("--log-dir", named, reason))
     if not log_dirs:
         warnings += check_places(fs, loaded.config, mistakes)
+        if not loaded.config.log_dirs:
+            warnings.append("log.dirs is not set: the daemon does not start without; commands that name a log dir do")
     seen: list[Path] = []
     topics = 0
     for log_dir in log_dirs or [Path(text) for text in loaded.config.log_dirs]:

@@ -132,17 +132,18 @@ def _clock(clock: Clock) -> Answer:
 
 def examine_settings(fs: FileSystem, loaded: Loaded, log_dirs: Sequence[Path]) -> Iterator[Answer]:
     """Answer as `config check` does; log dirs are those named, or (none) those of the settings."""
-    mistakes, damage = Mistakes(), []
+    mistakes = Mistakes()
+    found: list[Answer] = []
     try:
         with mistakes.collected():
             checked = check_log_dirs(fs, loaded, log_dirs, mistakes)
-            for warning in checked.warnings:
-                yield warned("settings", warning, "`cleaner config show` says where each value comes from")
+            what_next = "`cleaner config show` says where each value comes from"
+            found += [warned("settings", warning, what_next) for warning in checked.warnings]
     except CleanerError as error:
         if not isinstance(error, UncleanableError):  # a name in a log dir, which is answered there
-            damage.append(failed("settings", str(error), "", error))
+            found.append(failed("settings", str(error), "", error))
     # A log dir that was named is its own question.
-    found = damage + [wrong_setting(mistake) for mistake in mistakes.all() if mistake.key != "--log-dir"]
+    found += [wrong_setting(mistake) for mistake in mistakes.all() if mistake.key != "--log-dir"]
     yield from found or [passed("settings", "sound")]
 
 

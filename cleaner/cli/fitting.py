@@ -107,9 +107,21 @@ def fold(text: str, width: int | None, hang: str = "  ") -> list[str]:
             continue
         line, is_begun = line + gap + word, True
         while seen(line) > width:
-            lines.append(line[:width])
-            line = hang + line[width:]
+            at = _end_of(line, width)
+            lines.append(line[:at])
+            line = hang + line[at:]
     return [*lines, line] if line.strip() else lines
+
+
+def _end_of(line: str, width: int) -> int:
+    """Return where so many cells of a line end: never within a terminal code, which takes none."""
+    at = cells = 0
+    for code in _TERMINAL_CODE.finditer(line):
+        if cells + code.start() - at >= width:
+            break
+        cells += code.start() - at
+        at = code.end()
+    return at + width - cells
 
 
 def fold_command(command: str, width: int | None, indent: str = "") -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from cleaner.cli.fitting import HELP_COLUMNS, columns, fold, fold_command
@@ -60,6 +61,13 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
                 yield from fold(start + part, width, start + "   ")
 
 
+def _path(text: str) -> Path:
+    """Return a path; nothing is none: it would be the current directory, where a variable of a script is not set."""
+    if not text:
+        raise argparse.ArgumentTypeError("a path is needed, and this is nothing")
+    return Path(text)
+
+
 class Parser(argparse.ArgumentParser):
     """
     A parser that says what was probably meant. It takes no abbreviations: a new option would change what they mean.
@@ -72,6 +80,7 @@ class Parser(argparse.ArgumentParser):
         options.setdefault("formatter_class", HelpFormatter)
         options.setdefault("allow_abbrev", False)
         super().__init__(*arguments, **options)
+        self.register("type", Path, _path)
         self.add_argument(
             "--wide",
             action="store_true",

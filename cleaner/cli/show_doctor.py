@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -53,4 +54,6 @@ def show_counts(counts: Mapping[Grade, int]) -> None:
 
 def _without(finding: str, log_dir: Path | None) -> str:
     """Leave the log dir out of words that begin with it: it stands above."""
-    return finding if log_dir is None else finding.removeprefix(f"{log_dir}: ").replace(f"{log_dir}/", "")
+    if log_dir is None:
+        return finding
+    return re.sub(rf"(?<!\S){re.escape(str(log_dir))}/", "", finding.removeprefix(f"{log_dir}: "))

@@ -129,3 +129,12 @@ def test_width_is_that_of_columns_unless_everything_is_wanted(monkeypatch: pytes
     with wide(chosen=True):
         assert columns() is None
     assert columns() == 80
+
+
+def test_terminal_codes_are_never_cut() -> None:
+    """A word longer than a line ends where its cells do, wherever its colours begin."""
+    coloured = "\x1b[35m" + "n" * 50 + "\x1b[0m"
+    for shift in range(12):
+        lines = fold("x" * shift + coloured, 20)
+        assert all(seen(line) <= 20 for line in lines)
+        assert "".join(line.lstrip() for line in lines) == "x" * shift + coloured

@@ -113,3 +113,12 @@ def test_kinds_are_those_that_are_written() -> None:
         and isinstance(call.args[0], ast.Constant)
     }
     assert written == set(KINDS)
+
+
+def test_path_that_is_nothing_is_refused(capsys: Capture) -> None:
+    """`cleaner clean "$LOG_DIR"` without the variable would be the current directory."""
+    for line in (["clean", "", "--all"], ["recover", ""], ["doctor", ""], ["run", "--config", ""], ["undo", ""]):
+        with pytest.raises(SystemExit) as ended:
+            main(line)
+        assert ended.value.code == 2
+        assert "a path is needed" in capsys.readouterr().err

@@ -15,6 +15,7 @@ import numpy as np
 from cleaner.errors import CorruptBatchError
 from cleaner.format.batch import SegmentReader
 from cleaner.format.chunks import HEADER_BYTES, LOG_OVERHEAD_BYTES, Chunk, ReadBuffer
+from cleaner.format.codec_errors import DecompressedTooLargeError
 from cleaner.frames.options import BadBatches
 from cleaner.storage.fs import File
 
@@ -49,7 +50,8 @@ class Damage:
             self._met.append(error)
 
     def _refuse(self, error: CorruptBatchError) -> NoReturn:
-        advice = "badBatches=skip reads on behind it, badBatches=report also tells of it"
+        larger = "maxDecompressedBatch allows more, " if isinstance(error.__cause__, DecompressedTooLargeError) else ""
+        advice = f"{larger}badBatches=skip reads on behind it, badBatches=report also tells of it"
         raise CorruptBatchError(error.path, error.position, f"{error.reason}; {advice}") from error
 
     def told(self) -> list[CorruptBatchError]:

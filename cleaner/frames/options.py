@@ -44,6 +44,7 @@ READ_DEFAULTS = {
     "latestPerKey": "false",
     "includeTombstones": "false",
     "latestPerKeyMemory": "512m",
+    "maxDecompressedBatch": "64m",
     "badBatches": "fail",
     "replica": "one",
     "maxPartitionBytes": "128m",
@@ -92,6 +93,7 @@ class ReadOptions:
         latest_per_key: only the last record of each key of a partition.
         tombstones: with `latest_per_key`, keys whose last value is null, too.
         map_bytes: what a task may take for the keys it compares.
+        batch_bytes: what a batch may unpack to; more is damage, or an attack on the memory of tasks.
         bad_batches: what becomes of damage.
         longest_replica: of a partition found twice the one that reaches furthest counts.
         task_bytes: what one task reads, about.
@@ -118,6 +120,7 @@ class ReadOptions:
     latest_per_key: bool
     tombstones: bool
     map_bytes: int
+    batch_bytes: int
     bad_batches: BadBatches
     longest_replica: bool
     task_bytes: int
@@ -207,6 +210,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         latest_per_key=latest,
         tombstones=tombstones,
         map_bytes=size(texts, "latestPerKeyMemory", _SMALLEST_MAP_BYTES),
+        batch_bytes=size(texts, "maxDecompressedBatch", 1),
         bad_batches=bad_batches,  # type: ignore[arg-type]  # one of its three words
         longest_replica=choice(texts, "replica", ("one", "longest")) == "longest",
         task_bytes=size(texts, "maxPartitionBytes", 1),

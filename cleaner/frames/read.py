@@ -23,7 +23,6 @@ from cleaner.frames.options import ReadOptions
 from cleaner.frames.partition_log import LogLooker, PartitionLog
 from cleaner.frames.plan import out_of_range
 from cleaner.frames.spans import Span, spans_of
-from cleaner.logs.partition_files import MAX_BATCH_BYTES
 from cleaner.storage.aborted import hidden_batches
 from cleaner.storage.fs import File, FileSystem
 from cleaner.storage.indexes import Aborts
@@ -53,7 +52,7 @@ class SpanReader:
         self._damage = damage
         self._least_timestamp_ms = least_timestamp_ms
         self._buffer = ReadBuffer()
-        self._unpacker = Unpacker(MAX_BATCH_BYTES)
+        self._unpacker = Unpacker(options.batch_bytes)
 
     def each(self, span: Span, work: Work[Result]) -> Iterator[Result]:
         """

@@ -143,3 +143,18 @@ def test_transaction_that_damage_cuts_counts_as_aborted(tmp_path: Path) -> None:
         marker += int.from_bytes(content[marker + 8 : marker + 12], "big") + 12
     change(file, marker + 62, b"\xff")
     assert offsets_of(tmp_path, **committed) == [0, 3, 5]
+
+
+@pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd", "snappy"])
+def test_batch_that_unpacks_to_more_than_is_allowed_is_damage(tmp_path: Path, codec: str) -> None:
+    """A small one may be made to fill the memory of a task; the error names what allows more."""
+    log = LogBuilder()
+    log.append(("a", "small"), codec=codec)
+    log.append(("b", "0" * 100_000), codec=codec)
+    write_log_dir(tmp_path, log)
+    assert offsets_of(tmp_path) == [0, 1]
+    assert offsets_of(tmp_path, maxDecompressedBatch="64k", badBatches="skip") == [0]
+    with pytest.raises(
+        CorruptBatchError, match=r"more than 65536 bytes; maxDecompressedBatch allows more, badBatches="
+    ):
+        rows_of(tmp_path, maxDecompressedBatch="64k")

@@ -213,14 +213,15 @@ class LogFlusher:
         # From here on what is asked for may come too late for this flush.
         request.has_begun = True
         with self._flushing:
-            if self._end is not None:
-                return
             try:
-                if self._log.flushed_offset < self._log.log_end_offset:
+                if self._end is None and self._log.flushed_offset < self._log.log_end_offset:
                     self._flush()
-                self._resolve()
-            except CleanerError:
-                return
+                if self._end is None:
+                    self._resolve()
+                else:
+                    self._fail(self._end)  # who came upon the end may have been interrupted in telling the others
+            except CleanerError as error:
+                self._fail_waiting(error)  # whatever it was, nobody else was asked to flush for them
             except BaseException as error:
                 self._fail_waiting(LogWriteError(self._where, f"the flush failed: {error!r}"))
                 raise

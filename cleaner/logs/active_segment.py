@@ -296,10 +296,11 @@ class ActiveSegment:
                 raise self._fsync_error
             if self._is_retired:
                 return
-            self._is_forcing = True
             # Failed until it is known to have succeeded: an exception of another kind, like an interrupt, may come in
             # the place of the error that the system tells once only.
-            self._fsync_error = LogDirOfflineError(self.directory, OSError(errno.EINTR, "an fsync was interrupted"))
+            unknown = LogDirOfflineError(self.directory, OSError(errno.EINTR, "an fsync was interrupted"))
+            # Nothing is called from here to the `try`: an interrupt there would leave it forcing for ever.
+            self._is_forcing, self._fsync_error = True, unknown
             try:
                 for file in files:
                     file.fsync()

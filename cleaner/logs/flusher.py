@@ -131,23 +131,24 @@ class LogFlusher:
         """
         Return a future that is done once all up to an offset, inclusive, is on disk; has it flushed soon.
 
-        It fails with FailedFsyncError, or with LogClosedError if the log was closed without a flush.
+        It fails with FailedFsyncError, with LogClosedError if the log was closed without a flush, or with LogWriteError
+        if the log was cut below the offset.
         """
         future: Future[None] = Future()
         with self._lock:
-            end = self._end
-            if end is None and self._log.flushed_offset <= last_offset:
+            error, is_waiting = self._end, False
+            if last_offset < self._log.flushed_offset:
+                error = None
+            elif last_offset >= self._log.log_end_offset:
+                error = error or self._cut_off(last_offset)
+            elif error is None:
                 self._orders += 1
                 insort(self._waiting, _Waiting(last_offset, self._orders, future), key=_by_offset)
-                is_done = False
-            else:
-                is_done = True
-        if not is_done:
+                is_waiting = True
+        if is_waiting:
             self._request()
-        elif self._log.flushed_offset > last_offset:
-            future.set_result(None)
         else:
-            future.set_exception(end)
+            _settle(future, error)
         return future
 
     def flush(self) -> int:
@@ -213,14 +214,15 @@ class LogFlusher:
         # From here on what is asked for may come too late for this flush.
         request.has_begun = True
         with self._flushing:
-            if self._end is not None:
-                return
             try:
-                if self._log.flushed_offset < self._log.log_end_offset:
+                if self._end is None and self._log.flushed_offset < self._log.log_end_offset:
                     self._flush()
-                self._resolve()
-            except CleanerError:
-                return
+                if self._end is not None:
+                    self._fail(self._end)  # who came upon the end may have been interrupted in telling the others
+                elif self._resolve():
+                    self._request()
+            except CleanerError as error:
+                self._fail_waiting(error)  # whatever it was, nobody else was asked to flush for them
             except BaseException as error:
                 self._fail_waiting(LogWriteError(self._where, f"the flush failed: {error!r}"))
                 raise
@@ -239,15 +241,28 @@ class LogFlusher:
             raise
         self._told((self._clock.monotonic_ns() - began_ns) / 1e9, offset)
 
-    def _resolve(self) -> None:
-        """Resolve the futures whose offsets are flushed, one by one: a callback may come back here."""
+    def _resolve(self) -> bool:
+        """
+        End the futures whose offsets are flushed, or were cut off, one by one: a callback may come back here.
+
+        Returns:
+            Whether somebody waits for what has come since.
+        """
         while True:
             with self._lock:
-                if not self._waiting or self._waiting[0].last_offset >= self._log.flushed_offset:
-                    return
+                if not self._waiting:
+                    return False
                 first = self._waiting[0]
-            _settle(first.future, None)
+            error: CleanerError | None = None
+            if first.last_offset >= self._log.flushed_offset:
+                if first.last_offset < self._log.log_end_offset:
+                    return True
+                error = self._cut_off(first.last_offset)
+            _settle(first.future, error)
             self._forget(first)
+
+    def _cut_off(self, offset: int) -> CleanerError:
+        return LogWriteError(self._where, f"offset {offset} was cut off")
 
     def _forget(self, waiting: _Waiting) -> None:
         """Take somebody off the list who waits for nothing any more; never before its future is done."""

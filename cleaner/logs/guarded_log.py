@@ -145,7 +145,9 @@ class GuardedLog:
         self._tell()
         with self.lock:
             self.require_open()
-            return self._log.flushed_offset
+            flushed, is_other = self._log.flushed_offset, self._log.active is not segment
+        # A roll was interrupted before it had noted it, or the log was cut.
+        return self.flush_to_disk() if flushed < end and is_other else flushed
 
     def close(self) -> None:
         """

@@ -120,9 +120,9 @@ class ServedTopics:
             raise_generation(fs, log_dir.path, partition)
             yield
         for kind in OffsetKind:
-            with contextlib.ExitStack() as stack:
-                if kind is OffsetKind.CLEANER:
-                    stack.enter_context(checkpoint_lock(fs, log_dir.path, clock))
+            is_shared = kind is OffsetKind.CLEANER
+            # The lock itself, not a stack with it: an interrupt as a stack is left leaves the lock taken.
+            with checkpoint_lock(fs, log_dir.path, clock) if is_shared else contextlib.nullcontext():
                 log_dir.put(kind, partition, None)
 
     def _serve(self, topic: Topic, partitions: Sequence[TopicPartition]) -> None:

@@ -200,16 +200,18 @@ class LogDirLock:
 
     def release(self) -> None:
         """Give the lock back, leaving the file; a second call does nothing."""
-        with self._release_lock:
-            file, self._file = self._file, None
-        self._forget()
-        if file is None:
-            return
+        file = None
         try:
-            # Closing alone would not do if a forked child still had the descriptor.
-            unlock(file, 0, TO_THE_END)
+            # In the block, so that an interrupt right behind it finds the file: no second call would.
+            with self._release_lock:
+                file, self._file = self._file, None
+            self._forget()
+            if file is not None:
+                # Closing alone would not do if a forked child still had the descriptor.
+                unlock(file, 0, TO_THE_END)
         finally:
-            file.close()
+            if file is not None:
+                file.close()
             self._hold.release()
 
     @property

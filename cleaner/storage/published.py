@@ -138,12 +138,13 @@ class Publisher:
 
     def close(self) -> None:
         """Let readers go by the checkpoint from now on; a second call does nothing."""
+        from cleaner.storage.byte_ranges import unlock
+
         with self._guard:
+            # Nothing is called from here to the `try`: no second call would find the file.
             file, self._file = self._file, None
             if file is None:
                 return
-            from cleaner.storage.byte_ranges import unlock
-
             try:
                 # Closing alone would not do if a forked child still had the descriptor.
                 unlock(file, _LOCK_BYTE, 1)

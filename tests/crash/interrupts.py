@@ -139,6 +139,7 @@ class Life:
         promised: values by offset of what was answered as durable.
         committed: values of transactions that were answered as committed and durable, whole or not at all.
         aborted: values that no reader of committed records may see.
+        asked: futures that nobody waited for; they end all the same.
     """
 
     path: Path
@@ -147,6 +148,7 @@ class Life:
     promised: dict[int, bytes] = field(default_factory=dict)
     committed: list[list[bytes]] = field(default_factory=list)
     aborted: set[bytes] = field(default_factory=set)
+    asked: list[Future[None]] = field(default_factory=list)
     _count: int = 0
 
     def __post_init__(self) -> None:
@@ -175,6 +177,10 @@ class Life:
         durable.result(_PATIENCE_SECONDS)
         self.promised.update(values)
 
+    def ask(self) -> None:
+        """Append a record, and have it flushed without waiting for it."""
+        self.asked.append(self.log.append(self.records(1)).durable)
+
     def go_on(self) -> bool:
         """Use the log on; False when it says that it is closed."""
         try:
@@ -182,7 +188,12 @@ class Life:
                 self.append(2)()
         except LogClosedError:
             return False
+        self._wait_for_asked()
         return True
+
+    def _wait_for_asked(self) -> None:
+        for future in self.asked:
+            future.exception(_PATIENCE_SECONDS)
 
     def close_and_judge(self) -> None:
         """Close, open again, and hold what is there against what was promised."""
@@ -190,6 +201,7 @@ class Life:
             self.manager.close()
         except CleanerError:
             self.manager.abandon()
+        self._wait_for_asked()
         with LogManager(self.path, {}, cleaner=False, tasks=False) as again:
             assert not again.failed
             log = again.log("t")
@@ -250,6 +262,7 @@ def _append_as_producer(life: Life) -> Operation:
 def _append_and_roll(life: Life) -> Operation:
     for _ in range(10):
         life.append(5, 20_000)()
+    life.ask()
     return lambda: life.append(5, 20_000)
 
 
@@ -275,6 +288,8 @@ def _flush(life: Life) -> Operation:
 
 
 def _roll(life: Life) -> Operation:
+    life.ask()
+
     def operation() -> None:
         life.log.roll()
 
@@ -282,6 +297,8 @@ def _roll(life: Life) -> Operation:
 
 
 def _truncate(life: Life) -> Operation:
+    life.ask()
+
     def operation() -> None:
         life.promised = {offset: value for offset, value in life.promised.items() if offset < 3}
         life.log.truncate_to(5)
@@ -411,6 +428,7 @@ def _delete(life: Life) -> Operation:
 
 def _close(life: Life) -> Operation:
     life.append()
+    life.ask()
 
     def operation() -> None:
         life.manager.close()

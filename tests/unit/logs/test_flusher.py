@@ -289,6 +289,86 @@ def test_flush_that_runs_out_of_memory_fails_the_futures_that_wait() -> None:
         future.result(0)
 
 
+def test_future_of_what_was_cut_off_fails() -> None:
+    """Nothing will ever flush it, be it asked for before the cut or behind it; what was left is flushed."""
+    log, later = _Log(), _Later()
+    flusher = _flusher(log, later)
+    offsets = [_append(log, flusher) for _ in range(3)]
+    before = [flusher.durable(offset) for offset in offsets[:2]]
+    log.log_end_offset = 1
+    later.run()
+    after = flusher.durable(offsets[2])
+    assert before[0].result(0) is None
+    for future in (before[1], after):
+        with pytest.raises(LogWriteError, match="was cut off"):
+            future.result(0)
+
+
+def test_future_is_flushed_for_though_the_log_was_cut_and_has_grown_beside_its_flush() -> None:
+    """Its own request finds all flushed that was there: it asks for another one."""
+    log, later = _Log(), _Later()
+    flusher = _flusher(log, later)
+    future = flusher.durable(_append(log, flusher, 3))
+    real = log.flush_to_disk
+
+    def cut_and_grown() -> int:
+        log.log_end_offset = 1
+        flushed = real()
+        log.log_end_offset = 5
+        return flushed
+
+    log.flush_to_disk = cut_and_grown  # type: ignore[method-assign]
+    later.run()
+    log.flush_to_disk = real  # type: ignore[method-assign]
+    assert not future.done()
+    later.run()
+    assert future.done()
+
+
+def test_flush_that_is_refused_fails_the_futures_that_wait() -> None:
+    """Their request was the last one: nobody else would flush for them, and the next ones are flushed."""
+    log, later = _Log(), _Later()
+    flusher = _flusher(log, later)
+    refused = flusher.durable(_append(log, flusher))
+    real = log.flush_to_disk
+    log.flush_to_disk = _refuse  # type: ignore[method-assign]
+    later.run()
+    with pytest.raises(LogWriteError, match="refused"):
+        refused.result(0)
+    log.flush_to_disk = real  # type: ignore[method-assign]
+    future = flusher.durable(_append(log, flusher))
+    later.run()
+    assert future.result(0) is None
+
+
+def _refuse() -> int:
+    raise LogWriteError("a-0", "refused")
+
+
+def test_flush_interrupted_while_futures_are_failed_leaves_none_waiting() -> None:
+    """An interrupt as those who wait are told of a failed fsync: another thread tells the rest."""
+    log, later = _Log(), _Later()
+    flusher = _flusher(log, later)
+    futures = [flusher.durable(_append(log, flusher)) for _ in range(3)]
+    log.error = FailedFsyncError("a-0", OSError("gone"))
+    real, calls = futures[1].set_exception, []
+
+    def interrupted(error: BaseException | None) -> None:
+        calls.append(error)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        real(error)
+
+    futures[1].set_exception = interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        flusher.flush()
+    assert [future.done() for future in futures] == [True, False, False]
+    later.run()
+    for future in futures:
+        with pytest.raises(FailedFsyncError):
+            future.result(0)
+
+
 def _out_of_memory() -> int:
     raise MemoryError
 

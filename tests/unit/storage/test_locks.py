@@ -18,6 +18,7 @@ from cleaner.storage.lock_probe import LockHolder, LockReport, probe
 from cleaner.storage.locks import LockMode, LockRole, LogDirLock
 from cleaner.storage.partition_lock import partition_lock
 from cleaner.testing.manual_clock import ManualClock
+from tests.crash.interrupts import Interrupt, Interrupter
 
 FS = FileSystem()
 EXCLUSIVE, SHARED = LockMode.EXCLUSIVE, LockMode.SHARED
@@ -88,6 +89,23 @@ def test_lock_file_is_created_for_the_directorys_owner_and_never_deleted(tmp_pat
     LogDirLock(FS, tmp_path).release()
     status = (tmp_path / ".lock").stat()
     assert (status.st_mode & 0o777, status.st_size) == (0o640, 0)
+
+
+def test_lock_whose_release_was_interrupted_anywhere_is_free_after_another_one(tmp_path: Path) -> None:
+    """Every point at which an exception may come: what the first call left, the second one lets go of."""
+    point = 0
+    while True:
+        point += 1
+        lock = LogDirLock(FileSystem(), tmp_path)
+        try:
+            with Interrupter(point):
+                lock.release()
+        except Interrupt:
+            lock.release()
+            LogDirLock(FileSystem(), tmp_path).release()
+        else:
+            assert point > 5
+            return
 
 
 def test_lock_is_released_twice_without_harm(tmp_path: Path) -> None:

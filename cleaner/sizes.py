@@ -1,5 +1,5 @@
 """
-Sizes and rates as people write and read them: one notation, in powers of 1024, whoever reads or writes one.
+Sizes, rates and durations as people write and read them: one notation, in powers of 1024, whoever reads or writes one.
 
     read:     134217728   128M   128m   128 MiB   128MB   1.5G   (K, M, G, T, P; `iB` or `B` behind it changes nothing)
     written:  17 B   1.2 KiB   128.0 MiB   50.0 MiB/s
@@ -16,6 +16,7 @@ SLOW_BYTES_PER_SECOND = 1 << 20
 """Below this rate a limit is likely to be a slip: 50 for 50M."""
 
 _UNITS = ("", "K", "M", "G", "T", "P", "E")
+_SPANS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
 _SIZE = re.compile(r"([0-9]{1,20})(\.[0-9]{1,20})?[ ]?(?:([kmgtp])i?)?b?\Z", re.IGNORECASE | re.ASCII)
 _MOST_BYTES = 2**63 - 1
 
@@ -64,3 +65,21 @@ def slow_rate(bytes_per_second: float | None) -> str:
         f"{human_rate(bytes_per_second)} is below 1 MiB/s: reading and writing 1 GiB takes {took} then; "
         f"50M means 50 MiB/s"
     )
+
+
+def duration(ms: float) -> str:
+    """Write a duration in its two largest units: `3 d 4 h`, `12 s`, `85 ms`; `for ever` beyond all calendars."""
+    if not abs(ms) < 1e15:
+        return "for ever"
+    rest = round(ms)
+    if rest < 1000:
+        return f"{rest} ms"
+    for place, (unit, size) in enumerate(_SPANS):
+        if rest >= size:
+            count, below = divmod(rest, size)
+            if place + 1 == len(_SPANS):
+                break
+            smaller, smaller_size = _SPANS[place + 1]
+            more = below // smaller_size
+            return f"{count} {unit} {more} {smaller}" if more else f"{count} {unit}"
+    return f"{count} s"

@@ -26,7 +26,7 @@ from uuid import UUID
 from cleaner.api import load as loading
 from cleaner.api.options import Sources, Surroundings
 from cleaner.api.reports import Refusal
-from cleaner.api.session import Session, as_cleaner_errors, attempt, open_session
+from cleaner.api.session import Session, as_cleaner_errors, attempt, one_by_one, open_session
 from cleaner.errors import HandoverRefusedError, NotCleanlyShutDownError, UsageError
 from cleaner.model import TopicPartition
 from cleaner.settings.cluster import Cluster
@@ -157,9 +157,7 @@ class _Handover:
     def _each(self, partitions: Mapping[TopicPartition, Path], work: _Work) -> tuple[list[HandedOver], list[Refusal]]:
         done: list[HandedOver] = []
         refused: list[Refusal] = []
-        for number, (topic_partition, directory) in enumerate(partitions.items()):
-            self._ours.check_done()
-            self._ours.surroundings.progress(f"{topic_partition} hand over", number, len(partitions))
+        for topic_partition, directory in one_by_one(self._ours, partitions, "hand over"):
             outcome = attempt(topic_partition, directory, partial(work, topic_partition, directory))
             if isinstance(outcome, Refusal):
                 refused.append(outcome)

@@ -16,11 +16,19 @@ from cleaner.api import load as loading
 from cleaner.api.keep_old import CutSaver, check_outside
 from cleaner.api.options import Sources, Surroundings
 from cleaner.api.reports import RecoveredPartition, RecoverReport, Refusal
-from cleaner.api.session import Session, as_cleaner_errors, attempt, choose_partitions, open_session, parse_names
+from cleaner.api.session import (
+    Session,
+    as_cleaner_errors,
+    attempt,
+    choose_partitions,
+    log_bytes,
+    one_by_one,
+    open_session,
+    parse_names,
+)
 from cleaner.model import TopicPartition
 from cleaner.storage.load_changes import SaveCut
 from cleaner.storage.locks import LockMode
-from cleaner.storage.names import LOG
 
 
 def recover_log_dir(
@@ -73,9 +81,7 @@ def recover_partitions(
     had_marker = session.log_dir.has_clean_shutdown_marker()
     recovered: list[RecoveredPartition] = []
     refused: list[Refusal] = []
-    for number, (topic_partition, directory) in enumerate(partitions.items()):
-        session.check_done()
-        session.surroundings.progress(f"{topic_partition} recover", number, len(partitions))
+    for topic_partition, directory in one_by_one(session, partitions, "recover"):
         saver = None if save_cut is None else CutSaver(session.surroundings.fs, save_cut / str(topic_partition)).save
         work = partial(_recover_one, session, topic_partition, directory, had_marker, allow_truncate, saver)
         outcome = attempt(topic_partition, directory, work)
@@ -102,7 +108,7 @@ def _recover_one(
 ) -> RecoveredPartition:
     began = time.monotonic()
     with session.surroundings.fs.hold(directory):
-        before = _log_bytes(session, directory)
+        before = log_bytes(session, directory)
         log = loading.load(
             session,
             topic_partition,
@@ -119,14 +125,9 @@ def _recover_one(
             log_start_offset=log.log_start_offset,
             log_end_offset=log.log_end_offset,
             bytes_before=before,
-            bytes_after=_log_bytes(session, directory),
+            bytes_after=log_bytes(session, directory),
             elapsed_seconds=time.monotonic() - began,
         )
-
-
-def _log_bytes(session: Session, directory: Path) -> int:
-    fs = session.surroundings.fs
-    return sum(fs.stat(directory / name).st_size for name in fs.list_dir(directory) if name.endswith(LOG))
 
 
 def _why_no_marker(session: Session, partitions: Mapping[TopicPartition, Path], refused: Sequence[Refusal]) -> str:

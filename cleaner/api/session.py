@@ -33,7 +33,7 @@ from cleaner.storage.fs import real_path
 from cleaner.storage.generation import raise_generation
 from cleaner.storage.locks import LockMode, LockRole, LogDirLock, acquire_for_cleaning
 from cleaner.storage.log_dir import LogDir, OffsetKind, find_conflicts
-from cleaner.storage.names import PARTITION_METADATA
+from cleaner.storage.names import LOG, PARTITION_METADATA
 from cleaner.storage.partition_lock import checkpoint_lock, partition_lock
 from cleaner.storage.partition_metadata import read_topic_id
 from cleaner.storage.which_dir import require_log_dir
@@ -263,3 +263,29 @@ def attempt(topic_partition: TopicPartition, directory: Path, work: Callable[[],
         return Refusal(str(topic_partition), as_value(error))
     except Exception as error:  # noqa: BLE001 - whatever is wrong with one log, even a mistake of ours
         return Refusal(str(topic_partition), as_value(unexpected(directory, error)))
+
+
+def one_by_one(
+    session: Session, partitions: Mapping[TopicPartition, Path], phase: str
+) -> Iterator[tuple[TopicPartition, Path]]:
+    """Yield partitions to be worked on, and tell the caller by the bytes of their logs how far that is."""
+    sizes = {topic_partition: _log_bytes_known(session, directory) for topic_partition, directory in partitions.items()}
+    done, total = 0, sum(sizes.values())
+    for topic_partition, directory in partitions.items():
+        session.check_done()
+        session.surroundings.progress(f"{topic_partition} {phase}", done, total)
+        yield topic_partition, directory
+        done += sizes[topic_partition]
+
+
+def log_bytes(session: Session, directory: Path) -> int:
+    """Return how many bytes the `.log` files of a partition have. Raises OSError."""
+    fs = session.surroundings.fs
+    return sum(fs.stat(directory / name).st_size for name in fs.list_dir(directory) if name.endswith(LOG))
+
+
+def _log_bytes_known(session: Session, directory: Path) -> int:
+    try:
+        return log_bytes(session, directory)
+    except (OSError, CleanerError):
+        return 0  # what is wrong with it is said when its turn comes

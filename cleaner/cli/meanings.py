@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cleaner.cli.words import duration
+from cleaner.sizes import duration
 
 
 @dataclass(frozen=True)

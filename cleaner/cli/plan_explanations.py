@@ -19,8 +19,9 @@ from cleaner.cli.meanings import (
     due_by,
     under_ratio,
 )
-from cleaner.cli.words import duration, moment
+from cleaner.cli.words import moment
 from cleaner.model import TopicPartition
+from cleaner.sizes import duration
 
 _BROKER = "--bootstrap-server localhost:9092"
 

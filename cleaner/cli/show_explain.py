@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from cleaner.cli.daemon_options import with_options
 from cleaner.cli.explanations import explain
 from cleaner.cli.log_page import LogPage
-from cleaner.cli.words import ago, duration
+from cleaner.cli.words import ago
 from cleaner.config_table import TOPIC_SETTINGS
 from cleaner.daemon.snapshot import LogView, ServiceSnapshot
 from cleaner.policy.verdict import Reason
-from cleaner.sizes import human_bytes
+from cleaner.sizes import duration, human_bytes
 
 
 def show_explain(view: LogView, shown: ServiceSnapshot, options: str) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from cleaner.api.plan_report import PlanEntry, Why
 from cleaner.cli.log_page import LogPage
 from cleaner.cli.plan_explanations import explain_entry
-from cleaner.cli.words import duration, moment
-from cleaner.sizes import human_bytes
+from cleaner.cli.words import moment
+from cleaner.sizes import duration, human_bytes
 
 _LAG = "min.compaction.lag.ms"
 _Row = tuple[str, str, str]

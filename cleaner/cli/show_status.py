@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from cleaner.cli.daemon_options import with_options
 from cleaner.cli.fitting import columns, fold_command
 from cleaner.cli.output import say, say_table
-from cleaner.cli.troubles import troubles
-from cleaner.cli.words import Paint, ago, duration, moment, printable
+from cleaner.cli.words import Paint, ago, moment, printable
 from cleaner.daemon.snapshot import Forecast, LogDirView, LogView, RoundView, ServiceSnapshot, WorkerView
+from cleaner.daemon.troubles import troubles
 from cleaner.policy.circumstances import DirCondition
-from cleaner.sizes import human_bytes, human_rate
+from cleaner.sizes import duration, human_bytes, human_rate
 from cleaner.state.json_text import JsonValue
 
 _BAR_CELLS = 20

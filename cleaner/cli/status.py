@@ -32,8 +32,8 @@ examples:
   cleaner status --logs all --format json | jq '.logs[] | select(.verdict.reason == "overdue") | .partition'
 
 exit status:
-  0  all is well      1  something is not: quarantine, a log dir offline, a failed log, a refused reload, no progress;
-     --probe: not so; --watch ends with 0 on Ctrl-C
+  0  all is well      1  something is not: quarantine, a log dir offline, a log that failed or cannot be looked at,
+     a refused reload, no progress; --probe: not so; --watch ends with 0 on Ctrl-C
   {EXIT_CODES}"""
 
 
@@ -100,8 +100,8 @@ def run(arguments: argparse.Namespace, clock: Clock | None = None) -> int:
 
 def _show(control: Control, arguments: argparse.Namespace) -> int:
     from cleaner.cli.show_status import show_status
-    from cleaner.cli.troubles import troubles
     from cleaner.daemon.snapshot import ServiceSnapshot
+    from cleaner.daemon.troubles import troubles
     from cleaner.state.json_text import format_json
 
     is_json = arguments.format == "json"

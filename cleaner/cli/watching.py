@@ -7,7 +7,9 @@ import shutil
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from typing import TextIO
 
+from cleaner.cli.fitting import columns, fold
 from cleaner.cli.output import print_error
 from cleaner.cli.stop import keyboard_interrupts
 from cleaner.cli.words import printable
@@ -15,16 +17,24 @@ from cleaner.clock import Clock
 from cleaner.errors import NoDaemonError
 
 _HOME, _CLEAR_REST, _CLEAR_LINE = "\x1b[H", "\x1b[J", "\x1b[K"
-# Lines that are too long end at the edge meanwhile, instead of making two of one.
+# What cannot be folded ends at the edge meanwhile, instead of making two lines of one.
 _CUT, _WRAP = "\x1b[?7l", "\x1b[?7h"
 
 
 class _Drawn(io.StringIO):
-    """What is printed for a terminal, before it gets there."""
+    """What is printed for a terminal, before it gets there: with its colours, and as wide as it is."""
+
+    def __init__(self, terminal: TextIO) -> None:
+        super().__init__()
+        self._terminal = terminal
 
     def isatty(self) -> bool:
-        """Colours are meant for what it is copied to."""
+        """Answer for the terminal."""
         return True
+
+    def fileno(self) -> int:
+        """Answer for the terminal, to be asked for its width; nobody writes there past this one."""
+        return self._terminal.fileno()
 
 
 def watch(show: Callable[[], int], seconds: float, clock: Clock) -> int:
@@ -57,7 +67,8 @@ def watch(show: Callable[[], int], seconds: float, clock: Clock) -> int:
                         raise
                     words = f"{error}; asked again every {seconds:g} s"
                     if is_terminal:
-                        _draw(f"cleaner: {printable(words)}\n", is_terminal=True)
+                        lines = fold(f"cleaner: {printable(words)}", columns())
+                        _draw("\n".join([*lines, ""]), is_terminal=True)
                     elif is_there:
                         print_error(words)
                     is_there = False
@@ -68,7 +79,7 @@ def watch(show: Callable[[], int], seconds: float, clock: Clock) -> int:
 
 def _printed(show: Callable[[], int], *, is_terminal: bool) -> str:
     """Return what is printed: whole, so that half of it is never seen."""
-    text = _Drawn() if is_terminal else io.StringIO()
+    text = _Drawn(sys.stdout) if is_terminal else io.StringIO()
     with redirect_stdout(text):
         show()
     return text.getvalue()

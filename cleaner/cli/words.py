@@ -6,31 +6,14 @@ import os
 from datetime import datetime
 from typing import TextIO
 
+from cleaner.sizes import duration
+
 _COLOURS = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "grey": "90", "bold": "1"}
-_UNITS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
 
 
 def printable(text: str) -> str:
     """Return a text in one line, with line ends, control characters and terminal codes made visible."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def duration(ms: float) -> str:
-    """Write a duration in its two largest units: `3 d 4 h`, `12 s`, `85 ms`; `for ever` beyond all calendars."""
-    if not abs(ms) < 1e15:
-        return "for ever"
-    rest = round(ms)
-    if rest < 1000:
-        return f"{rest} ms"
-    for place, (unit, size) in enumerate(_UNITS):
-        if rest >= size:
-            count, below = divmod(rest, size)
-            if place + 1 == len(_UNITS):
-                break
-            smaller, smaller_size = _UNITS[place + 1]
-            more = below // smaller_size
-            return f"{count} {unit} {more} {smaller}" if more else f"{count} {unit}"
-    return f"{count} s"
 
 
 def ago(then_ms: int | None, now_ms: int) -> str:

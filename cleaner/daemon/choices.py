@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from cleaner.clock import Clock
 from cleaner.daemon.jobs import DONE, FAILED, JobBook
 from cleaner.daemon.log_dir_watch import DirLook
-from cleaner.daemon.looked_log import LookedLog
+from cleaner.daemon.looked_log import CANNOT_BE_LOOKED_AT, LookedLog
 from cleaner.daemon.obstacles import DirObstacles
 from cleaner.daemon.pauses import Pauses
 from cleaner.daemon.steering import SteeringError
@@ -295,5 +295,5 @@ class Choices:
 
 def _with_two_homes(log: LookedLog) -> LookedLog:
     """Return a log that is left alone because another log dir has its partition too (D-14): which is the true one?"""
-    why = f"{log.partition} has a directory in more than one of log.dirs; a broker would not start"
-    return replace(log, facts=None, why=why, error=why, has_segments_to_delete=False)
+    error = "its partition has a directory in more than one of log.dirs; a broker would not start"
+    return replace(log, facts=None, why=CANNOT_BE_LOOKED_AT, error=error, has_segments_to_delete=False)

@@ -22,7 +22,7 @@ from cleaner.api.session import as_cleaner_errors
 from cleaner.clock import Clock
 from cleaner.config import CleanerConfig
 from cleaner.daemon.log_watch import Lines, Moment, WatchedLog, is_settled
-from cleaner.daemon.looked_log import LookedLog
+from cleaner.daemon.looked_log import CANNOT_BE_LOOKED_AT, LookedLog
 from cleaner.daemon.topic_settings import TopicSettings
 from cleaner.errors import LogDirOfflineError, describe
 from cleaner.model import TopicPartition
@@ -202,7 +202,7 @@ class WatchedLogDir:
                 looked.append(seen)
         for partition, path in self._listing.linked.items():
             error = "a symbolic link, which is never followed"
-            looked.append(LookedLog(partition, str(self.path), path, why="cannot be looked at", error=error))
+            looked.append(LookedLog(partition, str(self.path), path, why=CANNOT_BE_LOOKED_AT, error=error))
         return tuple(looked)
 
     def _list(self) -> None:

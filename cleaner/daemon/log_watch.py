@@ -24,7 +24,7 @@ from cleaner.api.session import as_cleaner_errors
 from cleaner.api.trust import origin_of_policy, policy_words, standing
 from cleaner.config import TopicConfig
 from cleaner.config_table import LONG_MAX
-from cleaner.daemon.looked_log import LookedLog
+from cleaner.daemon.looked_log import CANNOT_BE_LOOKED_AT, LookedLog
 from cleaner.daemon.topic_settings import TopicSettings
 from cleaner.errors import CleanerError, describe
 from cleaner.model import TopicPartition
@@ -190,7 +190,7 @@ class WatchedLog:
             self.log_dir,
             self.directory,
             segments=len(self._files.segments),
-            why="cannot be looked at",
+            why=CANNOT_BE_LOOKED_AT,
             error=error,
         )
         # The settings may be the error itself; what is shown of the policy stays empty then.

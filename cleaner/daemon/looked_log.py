@@ -13,6 +13,9 @@ from cleaner.policy.cleanable import Cleanable
 from cleaner.policy.sections import Sections
 from cleaner.settings import ResolvedTopic
 
+CANNOT_BE_LOOKED_AT = "cannot be looked at"
+"""Why a log with an `error` may not be cleaned; what the error is stands there alone."""
+
 
 @dataclass(frozen=True, slots=True)
 class LookedLog:

@@ -20,6 +20,9 @@ from cleaner.policy.sections import Sections
 from cleaner.policy.verdict import Reason, Verdict
 from cleaner.state.quarantine import QuarantinedLog
 
+UNREADABLE = "unreadable"
+"""What logs are counted by that cannot be looked at; see `LogView.standing`."""
+
 
 @dataclass(frozen=True, slots=True)
 class LogView:
@@ -63,11 +66,30 @@ class LogView:
         """The word by which logs are counted, everywhere: their reason's, or why they have none."""
         if self.verdict is not None:
             return self.verdict.reason.value
-        return "unreadable" if self.error else Reason.NOT_COMPACTED.value
+        return UNREADABLE if self.error else Reason.NOT_COMPACTED.value
 
 
 _AT_HAND = (Reason.IN_PROGRESS, Reason.LOG_DIR_BUSY)
 """Beside those that only wait for a worker: what workers have, and what waits for one of its own log dir."""
+
+
+_MOST_ERRORS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableLogs:
+    """
+    Logs that cannot be looked at for the same reason.
+
+    Attributes:
+        error: the reason.
+        count: how many.
+        first: one of them.
+    """
+
+    error: str
+    count: int
+    first: TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +107,7 @@ class Counts:
         dirty_bytes: of all dirty sections, due or not.
         overdue, max_overdue_ms: over their maximum lag, whatever else holds them, and the most any of them is over it.
         dirtiest, dirtiest_ratio: the dirtiest log that could be a candidate, due or not (R-422); None: none is dirty.
+        unreadable: what keeps logs from being looked at, the most frequent reasons first; not all where there are many.
     """
 
     logs: int = 0
@@ -99,6 +122,7 @@ class Counts:
     max_overdue_ms: int = 0
     dirtiest: TopicPartition | None = None
     dirtiest_ratio: float = 0.0
+    unreadable: tuple[UnreadableLogs, ...] = ()
 
     @staticmethod
     def of(logs: Sequence[LogView]) -> Counts:
@@ -124,7 +148,17 @@ class Counts:
             max_overdue_ms=max(overdue, default=0),
             dirtiest=dirtiest.partition if dirtiest else None,
             dirtiest_ratio=dirtiest.cleanable.ratio if dirtiest else 0.0,
+            unreadable=_unreadable(logs),
         )
+
+
+def _unreadable(logs: Sequence[LogView]) -> tuple[UnreadableLogs, ...]:
+    alike: dict[str, list[TopicPartition]] = {}
+    for view in logs:
+        if view.standing == UNREADABLE:
+            alike.setdefault(view.error, []).append(view.partition)
+    found = [UnreadableLogs(error, len(partitions), min(partitions)) for error, partitions in alike.items()]
+    return tuple(sorted(found, key=lambda each: (-each.count, each.first))[:_MOST_ERRORS])
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from cleaner.daemon.snapshot import ServiceSnapshot
+from cleaner.daemon.troubles import troubles
 from cleaner.policy.circumstances import DirCondition
 from cleaner.state.json_text import format_json
 from cleaner.status.message import Response
@@ -53,26 +54,13 @@ def healthy(snapshot: ServiceSnapshot) -> Response:
 
 def warnings(snapshot: ServiceSnapshot) -> list[str]:
     """Return what an operator should look at although the daemon goes on, one line each, the worst first."""
-    lines = []
+    lines = [trouble.words for trouble in troubles(snapshot) if not trouble.is_stuck]
     for view in snapshot.log_dirs:
-        if view.condition is not DirCondition.ONLINE:
+        if view.condition is DirCondition.LOCKED:
             detail = f": {view.detail}" if view.detail else ""
-            lines.append(f"log dir {view.path} {_verb(view.condition)}{detail}")
-    if snapshot.quarantine:
-        lines.append(f"{counted(len(snapshot.quarantine), 'log')} in quarantine")
-    if not snapshot.config.is_last_reload_good:
-        lines.append("the last reload failed; the settings from before are in force")
-        lines += snapshot.config.errors
+            lines.append(f"log dir {view.path} is in use by another process{detail}")
     if snapshot.worker_deaths:
         lines.append(f"{counted(snapshot.worker_deaths, 'worker')} died of a mistake of the program; others took over")
-    if snapshot.has_too_much_memory:
-        lines.append("the process has more memory than its settings ask for; where that lasts, a restart gives it back")
-    if snapshot.retries:
-        lines.append(f"{counted(len(snapshot.retries), 'log')} failed last time and will be tried again")
     if snapshot.config.needs_restart:
         lines.append(f"waiting for a restart: {', '.join(snapshot.config.needs_restart)}")
     return [plain(line) for line in lines]
-
-
-def _verb(condition: DirCondition) -> str:
-    return "needs recovery" if condition is DirCondition.NEEDS_RECOVERY else f"is {condition.value}"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from urllib.parse import quote, urlencode
 
 from cleaner.daemon.snapshot import Forecast, LogView, ServiceSnapshot, WorkerView
+from cleaner.daemon.troubles import troubles
 from cleaner.model import TopicPartition
 from cleaner.sizes import human_bytes, human_rate
 from cleaner.status.drawing import anatomy, bar, stack
@@ -39,7 +40,18 @@ def when(ms: int | None, now_ms: int) -> Markup:
 
 
 def headline(snapshot: ServiceSnapshot) -> tuple[Tone, str]:
-    """Say what the daemon does, in a few words."""
+    """Say what the daemon does, in a few words, and how much is not well."""
+    tone, words = _doing(snapshot)
+    wrong = troubles(snapshot)
+    # What is stuck says so itself; a daemon that starts or stops need not be as it should be.
+    if not wrong or snapshot.state != "running" or not snapshot.is_progressing:
+        return tone, words
+    return Tone.BAD, f"{count(len(wrong))} not well" + (
+        "" if tone is Tone.GOOD else f", {words[:1].lower()}{words[1:]}"
+    )
+
+
+def _doing(snapshot: ServiceSnapshot) -> tuple[Tone, str]:
     busy = [worker for worker in snapshot.workers if worker.partition is not None]
     if snapshot.state == "stopping":
         return Tone.HELD, "Stopping"

@@ -136,6 +136,16 @@ def test_json_tells_each_partition(ours: Path, brokers: Path, run: Run) -> None:
         assert (rows[0]["log_start_offset"], rows[0]["log_end_offset"], rows[0]["topic_id"]) == (START, END, ID)
 
 
+def test_progress_is_told_in_bytes(ours: Path, brokers: Path) -> None:
+    """Those of the logs, when they are looked at and again when they are handed over."""
+    seen: list[tuple[str, int, int]] = []
+    lent = Surroundings(progress=lambda *step: seen.append(step))
+    done = hand_over(ours, brokers, {PRICES: TOPIC_ID}, Sources(), lent).partitions
+    sizes = [each.bytes for each in done]
+    assert seen == 2 * [(f"{each.partition} hand over", sum(sizes[:n]), sum(sizes)) for n, each in enumerate(done)]
+    assert sum(sizes) > 1000
+
+
 def test_dry_run_looks_and_changes_nothing(ours: Path, brokers: Path, run: Run) -> None:
     """All that would be refused is."""
     before = contents(ours), contents(brokers)

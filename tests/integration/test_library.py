@@ -13,6 +13,7 @@ import pytest
 import cleaner
 from cleaner.api.clean_log_dir import clean_log_dir
 from cleaner.api.options import CleanOptions, SetOption, Sources, Surroundings
+from cleaner.api.recover_log_dir import recover_log_dir
 from cleaner.api.reports import CleanReport, Refusal
 from cleaner.errors import (
     CleaningAborted,
@@ -132,6 +133,17 @@ def test_progress_is_told_of_both_phases(tmp_path: Path) -> None:
     for steps in seen.values():
         assert steps == sorted(steps)
         assert steps[-1][0] == steps[-1][1]
+
+
+def test_progress_over_partitions_is_told_in_bytes(tmp_path: Path) -> None:
+    """As everywhere: those of the logs that were recovered, of those of all."""
+    names = ("topic-0", "topic-1", "topic-2")
+    write_log_dir(tmp_path, *map(keyed_log, names), clean_shutdown=False, recovery_points={})
+    seen: list[tuple[str, int, int]] = []
+    lent = Surroundings.of(now_ms=NOW, progress=lambda *step: seen.append(step))
+    sizes = [report.bytes_before for report in recover_log_dir(tmp_path, None, Sources(), lent).partitions]
+    assert len(sizes) == 3 and min(sizes) > 1000
+    assert seen == [(f"{name} recover", sum(sizes[:n]), sum(sizes)) for n, name in enumerate(names)]
 
 
 def test_plan_lists_frozen_entries(tmp_path: Path) -> None:

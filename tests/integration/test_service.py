@@ -15,6 +15,7 @@ from cleaner.daemon.log_dir_watch import DirLook, WatchedLogDir
 from cleaner.daemon.scanners import Scanners
 from cleaner.daemon.service import Service
 from cleaner.daemon.steering import SteeringError
+from cleaner.daemon.troubles import troubles
 from cleaner.errors import ConfigError, LogDirOfflineError, NoSpaceError
 from cleaner.model import TopicPartition
 from cleaner.policy.circumstances import DirCondition
@@ -54,6 +55,29 @@ def hold_elsewhere(log_dir: Path) -> subprocess.Popen[str]:
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
     return holder
+
+
+@pytest.mark.parametrize("case", ["two homes", "bad setting"])
+def test_logs_that_cannot_be_looked_at_are_not_well(tmp_path: Path, logs: Path, case: str) -> None:
+    """Why is said once for all logs it concerns, whether both log dirs have them or their topic's settings are bad."""
+    log_dirs = [logs]
+    write_log_dir(logs, keyed_log("a-0"), keyed_log("a-1"), keyed_log("good-0"))
+    if case == "two homes":
+        log_dirs.append(tmp_path / "others")
+        write_log_dir(log_dirs[1], keyed_log("a-0"), keyed_log("a-1"))
+    else:
+        (logs / "cleaner-topics.properties").write_text("a.segment.bytes=garbage\n")
+    with daemon(settings_for(*log_dirs, state_dir=tmp_path / "state")) as running:
+        running.log.wait("cleaned", partition="good-0")
+        shown = running.service.snapshot()
+    # Of the memory it is said, too: that of the test process, which is more than a daemon's.
+    (trouble,) = [each for each in troubles(shown) if "memory" not in each.words]
+    many = 4 if case == "two homes" else 2
+    assert trouble.words.startswith(f"a-0 and {many - 1} more cannot be looked at: ")
+    assert ("more than one of log.dirs" if case == "two homes" else "segment.bytes=garbage") in trouble.words
+    assert trouble.command == "cleaner explain a-0"
+    assert shown.counts.standings["unreadable"] == many
+    assert all(view.error not in view.why for view in shown.logs if view.error)
 
 
 def test_everything_that_is_due_is_cleaned_and_told(tmp_path: Path, logs: Path) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import pty
+import re
 import select
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,8 +47,11 @@ def state_dir(tmp_path: Path) -> Path:
 
 
 def started(state_dir: Path, *options: str, stdout: int = subprocess.PIPE) -> subprocess.Popen[bytes]:
+    """Watch; how wide it may be is for the terminal to say."""
     command = [sys.executable, "-m", "cleaner", "status", "--watch", "0.1", "--state-dir", str(state_dir), *options]
-    return subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    environment["PYTHONUNBUFFERED"] = "1"
+    return subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE, env=environment)
 
 
 def read_until(descriptor: int, wanted: bytes, count: int = 1) -> bytes:
@@ -89,6 +96,25 @@ def test_watch_goes_on_when_the_daemon_comes_back_and_ends_with_ctrl_c(state_dir
         assert end(process) == 0
 
 
+@pytest.mark.parametrize("width", [60, 80])
+def test_watch_is_no_wider_than_the_terminal(state_dir: Path, width: int) -> None:
+    """As without --watch; so is what is said while no daemon answers."""
+    master, slave = pty.openpty()
+    try:
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 100, width, 0, 0))
+        with daemon(state_dir):
+            process = started(state_dir, stdout=slave)
+            drawn = read_until(master, b"last rounds") + read_until(master, b"\x1b[J")
+        drawn += read_until(master, b"asked")
+        assert end(process) == 0
+    finally:
+        os.close(master)
+        os.close(slave)
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", drawn.decode()).splitlines()
+    assert any("sessions-0 cannot be looked at" in line for line in lines)
+    assert max(map(len, lines)) <= width
+
+
 def test_watch_on_a_terminal_draws_in_the_same_place(state_dir: Path) -> None:
     """Each page begins at the top, and lines that are too long are cut by the terminal."""
     master, slave = pty.openpty()
@@ -97,7 +123,7 @@ def test_watch_on_a_terminal_draws_in_the_same_place(state_dir: Path) -> None:
             process = started(state_dir, stdout=slave)
             drawn = read_until(master, b"\x1b[?7l\x1b[Hcleaner 0.1.0", count=3)
             assert b"not well" in drawn
-        assert b"no daemon is running" in read_until(master, b"asked again")
+        assert b"no daemon is running" in read_until(master, b"asked")
         assert end(process) == 0
     finally:
         os.close(master)

@@ -73,16 +73,32 @@ def test_status_of_a_daemon_in_trouble_ends_with_1(capsys: Capture) -> None:
     assert main(["status"]) == 1
     head = told(capsys).partition("  last turn")[0]
     for words in (
-        "6 not well",
+        "7 not well",
         "stuck: cleaner-1 has moved nothing",
         "the last reload was refused: log.cleaner.threads=zero",
         "/mnt/disk2/kafka is offline for 20 min: Input/output error",
+        "sessions-0 cannot be looked at: Permission denied",
+        "cleaner explain sessions-0\n",
         "ledger-2 is in quarantine: CRC-32C",
         "cleaner quarantine\n",
         "accounts-1 failed 3 times in a row",
         "cleaner explain accounts-1\n",
     ):
         assert words in head
+
+
+def test_status_of_logs_that_cannot_be_looked_at_ends_with_1(steering: FakeSteering, capsys: Capture) -> None:
+    """By their errors, however few logs are asked for; many errors are not all named, but all logs are counted."""
+    logs = [
+        log("t", n, sections=None, verdict=None, why="cannot be looked at", error=f"error {min(n, 7)}")
+        for n in range(9)
+    ]
+    steering.shown = snapshot(logs)
+    assert main(["status", "--logs", "0"]) == 1
+    lines = [line.strip(" !") for line in told(capsys).partition("  last turn")[0].splitlines()]
+    assert lines[0].endswith("6 not well")
+    assert lines[1:3] == ["t-7 and 1 more cannot be looked at: error 7", "cleaner explain t-7"]
+    assert lines[-2:] == ["cleaner explain t-3", "3 more cannot be looked at"]
 
 
 @pytest.mark.parametrize(

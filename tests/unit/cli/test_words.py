@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cleaner.cli.words import ago, duration, moment, printable
+from cleaner.cli.words import ago, moment, printable
+from cleaner.sizes import duration
 
 
 @pytest.mark.parametrize(

@@ -334,9 +334,9 @@ def test_partition_in_two_log_dirs_is_left_alone_in_both(floor: Floor) -> None:
     there = looked("a-0", 90, log_dir="/other", expired=True)
     floor.manager.take_looks({LOG_DIR: look(looked("a-0", 80), looked("b-0", 70)), "/other": look(there)}, 0)
     assert [floor.grab("w1"), floor.grab("w2")] == [B, None]
-    words = [log.why for log, _ in floor.manager.board().logs if log.partition == A]
+    words = [(log.why, log.error) for log, _ in floor.manager.board().logs if log.partition == A]
     assert len(words) == 2
-    assert all("more than one of log.dirs" in why for why in words)
+    assert all("more than one of log.dirs" in error and error not in why for why, error in words)
     with pytest.raises(SteeringError, match="more than one"):
         floor.manager.request(A, UID)
 

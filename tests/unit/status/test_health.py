@@ -9,7 +9,7 @@ import pytest
 from cleaner.policy.circumstances import DirCondition
 from cleaner.status.health import healthy, live, ready, warnings
 from cleaner.testing.sample_daemons import hostile, in_trouble
-from cleaner.testing.snapshots import MB, log_dir, quarantined, snapshot
+from cleaner.testing.snapshots import MB, log_dir, quarantined, retry, snapshot
 
 
 def test_process_that_answers_lives() -> None:
@@ -38,7 +38,10 @@ def test_health_fails_only_when_nothing_moves() -> None:
     well = healthy(snapshot())
     assert (well.status, json.loads(well.body)["status"], json.loads(well.body)["warnings"]) == (200, "ok", [])
     aside = healthy(snapshot(quarantine=(quarantined(),)))
-    assert (aside.status, json.loads(aside.body)["warnings"]) == (200, ["1 log in quarantine"])
+    assert (aside.status, json.loads(aside.body)["warnings"]) == (
+        200,
+        [f"ledger-2 is in quarantine: {quarantined().reason}"],
+    )
     stuck = healthy(snapshot(is_progressing=False, stuck=("cleaner-1 has moved nothing for 6 minutes",)))
     assert (stuck.status, json.loads(stuck.body)["failures"]) == (503, ["cleaner-1 has moved nothing for 6 minutes"])
     assert json.loads(healthy(snapshot(is_progressing=False)).body)["failures"] == ["nothing moves"]
@@ -49,20 +52,21 @@ def test_warnings_tell_of_memory_that_nothing_asks_for() -> None:
     assert warnings(snapshot(anonymous_bytes=400 * MB, needed_bytes=400 * MB)) == []
     assert warnings(snapshot(anonymous_bytes=None)) == []
     (line,) = warnings(snapshot(anonymous_bytes=401 * MB, needed_bytes=400 * MB))
-    assert "more memory than its settings ask for" in line
+    assert "of memory, where its settings ask for" in line
 
 
 def test_warnings_name_everything_that_is_wrong() -> None:
-    """Disks, quarantine, the reload with its lines, dead workers, retries, what waits for a restart."""
+    """What is not well to `status`, with the same words; then what is odd: a log dir in use, dead workers."""
     found = json.loads(healthy(in_trouble()).body)["warnings"]
     assert found == [
-        "log dir /mnt/disk2/kafka is offline: Input/output error reading cleaner-offset-checkpoint",
+        "the last reload was refused: log.cleaner.threads=zero: not a number; allowed: 1 to 64",
+        "/mnt/disk2/kafka is offline for 20 min: Input/output error reading cleaner-offset-checkpoint",
+        "sessions-0 cannot be looked at: Permission denied",
+        f"ledger-2 is in quarantine: {quarantined().reason}",
+        "payments-7 is in quarantine: segments overlap: 2000 lies below the end of the segment before",
+        f"accounts-1 failed 3 times in a row, tried again in 1 min: {retry().cause}",
         "log dir /mnt/disk3/kafka is in use by another process: held by process 4711",
-        "2 logs in quarantine",
-        "the last reload failed; the settings from before are in force",
-        "log.cleaner.threads=zero: not a number; allowed: 1 to 64",
         "1 worker died of a mistake of the program; others took over",
-        "1 log failed last time and will be tried again",
         "waiting for a restart: log.dirs",
     ]
 

@@ -18,9 +18,10 @@ from cleaner.status.page_logs import PAGE_SIZE, Choice
 from cleaner.status.page_now import headline, tiles
 from cleaner.status.reasons import SAID, Tone, why
 from cleaner.testing.sample_daemons import HOSTILE_WORDS, at_work, hostile, in_trouble, with_many_logs
-from cleaner.testing.snapshots import LOG_DIR, MB, NOW_MS, log, log_dir, sections, snapshot, worker
+from cleaner.testing.snapshots import LOG_DIR, MB, NOW_MS, log, log_dir, quarantined, sections, snapshot, worker
 
 DAEMONS = [snapshot, at_work, in_trouble, hostile, lambda: snapshot(()), lambda: with_many_logs(300)]
+UNREADABLE = log("sessions", 0, sections=None, verdict=None, why="cannot be looked at", error="Permission denied")
 _VOID = {"meta", "link", "input"}
 
 
@@ -158,10 +159,14 @@ def test_sweep_is_as_far_as_the_worker(phase: str, done: float, begin: float | N
     [
         ({}, Tone.DUE, "1 log due"),
         ({"logs": (log(dirty_bytes=0),)}, Tone.GOOD, "All clean enough"),
+        ({"logs": (log(dirty_bytes=0), UNREADABLE)}, Tone.BAD, "1 not well"),
+        ({"logs": (log(dirty_bytes=0),), "quarantine": (quarantined(),)}, Tone.BAD, "1 not well"),
+        ({"pauses": ("all",), "quarantine": (quarantined(),)}, Tone.BAD, "1 not well, paused"),
         ({"workers": (worker(0, TopicPartition("orders", 0)), worker(1))}, Tone.WORK, "Cleaning 1 log"),
         ({"opens_at_ms": NOW_MS + 3_600_000}, Tone.HELD, "Waiting for its window, in 1 h"),
         ({"pauses": ("all",)}, Tone.HELD, "Paused"),
         ({"is_ready": False, "state": "starting"}, Tone.WORK, "Starting"),
+        ({"is_ready": False, "state": "starting", "quarantine": (quarantined(),)}, Tone.WORK, "Starting"),
         ({"is_progressing": False}, Tone.BAD, "Stuck"),
         ({"state": "stopping", "is_progressing": False}, Tone.HELD, "Stopping"),
     ],

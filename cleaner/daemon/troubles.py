@@ -1,4 +1,8 @@
-"""What is not well with a daemon, and what to do about it; `cleaner status` ends with 1 when there is any."""
+"""
+What is not well with a daemon, and what to do about it: decided here, for all that show it.
+
+`cleaner status` ends with 1 where there is any, the page says so in its title, `/healthz` among its warnings.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +10,26 @@ from collections.abc import Iterator
 from shlex import quote
 from typing import NamedTuple
 
-from cleaner.cli.words import duration
-from cleaner.daemon.snapshot import ServiceSnapshot
+from cleaner.daemon.snapshot import UNREADABLE, ServiceSnapshot
 from cleaner.policy.circumstances import DirCondition
-from cleaner.sizes import human_bytes
+from cleaner.sizes import duration, human_bytes
 
 _MOST_NAMED = 5
 
 
 class Trouble(NamedTuple):
-    """What is wrong, in words not yet fit for a terminal, and the command to go on with; empty where there is none."""
+    """
+    What is wrong.
+
+    Attributes:
+        words: not yet fit for a terminal.
+        command: to go on with; empty where there is none.
+        is_stuck: what should move does not.
+    """
 
     words: str
     command: str = ""
+    is_stuck: bool = False
 
 
 def troubles(shown: ServiceSnapshot) -> list[Trouble]:
@@ -28,9 +39,9 @@ def troubles(shown: ServiceSnapshot) -> list[Trouble]:
 
 def _of_the_process(shown: ServiceSnapshot) -> Iterator[Trouble]:
     for words in shown.stuck:
-        yield Trouble(f"stuck: {words}")
+        yield Trouble(f"stuck: {words}", is_stuck=True)
     if not shown.is_progressing and not shown.stuck:
-        yield Trouble("stuck: the scheduler does not turn")
+        yield Trouble("stuck: the scheduler does not turn", is_stuck=True)
     if shown.state == "running" and not shown.is_ready:
         yield Trouble("not ready: not every log dir was looked at yet")
     if shown.has_too_much_memory:
@@ -52,6 +63,13 @@ def _of_log_dirs(shown: ServiceSnapshot) -> Iterator[Trouble]:
 
 
 def _of_logs(shown: ServiceSnapshot) -> Iterator[Trouble]:
+    for alike in shown.counts.unreadable:
+        others = f" and {alike.count - 1} more" if alike.count > 1 else ""
+        words = f"{alike.first}{others} cannot be looked at: {alike.error}"
+        yield Trouble(words, f"cleaner explain {quote(str(alike.first))}")
+    more = shown.counts.standings.get(UNREADABLE, 0) - sum(alike.count for alike in shown.counts.unreadable)
+    if more > 0:
+        yield Trouble(f"{more} more cannot be looked at")
     for entry in shown.quarantine[:_MOST_NAMED]:
         yield Trouble(f"{entry.topic_partition} is in quarantine: {entry.reason}", "cleaner quarantine")
     if len(shown.quarantine) > _MOST_NAMED:

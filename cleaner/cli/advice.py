@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from shlex import quote
@@ -70,14 +71,19 @@ def _place(error: CleanerError) -> str:
 
 
 def _of_space(error: CleanerError) -> str:
-    path = quote(str(getattr(error, "path", "")))
-    return f"`df -h {path}`; smaller logs first (name them), or `cleaner clean --retention` where the policy has delete"
+    return f"`df -h {_still_there(error)}`; make room there, and try again"
+
+
+def _still_there(error: CleanerError) -> str:
+    """Return an error's path, or of one that was undone meanwhile what it was in, as a shell takes it."""
+    path = Path(getattr(error, "path", ""))
+    return quote(str(next((each for each in (path, *path.parents) if os.path.lexists(each)), path)))
 
 
 def _of_disk(error: CleanerError) -> str:
-    path = quote(str(getattr(error, "path", "")))
+    place = _still_there(error)
     return (
-        f"`dmesg | tail` and `findmnt --target {path}`; nothing that was not fsynced counts, so try again once mended"
+        f"`dmesg | tail` and `findmnt --target {place}`; nothing that was not fsynced counts, so try again once mended"
     )
 
 

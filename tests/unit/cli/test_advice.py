@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from cleaner.errors import (
     LogDirLockedError,
     NoSpaceError,
     UsageError,
+    disk_error,
 )
 
 _LOG = Path("/data/a b-0/00000000000000000000.log")
@@ -30,12 +33,23 @@ _LOG = Path("/data/a b-0/00000000000000000000.log")
         (CorruptCheckpointError("/data/recovery-point-offset-checkpoint", 0, "?"), "cleaner recover /data"),
         (CorruptCheckpointError("/data/p-0/leader-epoch-checkpoint", 0, "?"), "cleaner recover /data"),
         (LogDirLockedError("/data: in use"), "fuser -v LOG_DIR/.lock"),
-        (NoSpaceError("/data/p-0", 10), "df -h /data/p-0"),
     ],
 )
 def test_advice_names_a_command_for_the_place(error: CleanerError, command: str) -> None:
     """It can be pasted into a shell, whatever the path is like."""
     assert command in advice(error)
+
+
+@pytest.mark.parametrize("error", [NoSpaceError, lambda path, _: disk_error(path, OSError(errno.EIO, "I/O error"))])
+def test_advice_about_a_disk_names_what_is_still_there(
+    tmp_path: Path, error: Callable[[Path, int], CleanerError]
+) -> None:
+    """What was made on the way is gone by the time somebody looks."""
+    place = tmp_path / "prices-0"
+    place.mkdir()
+    assert f" {place}`" in advice(error(place, 10))
+    assert f" {place}`" in advice(error(place / "0.log.cleaned", 10))
+    assert f" {tmp_path}`" in advice(error(tmp_path / "prices-0.abc-delete" / "0.log", 10))
 
 
 def test_failure_is_followed_by_what_to_do_next(capsys: pytest.CaptureFixture[str]) -> None:

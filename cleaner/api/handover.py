@@ -1,11 +1,11 @@
 """
 `handover`: logs of ours put in the place of a stopped broker's empty ones, under the ids the cluster gave their topics.
 
-    1. both log dirs are locked, and nobody else is in them
+    1. both log dirs are locked, and nobody else is in them; a dry run only asks who is, and writes nothing at all
     2. every partition of the topics is looked at, in both, and held against the cluster's metadata; if one of them is
-       refused nothing is done
+       refused, or there is no room for all, nothing is done
     3. partition by partition: the log is loaded and closed, copied, and the copy takes the broker's place
-       (`storage/handover.py`)
+       (`storage/handover.py`); what is refused only now, as it has a damaged batch, does not stop the others
 
 The broker's own empty directory has to be there: it says that this broker has the partition, in this log dir, under
 this topic id. A broker would set any other aside (R-107), or refuse to start beside it (R-105).
@@ -18,7 +18,7 @@ from __future__ import annotations
 import stat
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from uuid import UUID
@@ -27,14 +27,23 @@ from cleaner.api import load as loading
 from cleaner.api.options import Sources, Surroundings
 from cleaner.api.reports import Refusal
 from cleaner.api.session import Session, as_cleaner_errors, attempt, one_by_one, open_session
-from cleaner.errors import HandoverRefusedError, NotCleanlyShutDownError, UsageError
+from cleaner.errors import HandoverRefusedError, LogDirLockedError, NotCleanlyShutDownError, UsageError
+from cleaner.mistakes import did_you_mean
 from cleaner.model import TopicPartition
 from cleaner.settings.cluster import Cluster
 from cleaner.settings.files import read_cleaner_topics
 from cleaner.storage import names
 from cleaner.storage.fs import FileSystem, real_path
-from cleaner.storage.handover import hand_over_partition, is_same_log, settle_handover, stands_aside
+from cleaner.storage.handover import (
+    bytes_to_write,
+    hand_over_partition,
+    is_same_log,
+    require_room,
+    settle_handover,
+    stands_aside,
+)
 from cleaner.storage.kafka_uuid import format_uuid
+from cleaner.storage.lock_probe import LockHolder, probe
 from cleaner.storage.locks import LockMode
 from cleaner.storage.log import Log, list_segments
 from cleaner.storage.log_dir import LogDir, OffsetKind
@@ -43,6 +52,7 @@ from cleaner.storage.partition_metadata import read_topic_id
 WAS_THERE = "was there"
 HANDED_OVER = "handed over"
 TO_BE_HANDED_OVER = "to be handed over"
+NOT_BEGUN = "not begun"
 
 _PARTS = (names.LEADER_EPOCHS, names.PARTITION_METADATA)
 """Of a log, too; written anew in the broker's directory."""
@@ -58,7 +68,8 @@ class HandedOver:
         topic_id: as Kafka writes it.
         log_start_offset, log_end_offset: of the log.
         bytes: of its `.log` files.
-        state: `handed over`, `was there` (an earlier call has done it), or in a dry run `to be handed over`.
+        state: `handed over`, `was there` (an earlier call has done it), in a dry run `to be handed over`, or
+            `not begun`, as another partition was refused.
         elapsed_seconds: for this partition.
     """
 
@@ -74,7 +85,7 @@ class HandedOver:
 @dataclass(frozen=True)
 class HandoverReport:
     """
-    What was handed over, in order of names, and what was refused; if anything was when looked at, nothing was done.
+    What was handed over, in order of names, and what was refused; if that was before anything was done, nothing was.
     """
 
     partitions: tuple[HandedOver, ...]
@@ -99,12 +110,13 @@ def hand_over(
         topic_ids: the ids that the cluster has given the topics.
         sources: of the broker: its `server.properties`, and where its metadata log is.
         surroundings: the caller's; `warn` is told what the broker will do differently.
-        dry_run: only look.
+        dry_run: only look, and write nothing; damaged batches are found only when they are copied.
     Raises:
         UsageError: no such directory or topic, or both directories are the same.
         LogDirLockedError: one of them is in use.
         NotCleanlyShutDownError: `from_dir` was not closed in order.
         HandoverRefusedError: `to_dir` is no broker's.
+        NoSpaceError: `to_dir` has no room for all of them; nothing is done.
         CorruptCheckpointError, UncleanableError: one of them as a whole is not sound.
         CleaningAborted: `surroundings.check_done` said so.
     """
@@ -113,12 +125,25 @@ def hand_over(
             raise UsageError(f"{directory}: no such directory")
     if real_path(from_dir) == real_path(to_dir):
         raise UsageError(f"{from_dir}: the log dir to hand over from and the broker's are the same")
-    with (
-        as_cleaner_errors(to_dir),
-        open_session(from_dir, Sources(), surroundings, mode=LockMode.EXCLUSIVE) as ours,
-        open_session(to_dir, sources, surroundings, mode=LockMode.EXCLUSIVE) as theirs,
-    ):
-        return _Handover(ours, theirs, topic_ids, sources).run(dry_run=dry_run)
+    mode = None if dry_run else LockMode.EXCLUSIVE
+    with as_cleaner_errors(to_dir):
+        if dry_run:
+            for directory in (from_dir, to_dir):
+                _require_nobody(surroundings.fs, directory)
+        with (
+            open_session(from_dir, Sources(), surroundings, mode=mode) as ours,
+            open_session(to_dir, sources, surroundings, mode=mode) as theirs,
+        ):
+            return _Handover(ours, theirs, topic_ids, sources).run(dry_run=dry_run)
+
+
+def _require_nobody(fs: FileSystem, log_dir: Path) -> None:
+    """Make sure that a log dir could be locked. Raises LogDirLockedError: somebody is at work in it."""
+    report = probe(fs, log_dir)
+    if report.holder is not LockHolder.NOBODY or report.has_writer:
+        who = report.holder.value if report.holder is not LockHolder.NOBODY else "a writer"
+        pid = "" if report.pid is None else f" (process {report.pid})"
+        raise LogDirLockedError(f"{log_dir / names.LOCK}: locked by {who}{pid}; stop it first")
 
 
 _Work = Callable[[TopicPartition, Path], HandedOver]
@@ -134,6 +159,7 @@ class _Handover:
         self._fs: FileSystem = ours.surroundings.fs
         self._cluster = Cluster(self._fs, theirs.log_dir.path, sources.metadata_dir, sources.config)
         others = [real_path(Path(text)) for text in theirs.settings.cleaner.log_dirs]
+        self._wanted_bytes = 0
         self._others = [LogDir(self._fs, path) for path in others if path != theirs.log_dir.path and path.is_dir()]
 
     def run(self, *, dry_run: bool) -> HandoverReport:
@@ -150,7 +176,13 @@ class _Handover:
         partitions = self._partitions()
         self._warn(partitions)
         done, refused = self._each(partitions, self._look)
-        if not refused and not dry_run:
+        if not refused:
+            require_room(self._fs, self._theirs.log_dir.path, self._wanted_bytes)
+        if dry_run:
+            return HandoverReport(tuple(done), tuple(refused))
+        if refused:
+            done = [replace(each, state=NOT_BEGUN) if each.state == TO_BE_HANDED_OVER else each for each in done]
+        else:
             done, refused = self._each(partitions, self._hand_over)
         return HandoverReport(tuple(done), tuple(refused))
 
@@ -168,9 +200,12 @@ class _Handover:
     def _partitions(self) -> dict[TopicPartition, Path]:
         """Return the partitions of the topics, by name. Raises UsageError: a topic has none."""
         found = self._ours.log_dir.listing()
+        there = {each.topic for each in (*found.current, *found.linked)}
         for topic in self._topic_ids:
-            if not any(each.topic == topic for each in (*found.current, *found.linked)):
-                raise UsageError(f"{self._ours.log_dir.path}: no partition of topic {topic}")
+            if topic not in there:
+                raise UsageError(
+                    f"{self._ours.log_dir.path}: no partition of topic {topic}{did_you_mean(topic, there)}"
+                )
         for each, path in found.linked.items():
             if each.topic in self._topic_ids:
                 raise UsageError(f"{path}: a symbolic link, which is never followed")
@@ -191,6 +226,9 @@ class _Handover:
                     "at the broker; whoever opens the log dir to write (cleaner produce, LogManager) aborts it",
                 )
             was_there = self._check_place(topic_partition, directory)
+            if not was_there:
+                topic_id = self._topic_ids[topic_partition.topic]
+                self._wanted_bytes += bytes_to_write(self._theirs.log_dir, topic_partition, topic_id, directory)
         return self._report(topic_partition, log, WAS_THERE if was_there else TO_BE_HANDED_OVER, began)
 
     def _check_cluster(self, topic_partition: TopicPartition) -> None:

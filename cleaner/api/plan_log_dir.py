@@ -16,7 +16,7 @@ from cleaner.api.plan_settings import settings_in_force
 from cleaner.api.replication import replication_warning
 from cleaner.api.session import Session, as_cleaner_errors, choose_partitions, open_session, parse_names
 from cleaner.api.trust import origin_of_policy, policy_words, standing
-from cleaner.errors import CleanerError, CleaningAborted, CorruptLogError, as_value, unexpected
+from cleaner.errors import CleanerError, CleaningAborted, ConfigError, CorruptLogError, as_value, unexpected
 from cleaner.model import TopicPartition
 from cleaner.policy.cleanable import bounds_of, first_young_segment
 from cleaner.policy.due import Dueness, due_words, earliest_dirty_timestamp_ms, judge, overdue_ms
@@ -131,6 +131,9 @@ class _View:
                     return self._judge(entry, resolved, files)
             except CleaningAborted:
                 raise
+            except ConfigError as error:
+                reason = "a setting of its topic is wrong"
+                return replace(entry, error=str(as_value(error)), why=Why.BAD_SETTING, reason=reason)
             except CleanerError as error:
                 failed = replace(entry, error=str(as_value(error)), reason="cannot be looked at")
                 # Beside somebody who cleans, a file may be another one by the time it is read.

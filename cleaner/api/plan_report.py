@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
+from cleaner.errors import CleanerError, ConfigError
 from cleaner.policy.cleanable import Bound
 from cleaner.policy.estimate import Estimate
 from cleaner.policy.rounds_ahead import RoundsAhead
@@ -24,6 +25,7 @@ class Why(enum.Enum):
     POLICY_NOT_TRUSTED = "policy_not_trusted"
     NEEDS_RECOVERY = "needs_recovery"
     LOCKED = "locked"
+    BAD_SETTING = "bad_setting"
     UNREADABLE = "unreadable"
 
 
@@ -117,6 +119,13 @@ class PlanEntry:
     cut_bytes: int = 0
     in_use: str = ""
     warnings: tuple[str, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """What a command ends with that has looked at it: as one would that was refused to clean it."""
+        if not self.error:
+            return 0
+        return ConfigError.exit_code if self.why is Why.BAD_SETTING else CleanerError.exit_code
 
     def setting(self, key: str) -> SettingInForce | None:
         """Return a setting by its name; None when it is not among those told."""

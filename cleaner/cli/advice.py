@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 from shlex import quote
@@ -70,15 +72,49 @@ def _place(error: CleanerError) -> str:
 
 
 def _of_space(error: CleanerError) -> str:
-    path = quote(str(getattr(error, "path", "")))
-    return f"`df -h {path}`; smaller logs first (name them), or `cleaner clean --retention` where the policy has delete"
+    return f"`df -h {_still_there(error)}`; make room there, and try again"
+
+
+def _still_there(error: CleanerError) -> str:
+    """Return an error's path, or of one that was undone meanwhile what it was in, as a shell takes it."""
+    return quote(str(_nearest(error)))
+
+
+def _nearest(error: CleanerError) -> Path:
+    path = Path(getattr(error, "path", ""))
+    return next((each for each in (path, *path.parents) if os.path.lexists(each)), path)
 
 
 def _of_disk(error: CleanerError) -> str:
-    path = quote(str(getattr(error, "path", "")))
+    """Say what the operating system's reason asks for: most of them are no fault of the disk."""
+    cause = error.cause if isinstance(error, LogDirOfflineError) else None
+    place = _still_there(error)
+    match cause.errno if cause is not None else None:
+        case errno.EACCES | errno.EPERM:
+            return _of_permission(_nearest(error))
+        case errno.EROFS:
+            return f"`findmnt --target {place}` and `dmesg | tail` say why it is read-only; mount it read-write"
+        case errno.ENOENT | errno.ENOTDIR | errno.EISDIR | errno.ELOOP | errno.EINVAL | errno.EFBIG:
+            return f"`ls -ld {place}` shows what is there now"
     return (
-        f"`dmesg | tail` and `findmnt --target {path}`; nothing that was not fsynced counts, so try again once mended"
+        f"`dmesg | tail` and `findmnt --target {place}`; nothing that was not fsynced counts, so try again once mended"
     )
+
+
+def _of_permission(path: Path) -> str:
+    """Return who has to do it, or what has to change: by whose the file or directory is that refuses."""
+    place, me = quote(str(path)), os.geteuid()
+    try:
+        owner, owner_above = path.lstat().st_uid, path.parent.lstat().st_uid
+    except OSError:
+        owner = owner_above = 0
+    if me not in (0, owner):
+        if owner_above == me:
+            return f"`chown --reference={quote(str(path.parent))} {place}`: it has another owner than what it is in"
+        return f"start as its owner, or as root, who becomes the owner; `ls -ld {place}` says who that is"
+    if me != 0 and not os.access(path, os.R_OK | os.W_OK):
+        return f"`chmod u+rwX {place}`: its own user may not read and write it"
+    return f"`ls -ld {place}` and `lsattr -d {place}` tell what keeps its own user out"
 
 
 def _said(words: str) -> Callable[[CleanerError], str]:

@@ -108,7 +108,7 @@ def _look(log_dir: Path, name: str, arguments: argparse.Namespace) -> int:
         print(entry_line(entry, log_dir, options))
     else:
         show_plan_page(entry, log_dir, options)
-    return 1 if entry.error else 0
+    return entry.exit_code
 
 
 def _ask(name: str, arguments: argparse.Namespace) -> int:

@@ -28,8 +28,10 @@ note its id, stop the broker, and close the log dir --from in order. Where the
 broker has the metadata log (here, or where --config or --metadata-dir say), the
 ids, numbers of partitions and replicas are held against it.
 
-Nothing is done if one partition is refused. A crash leaves each partition handed
-over or not begun; the same command finishes."""
+Nothing is done if one partition is refused, or there is no room for all. Batches
+are looked at as they are copied: a partition with a damaged one is refused then,
+and the others are handed over. A crash leaves each partition handed over or not
+begun; the same command finishes."""
 
 EXAMPLES = """\
 examples:
@@ -60,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         help="a topic, and its id in the cluster; may be repeated",
     )
-    parser.add_argument("--dry-run", action="store_true", help="check everything, hand nothing over")
+    parser.add_argument("--dry-run", action="store_true", help="check all but the batches, and write nothing")
     parser.add_argument("--config", metavar="FILE", type=Path, help="the broker's server.properties")
     parser.add_argument(
         "--metadata-dir", metavar="DIR", type=Path, help="where __cluster_metadata-0 is, if not in BROKER_DIR"

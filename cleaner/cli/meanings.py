@@ -42,6 +42,7 @@ BOUNDS = {
 }
 NOTHING_DIRTY = ("There is nothing dirty.", ())
 
+BAD_SETTING = "A setting of its topic is wrong, so nothing is done to it; nothing is said of the log itself."
 UNREADABLE = "The log cannot be looked at, so nothing is done to it."
 ONLY_BY_DEFAULT = "Only a default says that it is compacted, and cleaning cannot be undone: somebody has to confirm it."
 NOT_COMPACTED = "Its policy is without compact; retention may apply to it."

@@ -7,6 +7,7 @@ from shlex import quote
 
 from cleaner.api.plan_report import PlanEntry, Why
 from cleaner.cli.meanings import (
+    BAD_SETTING,
     BOUNDS,
     LOCKED,
     NEEDS_RECOVERY,
@@ -39,8 +40,12 @@ def explain_entry(entry: PlanEntry, log_dir: Path, options: str = "") -> Explana
     clean = f"cleaner clean {place} {name}{options}"
     topic = TopicPartition.parse(entry.partition).topic
     match entry.why:
+        case Why.BAD_SETTING:
+            check = (f"cleaner config check --log-dir {place}{options}", "every mistake in the settings")
+            return Explanation(BAD_SETTING, (), (check,))
         case Why.UNREADABLE:
-            check = (f"cleaner check {quote(str(log_dir / entry.partition))}", "all that is damaged there")
+            what = "what keeps it from being read, and all that is damaged there"
+            check = (f"cleaner check {quote(str(log_dir / entry.partition))}", what)
             return Explanation(UNREADABLE, (), (check,))
         case Why.NOT_COMPACTED:
             setting = quote(f"{topic}:cleanup.policy=compact")

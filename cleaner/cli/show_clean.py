@@ -6,11 +6,12 @@ import argparse
 
 from cleaner.api.clean_log_dir import Outcome
 from cleaner.api.reports import CleanReport, Refusal, Skipped
+from cleaner.cli.advice import advice
 from cleaner.cli.arguments import typed_again
 from cleaner.cli.logs import log_note, log_warning
 from cleaner.cli.output import json_line, print_failure, print_next, refusal_line, say_table
 from cleaner.cli.progress import ProgressBar
-from cleaner.errors import PolicyRefusedError
+from cleaner.errors import NoSpaceError, PolicyRefusedError
 from cleaner.model import TopicPartition
 from cleaner.sizes import human_bytes
 
@@ -65,7 +66,10 @@ class CleanPrinter:
                 self._show_report(outcome)
 
     def _what_next(self, refusal: Refusal) -> str:
-        """Return the command that confirms a policy nobody has spoken of; empty for other refusals."""
+        """Return the command that confirms a policy nobody has spoken of, or how to clean with little room."""
+        if isinstance(refusal.error, NoSpaceError):
+            others = "smaller logs first (name them), or `cleaner clean --retention` where the policy has delete"
+            return f"{advice(refusal.error)}; or {others}"
         topic = refusal.error.topic if isinstance(refusal.error, PolicyRefusedError) else ""
         return typed_again(self._arguments, refusal.partition, [f"{topic}:{_COMPACT}"]) if topic else ""
 

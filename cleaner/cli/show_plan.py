@@ -35,7 +35,7 @@ def show_plan(entries: Sequence[PlanEntry], form: str, log_dir: Path, options: s
     broken = [entry for entry in entries if entry.error]
     for entry in broken:
         print_error(f"{entry.partition}: {entry.error}")
-    return 1 if broken else 0
+    return max((entry.exit_code for entry in broken), default=0)
 
 
 def entry_line(entry: PlanEntry, log_dir: Path, options: str) -> str:
@@ -112,6 +112,7 @@ def short_why(entry: PlanEntry) -> str:
         Why.NO_HIGH_WATERMARK: "no high watermark",
         Why.NOT_COMPACTED: "not compacted",
         Why.NEEDS_RECOVERY: "needs recovery",
+        Why.BAD_SETTING: "bad setting",
         Why.UNREADABLE: "cannot be looked at",
     }[entry.why]
 

@@ -29,11 +29,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from uuid import UUID, uuid5
 
-from cleaner.errors import HandoverRefusedError, NoSpaceError
+from cleaner.errors import HandoverRefusedError, LogDirOfflineError, NoSpaceError
 from cleaner.model import EpochEntry, TopicPartition
 from cleaner.storage import names
 from cleaner.storage.fs import File, FileSystem
-from cleaner.storage.kept import clone, write_range
+from cleaner.storage.kept import clone, may_clone, write_range
 from cleaner.storage.leader_epochs import write_leader_epochs
 from cleaner.storage.log import list_segments
 from cleaner.storage.log_dir import LogDir, OffsetKind
@@ -124,8 +124,33 @@ def hand_over_partition(
         still_held()
         fs.rename(copy, home)
         fs.fsync_dir(log_dir.path)
+    except (NoSpaceError, LogDirOfflineError) as error:
+        if not error.path.is_relative_to(copy):
+            raise
+        # The copy is gone by the time anybody reads this.
+        if isinstance(error, NoSpaceError):
+            raise NoSpaceError(log_dir.path, error.missing_bytes) from error
+        raise LogDirOfflineError(log_dir.path, error.cause) from error
     finally:
         settle_handover(log_dir, topic_partition, topic_id)
+
+
+def bytes_to_write(log_dir: LogDir, topic_partition: TopicPartition, topic_id: UUID, source: Path) -> int:
+    """
+    Return how much less room there will be once a log is in the place of the empty one in `log_dir`.
+
+    Nothing where a copy may share the disk's blocks: whether it does is seen when it is made. What an earlier try has
+    left goes first, so the result can be negative.
+    """
+    fs = log_dir.fs
+    if may_clone(fs, source, log_dir.path):
+        return 0
+    there = [place for place in copy_and_aside(log_dir.path, topic_partition, topic_id) if fs.exists(place)]
+    return _bytes_in(fs, source) - sum(_bytes_in(fs, place) for place in there)
+
+
+def _bytes_in(fs: FileSystem, directory: Path) -> int:
+    return sum(fs.stat(directory / name).st_size for name in fs.list_files(directory) if is_log_file(name))
 
 
 def copy_and_aside(log_dir: Path, topic_partition: TopicPartition, topic_id: UUID) -> tuple[Path, Path]:
@@ -146,17 +171,18 @@ def _copy_files(fs: FileSystem, source: Path, copy: Path, like: Path, check_done
     """
     found = [name for name in fs.list_files(source) if is_log_file(name)]
     sizes = {name: fs.stat(source / name).st_size for name in found}
-    may_clone = True
+    is_cloned = True
     for name in found:
         check_done()
         with fs.open(source / name) as file:
             _require_owner(fs, source, file)
-            may_clone = may_clone and clone(fs, file, copy / name, like=like)
-            if not may_clone:
-                _require_room(fs, copy, sum(sizes.values()))
+            # Found in the source, so that damage is told of a file that stays.
+            later = _positions_of_later_epochs(fs, source, name) if name.endswith(names.LOG) else ()
+            is_cloned = is_cloned and clone(fs, file, copy / name, like=like)
+            if not is_cloned:
+                require_room(fs, copy, sum(sizes.values()))
                 write_range(fs, file, 0, file.size(), copy / name, like=like)
-            if name.endswith(names.LOG):
-                _begin_epochs(fs, copy, names.offset_of(name))
+            _begin_epochs(fs, copy / name, later)
             fs.set_mtime_ns(copy / name, file.stat().st_mtime_ns)
         del sizes[name]
     fs.fsync_all(copy, found)
@@ -169,31 +195,30 @@ def _require_owner(fs: FileSystem, directory: Path, file: File) -> None:
         raise HandoverRefusedError(file.path, f"belongs to user {mine}, and its directory to user {owner}")
 
 
-def _require_room(fs: FileSystem, directory: Path, wanted_bytes: int) -> None:
+def require_room(fs: FileSystem, directory: Path, wanted_bytes: int) -> None:
+    """Make sure that so much can be written in a directory. Raises NoSpaceError: it cannot."""
     missing = wanted_bytes - fs.free_bytes(directory)
     if missing > 0:
         raise NoSpaceError(directory, missing)
 
 
-def _begin_epochs(fs: FileSystem, copy: Path, base_offset: int) -> None:
+def _begin_epochs(fs: FileSystem, path: Path, positions: Sequence[int]) -> None:
     """
-    Give all batches of a copied segment the first leader epoch.
+    Give the batches at some byte positions of a copied segment, those with a higher one, the first leader epoch.
 
     Ours count openings, a cluster's its elections. A broker that becomes leader with a lower epoch than the log's last
     forgets where the higher ones began, and a follower that has those in its batches can then never be told where its
     log and the leader's part ways.
     """
-    segment = Segment.open(fs, copy, base_offset)
-    positions = _positions_of_later_epochs(segment)
     if positions:
-        with fs.open(segment.log_path, write=True) as file:
+        with fs.open(path, write=True) as file:
             for position in positions:
                 file.write(_FIRST_EPOCH.to_bytes(4, "big"), position + _EPOCH_POSITION)
 
 
-def _positions_of_later_epochs(segment: Segment) -> Sequence[int]:
+def _positions_of_later_epochs(fs: FileSystem, directory: Path, name: str) -> Sequence[int]:
     found: list[int] = []
-    for chunk in segment.chunks():
+    for chunk in Segment.open(fs, directory, names.offset_of(name)).chunks():
         batches = chunk.batches
         later = (batches["magic"] == _MAGIC) & (batches["leader_epoch"] > _FIRST_EPOCH)
         found += batches["position"][later].tolist()

@@ -212,7 +212,7 @@ complete -c cleaner -n '_shtab_cleaner_using handover' -l wide -d 'lines as long
 complete -c cleaner -n '_shtab_cleaner_using handover' -l from -xka "(__fish_complete_directories)" -d 'the log dir that has the logs'
 complete -c cleaner -n '_shtab_cleaner_using handover' -l to -xka "(__fish_complete_directories)" -d 'one of the broker'"'"'s log.dirs'
 complete -c cleaner -n '_shtab_cleaner_using handover' -l topic-id -x -d 'a topic, and its id in the cluster; may be repeated'
-complete -c cleaner -n '_shtab_cleaner_using handover' -l dry-run -d 'check everything, hand nothing over'
+complete -c cleaner -n '_shtab_cleaner_using handover' -l dry-run -d 'check all but the batches, and write nothing'
 complete -c cleaner -n '_shtab_cleaner_using handover' -l config -xka "(__fish_complete_path (commandline -ct))" -d 'the broker'"'"'s server.properties'
 complete -c cleaner -n '_shtab_cleaner_using handover' -l metadata-dir -xka "(__fish_complete_directories)" -d 'where __cluster_metadata-0 is, if not in BROKER_DIR'
 complete -c cleaner -n '_shtab_cleaner_using handover' -l format -xka "table json" -d 'json: one object a line (default: table)'

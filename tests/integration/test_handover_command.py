@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from uuid import UUID
 
 import pytest
@@ -15,13 +19,18 @@ import pytest
 from cleaner import LogManager, Record
 from cleaner.api.handover import hand_over
 from cleaner.api.options import Sources, Surroundings
+from cleaner.cli.advice import advice
 from cleaner.cli.main import main
+from cleaner.errors import NoSpaceError, disk_error
 from cleaner.model import TopicPartition
+from cleaner.storage.checkpoint import read_offset_checkpoint, write_offset_checkpoint
+from cleaner.storage.fs import File, FileSystem
+from cleaner.storage.handover import bytes_to_write, copy_and_aside, hand_over_partition
 from cleaner.storage.kafka_uuid import format_uuid
 from cleaner.storage.leader_epochs import read_leader_epochs
 from cleaner.storage.locks import LockMode, LogDirLock
 from cleaner.storage.log import list_segments
-from cleaner.storage.log_dir import OffsetKind
+from cleaner.storage.log_dir import LogDir, OffsetKind
 from tests.integration.log_dirs import flip_bit
 from tests.integration.two_dirs import (
     END,
@@ -38,10 +47,21 @@ from tests.integration.two_dirs import (
     write_brokers,
     write_ours,
 )
+from tests.unit.small_disk import SmallDisk
 
 ID = format_uuid(TOPIC_ID)
 OTHER_ID = format_uuid(UUID(int=7))
 Run = Callable[..., tuple[int, str, str]]
+
+
+class _Full(FileSystem):
+    """A disk that fills up in the middle of a copy."""
+
+    def create(self, path: Path, *, like: Path | None) -> File:
+        """Refuse segments."""
+        if path.suffix == ".log":
+            raise disk_error(path, OSError(errno.ENOSPC, "no space"), 1)
+        return super().create(path, like=like)
 
 
 @pytest.fixture
@@ -149,9 +169,94 @@ def test_progress_is_told_in_bytes(ours: Path, brokers: Path) -> None:
 def test_dry_run_looks_and_changes_nothing(ours: Path, brokers: Path, run: Run) -> None:
     """All that would be refused is."""
     before = contents(ours), contents(brokers)
+    for log_dir in (ours, brokers):
+        (log_dir / ".lock").unlink()
     code, out, _ = run(ours, brokers, "--dry-run")
     assert (code, out.count("to be handed over")) == (0, 2)
     assert (contents(ours), contents(brokers)) == before
+    assert not (ours / ".lock").exists()
+    assert not (brokers / ".lock").exists()
+
+
+@pytest.mark.parametrize("dry_run", [True, False], ids=["dry", "real"])
+def test_room_is_asked_for_all_partitions_before_anything_is_done(ours: Path, dry_run: bool) -> None:
+    """One of the two would fit; a file system without clones, as both are on one."""
+    with TemporaryDirectory(dir="/dev/shm") as there:
+        brokers = write_brokers(Path(there) / "brokers")
+        before = contents(brokers)
+        one = sum(path.stat().st_size for path in (ours / "prices-0").iterdir())
+        lent = Surroundings.of(fs=SmallDisk(one * 3 // 2))
+        with pytest.raises(NoSpaceError) as caught:
+            hand_over(ours, brokers, {PRICES: TOPIC_ID}, Sources(), lent, dry_run=dry_run)
+        assert (caught.value.path, caught.value.missing_bytes > 0) == (brokers, True)
+        assert contents(brokers) == before
+        assert "--retention" not in advice(caught.value)
+
+
+def test_what_an_earlier_try_left_is_room_for_the_next(ours: Path) -> None:
+    """A crash in the middle of a copy that just fitted: the same command finishes."""
+    with TemporaryDirectory(dir="/dev/shm") as there:
+        brokers = LogDir(FS, write_brokers(Path(there) / "brokers"))
+        source = ours / str(FIRST)
+        whole = bytes_to_write(brokers, FIRST, TOPIC_ID, source)
+        copy, _ = copy_and_aside(brokers.path, FIRST, TOPIC_ID)
+        copy.mkdir()
+        name = f"{20:020}.log"
+        shutil.copy(source / name, copy)
+        assert bytes_to_write(brokers, FIRST, TOPIC_ID, source) == whole - (source / name).stat().st_size
+
+
+def test_room_that_goes_while_copying_is_told_of_the_brokers_directory(ours: Path, brokers: Path) -> None:
+    """The copy is gone by then, and nobody could look at it."""
+    with pytest.raises(NoSpaceError) as caught:
+        hand_over_partition(
+            LogDir(_Full(), brokers),
+            FIRST,
+            TOPIC_ID,
+            ours / str(FIRST),
+            dict.fromkeys(OffsetKind),
+            log_start_offset=START,
+            still_held=lambda: None,
+            check_done=lambda: None,
+        )
+    assert caught.value.path == brokers
+
+
+def test_partitions_beside_a_refused_one_are_said_to_be_not_begun(ours: Path, brokers: Path, run: Run) -> None:
+    """`to be handed over` is what a dry run says of them."""
+    not_there(ours, brokers)
+    for more, state in (((), "not begun"), (("--dry-run",), "to be handed over")):
+        code, out, _ = run(ours, brokers, "--format", "json", *more)
+        rows = [json.loads(line) for line in out.splitlines()]
+        assert (code, [row["state"] for row in rows if "state" in row]) == (1, [state])
+
+
+def test_dry_run_tells_of_a_log_dir_in_use(ours: Path, brokers: Path, run: Run) -> None:
+    """Without a lock of its own."""
+    program = (
+        "import sys; from pathlib import Path; from cleaner.storage.fs import FileSystem; "
+        "from cleaner.storage.locks import LockMode, LogDirLock; "
+        "lock = LogDirLock(FileSystem(), Path(sys.argv[1]), LockMode.EXCLUSIVE); print('in', flush=True); "
+        "sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(brokers)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"in\n"
+        code, _, err = run(ours, brokers, "--dry-run")
+        other.communicate()
+    assert (code, f"{brokers}/.lock: locked by" in err) == (75, True)
+
+
+def test_lines_of_partitions_without_a_directory_go_as_they_do_at_a_broker(ours: Path, brokers: Path, run: Run) -> None:
+    """Its own checkpoints name the partitions it has; those of others that have a directory stay."""
+    gone, path = TopicPartition("gone", 3), brokers / OffsetKind.LOG_START.value
+    write_offset_checkpoint(FS, path, {gone: 7, TopicPartition("other", 0): 0})
+    assert run(ours, brokers)[0] == 0
+    found = read_offset_checkpoint(FS, path)
+    assert gone not in found
+    assert found[TopicPartition("other", 0)] == 0
 
 
 def test_broker_is_told_the_settings_that_do_not_go_along(ours: Path, brokers: Path, run: Run) -> None:
@@ -251,8 +356,12 @@ def test_what_a_broker_would_not_take_is_refused(
 
 @pytest.mark.parametrize(
     ("given", "words"),
-    [(f"prices={OTHER_ID}", f"has the id {ID}, not {OTHER_ID}"), (f"absent={ID}", "no partition of topic absent")],
-    ids=["wrong-id", "unknown-here"],
+    [
+        (f"prices={OTHER_ID}", f"has the id {ID}, not {OTHER_ID}"),
+        (f"absent={ID}", "no partition of topic absent"),
+        (f"prics={ID}", "no partition of topic prics; did you mean prices?"),
+    ],
+    ids=["wrong-id", "unknown-here", "mistyped"],
 )
 def test_wrong_topic_is_refused(
     ours: Path, brokers: Path, capsys: pytest.CaptureFixture[str], given: str, words: str
@@ -295,7 +404,12 @@ def test_damaged_batch_is_not_handed_over(ours: Path, brokers: Path, run: Run) -
     flip_bit(ours / "prices-0" / f"{20:020}.log", 80)
     before = contents(brokers)
     code, _, err = run(ours, brokers)
+    damaged = ours / "prices-0" / f"{20:020}.log"
+    words = " ".join(err.split())
     assert (code, "the CRC-32C does not match" in err) == (1, True)
+    assert f"{damaged}: at byte" in words
+    assert f"cleaner check {damaged.parent}" in words
+    assert "-delete" not in err
     after = contents(brokers)
     assert {path: data for path, data in after.items() if "prices-1" not in path and "checkpoint" not in path} == {
         path: data for path, data in before.items() if "prices-1" not in path and "checkpoint" not in path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -348,3 +349,46 @@ def test_explain_without_a_log_to_look_at_is_a_usage_error(arguments: list[str],
         code = int(str(ended.code))
     assert code == 2
     assert capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("clean", "--all"),
+        ("clean", "--all", "--dry-run"),
+        ("plan",),
+        ("bulk", "--all", "--dry-run"),
+        ("explain", "topic-0"),
+    ],
+    ids=" ".join,
+)
+def test_bad_setting_of_a_topic_ends_every_command_with_its_code(
+    tmp_path: Path, capsys: Capture, command: tuple[str, ...]
+) -> None:
+    """Whoever only looks is told what whoever cleans is."""
+    write_log_dir(tmp_path, keyed_log())
+    name, *more = command
+    code = main([name, str(tmp_path), *more, *COMPACT, "--set", "topic:segment.bytes=garbage"])
+    told = "".join(capsys.readouterr())
+    assert (code, "segment.bytes=garbage" in told, "cannot be looked at" in told) == (78, True, False)
+
+
+def test_bad_setting_is_explained_by_a_command_that_tells_of_settings(tmp_path: Path, capsys: Capture) -> None:
+    """No log is damaged; what is said to be typed names the mistake."""
+    write_log_dir(tmp_path, keyed_log())
+    given = ("--set", "topic:segment.bytes=garbage")
+    assert main(["explain", str(tmp_path), "topic-0", "--format", "json", *given]) == 78
+    entry = json.loads(capsys.readouterr().out)
+    assert entry["why"] == "bad_setting"
+    (command,) = (each["command"] for each in entry["next"])
+    assert main(shlex.split(command)[1:]) == 78
+    assert "segment.bytes=garbage" in "".join(capsys.readouterr())
+
+
+def test_bad_setting_beside_a_damaged_log_ends_with_the_code_of_the_setting(tmp_path: Path, capsys: Capture) -> None:
+    """As `clean` does: the largest counts."""
+    write_log_dir(tmp_path, keyed_log(), keyed_log("other-0"))
+    flip_bit(tmp_path / "topic-0" / "leader-epoch-checkpoint", 0)
+    assert main(["plan", str(tmp_path), *COMPACT]) == 1
+    assert main(["plan", str(tmp_path), *COMPACT, "--set", "other:segment.bytes=garbage"]) == 78
+    capsys.readouterr()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,9 +17,13 @@ from cleaner.errors import (
     CorruptCheckpointError,
     CorruptIndexError,
     LogDirLockedError,
+    LogDirOfflineError,
     NoSpaceError,
     UsageError,
+    disk_error,
 )
+from cleaner.storage.fs import FileSystem
+from cleaner.storage.locks import LogDirLock
 
 _LOG = Path("/data/a b-0/00000000000000000000.log")
 
@@ -30,12 +37,69 @@ _LOG = Path("/data/a b-0/00000000000000000000.log")
         (CorruptCheckpointError("/data/recovery-point-offset-checkpoint", 0, "?"), "cleaner recover /data"),
         (CorruptCheckpointError("/data/p-0/leader-epoch-checkpoint", 0, "?"), "cleaner recover /data"),
         (LogDirLockedError("/data: in use"), "fuser -v LOG_DIR/.lock"),
-        (NoSpaceError("/data/p-0", 10), "df -h /data/p-0"),
     ],
 )
 def test_advice_names_a_command_for_the_place(error: CleanerError, command: str) -> None:
     """It can be pasted into a shell, whatever the path is like."""
     assert command in advice(error)
+
+
+@pytest.mark.parametrize("error", [NoSpaceError, lambda path, _: disk_error(path, OSError(errno.EIO, "I/O error"))])
+def test_advice_about_a_disk_names_what_is_still_there(
+    tmp_path: Path, error: Callable[[Path, int], CleanerError]
+) -> None:
+    """What was made on the way is gone by the time somebody looks."""
+    place = tmp_path / "prices-0"
+    place.mkdir()
+    assert f" {place}`" in advice(error(place, 10))
+    assert f" {place}`" in advice(error(place / "0.log.cleaned", 10))
+    assert f" {tmp_path}`" in advice(error(tmp_path / "prices-0.abc-delete" / "0.log", 10))
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.EIO, "dmesg | tail"),
+        (errno.ESTALE, "dmesg | tail"),
+        (errno.EROFS, "mount it read-write"),
+        (errno.ELOOP, "ls -ld"),
+        (errno.EPERM, "lsattr -d"),
+    ],
+)
+def test_advice_goes_by_the_systems_reason(tmp_path: Path, number: int, words: str) -> None:
+    """Few of them are the disk's fault."""
+    told = advice(disk_error(tmp_path, OSError(number, "?")))
+    assert (words in told, "fsynced" in told) == (True, words.startswith("dmesg"))
+
+
+def test_advice_about_anothers_log_dir_is_to_start_as_its_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As found when it is locked, and for a file that cannot be given to its owner."""
+    stranger = os.geteuid() + 1
+    monkeypatch.setattr(os, "geteuid", lambda: stranger)
+    with pytest.raises(LogDirOfflineError) as caught:
+        LogDirLock(FileSystem(), tmp_path)
+    unmade = disk_error(tmp_path / "0.log.cleaned", PermissionError(errno.EPERM, "Operation not permitted"))
+    for error in (caught.value, unmade):
+        assert f"start as its owner, or as root, who becomes the owner; `ls -ld {tmp_path}`" in advice(error)
+
+
+@pytest.mark.root
+def test_advice_about_a_file_closed_to_its_user_names_the_mode_or_the_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A segment of mode 000, and a partition of another user in a log dir of ours."""
+    segment, partition = tmp_path / "0.log", tmp_path / "prices-0"
+    segment.touch(0)
+    partition.mkdir(0o700)
+    for path in (tmp_path, segment):
+        os.chown(path, 12345, -1)
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    monkeypatch.setattr(os, "access", lambda path, _: path != segment)
+    refused = PermissionError(errno.EACCES, "Permission denied")
+    assert advice(disk_error(segment, refused)).startswith(f"`chmod u+rwX {segment}`")
+    assert advice(disk_error(partition / "0.log", refused)).startswith(f"`chown --reference={tmp_path} {partition}`")
 
 
 def test_failure_is_followed_by_what_to_do_next(capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,14 +29,15 @@ def _refused(name: str, value: object, wanted: str) -> UsageError:
     return UsageError(f"{name} is {shortened(repr(value))}, a {type(value).__name__}; {wanted}")
 
 
-def whole(name: str, value: object, least: int = -_HIGHEST - 1) -> int:
-    """Return an integer of any kind, numpy's included, of at least so much; neither a bool nor 64 bits exceeded."""
+def whole(name: str, value: object, least: int = -_HIGHEST - 1, most: int = _HIGHEST) -> int:
+    """Return an integer of any kind, numpy's included, within bounds, both inclusive; not a bool."""
     try:
         number = operator.index(value)  # type: ignore[arg-type]  # that is what is asked
     except TypeError:
-        number = _HIGHEST + 1
-    if isinstance(value, bool) or number > _HIGHEST or number < least:
+        number = most + 1
+    if isinstance(value, bool) or number > most or number < least:
         bound = f" of at least {least}" if least > -_HIGHEST else ""
+        bound = bound if most == _HIGHEST else f" from {least} to {most}"
         raise _refused(name, value, f"an integer{bound} is needed")
     return number
 

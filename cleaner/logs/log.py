@@ -146,7 +146,8 @@ class Log:
         """
         if producer is not None and not isinstance(producer, ProducerStamp):
             raise UsageError(f"producer is a {type(producer).__name__}; a ProducerStamp is needed")
-        result = self._writer.append(records, producer=producer)
+        stamp = None if producer is None else producer.checked()
+        result = self._writer.append(records, producer=stamp)
         return self.appended_at(*result[:3], is_repeat=result.is_repeat)
 
     def appended_at(

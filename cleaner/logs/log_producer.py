@@ -12,7 +12,7 @@ from cleaner import arguments
 from cleaner.clock import Clock
 from cleaner.errors import CleanerError, InvalidTxnStateError, ProducerFencedError
 from cleaner.logs.partition_writer import PartitionWriter
-from cleaner.logs.record import Appended, ProducerStamp, Records
+from cleaner.logs.record import HIGHEST_SEQUENCE, Appended, ProducerStamp, Records
 from cleaner.logs.transactions import Identity, TransactionalIds
 
 DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
@@ -111,7 +111,9 @@ class LogProducer:
             is_transactional = self.transactional_id is not None
             if is_transactional:
                 self._require_transaction("append")
-            first = self.next_sequence if sequence is None else arguments.whole("sequence", sequence, 0)
+            first = (
+                self.next_sequence if sequence is None else arguments.whole("sequence", sequence, 0, HIGHEST_SEQUENCE)
+            )
             stamp = ProducerStamp(*self.identity, first, is_transactional)
             result = self._writer.append(records, producer=stamp, may_repeat=sequence is not None)
             if not result.is_repeat:

@@ -14,6 +14,9 @@ import numpy.typing as npt
 from cleaner import arguments
 from cleaner.errors import UsageError, shortened
 
+HIGHEST_SEQUENCE = 2**31 - 1  # Kafka's int32; 0 follows
+_HIGHEST_EPOCH = 2**15 - 1  # its int16
+
 Headers = Sequence[tuple[str, bytes | None]]
 Timestamps = int | Sequence[int] | npt.NDArray[np.int64]
 
@@ -188,6 +191,20 @@ class ProducerStamp(NamedTuple):
     epoch: int
     base_sequence: int
     is_transactional: bool = False
+
+    def checked(self) -> ProducerStamp:
+        """
+        Return the same, if a batch has room for it and it names a producer: -1 is Kafka's word for none.
+
+        Raises:
+            UsageError: names the field.
+        """
+        return ProducerStamp(
+            arguments.whole("producer_id", self.producer_id, 0),
+            arguments.whole("epoch", self.epoch, 0, _HIGHEST_EPOCH),
+            arguments.whole("base_sequence", self.base_sequence, 0, HIGHEST_SEQUENCE),
+            arguments.flag("is_transactional", self.is_transactional),
+        )
 
 
 class Appended:

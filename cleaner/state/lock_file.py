@@ -1,28 +1,21 @@
 """
 A lock of our own: one process has it, and a second one is told which.
 
-An open-file description lock, as that of a log dir (see `storage/locks.py` for why). The kernel forgets who holds one,
-so the holder writes its number into the file; the number is for people, the lock alone counts. The file stays behind:
-removing it would let two processes hold locks on two files of one name.
+An open-file description lock, as that of a log dir (see `storage/byte_ranges.py` for why). The kernel forgets who
+holds one, so the holder writes its number into the file; the number is for people, the lock alone counts. The file
+stays behind: removing it would let two processes hold locks on two files of one name.
 """
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 import re
 import socket
-import struct
 from pathlib import Path
 
 from cleaner.errors import LogDirOfflineError, StateDirLockedError
+from cleaner.storage.byte_ranges import TO_THE_END, WRITE, try_lock
 from cleaner.storage.fs import File, FileSystem, disk_errors
-
-# struct flock of 64-bit Linux: type, whence, start, length, pid. The pid must be 0 for these locks.
-_FLOCK = struct.Struct("@hhqqi4x")
-# Linux's <fcntl.h>; Python 3.11 names it only where its libc did.
-_SET_LOCK = getattr(fcntl, "F_OFD_SETLK", 37)
 
 _HOLDER = re.compile(rb"process [0-9]{1,10} on [A-Za-z0-9._-]{1,64}\n")
 _HOLDER_BYTES = 128
@@ -32,7 +25,7 @@ class LockFile:
     """
     A lock, taken on creation; use it in a `with` block or call `release`.
 
-    A forked child shares the lock: do not fork while holding one (the descriptor is closed on exec).
+    It stays the process's that took it: in a forked child it is not held.
 
     Args:
         fs: the door to the file system.
@@ -54,12 +47,8 @@ class LockFile:
             raise
 
     def _lock(self, file: File, what: str) -> None:
-        try:
-            fcntl.fcntl(file.fileno(), _SET_LOCK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
-        except OSError as error:
-            if error.errno in (errno.EAGAIN, errno.EACCES):
-                raise StateDirLockedError(f"{what} is in use by {_holder(file)}") from error
-            raise LogDirOfflineError(self.path, error) from error
+        if not try_lock(file, WRITE, 0, TO_THE_END):
+            raise StateDirLockedError(f"{what} is in use by {_holder(file)}")
 
     def _sign(self, file: File) -> None:
         name = re.sub("[^A-Za-z0-9._-]", "-", socket.gethostname())[:64] or "-"

@@ -8,18 +8,24 @@ two processes, and it goes when its last descriptor is closed, at the latest by 
 
 Nothing here waits. The bytes need not exist: the file may be empty.
 
+A forked child has a descriptor of each opening too, with which a lock would outlast the process that took it. So the
+child closes what was locked as soon as it is there: the lock stays the parent's, where to unlock would take it away.
+
 Source: reliability rule R6; fcntl(2), "Open file description locks".
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
 import struct
+import weakref
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from cleaner.errors import LogDirOfflineError
 from cleaner.storage.fs import disk_errors
 
 READ, WRITE = fcntl.F_RDLCK, fcntl.F_WRLCK
@@ -48,6 +54,9 @@ class Opened(Protocol):
     def fileno(self) -> int:
         """Return its descriptor."""
 
+    def close(self) -> None:
+        """Close it; a second call does nothing."""
+
 
 class Holder(NamedTuple):
     """A lock in the way: its kind, its bytes (length 0: to the end), and its process or `OPEN_FILE`."""
@@ -65,6 +74,7 @@ def try_lock(file: Opened, kind: int, start: int, length: int) -> bool:
     Raises:
         LogDirOfflineError: the file system refuses locks.
     """
+    _locked.add(file)  # before it is: a fork may come in between
     try:
         _set(file, kind, start, length)
     except OSError as error:
@@ -91,3 +101,18 @@ def holder_of(file: Opened, kind: int, start: int, length: int) -> Holder | None
 
 def _set(file: Opened, kind: int, start: int, length: int) -> None:
     fcntl.fcntl(file.fileno(), _SET_LOCK, _FLOCK.pack(kind, os.SEEK_SET, start, length, 0))
+
+
+# What a lock was asked for; that it was closed since does no harm.
+_locked: weakref.WeakSet[Opened] = weakref.WeakSet()
+
+
+def _leave_to_parent() -> None:
+    """Close what a forked child has got of its parent's. Nothing is waited for: the parent's threads are not here."""
+    for file in tuple(_locked):
+        with contextlib.suppress(LogDirOfflineError, OSError):
+            file.close()
+    _locked.clear()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)

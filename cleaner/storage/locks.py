@@ -73,7 +73,7 @@ class LogDirLock:
     """
     The lock of one log dir, taken on creation; use it in a `with` block or call `release`.
 
-    A forked child shares the lock: do not fork while holding one (the descriptor is closed on exec).
+    It stays the process's that took it: in a forked child it is not held (`byte_ranges.py`).
 
     Args:
         fs: the door to the file system.
@@ -191,7 +191,7 @@ class LogDirLock:
                 lock was taken), so that another process may hold the directory now.
         """
         file = self._file
-        if file is None:
+        if file is None or file.is_closed:
             raise LogDirLockedError(f"{self.path}: no longer locked by this process")
         if not self._is_named(file):
             raise LogDirLockedError(
@@ -206,8 +206,9 @@ class LogDirLock:
             with self._release_lock:
                 file, self._file = self._file, None
             self._forget()
-            if file is not None:
-                # Closing alone would not do if a forked child still had the descriptor.
+            # Closing alone would not do while a child that is just forked still has the descriptor. In a forked child
+            # it was closed.
+            if file is not None and not file.is_closed:
                 unlock(file, 0, TO_THE_END)
         finally:
             if file is not None:
@@ -281,6 +282,16 @@ def acquire_for_writing(fs: FileSystem, log_dir: Path, clock: Clock, *, patience
 # This process's locks: asked through another descriptor, the kernel tells of them as of any other.
 _ours: weakref.WeakSet[LogDirLock] = weakref.WeakSet()
 _ours_guard = threading.Lock()
+
+
+def _begin_with_none() -> None:
+    """Forget, in a forked child, what the parent holds; a thread of the parent's may have had the guard."""
+    global _ours_guard
+    _ours_guard = threading.Lock()
+    _ours.clear()
+
+
+os.register_at_fork(after_in_child=_begin_with_none)
 
 
 def locks_of_ours() -> list[LogDirLock]:

@@ -89,7 +89,6 @@ class HeldByte(io.FileIO):
             file.close()
             if not self._wait(lambda: try_lock(self, self._kind, self._byte, 1)):
                 raise LogChangedError(self._refusal)
-            _held.add(self)
             if self.partition is not None:
                 _this_thread.held = weakref.ref(self)
         except BaseException:
@@ -108,18 +107,6 @@ class HeldByte(io.FileIO):
             return self._fs.open(self.path, write=self._kind == WRITE)
         except FileNotFoundError as error:
             raise LogDirLockedError(f"{self.path}: deleted; another process may use the log dir now") from error
-
-
-_held: weakref.WeakSet[HeldByte] = weakref.WeakSet()
-
-
-def _leave_to_parent() -> None:
-    """Close what a forked child has got of its parent's: a lock lives as long as anybody has its file open."""
-    for each in tuple(_held):
-        each.release()
-
-
-os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def _held_by_this_thread() -> TopicPartition | None:

@@ -146,8 +146,9 @@ class Publisher:
             if file is None:
                 return
             try:
-                # Closing alone would not do if a forked child still had the descriptor.
-                unlock(file, _LOCK_BYTE, 1)
+                # As for the log dir's lock.
+                if not file.is_closed:
+                    unlock(file, _LOCK_BYTE, 1)
             finally:
                 file.close()
 

@@ -35,6 +35,7 @@ from cleaner.storage.log import list_segments
 from cleaner.storage.log_dir import LogDir
 from cleaner.storage.names import CLEAN_SHUTDOWN, CLEANER_CHECKPOINT
 from cleaner.testing.manual_clock import ManualClock
+from tests.forked import killed_beside_its_fork
 
 WAIT_SECONDS = 20.0
 QUICK = {
@@ -250,6 +251,22 @@ def test_forked_child_can_use_nothing_and_harms_nothing(tmp_path: Path) -> None:
         with pytest.raises(LogDirLockedError):
             _manager(tmp_path)
     assert has_marker(FileSystem(), tmp_path)
+
+
+def test_log_dir_of_a_killed_writer_can_be_opened_though_its_fork_lives(tmp_path: Path) -> None:
+    """What a forked child has got of the writer's locks and files keeps nobody out."""
+
+    def write() -> LogManager:
+        manager = _manager(tmp_path)
+        manager.create_topic("prices")
+        manager.log("prices").append([Record(b"k", b"v")]).durable.result()
+        return manager
+
+    with killed_beside_its_fork(write), _manager(tmp_path) as manager:
+        log = manager.log("prices")
+        log.append([Record(b"k", b"w")]).durable.result()
+        with open_reader(tmp_path, "prices") as reader:
+            assert log.log_end_offset == reader.high_watermark == 2
 
 
 def test_topic_can_be_deleted_and_created_again(tmp_path: Path) -> None:

@@ -90,6 +90,14 @@ RECORDS: Values = (
     RecordColumns([b"v"], [b"k"], None, []),
 )
 
+STAMP = cleaner.ProducerStamp(7, 0, 0, is_transactional=False)
+NO_STAMPS: dict[str, Values] = {
+    "producer_id": (*NEEDED_INTEGER, -1, -7, 2**63),
+    "epoch": (*NEEDED_INTEGER, -1, 2**15),
+    "base_sequence": (*NEEDED_INTEGER, -1, -5, 2**31),
+    "is_transactional": FLAG,
+}
+
 Table = dict[str, dict[str, Values]]
 
 READING: Table = {
@@ -116,7 +124,7 @@ READING: Table = {
 LOG: Table = {
     **READING,
     "columns": {key: value for key, value in READING["columns"].items() if key != "chunk_bytes"},
-    "append": {"records": RECORDS, "producer": (5, "p", (1, 2, 3), THING)},
+    "append": {"records": RECORDS, "producer": (5, "p", (1, 2, 3), THING)},  # and NO_STAMPS
     "truncate_to": {"offset": NEEDED_INTEGER},
     "producer": {"transactional_id": (*TEXT, ""), "transaction_timeout_ms": (*NEEDED_INTEGER, 0)},
     "flush": {},
@@ -125,7 +133,7 @@ LOG: Table = {
     "abandon": {},
 }
 PRODUCER: Table = {
-    "append": {"records": RECORDS, "sequence": (*INTEGER, -1)},
+    "append": {"records": RECORDS, "sequence": (*INTEGER, -1, 2**31)},
     "begin": {},
     "commit": {},
     "abort": {},
@@ -337,6 +345,26 @@ def test_refused_record_is_named_with_its_field(manager: LogManager, records: ob
     """Its number, from 0 up, and what is wrong with which of its fields."""
     with pytest.raises(UsageError, match=words):
         manager.log("prices").append(records)
+
+
+@pytest.mark.parametrize("field", NO_STAMPS)
+def test_refused_producer_stamp_is_named_by_its_field(manager: LogManager, field: str) -> None:
+    """What a batch has no room for, and what stands for no producer: appends of that would repeat one another."""
+    log = manager.log("prices")
+    for value in NO_STAMPS[field]:
+        end = log.log_end_offset
+        with pytest.raises(UsageError, match=f"^{field} is "):
+            log.append(Record(b"k", b"v"), producer=STAMP._replace(**{field: value}))
+        assert log.log_end_offset == end
+
+
+def test_producer_stamp_is_taken_to_the_last_number(manager: LogManager) -> None:
+    """And numbers of any kind are: what Kafka's format has room for is a producer's to use."""
+    log = manager.log("prices")
+    stamp = cleaner.ProducerStamp(2**63 - 1, np.int16(2**15 - 1), 2**31 - 1, is_transactional=False)
+    assert not log.append([Record(b"k", b"v")] * 2, producer=stamp).is_repeat
+    assert log.append([Record(b"k", b"v")] * 2, producer=stamp).is_repeat
+    assert not log.append(Record(b"k", b"v"), producer=stamp._replace(base_sequence=1)).is_repeat
 
 
 def test_records_are_taken_as_they_are_meant(manager: LogManager) -> None:

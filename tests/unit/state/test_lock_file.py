@@ -12,6 +12,7 @@ import pytest
 from cleaner.errors import LogDirOfflineError, StateDirLockedError
 from cleaner.state.lock_file import LockFile
 from cleaner.storage.fs import FileSystem
+from tests.forked import killed_beside_its_fork
 
 HOLD = """
 import sys
@@ -72,3 +73,9 @@ def test_link_in_the_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
     with pytest.raises(LogDirOfflineError):
         lock(tmp_path)
     assert (tmp_path / "precious").read_text() == "keep"
+
+
+def test_lock_of_a_killed_process_is_free_though_its_fork_lives(tmp_path: Path) -> None:
+    """A lock ends with the process that took it."""
+    with killed_beside_its_fork(lambda: lock(tmp_path)):
+        lock(tmp_path).release()

@@ -15,10 +15,11 @@ from cleaner.errors import LogChangedError, LogDirLockedError, LogDirOfflineErro
 from cleaner.model import TopicPartition
 from cleaner.storage.fs import File, FileSystem
 from cleaner.storage.lock_probe import LockHolder, LockReport, probe
-from cleaner.storage.locks import LockMode, LockRole, LogDirLock
+from cleaner.storage.locks import LockMode, LockRole, LogDirLock, locks_of_ours
 from cleaner.storage.partition_lock import partition_lock
 from cleaner.testing.manual_clock import ManualClock
 from tests.crash.interrupts import Interrupt, Interrupter
+from tests.forked import killed_beside_its_fork
 
 FS = FileSystem()
 EXCLUSIVE, SHARED = LockMode.EXCLUSIVE, LockMode.SHARED
@@ -131,6 +132,32 @@ def test_lock_forked_child_does_not_keep_it(tmp_path: Path) -> None:
     LogDirLock(FS, tmp_path).release()
     os.close(writer)
     os.waitpid(child, 0)
+
+
+@pytest.mark.parametrize("mode", LockMode)
+def test_lock_of_a_killed_process_is_free_though_its_fork_lives(tmp_path: Path, mode: LockMode) -> None:
+    """A lock ends with the process that took it; a fork of it has none, and keeps nobody out."""
+    with killed_beside_its_fork(lambda: LogDirLock(FS, tmp_path, mode)):
+        LogDirLock(FS, tmp_path).release()
+
+
+def test_lock_stays_the_parents_whatever_a_forked_child_does(tmp_path: Path) -> None:
+    """A child that leaves the block it was forked in, or asks, does not have the lock and does not give it back."""
+    with LogDirLock(FS, tmp_path) as lock:
+        child = os.fork()
+        if child == 0:
+            refused = 0
+            for ask in (lock.still_held, lambda: LogDirLock(FS, tmp_path)):
+                try:
+                    ask()
+                except LogDirLockedError:
+                    refused += 1
+            lock.release()
+            os._exit(0 if refused == 2 and not locks_of_ours() else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        lock.still_held()
+        with pytest.raises(LogDirLockedError):
+            LogDirLock(FS, tmp_path)
 
 
 @pytest.mark.parametrize("replaced", [False, True], ids=["deleted", "replaced"])

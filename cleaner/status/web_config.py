@@ -50,6 +50,7 @@ _SECTIONS = ("tls_server_config", "http_server_config", "basic_auth_users")
 _TLS_KEYS = ("cert_file", "key_file", "min_version", "max_version", "client_auth_type", "client_ca_file")
 
 _Choice = TypeVar("_Choice")
+_ATTEMPTS = 5
 _Signature = tuple[tuple[int, int, int] | None, ...]
 
 
@@ -91,24 +92,36 @@ class WebConfigFile:
     def __init__(self, fs: FileSystem, path: Path, warn: Callable[[str], None]) -> None:
         self._fs, self._path, self._warn = fs, path, warn
         self._lock = threading.Lock()  # guards all below
-        self._config = load(fs, path)
-        self._signature = self._sign()
+        self._config, self._signature = self._read()
 
     def current(self) -> WebConfig:
         """Return what is in force."""
         with self._lock:
-            signature = self._sign()
+            signature = self._sign(self._config)
             if signature != self._signature:
                 self._signature = signature
                 try:
-                    self._config = load(self._fs, self._path)
-                    self._signature = self._sign()  # of what it names now
+                    config, self._signature = self._read()
+                    # Whoever writes over a file empties it first; nobody is let in without a password meanwhile.
+                    if self._config.has_users and self._signature[0] is not None and self._signature[0][1] == 0:
+                        raise ConfigError(WEB_CONFIG_KEY, self._path, "it is empty now")
+                    self._config = config
                 except ConfigError as error:
                     self._warn(f"{error}; what was read before stays in force")
             return self._config
 
-    def _sign(self) -> _Signature:
-        return tuple(self._sign_one(path) for path in self._config.files)
+    def _read(self) -> tuple[WebConfig, _Signature]:
+        """Read until nothing has changed meanwhile; a file that is half written may have no users yet."""
+        config = load(self._fs, self._path)
+        for _ in range(_ATTEMPTS):
+            signature = self._sign(config)
+            config = load(self._fs, self._path)
+            if self._sign(config) == signature:
+                break
+        return config, signature  # if it goes on changing: of before, so that the next request looks again
+
+    def _sign(self, config: WebConfig) -> _Signature:
+        return tuple(self._sign_one(path) for path in config.files)
 
     def _sign_one(self, path: Path) -> tuple[int, int, int] | None:
         try:

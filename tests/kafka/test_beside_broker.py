@@ -99,7 +99,7 @@ def test_commands_look_at_a_busy_log_dir(broker: Broker) -> None:
             words = LOOKS[len(done) % len(LOOKS)]
             done.append(look(broker, *(word.format(dir=broker.log_dir) for word in words)))
     assert len(done) > len(LOOKS)
-    assert [each.stdout[-900:] for each in done if each.returncode] == []
+    assert [f"{each.stdout}{each.stderr}"[-900:] for each in done if each.returncode] == []
     whole = [each for each in done if "dump" not in each.args]  # a dump tells of gaps, as Kafka's does
     assert [each.stderr for each in whole if each.stderr] == []
     assert all("in use" in each.stdout or "in_use" in each.stdout for each in whole)

@@ -254,6 +254,39 @@ def guarded(path: Path) -> Iterator[HttpServer]:
             assert not thread.is_alive()
 
 
+class WrittenMeanwhile(FileSystem):
+    """The file gets its content right behind the first look at what it was."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+
+    def read_bytes(self, path: Path, limit: int = 1 << 30) -> bytes:
+        data = super().read_bytes(path, limit)
+        path.write_text(self.text)
+        return data
+
+
+def test_file_that_is_written_while_it_is_read_is_read_again(tmp_path: Path) -> None:
+    """Else what was half written, with no user yet, would stay in force."""
+    path = write(tmp_path / "web.yml", "")
+    assert set(
+        WebConfigFile(WrittenMeanwhile(f"basic_auth_users:\n  prom: {hashed('a')}\n"), path, print).current().users
+    ) == {"prom"}
+
+
+def test_file_that_is_emptied_lets_nobody_in(tmp_path: Path) -> None:
+    """An editor that writes over it empties it first; a file without users has to say something."""
+    told: list[str] = []
+    path = write(tmp_path / "web.yml", f"basic_auth_users:\n  prom: {hashed('a')}\n")
+    followed = WebConfigFile(FS, path, told.append)
+    write(path, "")
+    assert set(followed.current().users) == {"prom"}
+    assert ["empty" in message for message in told] == [True]
+    write(path, "# nobody is asked\n")
+    assert followed.current().users == {}
+
+
 def test_known_user_and_probes_are_served_in_a_storm_of_guesses(tmp_path: Path) -> None:
     """At once: a comparison takes a quarter of a second, and thirty of them are always asked for."""
     costly = bcrypt.hashpw(b"secret", bcrypt.gensalt(12)).decode()

@@ -279,6 +279,8 @@ class CleanerManager:
             self._report(f"the quarantine cannot be written: {refused}; the release counts until the process ends")
         with self._change:
             had_failed = self._choices.retries.pop(partition, None) is not None
+            if not released and not had_failed:
+                self._choices.find(partition)
             self._changed()
             self._wake()
         if not released and not had_failed:

@@ -313,6 +313,10 @@ def test_released_log_is_cleaned_again(floor: Floor) -> None:
     assert [entry.topic_partition for entry in floor.manager.release(A)] == [A]
     floor.see(looked("a-0"))
     assert floor.grab() == A
+    with pytest.raises(SteeringError, match=r"no partition aa-0 in any log dir; did you mean a-0\?"):
+        floor.manager.release(TopicPartition("aa", 0))
+    with pytest.raises(SteeringError, match=r"no partition or topic a-9 in any log dir; did you mean a-0\?"):
+        floor.manager.pause("a-9")
     with pytest.raises(SteeringError, match="not in quarantine"):
         floor.manager.release(A)
 

@@ -6,7 +6,7 @@ import argparse
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from cleaner.sizes import parse_size
 
@@ -178,11 +178,8 @@ def parse_high_watermark(text: str) -> HighWatermark:
 
 def parse_rounds(text: str) -> Rounds:
     """Read a number of rounds, or `all`."""
-    match text:
-        case "all":
-            return text
-    count = parse_offset(text)
-    if count < 1:
+    count = parse_offset_or_all(text)
+    if count != "all" and count < 1:
         raise argparse.ArgumentTypeError("at least one round")
     return count
 
@@ -199,6 +196,17 @@ def parse_offset(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) >= 2**63:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 up")
     return int(text)
+
+
+def parse_offset_or_all(text: str) -> int | Literal["all"]:
+    """Read a number that is not negative, or `all`."""
+    match text:
+        case "all":
+            return text
+    try:
+        return parse_offset(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}, and not all") from None
 
 
 def parse_count(text: str) -> int:

@@ -6,11 +6,15 @@ import argparse
 import re
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from cleaner.cli.arguments import add_format, parse_offset
+from cleaner.cli.arguments import add_format, parse_offset_or_all
 from cleaner.cli.daemon_options import add_state_dir, state_dir_of
 from cleaner.clock import SystemClock
 from cleaner.errors import CleanerError
+
+if TYPE_CHECKING:
+    from cleaner.state.journal_reader import JournalReader
 
 SUMMARY = "what the daemon did, and by whose order"
 
@@ -26,7 +30,7 @@ examples:
   cleaner history --kind round --format json | jq .details.bytes_read
 
 exit status:
-  0  listed      1  the journal cannot be read      2  usage"""
+  0  listed; of nothing it is said why      1  the journal cannot be read      2  usage"""
 
 KINDS = ("round", "retention", "now", "cancel", "pause", "resume", "release", "throttle", "reload")
 """What the journal of a daemon has entries of."""
@@ -53,7 +57,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="only from then on: 30m, 6h, 7d ago, or 2026-02-28, 2026-02-28T06:30 in local time",
     )
     parser.add_argument(
-        "--last", metavar="N|all", type=_parse_count, default=50, help="at most so many of the newest (default: 50)"
+        "--last",
+        metavar="N|all",
+        type=parse_offset_or_all,
+        default=50,
+        help="at most so many of the newest (default: 50)",
     )
     add_format(parser, "one entry a line")
     add_state_dir(parser)
@@ -76,10 +84,13 @@ def run(arguments: argparse.Namespace) -> int:
     )
     reader = JournalReader(FileSystem(), state_dir)
     try:
-        newest = list(islice(reader.entries(wanted), arguments.last))
+        newest = list(islice(reader.entries(wanted), None if arguments.last == "all" else arguments.last))
+        nothing = "" if newest or arguments.last == 0 else _why_nothing(reader, state_dir, arguments.partition)
     except OSError as error:
         raise CleanerError(f"{Path(error.filename or state_dir)}: {error.strerror or error}") from error
     show_history(newest[::-1], arguments.format)
+    if nothing:
+        print_error(nothing)
     if reader.unreadable_lines:
         print_error(f"{reader.unreadable_lines} lines of the journal are damaged")
     return 0
@@ -96,5 +107,15 @@ def parse_moment(text: str) -> int:
         raise argparse.ArgumentTypeError(f"{text!r} is neither like 6h nor like 2026-02-28T06:30") from None
 
 
-def _parse_count(text: str) -> int | None:
-    return None if text == "all" else parse_offset(text)
+def _why_nothing(reader: JournalReader, state_dir: Path, partition: str | None) -> str:
+    """Return why there is nothing to show, which may be a slip in a name."""
+    from cleaner.mistakes import did_you_mean
+
+    names = dict.fromkeys(entry.partition for entry in reader.entries())
+    if not names:
+        return f"{state_dir}: no journal in it; is it the state directory of a daemon (cleaner.state.dir)?"
+    known = dict.fromkeys(name for name in names if name)
+    known |= dict.fromkeys(name.rpartition("-")[0] for name in known if "-" in name)
+    if partition is None or partition in known:
+        return "no entry of the journal is like that"
+    return f"the journal has nothing of {partition}{did_you_mean(partition, known)}"

@@ -19,7 +19,7 @@ SUMMARY = "have the daemon clean a partition next"
 DESCRIPTION = """\
 Asks a running daemon to clean one partition before all others, whatever its dirty ratio, outside of windows too. It
 does not wait for a retry delay, but neither pause nor quarantine is lifted. Says which job that is; a partition that
-is already asked for has the job it has."""
+is already asked for has the job it has. One that is just being cleaned has the round under way; --cancel stops it."""
 
 EXAMPLES = f"""\
 examples:

@@ -30,7 +30,7 @@ def _row(entry: JournalEntry) -> tuple[str, ...]:
 def _words(name: str, value: JsonValue) -> str:
     """Write a detail by what its name says it is."""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        if name.startswith("bytes_") or name.endswith("_bytes"):
+        if "bytes" in name.split("_"):
             return human_rate(value) if name.endswith("_per_second") else human_bytes(value)
         if isinstance(value, int) and name.endswith("_ms"):
             return moment(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from cleaner.cli.arguments import add_format, parse_offset
+from cleaner.cli.arguments import add_format, parse_offset_or_all
 from cleaner.cli.daemon_options import EXIT_CODES, add_daemon, control_of, options_given
 from cleaner.errors import UsageError
 
@@ -37,10 +37,6 @@ exit status:
   {EXIT_CODES}"""
 
 
-def _parse_count(text: str) -> int | str:
-    return "all" if text == "all" else parse_offset(text)
-
-
 def _parse_seconds(text: str) -> float:
     try:
         seconds = float(text)
@@ -54,7 +50,11 @@ def _parse_seconds(text: str) -> float:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     parser.add_argument(
-        "--logs", metavar="N|all", type=_parse_count, default=10, help="how many logs, the dirtiest first (default: 10)"
+        "--logs",
+        metavar="N|all",
+        type=parse_offset_or_all,
+        default=10,
+        help="how many logs, the dirtiest first (default: 10)",
     )
     parser.add_argument(
         "--watch",

@@ -171,8 +171,13 @@ class Choices:
     def require_topic(self, topic: str) -> None:
         """Raise SteeringError where no log of a topic is known."""
         if not any(partition.topic == topic for partition, _ in self._logs):
-            likely = did_you_mean(topic, {partition.topic for partition, _ in self._logs})
-            raise SteeringError(f"no topic {topic} in any log dir{likely}")
+            names = {partition.topic for partition, _ in self._logs}
+            what = "topic"
+            # A name may be that of a topic, too, if it ends like a partition's.
+            if _is_partition_name(topic):
+                names |= {str(partition) for partition, _ in self._logs}
+                what = "partition or topic"
+            raise SteeringError(f"no {what} {topic} in any log dir{did_you_mean(topic, names)}")
 
     def why_stop(self, partition: TopicPartition) -> str:
         """Return why a worker should give a partition back; empty: it should not."""
@@ -291,6 +296,14 @@ class Choices:
         for memory in (self.retries, self.last_round_ms, self._dated):
             for partition in [partition for partition in memory if partition not in there]:
                 del memory[partition]
+
+
+def _is_partition_name(text: str) -> bool:
+    try:
+        TopicPartition.parse(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _with_two_homes(log: LookedLog) -> LookedLog:

@@ -55,11 +55,11 @@ class JobBook:
         job = self._jobs.get(job_id)
         return job.view if job else None
 
-    def begin(self, partition: TopicPartition) -> None:
-        """Note that a worker has a partition; without a job for it nothing happens."""
+    def begin(self, partition: TopicPartition, detail: str = "") -> None:
+        """Note that a worker has a partition; where no job for it is queued nothing happens."""
         job = self._open_for(partition)
-        if job is not None:
-            self._put(replace(job, view=replace(job.view, state=RUNNING, detail="")))
+        if job is not None and job.view.state == QUEUED:
+            self._put(replace(job, view=replace(job.view, state=RUNNING, detail=detail)))
 
     def advance(self, partition: TopicPartition, progress: float) -> None:
         """Note how far a round is, 0 to 1."""

@@ -215,10 +215,14 @@ class CleanerManager:
             aside = self._choices.quarantined().get(partition)
             if aside is not None:
                 raise SteeringError(f"{partition} is in quarantine: {aside}; release it first")
-            job = self._choices.jobs.add(partition, uid, self._clock.now_ms())
+            jobs = self._choices.jobs
+            job = jobs.add(partition, uid, self._clock.now_ms())
+            if any(activity.partition == partition for activity in self._activities.values()):
+                # It ends with that round, and a cancel stops that round.
+                jobs.begin(partition, "has the round that was under way")
             self._changed()
             self._wake()
-            return job
+            return jobs.find(job.id) or job
 
     def cancel(self, job_id: int) -> JobView:
         """Take a job back; see `Steering.cancel`."""
@@ -275,6 +279,8 @@ class CleanerManager:
             self._report(f"the quarantine cannot be written: {refused}; the release counts until the process ends")
         with self._change:
             had_failed = self._choices.retries.pop(partition, None) is not None
+            if not released and not had_failed:
+                self._choices.find(partition)
             self._changed()
             self._wake()
         if not released and not had_failed:

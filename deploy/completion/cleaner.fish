@@ -276,7 +276,7 @@ complete -c cleaner -n '_shtab_cleaner_using explain' -l estimate -d 'read sampl
 complete -c cleaner -n '_shtab_cleaner_using explain' -l sample -x -d 'read so much of each log for the estimate, K, M, G, T (default: a tenth, 256M to 4G)'
 complete -c cleaner -n '_shtab_cleaner_using explain' -l state-dir -xka "(__fish_complete_directories)" -d 'its cleaner.state.dir'
 complete -c cleaner -n '_shtab_cleaner_using explain' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'its cleaner.control.socket'
-complete -c cleaner -n '_shtab_cleaner_using; and test $_shtab_cleaner_npos -eq 0' -a now -d 'Asks a running daemon to clean one partition before all others, whatever its dirty ratio, outside of windows too. It does not wait for a retry delay, but neither pause nor quarantine is lifted. Says which job that is; a partition that is already asked for has the job it has.'
+complete -c cleaner -n '_shtab_cleaner_using; and test $_shtab_cleaner_npos -eq 0' -a now -d 'Asks a running daemon to clean one partition before all others, whatever its dirty ratio, outside of windows too. It does not wait for a retry delay, but neither pause nor quarantine is lifted. Says which job that is; a partition that is already asked for has the job it has. One that is just being cleaned has the round under way; --cancel stops it.'
 complete -c cleaner -n '_shtab_cleaner_using now' -s h -l help -d 'show this help message and exit'
 complete -c cleaner -n '_shtab_cleaner_using now' -l wide -d 'lines as long as they take, with names in full: for a pager (less -S)'
 complete -c cleaner -n '_shtab_cleaner_using now' -l wait -d 'until it is done, with a progress bar; Ctrl-C leaves the job alone'

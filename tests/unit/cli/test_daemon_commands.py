@@ -142,6 +142,14 @@ def test_status_as_a_probe_says_nothing(steering: FakeSteering, case: str, capsy
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize("words", [["status", "--logs", "al"], ["history", "--last", "al"]])
+def test_number_or_all_says_both_where_it_is_neither(words: list[str], capsys: Capture) -> None:
+    """One who has mistyped `all` is not told that it has to be a number."""
+    with pytest.raises(SystemExit, match="2"):
+        main(words)
+    assert "'al' is not a number from 0 up, and not all" in " ".join(capsys.readouterr().err.split())
+
+
 def test_status_as_json_is_the_snapshot(capsys: Capture) -> None:
     """Whole, and one object."""
     assert main(["status", "--format", "json", "--logs", "all"]) == 1

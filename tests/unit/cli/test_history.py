@@ -23,7 +23,11 @@ def state(tmp_path: Path) -> Path:
     """Return a state directory with a journal of four entries, an hour apart."""
     clock = ManualClock()
     journal = Journal(FileSystem(), tmp_path, clock)
-    journal.append("round", "orders-0", {"result": "done", "bytes_read": 5 << 20, "removed": {"superseded": 7}})
+    journal.append(
+        "round",
+        "orders-0",
+        {"result": "done", "bytes_read": 5 << 20, "map_bytes_read": 3 << 19, "removed": {"superseded": 7}},
+    )
     clock.move_on(3600)
     journal.append("pause", "orders", {"uid": 1001, "bytes_per_second": 5242880.0})
     clock.move_on(3600)
@@ -60,11 +64,38 @@ def test_history_is_chosen_and_the_newest_comes_last(
     assert kinds(state, capsys, *options) == chosen
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--partition", "prics"], "the journal has nothing of prics; did you mean prices?"),
+        (["--partition", "order-0"], "the journal has nothing of order-0; did you mean orders-0?"),
+        (["--partition", "orders", "--kind", "release"], "no entry of the journal is like that"),
+        (["--since", "1h"], "no entry of the journal is like that"),
+        (["--last", "0"], ""),
+        ([], ""),
+    ],
+)
+def test_history_of_nothing_says_why(state: Path, options: list[str], said: str, capsys: Capture) -> None:
+    """A slip in a name is not a partition that nothing was done to."""
+    assert main(["history", "--state-dir", str(state), *options]) == 0
+    out, err = capsys.readouterr()
+    assert err == (f"cleaner: {said}\n" if said else "")
+    assert (out == "") is (options != [])
+
+
+def test_history_of_a_directory_without_a_journal_says_so(tmp_path: Path, capsys: Capture) -> None:
+    """A log dir, say."""
+    (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n0\n")
+    assert main(["history", "--state-dir", str(tmp_path)]) == 0
+    out, err = capsys.readouterr()
+    assert (out, "no journal in it" in err) == ("", True)
+
+
 def test_history_as_a_table_is_readable_and_harmless(state: Path, capsys: Capture) -> None:
     """Bytes in units, nested numbers by name, terminal codes made visible."""
     assert main(["history", "--state-dir", str(state)]) == 0
     out = capsys.readouterr().out
-    assert "bytes_read=5.0 MiB  removed={superseded=7}" in out
+    assert "bytes_read=5.0 MiB  map_bytes_read=1.5 MiB  removed={superseded=7}" in out
     assert "pause   orders    uid=1001  bytes_per_second=5.0 MiB" in out
     assert "evil\\x1b[2J\\n" in out
     assert "\x1b" not in out

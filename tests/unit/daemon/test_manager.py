@@ -283,6 +283,21 @@ def test_job_that_runs_is_stopped_by_cancel(floor: Floor) -> None:
         floor.manager.cancel(99)
 
 
+def test_request_for_a_log_that_is_being_cleaned_has_its_round(floor: Floor) -> None:
+    """It is as far as the round is, ends with it, and is not said to wait for a worker."""
+    floor.see(looked("a-0", 80))
+    assignment = floor.must_take()
+    job = floor.manager.request(assignment.log.partition, UID)
+    assert (job.state, job.detail) == ("running", "has the round that was under way")
+    floor.manager.note_progress(assignment, "copy", 50, 100)
+    (seen,) = floor.manager.board().jobs
+    assert seen.progress > 0
+    assert floor.manager.request(assignment.log.partition, UID) == seen
+    floor.manager.give_back(assignment, None)
+    (ended,) = floor.manager.board().jobs
+    assert (ended.state, ended.progress) == ("done", 1.0)
+
+
 def test_queued_job_that_is_cancelled_leaves_the_log_to_its_ratio(floor: Floor) -> None:
     """A log under its ratio is then not cleaned."""
     floor.see(looked("a-0", 10))
@@ -298,6 +313,10 @@ def test_released_log_is_cleaned_again(floor: Floor) -> None:
     assert [entry.topic_partition for entry in floor.manager.release(A)] == [A]
     floor.see(looked("a-0"))
     assert floor.grab() == A
+    with pytest.raises(SteeringError, match=r"no partition aa-0 in any log dir; did you mean a-0\?"):
+        floor.manager.release(TopicPartition("aa", 0))
+    with pytest.raises(SteeringError, match=r"no partition or topic a-9 in any log dir; did you mean a-0\?"):
+        floor.manager.pause("a-9")
     with pytest.raises(SteeringError, match="not in quarantine"):
         floor.manager.release(A)
 

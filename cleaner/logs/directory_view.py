@@ -61,6 +61,9 @@ class DirectoryView:
         """Nobody tells."""
         return None
 
+    def require_own(self) -> None:
+        """Do nothing: a fork finds out from the directory as well."""
+
     @property
     def is_closed(self) -> bool:
         """Whether it was closed."""

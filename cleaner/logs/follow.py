@@ -11,6 +11,7 @@ An interrupt, or a task that is cancelled, costs no record: what was not handed 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import warnings
 import weakref
@@ -19,7 +20,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from types import TracebackType
 
 from cleaner import arguments
-from cleaner.errors import CleanerError, LogTruncatedError, OffsetOutOfRangeError
+from cleaner.errors import CleanerError, ForkedError, LogTruncatedError, OffsetOutOfRangeError
 from cleaner.logs.broadcast import Broadcast
 from cleaner.logs.columns import Columns
 from cleaner.logs.partition_files import PartitionFiles
@@ -77,7 +78,8 @@ class Follower:
             self._stop_listening = broadcast.join(self._signal.notify)
         elif self._log_signal is not None:
             self._stop_listening = self._log_signal.listen(self._signal.notify)
-        self._when_dropped = weakref.finalize(self, _drop, str(files.directory), self._stop_listening, self._stream)
+        owned = (str(files.directory), self._stop_listening, self._stream)
+        self._when_dropped = weakref.finalize(self, _drop, view, *owned)
         self._when_dropped.atexit = False
         self._pause_seconds = _FIRST_PAUSE_SECONDS
 
@@ -87,7 +89,8 @@ class Follower:
     def __exit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _: TracebackType | None
     ) -> None:
-        self.close()
+        with contextlib.suppress(ForkedError):
+            self.close()
 
     async def __aenter__(self) -> Follower:
         return self
@@ -95,7 +98,8 @@ class Follower:
     async def __aexit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _: TracebackType | None
     ) -> None:
-        self.close()
+        with contextlib.suppress(ForkedError):
+            self.close()
 
     @property
     def next_offset(self) -> int:
@@ -105,10 +109,16 @@ class Follower:
     @property
     def is_closed(self) -> bool:
         """Whether it, the log, or the reader that it is of was closed."""
-        return self._signal.is_closed or self._view.is_closed
+        return self._view.is_closed or self._signal.is_closed
 
     def close(self) -> None:
-        """End it: whoever waits wakes up, and iterating ends. A second call does nothing."""
+        """
+        End it: whoever waits wakes up, and iterating ends. A second call does nothing.
+
+        Raises:
+            ForkedError: it follows a log that the parent has open. Leaving the block leaves it to the parent.
+        """
+        self._view.require_own()
         self._signal.close()
         # Who reads just now closes what it reads from; otherwise nobody will.
         if not self._guard.locked():
@@ -127,6 +137,7 @@ class Follower:
             OffsetOutOfRangeError: retention was faster than this reader.
             LogTruncatedError: the log was cut below what was read.
             CorruptLogError: damage.
+            ForkedError: it follows a log that the parent has open.
         """
         if max_records is not None:
             max_records = arguments.whole("max_records", max_records, 0)
@@ -145,6 +156,7 @@ class Follower:
         """Return some records as columns, or None; otherwise as `poll`. Not to be mixed with reading records."""
         until = self._deadline(arguments.seconds("timeout_seconds", timeout_seconds))
         if self._is_handing_out:
+            self._view.require_own()
             self._resume()
         while not self.is_closed:
             seen = self._signal.version
@@ -189,6 +201,7 @@ class Follower:
         until: float | None = None
         is_first = True
         if self._is_handing_out:
+            self._view.require_own()
             self._resume()
         while not self.is_closed:
             if self._records:
@@ -224,6 +237,7 @@ class Follower:
         until = None
         began = False
         if self._is_handing_out:
+            self._view.require_own()
             self._resume()
         while not self.is_closed:
             if self._records:
@@ -387,8 +401,12 @@ def _behind(record: Record) -> int:
     return record.offset + 1
 
 
-def _drop(directory: str, stop_listening: Callable[[], None], stream: RecordStream) -> None:
-    """Let go of what a follower had that nobody closed."""
+def _drop(view: ReadView, directory: str, stop_listening: Callable[[], None], stream: RecordStream) -> None:
+    """Let go of what a follower had that nobody closed; in a fork of its process it is the parent's to close."""
+    try:
+        view.require_own()
+    except ForkedError:
+        return
     stop_listening()
     if stream.is_open:
         warnings.warn(f"{directory}: followed, and dropped without being closed", ResourceWarning, stacklevel=2)

@@ -8,13 +8,13 @@ hold up appends.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from cleaner.errors import CleanerError, FailedFsyncError, ForkedError, LogClosedError, LogWriteError
+from cleaner.errors import CleanerError, FailedFsyncError, LogClosedError, LogWriteError
+from cleaner.logs.origin import Origin
 from cleaner.logs.writable_log import WritableLog
 from cleaner.storage.fs import disk_errors
 
@@ -26,7 +26,7 @@ class GuardedLog:
     See the head of the file. Not to be shared with a forked child.
 
     Attributes:
-        lock: to be held by who asks the log for more than a single number.
+        origin: the process that may use it.
 
     Args:
         log: to be guarded; single numbers of it are read by others without asking here.
@@ -37,9 +37,9 @@ class GuardedLog:
     def __init__(self, log: WritableLog, directory: Path, tell: Callable[[], None]) -> None:
         self._directory = directory
         self._tell = tell
-        self._pid = os.getpid()
-        self.lock = threading.RLock()
-        # Guarded by lock.
+        self.origin = Origin(directory)
+        self._lock = threading.RLock()
+        # Guarded by _lock.
         self._log = log
         self._end: LogClosedError | None = None
         self._was_closed_in_order = False
@@ -58,7 +58,7 @@ class GuardedLog:
         Raises:
             LogClosedError, FailedFsyncError, ForkedError: see there.
         """
-        self._require_own()
+        self.origin.require_own()
         if self._end is not None:
             raise self._end.with_traceback(None)
 
@@ -68,9 +68,16 @@ class GuardedLog:
             self._close_if_in_doubt("an exception")
         self.require_open()
 
-    def _require_own(self) -> None:
-        if os.getpid() != self._pid:
-            raise ForkedError(self._directory, self._pid)
+    @property
+    def lock(self) -> threading.RLock:
+        """
+        What is to be held by who asks the log for more than a single number.
+
+        Raises:
+            ForkedError: it may be held by a thread that is not there.
+        """
+        self.origin.require_own()
+        return self._lock
 
     def require_closed_in_order(self) -> None:
         """
@@ -95,7 +102,7 @@ class GuardedLog:
         self.require_open()
         try:
             # The lock itself, and not a function that takes it: an interrupt cannot come between it and the block.
-            with self.lock:
+            with self._lock:
                 self._require_usable()
                 if self._is_running:
                     raise LogWriteError(self._directory, "called by a signal handler, in the middle of another call")
@@ -124,7 +131,7 @@ class GuardedLog:
             LogWriteError: the thread is in the middle of an fsync, and a signal handler wants another.
         """
         self.require_open()
-        with self.lock:
+        with self._lock:
             self._require_usable()
             end, segment = self._log.log_end_offset, self._log.active
             if end == self._log.flushed_offset:
@@ -136,14 +143,14 @@ class GuardedLog:
             raise
         except CleanerError as failed:
             error = failed
-        with self.lock:
+        with self._lock:
             if error is not None:
                 self._close_for_good(FailedFsyncError(self._directory, error))
             # A roll has noted it already; after a cut other records have these offsets.
             elif not segment.is_retired:
                 self._log.note_flushed(end)
         self._tell()
-        with self.lock:
+        with self._lock:
             self.require_open()
             flushed, is_other = self._log.flushed_offset, self._log.active is not segment
         # A roll was interrupted before it had noted it, or the log was cut.
@@ -157,8 +164,8 @@ class GuardedLog:
             FailedFsyncError, LogDirOfflineError, NoSpaceError, LogChangedError: it could not, and is closed anyway.
             ForkedError: it is the parent's.
         """
-        self._require_own()
-        with self.lock:
+        self.origin.require_own()
+        with self._lock:
             self._close_if_in_doubt("an exception")
             if self._end is not None:
                 # Once more, as the first time may have been interrupted.
@@ -179,8 +186,9 @@ class GuardedLog:
                 self._tell()
 
     def abandon(self) -> None:
-        """Let go of the files and leave the log as it is, as a killed process would."""
-        with self.lock:
+        """Let go of the files and leave the log as it is, as a killed process would. Raises ForkedError."""
+        self.origin.require_own()
+        with self._lock:
             self._close_for_good(LogClosedError(self._directory))
         self._tell()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -12,7 +13,7 @@ from typing import Protocol
 from cleaner import arguments
 from cleaner.clock import Clock
 from cleaner.config import CleanerConfig, TopicConfig
-from cleaner.errors import CleanerError, UsageError
+from cleaner.errors import CleanerError, ForkedError, UsageError
 from cleaner.logs.columns import Columns
 from cleaner.logs.epochs import EpochEnd
 from cleaner.logs.follow import Follower
@@ -82,7 +83,7 @@ class Log:
         self._producers: dict[str, LogProducer] = {}
 
     def __repr__(self) -> str:
-        return f"Log({self.directory}, [{self.log_start_offset}, {self.log_end_offset}))"
+        return repr(self._writer).replace("PartitionWriter", "Log", 1)
 
     # ---- what it is like -------------------------------------------------------------------------------------------
 
@@ -156,7 +157,12 @@ class Log:
         """Note that something was appended; for producers of this log."""
         if not is_repeat:
             self._flusher.appended()
-        return Appended(base_offset, last_offset, append_time_ms, self._flusher.durable, is_repeat=is_repeat)
+        return Appended(base_offset, last_offset, append_time_ms, self._durable, is_repeat=is_repeat)
+
+    def _durable(self, last_offset: int) -> Future[None]:
+        """Return a future that is done once all up to an offset, inclusive, is on disk. Raises ForkedError."""
+        self._writer.origin.require_own()
+        return self._flusher.durable(last_offset)
 
     def fence(self, identity: Identity) -> None:
         """
@@ -297,6 +303,7 @@ class Log:
         Raises:
             CleanerError: one could not be aborted; it is tried again the next time.
         """
+        self._writer.origin.require_own()
         with self._guard:
             producers = list(self._producers.values())
         now_ms = self._clock.now_ms()
@@ -313,7 +320,9 @@ class Log:
 
         Raises:
             CleanerError: as `PartitionWriter.close`; it is closed anyway.
+            ForkedError: it is the parent's, and stays open there. Leaving the block leaves it to the parent.
         """
+        self._writer.origin.require_own()
         try:
             if not self._writer.is_closed:
                 self._writer.require_open()
@@ -339,4 +348,5 @@ class Log:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        with contextlib.suppress(ForkedError):
+            self.close()

@@ -91,6 +91,7 @@ class LogProducer:
     @property
     def is_in_transaction(self) -> bool:
         """Tell whether a transaction has begun and not ended."""
+        self._writer.origin.require_own()
         return self._began_ms is not None
 
     def append(self, records: Records, *, sequence: int | None = None) -> Appended:
@@ -107,6 +108,7 @@ class LogProducer:
             OutOfOrderSequenceError: a number that leaves a gap, or that is too old to know whether it is a repeat.
             CleanerError: what `PartitionWriter.append` raises.
         """
+        self._writer.origin.require_own()
         with self._lock:
             is_transactional = self.transactional_id is not None
             if is_transactional:
@@ -131,6 +133,7 @@ class LogProducer:
             InvalidTxnStateError: without a transactional id, or one has begun already.
             LogClosedError: the log is closed.
         """
+        self._writer.origin.require_own()
         with self._lock:
             self._writer.require_open()
             if self.transactional_id is None:
@@ -182,6 +185,7 @@ class LogProducer:
             raise
 
     def _end(self, *, commit: bool) -> Future[None]:
+        self._writer.origin.require_own()
         with self._lock:
             self._require_transaction("commit" if commit else "abort")
             try:
@@ -226,6 +230,7 @@ class LogProducer:
         Raises:
             CleanerError: it could not be aborted; it is tried again the next time.
         """
+        self._writer.origin.require_own()
         with self._lock:
             began_ms, ids, name = self._began_ms, self._ids, self.transactional_id
             if began_ms is None or ids is None or name is None or now_ms - began_ms <= self._timeout_ms:

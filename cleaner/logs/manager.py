@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import sys
 import threading
 import uuid
@@ -33,7 +32,7 @@ from cleaner.arguments import Setting, Settings
 from cleaner.clock import Clock, SystemClock
 from cleaner.config import CleanerConfig, TopicConfig
 from cleaner.daemon.round_events import Logger
-from cleaner.errors import CleanerError, ForkedError, LogClosedError, UnsupportedPlatformError, UsageError
+from cleaner.errors import CleanerError, LogClosedError, UnsupportedPlatformError, UsageError
 from cleaner.logs import counters
 from cleaner.logs.cleaning import InProcessCleaner
 from cleaner.logs.counters import NoRegistry, Registry
@@ -41,6 +40,7 @@ from cleaner.logs.dir_state import DirState
 from cleaner.logs.flusher import FlushThreads
 from cleaner.logs.log import Log
 from cleaner.logs.opening_dirs import PathLike, open_dirs, paths_of
+from cleaner.logs.origin import Origin
 from cleaner.logs.partitions import Partitions, Services
 from cleaner.logs.served_topics import ServedTopics
 from cleaner.logs.tasks import Tasks
@@ -105,7 +105,6 @@ class LogManager:
     ) -> None:
         if sys.platform != "linux":
             raise UnsupportedPlatformError(f"logs are written on Linux only, not on {sys.platform}; reading works here")
-        self._pid = os.getpid()
         arguments.having("fs", fs, "open", "stat", "list_files")
         arguments.having("clock", clock, "now_ms", "monotonic_ns", "sleep")
         arguments.having("registry", registry, "add", "put")
@@ -152,6 +151,7 @@ class LogManager:
 
     def _open(self, states: list[DirState]) -> None:
         self._states = states
+        self._origin = Origin(self._name())
         self._settings = {state.path: FollowedSettings(self._fs, state.path, self._sources) for state in states}
         self._upkeep = Upkeep(
             self._services, self._partitions, states, self._settings, self._removals, self._wake_cleaner
@@ -278,6 +278,7 @@ class LogManager:
     @property
     def failed(self) -> dict[TopicPartition, CleanerError]:
         """The logs that could not be loaded, and why."""
+        self._origin.require_own()
         return self._partitions.failed
 
     @property
@@ -299,10 +300,12 @@ class LogManager:
     @property
     def cleaner(self) -> InProcessCleaner | None:
         """The cleaner in this process; None without."""
+        self._origin.require_own()
         return self._cleaner
 
     def wake(self) -> None:
         """Have the thread of tasks look now what is due: a clock was moved on."""
+        self._origin.require_own()
         self._wake()
 
     # ---- the end ---------------------------------------------------------------------------------------------------
@@ -317,7 +320,7 @@ class LogManager:
                 the next start recovers. Everything is closed all the same, and so it is after an interrupt; a call
                 that was interrupted twice may be made again.
         """
-        self._require_own()
+        self._origin.require_own()
         errors: list[CleanerError] = []
         try:
             with self._lock:
@@ -340,7 +343,7 @@ class LogManager:
 
     def abandon(self) -> None:
         """Let go of everything and leave the files as they are, as a killed process would: the next start recovers."""
-        self._require_own()
+        self._origin.require_own()
         with self._lock:
             self._is_closed = True
         self._abandon()
@@ -352,7 +355,7 @@ class LogManager:
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         """Close it; a forked child that leaves the block leaves everything to its parent."""
-        if os.getpid() == self._pid:
+        if not self._origin.is_parents:
             self.close()
 
     def _end_work(self) -> None:
@@ -378,12 +381,8 @@ class LogManager:
                 raise LogClosedError(self._name())
             yield
 
-    def _require_own(self) -> None:
-        if os.getpid() != self._pid:
-            raise ForkedError(self._name(), self._pid)
-
     def _require_open(self) -> None:
-        self._require_own()
+        self._origin.require_own()
         if self._is_closed:
             raise LogClosedError(self._name())
 

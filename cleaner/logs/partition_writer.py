@@ -48,6 +48,7 @@ class PartitionWriter:
     Attributes:
         topic_partition: whose log it is.
         directory: the partition's.
+        origin: the process that may use it: all calls and offsets raise ForkedError in a fork.
         truncated_bytes: what recovery has cut off when it was opened.
         on_append: called after the log end, what is flushed or stable, or the log start has moved, and when the log is
             closed; by the thread that did it, holding no lock. Must be quick and not raise.
@@ -66,6 +67,7 @@ class PartitionWriter:
         # Single numbers are read without the guard.
         self._log = WritableLog(log_dir, opened, topic, clock, options)
         self._guard = GuardedLog(self._log, self.directory, self._tell)
+        self.origin = self._guard.origin
 
     @staticmethod
     def open(
@@ -112,14 +114,14 @@ class PartitionWriter:
         return writer
 
     def __repr__(self) -> str:
-        return f"PartitionWriter({self.directory}, [{self.log_start_offset}, {self.log_end_offset}))"
+        return f"PartitionWriter({self.directory}, [{self._log.log_start_offset}, {self._log.log_end_offset}))"
 
     # ---- what it is like -------------------------------------------------------------------------------------------
 
     @property
     def topic(self) -> TopicConfig:
         """The topic's settings, as they count for what is appended next."""
-        return self._log.topic
+        return self._own.topic
 
     @topic.setter
     def topic(self, topic: TopicConfig) -> None:
@@ -129,22 +131,22 @@ class PartitionWriter:
     @property
     def log_start_offset(self) -> int:
         """First offset a reader may ask for."""
-        return self._log.log_start_offset
+        return self._own.log_start_offset
 
     @property
     def log_end_offset(self) -> int:
         """The offset the next record will get."""
-        return self._log.log_end_offset
+        return self._own.log_end_offset
 
     @property
     def flushed_offset(self) -> int:
         """All below is on disk."""
-        return self._log.flushed_offset
+        return self._own.flushed_offset
 
     @property
     def high_watermark(self) -> int:
         """The same by its name in Kafka: the log has no other replicas."""
-        return self._log.flushed_offset
+        return self._own.flushed_offset
 
     @property
     def last_stable_offset(self) -> int:
@@ -155,28 +157,36 @@ class PartitionWriter:
     @property
     def log_start_checkpoint(self) -> int | None:
         """The line of `log-start-offset-checkpoint`; None when the first segment says as much (R-118)."""
-        return self._log.log_start_checkpoint
+        return self._own.log_start_checkpoint
 
     @property
     def active_base_offset(self) -> int:
         """Base offset of the segment that is appended to."""
-        return self._log.active.base_offset
+        return self._own.active.base_offset
 
     @property
     def leader_epoch(self) -> int:
         """The epoch that new batches get."""
-        return self._log.epochs.latest
+        return self._own.epochs.latest
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
         """Return where a leader epoch ended, as Kafka answers OffsetsForLeaderEpoch."""
         with self._guard.lock:
             return self._log.epochs.end_offset_for(epoch, self._log.log_end_offset)
 
+    @property
+    def _own(self) -> WritableLog:
+        """The log, for single numbers. Raises ForkedError: in a fork they stand still."""
+        if self.origin.is_parents:
+            self.origin.require_own()
+        return self._log
+
     # ---- open and closed -------------------------------------------------------------------------------------------
 
     @property
     def is_closed(self) -> bool:
         """Tell whether it was closed, or had to be."""
+        self.origin.require_own()
         return self._guard.is_closed
 
     def require_open(self) -> None:

@@ -24,6 +24,7 @@ from cleaner.logs.counters import Registry
 from cleaner.logs.dir_state import DirState
 from cleaner.logs.flusher import LogFlusher
 from cleaner.logs.log import Log
+from cleaner.logs.origin import Origin
 from cleaner.logs.partition_writer import PartitionWriter, WriterOptions
 from cleaner.model import TopicPartition
 from cleaner.settings import FollowedSettings, ResolvedTopic
@@ -88,6 +89,7 @@ class Partitions:
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._origin = Origin("the log dirs")
         self._lock = threading.RLock()
         # Guarded by _lock.
         self._served: dict[TopicPartition, ServedLog] = {}
@@ -111,7 +113,8 @@ class Partitions:
         raise UnknownTopicError(partition.topic, f"no partition {partition.partition}")
 
     def all(self) -> list[ServedLog]:
-        """Return those open now."""
+        """Return those open now. Raises ForkedError: they are the parent's."""
+        self._origin.require_own()
         with self._lock:
             return list(self._served.values())
 

@@ -93,7 +93,11 @@ class LogReader:
         Close what is open; a second call does nothing.
 
         Followers end; other iterators go on, and close what they have open when they end. All else is refused.
+
+        Raises:
+            ForkedError: it is of a log that the parent has open.
         """
+        self._view.require_own()
         self._is_closed = True
         if self._own_view is not None:
             self._own_view.close()
@@ -105,7 +109,8 @@ class LogReader:
 
     @property
     def _open_view(self) -> ReadView:
-        """What says how far the log reaches. Raises LogClosedError: there is nothing to ask any more."""
+        """What says how far the log reaches. Raises LogClosedError, ForkedError: there is nobody to ask any more."""
+        self._view.require_own()
         if self._is_closed:
             raise LogClosedError(self._files.directory, "the reader is closed")
         return self._view

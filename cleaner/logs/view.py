@@ -43,6 +43,9 @@ class ReadView(LogReach, Protocol):
     def longest_pause_seconds(self) -> float:
         """How long a reader that waits may go without looking for itself."""
 
+    def require_own(self) -> None:
+        """Make sure that what tells of the log does so in this process. Raises ForkedError: in its parent."""
+
     @property
     def is_closed(self) -> bool:
         """Whether nothing more is to be read: the log was closed, or who looks."""

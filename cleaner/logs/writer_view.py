@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from cleaner.logs.origin import Origin
 from cleaner.logs.view import LogReach, Signal
 from cleaner.storage.indexes import Aborts
 
@@ -15,6 +16,7 @@ class WatchedWriter(LogReach, Protocol):
     """What is asked of a `PartitionWriter`."""
 
     on_append: list[Callable[[], None]]
+    origin: Origin
 
     @property
     def leader_epoch(self) -> int:
@@ -35,6 +37,7 @@ class WriterView:
 
     def __init__(self, writer: WatchedWriter) -> None:
         self._writer = writer
+        self._origin = writer.origin
         self._signal = Signal()
         writer.on_append.append(self._pass_on)
 
@@ -49,9 +52,15 @@ class WriterView:
         """What tells of changes."""
         return self._signal
 
+    def require_own(self) -> None:
+        """Make sure that the writer is in this process, and not in one that this is a fork of. Raises ForkedError."""
+        self._origin.require_own()
+
     @property
     def is_closed(self) -> bool:
-        """Whether the log was closed, and everybody was told."""
+        """Whether the log was closed, and everybody was told. Raises ForkedError."""
+        if self._origin.is_parents:
+            self._origin.require_own()
         return self._signal.is_closed
 
     @property

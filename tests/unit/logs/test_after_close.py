@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import inspect
+import os
+import signal
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from cleaner import Log, LogManager, LogProducer, LogReader, Record, open_reader
-from cleaner.errors import InvalidTxnStateError, LogClosedError, LogDirLockedError
+from cleaner.errors import ForkedError, InvalidTxnStateError, LogClosedError, LogDirLockedError
 from cleaner.logs.latest import Latest
 
 pytestmark = pytest.mark.kernels
@@ -80,6 +84,77 @@ def test_closed_log_is_refused_everywhere(tmp_path: Path) -> None:
     assert (follower.poll(), list(follower), follower.poll_columns()) == ([], [], None)
     follower.close()
     assert open_files() <= before
+
+
+# What is as true in a fork.
+TOLD_IN_A_FORK = {"config", "directory", "log_dirs", "next_offset", "topic_partition"}
+IN_A_FORK: Mapping[str, tuple[object, ...]] = {
+    **USUAL,
+    "appended_at": (0, 0, None),
+    "end_if_late": (0,),
+    "poll": (None,),
+    "poll_columns": (None,),
+}
+
+
+def taken_in_a_fork(thing: object) -> list[str]:
+    """Ask for every public method and property; returns which have not said that they are the parent's."""
+    wrong = []
+    for name, member in inspect.getmembers(type(thing)):
+        if (name.startswith("_") and name not in ("__next__", "__anext__")) or name in TOLD_IN_A_FORK:
+            continue
+        try:
+            result = getattr(thing, name)
+            if not isinstance(member, property):
+                result = result(*IN_A_FORK.get(name, ()))
+            if inspect.iscoroutine(result):
+                asyncio.run(result)
+            elif hasattr(result, "__enter__"):
+                result.__enter__()
+            wrong.append(f"{type(thing).__name__}.{name}")
+        except ForkedError:
+            pass
+        except Exception as error:  # noqa: BLE001 - told by the parent
+            wrong.append(f"{type(thing).__name__}.{name}: {error!r}")
+    return wrong
+
+
+def test_forked_child_is_refused_everywhere(tmp_path: Path) -> None:
+    """Nothing answers with what was when it was forked, or waits for a thread that is not there."""
+    with LogManager(tmp_path / "logs", create=True, cleaner=False, tasks=False) as manager:
+        manager.create_topic("t")
+        log = manager.log("t")
+        appended, under_way = log.append([RECORD] * 3), log.read(0, until="end")
+        followers = [log.follow(0, until="end"), log.follow(0, until="end"), log.follow(0)]
+        assert len(followers[0].poll(0, 1)) == 1  # two more are at hand
+        writer = log.producer("id")
+        writer.begin()
+        things = [manager, log, log.reader, log.producer(), writer, *followers]
+        told, tell = os.pipe()
+        child = os.fork()
+        if child == 0:
+            signal.alarm(30)
+            wrong = ["not asked to the end"]
+            try:
+                found = [each for thing in things for each in taken_in_a_fork(thing)]
+                for ask in (lambda: appended.durable, lambda: next(under_way)):
+                    with contextlib.suppress(ForkedError):
+                        found.append(f"under way: {ask()}")
+                with manager, log, followers[0]:  # whoever leaves such a block leaves all to the parent
+                    assert "Log(" in repr(log)
+                wrong = found
+            finally:
+                os.write(tell, repr(wrong).encode())
+                os._exit(0)
+        os.close(tell)
+        assert os.read(told, 1 << 16) == b"[]"
+        os.close(told)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        writer.append(RECORD)
+        writer.commit().result()
+        assert [follower.poll(10)[-1].value for follower in followers] == [b"v"] * 3
+        for follower in followers:
+            follower.close()
 
 
 def test_closed_reader_refuses_and_its_followers_end(tmp_path: Path) -> None:

@@ -631,7 +631,7 @@ def test_writer_in_a_forked_child_is_refused(tmp_path: Path) -> None:
     """A child has the parent's files open: it must not write to them."""
     with writing(tmp_path / "log") as place:
         writer = place.open()
-        writer._guard._pid += 1
+        writer.origin.is_parents = True
         for call in (writer.roll, writer.flush_to_disk, writer.close, lambda: writer.append([pair("a", "b")])):
             with pytest.raises(ForkedError):
                 call()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from cleaner import LogManager, Record, open_reader
+from cleaner.storage.fs import FileSystem
 from cleaner.storage.names import HIGH_WATERMARK_CHECKPOINT, PUBLISHED
 from cleaner.testing.watched_fs import Operation, WatchedFileSystem
 
@@ -70,6 +72,66 @@ def test_reader_elsewhere_goes_by_the_checkpoint_when_the_writer_was_killed(tmp_
             with LogManager(tmp_path, cleaner=False, tasks=False):
                 assert reader.high_watermark == 2
             assert reader.high_watermark == 2
+
+
+@pytest.mark.parametrize("made", ["topic", "partition", "topic again"])
+def test_reader_elsewhere_sees_nothing_unforced_of_a_new_log_whose_writer_was_killed(tmp_path: Path, made: str) -> None:
+    """Before the first checkpoint, too: each new log has its line from the beginning."""
+    manager = LogManager(tmp_path, create=True, cleaner=False, tasks=False)
+    manager.create_topic("t")
+    number = 0
+    if made == "partition":
+        manager.add_partitions("t", 2)
+        number = 1
+    elif made == "topic again":
+        manager.log("t").append([Record(b"k", b"old")] * 9)
+        manager.log("t").flush()
+        manager.upkeep.note_all()
+        manager.delete_topic("t")
+        manager.create_topic("t")
+    producer = manager.log("t", number).producer("writer")
+    with producer.transaction():
+        producer.append(Record(b"k", b"committed"))
+    manager.log("t", number).append(Record(b"k", b"in memory alone"))
+    manager.abandon()
+    with open_reader(tmp_path, "t", number) as reader:
+        assert (reader.high_watermark, reader.last_stable_offset, reader.log_end_offset) == (0, 0, 3)
+        assert not list(reader.read(0, isolation="read_committed"))
+        with LogManager(tmp_path, cleaner=False, tasks=False):
+            assert reader.last_stable_offset == 3
+
+
+class _Replacing(FileSystem):
+    """Has something done, once, when a log dir is listed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.replace: Callable[[], None] | None = None
+
+    def list_dir(self, path: Path) -> list[str]:
+        """List it afterwards."""
+        replace, self.replace = self.replace, None
+        if replace is not None:
+            replace()
+        return super().list_dir(path)
+
+
+def test_checkpoint_of_a_topic_replaced_meanwhile_has_the_line_of_the_new_one(tmp_path: Path) -> None:
+    """A topic deleted and created anew while lines are worked out does not get the old one's high watermark."""
+    fs = _Replacing()
+    with LogManager(tmp_path, create=True, cleaner=False, tasks=False, fs=fs) as manager:
+        manager.create_topic("t")
+        manager.log("t").append([Record(b"k", b"old")] * 9)
+        manager.log("t").flush()
+
+        def replace() -> None:
+            manager.delete_topic("t")
+            manager.create_topic("t")
+
+        fs.replace = replace
+        manager.upkeep.note_high_watermarks()
+        assert fs.replace is None
+        assert (tmp_path / HIGH_WATERMARK_CHECKPOINT).read_text() == "0\n1\nt 0 0\n"
 
 
 class Journal(WatchedFileSystem):

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from cleaner import LogManager, Record, open_reader
+from cleaner.errors import LogTruncatedError
+from cleaner.logs.stream import Isolation
 from cleaner.storage.fs import FileSystem
-from cleaner.storage.names import HIGH_WATERMARK_CHECKPOINT, PUBLISHED
+from cleaner.storage.names import HIGH_WATERMARK_CHECKPOINT, PARTITION_METADATA, PUBLISHED
 from cleaner.testing.watched_fs import Operation, WatchedFileSystem
 
 pytestmark = pytest.mark.kernels
@@ -132,6 +134,51 @@ def test_checkpoint_of_a_topic_replaced_meanwhile_has_the_line_of_the_new_one(tm
         manager.upkeep.note_high_watermarks()
         assert fs.replace is None
         assert (tmp_path / HIGH_WATERMARK_CHECKPOINT).read_text() == "0\n1\nt 0 0\n"
+
+
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+@pytest.mark.parametrize("has_id", [True, False])
+@pytest.mark.parametrize("has_read", [True, False])
+def test_follower_elsewhere_does_not_go_on_in_another_log_of_the_same_name(
+    tmp_path: Path, isolation: Isolation, has_id: bool, has_read: bool
+) -> None:
+    """A topic deleted and created anew is told apart at offsets that both have, by its id or else its directory."""
+    with LogManager(tmp_path, create=True, cleaner=False, tasks=False) as manager:
+        manager.create_topic("t")
+        manager.log("t").append([Record(b"k", b"old")] * 10)
+        manager.log("t").flush()
+        if not has_id:
+            (tmp_path / "t-0" / PARTITION_METADATA).unlink()
+        with open_reader(tmp_path, "t") as reader:
+            with reader.follow(0 if has_read else 10, isolation=isolation) as follower:
+                assert len(follower.poll()) == (10 if has_read else 0)
+                manager.delete_topic("t")
+                manager.create_topic("t")
+                if not has_id:
+                    (tmp_path / "t-0" / PARTITION_METADATA).unlink()
+                manager.log("t").append([Record(b"k", b"new")] * 15)
+                manager.log("t").flush()
+                for _ in range(2):
+                    with pytest.raises(LogTruncatedError, match="created anew: not the log that was read up to offset"):
+                        follower.poll()
+            with reader.follow(0, isolation=isolation) as follower:
+                assert {record.value for record in follower.poll()} == {b"new"}
+
+
+def test_follower_elsewhere_goes_on_in_a_log_that_gets_its_id(tmp_path: Path) -> None:
+    """A directory that had none, and a segment that follows: the same log all the same."""
+    with LogManager(tmp_path, create=True, cleaner=False, tasks=False) as manager:
+        manager.create_topic("t")
+        metadata = tmp_path / "t-0" / PARTITION_METADATA
+        topic_id = metadata.read_bytes()
+        metadata.unlink()
+        with open_reader(tmp_path, "t") as reader, reader.follow(0) as follower:
+            for number in range(3):
+                manager.log("t").append(Record(b"k", b"%d" % number))
+                manager.log("t").roll()
+                manager.log("t").flush()
+                assert [record.value for record in follower.poll()] == [b"%d" % number]
+                metadata.write_bytes(topic_id)
 
 
 class Journal(WatchedFileSystem):

@@ -423,15 +423,19 @@ class OffsetOutOfRangeError(LogWriteError):
 
 class LogTruncatedError(OffsetOutOfRangeError):
     """
-    The log was cut below what its reader has read; what the reader saw at and above the cut is no longer so.
+    The log was cut below what its reader has read, or replaced; what the reader saw at and above the cut is not so now.
 
     Args:
         offset: where the reader had got to.
+        is_another: the log was deleted, and another created under its name.
     """
 
-    def __init__(self, where: Path | str, offset: int) -> None:
+    def __init__(self, where: Path | str, offset: int, *, is_another: bool = False) -> None:
         self.offset = offset
-        LogWriteError.__init__(self, where, f"cut below offset {offset}, up to which it was read")
+        reason = f"cut below offset {offset}, up to which it was read"
+        if is_another:
+            reason = f"deleted, and created anew: not the log that was read up to offset {offset}"
+        LogWriteError.__init__(self, where, reason)
 
 
 class RecordTooLargeError(LogWriteError):

@@ -15,7 +15,8 @@ Three things may be met at the end of what was read:
 
 A writer that cuts its log does so in the file that is open here, or deletes it. The batch read last is looked at again
 before what stands behind it is taken for its continuation; and before another file is, whether its leader epoch has
-ended below it since: a cut begins one.
+ended below it since: a cut begins one. A topic that was deleted and created anew has another id in its directory, and
+its log is not gone on with.
 """
 
 from __future__ import annotations
@@ -81,6 +82,7 @@ class Cursor:
         self.segment: OpenSegment | None = None
         self.listing: Listing | None = None
         self._files = files
+        self._first_listing: Listing | None = None
         self._most_bytes = max(chunk_bytes, _FEWEST_BYTES)
         self._chunk_bytes = min(SMALLEST_CHUNK_BYTES, self._most_bytes)
         self._buffer = ReadBuffer(self._chunk_bytes)
@@ -117,6 +119,22 @@ class Cursor:
         self.go_back(offset)
         self._epoch, self._read_up_to = epoch, offset
 
+    def look(self) -> Listing:
+        """
+        Return the segments as they are now; the first look says which log the offset is of.
+
+        Raises:
+            LogTruncatedError: that log was deleted, and another created under its name.
+            LogDirOfflineError: the directory is gone, or the disk failed.
+        """
+        listing = self._files.listing()
+        if self._first_listing is None:
+            self._first_listing = listing
+        elif not listing.is_of_same_log(self._first_listing):
+            self.close()
+            raise LogTruncatedError(self._files.directory, self.next_offset, is_another=True)
+        return listing
+
     def close(self) -> None:
         """Close the file; the cursor can be used on."""
         if self.segment is not None:
@@ -134,7 +152,7 @@ class Cursor:
             end_offset: all below it is in the log, whole.
         Raises:
             CorruptBatchError: damage.
-            LogTruncatedError: the log was cut below what was read.
+            LogTruncatedError: the log was cut below what was read, or is another one.
             LogDirOfflineError: the disk failed.
         """
         while self.next_offset < end_offset:
@@ -162,7 +180,7 @@ class Cursor:
             if self.segment is not None and self.listing is not None and self._files.is_current(self.listing):
                 self._require_uncut()
                 return True
-            listing = self._files.listing()
+            listing = self.look()
             number = listing.holder_of(self.next_offset)
             if number < 0:
                 self.close()

@@ -5,7 +5,7 @@ How far a log reaches, found out from its directory alone: beside a writer or a 
     log end           behind the last whole batch of the last segment, looked for from its last index entry on
     high watermark    what a living writer of ours publishes (`storage/published.py`), or else the line of
                       `replication-offset-checkpoint`; where there is none, nobody says that less than all is valid: the
-                      log end
+                      log end. A log of a writer of ours has a line before its first record
     last stable       from the last producer snapshot on the batches are read for transactions, up to the high watermark
 
 What was found is kept, and looked at again when its file has changed.

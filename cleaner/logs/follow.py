@@ -59,6 +59,8 @@ class Follower:
         self._until = until
         self._timeout_seconds = timeout_seconds
         self._stream = RecordStream(files, view, offset, isolation)
+        if view.signal is None:
+            self._stream.look()  # nobody will tell that the topic was deleted
         self._chunk: Iterator[Columns] | None = None
         # What others read too; where and in which leader epoch what was taken from it ends, if that came last; and the
         # log's epoch when this follower read last.

@@ -11,6 +11,7 @@ calls. The number is raised before a swap's first rename, so what was found unde
 
 from __future__ import annotations
 
+import os
 import threading
 from bisect import bisect_right
 from collections.abc import Callable
@@ -26,7 +27,8 @@ from cleaner.model import TopicPartition
 from cleaner.storage.fs import File, FileSystem
 from cleaner.storage.leader_epochs import read_leader_epochs
 from cleaner.storage.lock_bytes import PRESENCE_BYTE, slot_of
-from cleaner.storage.names import GENERATIONS, LEADER_EPOCHS, LOCK
+from cleaner.storage.names import GENERATIONS, LEADER_EPOCHS, LOCK, PARTITION_METADATA
+from cleaner.storage.partition_metadata import LIMIT_BYTES
 
 _NUMBER_BYTES = 8
 # File systems keep times by the kernel's ticks, 10 ms at most; a change within the same one would not show.
@@ -52,6 +54,8 @@ class Listing:
     Attributes:
         places: the segments, ascending.
         snapshots: offsets of producer snapshots, ascending.
+        topic_id: `partition.metadata` as it stands there, empty without.
+        inode: device and number of the directory.
     """
 
     places: tuple[Place, ...]
@@ -59,6 +63,15 @@ class Listing:
     generation: int
     mtime_ns: int
     is_settled: bool
+    topic_id: bytes
+    inode: tuple[int, int]
+
+    def is_of_same_log(self, other: Listing) -> bool:
+        """Tell whether both are of one log, and not of one deleted and another created under its name."""
+        # A number may be given out again, and a directory may get its id later on.
+        if self.topic_id and other.topic_id:
+            return self.topic_id == other.topic_id
+        return self.inode == other.inode
 
     def holder_of(self, offset: int) -> int:
         """Return the number of the place that holds an offset, 0 for one below all; -1 when there are none."""
@@ -165,7 +178,7 @@ class PartitionFiles:
     def _is_current(self, listing: Listing) -> bool:
         if not listing.is_settled:
             return False
-        return (self._generation(), self._mtime_ns()) == (listing.generation, listing.mtime_ns)
+        return (self._generation(), self._stat().st_mtime_ns) == (listing.generation, listing.mtime_ns)
 
     def _generation(self) -> int:
         file = self._generations
@@ -182,11 +195,19 @@ class PartitionFiles:
             else:
                 self._generations = file
 
-    def _mtime_ns(self) -> int:
+    def _stat(self) -> os.stat_result:
         try:
-            return self.fs.stat(self.directory).st_mtime_ns
+            return self.fs.stat(self.directory)
         except FileNotFoundError as error:
             raise LogDirOfflineError(self.directory, error) from error
+
+    def _topic_id(self) -> bytes:
+        try:
+            file = self.fs.open(self.directory / PARTITION_METADATA)
+        except FileNotFoundError:
+            return b""
+        with file:
+            return file.read(LIMIT_BYTES, 0)
 
     # ---- looking ---------------------------------------------------------------------------------------------------
 
@@ -243,7 +264,9 @@ class PartitionFiles:
 
     def _look(self) -> tuple[Listing, bool]:
         # Before the names: what changes while they are listed is then seen as a change.
-        generation, mtime_ns = self._generation(), self._mtime_ns()
+        generation, about = self._generation(), self._stat()
+        mtime_ns, inode, topic_id = about.st_mtime_ns, (about.st_dev, about.st_ino), self._topic_id()
         is_settled = self.clock.now_ms() * 1_000_000 - mtime_ns > _TICK_NS
         found: FoundFiles = find_files(self.fs, self.directory)
-        return Listing(found.places, found.snapshots, generation, mtime_ns, is_settled), found.has_swap
+        listing = Listing(found.places, found.snapshots, generation, mtime_ns, is_settled, topic_id, inode)
+        return listing, found.has_swap

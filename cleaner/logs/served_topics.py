@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from cleaner.api.options import Sources
+from cleaner.api.session import as_cleaner_errors
 from cleaner.config import TopicConfig
 from cleaner.errors import CleanerError
 from cleaner.logs import counters
@@ -126,11 +128,21 @@ class ServedTopics:
                 log_dir.put(kind, partition, None)
 
     def _serve(self, topic: Topic, partitions: Sequence[TopicPartition]) -> None:
+        """
+        Open new logs, each with its high watermark on disk before anybody can append.
+
+        Whoever finds no line there reads to the log end (`directory_view.py`), which a writer that is killed may not
+        have forced to disk. A crash before the line leaves logs without a record; the next opening writes it.
+        """
         self._read_settings()
-        for partition in partitions:
-            home = topic.homes[partition.partition]
-            state = next(state for state in self._states if state.path == home)
-            self._partitions.open(state, self._settings[home], partition, was_closed=True)
+        for state in self._states:
+            mine = [partition for partition in partitions if topic.homes[partition.partition] == state.path]
+            if not mine:
+                continue
+            with as_cleaner_errors(state.path):
+                state.note(OffsetKind.HIGH_WATERMARK, partial(dict.fromkeys, mine, 0))
+            for partition in mine:
+                self._partitions.open(state, self._settings[state.path], partition, was_closed=True)
         self._services.registry.put(counters.OPEN_LOGS, len(self._partitions.all()))
 
     def _config_of(self, name: str, topic: Topic | None = None) -> TopicConfig:

@@ -63,6 +63,10 @@ class RecordStream:
         """Tell whether it has a file open."""
         return self._cursor.segment is not None
 
+    def look(self) -> None:
+        """Remember which log the offset is of; see `Cursor.look`."""
+        self._cursor.look()
+
     def close(self) -> None:
         """Close what is open; the stream can be used on."""
         self._cursor.close()

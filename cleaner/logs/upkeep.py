@@ -142,12 +142,13 @@ class Upkeep:
 
     def _note(self, kind: OffsetKind, offset_of: Callable[[ServedLog], int | None]) -> None:
         for state in self._states:
-            mine = [served for served in self._partitions.all() if served.state is state]
 
-            def offsets(mine: list[ServedLog] = mine) -> dict[TopicPartition, int | None]:
+            def offsets(state: DirState = state) -> dict[TopicPartition, int | None]:
+                # Asked here which they are: a log deleted since would give its line to one made under its name.
+                mine = (served for served in self._partitions.all() if served.state is state)
                 return {served.partition: offset_of(served) for served in mine}
 
-            if mine:
+            if any(served.state is state for served in self._partitions.all()):
                 with as_cleaner_errors(state.path):
                     state.note(kind, offsets)
 

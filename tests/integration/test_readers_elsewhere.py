@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from cleaner import LogManager, Record, open_reader
-from cleaner.storage.names import HIGH_WATERMARK_CHECKPOINT, PUBLISHED
+from cleaner.errors import LogTruncatedError
+from cleaner.logs.stream import Isolation
+from cleaner.storage.fs import FileSystem
+from cleaner.storage.names import HIGH_WATERMARK_CHECKPOINT, PARTITION_METADATA, PUBLISHED
 from cleaner.testing.watched_fs import Operation, WatchedFileSystem
 
 pytestmark = pytest.mark.kernels
@@ -70,6 +74,111 @@ def test_reader_elsewhere_goes_by_the_checkpoint_when_the_writer_was_killed(tmp_
             with LogManager(tmp_path, cleaner=False, tasks=False):
                 assert reader.high_watermark == 2
             assert reader.high_watermark == 2
+
+
+@pytest.mark.parametrize("made", ["topic", "partition", "topic again"])
+def test_reader_elsewhere_sees_nothing_unforced_of_a_new_log_whose_writer_was_killed(tmp_path: Path, made: str) -> None:
+    """Before the first checkpoint, too: each new log has its line from the beginning."""
+    manager = LogManager(tmp_path, create=True, cleaner=False, tasks=False)
+    manager.create_topic("t")
+    number = 0
+    if made == "partition":
+        manager.add_partitions("t", 2)
+        number = 1
+    elif made == "topic again":
+        manager.log("t").append([Record(b"k", b"old")] * 9)
+        manager.log("t").flush()
+        manager.upkeep.note_all()
+        manager.delete_topic("t")
+        manager.create_topic("t")
+    producer = manager.log("t", number).producer("writer")
+    with producer.transaction():
+        producer.append(Record(b"k", b"committed"))
+    manager.log("t", number).append(Record(b"k", b"in memory alone"))
+    manager.abandon()
+    with open_reader(tmp_path, "t", number) as reader:
+        assert (reader.high_watermark, reader.last_stable_offset, reader.log_end_offset) == (0, 0, 3)
+        assert not list(reader.read(0, isolation="read_committed"))
+        with LogManager(tmp_path, cleaner=False, tasks=False):
+            assert reader.last_stable_offset == 3
+
+
+class _Replacing(FileSystem):
+    """Has something done, once, when a log dir is listed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.replace: Callable[[], None] | None = None
+
+    def list_dir(self, path: Path) -> list[str]:
+        """List it afterwards."""
+        replace, self.replace = self.replace, None
+        if replace is not None:
+            replace()
+        return super().list_dir(path)
+
+
+def test_checkpoint_of_a_topic_replaced_meanwhile_has_the_line_of_the_new_one(tmp_path: Path) -> None:
+    """A topic deleted and created anew while lines are worked out does not get the old one's high watermark."""
+    fs = _Replacing()
+    with LogManager(tmp_path, create=True, cleaner=False, tasks=False, fs=fs) as manager:
+        manager.create_topic("t")
+        manager.log("t").append([Record(b"k", b"old")] * 9)
+        manager.log("t").flush()
+
+        def replace() -> None:
+            manager.delete_topic("t")
+            manager.create_topic("t")
+
+        fs.replace = replace
+        manager.upkeep.note_high_watermarks()
+        assert fs.replace is None
+        assert (tmp_path / HIGH_WATERMARK_CHECKPOINT).read_text() == "0\n1\nt 0 0\n"
+
+
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+@pytest.mark.parametrize("has_id", [True, False])
+@pytest.mark.parametrize("has_read", [True, False])
+def test_follower_elsewhere_does_not_go_on_in_another_log_of_the_same_name(
+    tmp_path: Path, isolation: Isolation, has_id: bool, has_read: bool
+) -> None:
+    """A topic deleted and created anew is told apart at offsets that both have, by its id or else its directory."""
+    with LogManager(tmp_path, create=True, cleaner=False, tasks=False) as manager:
+        manager.create_topic("t")
+        manager.log("t").append([Record(b"k", b"old")] * 10)
+        manager.log("t").flush()
+        if not has_id:
+            (tmp_path / "t-0" / PARTITION_METADATA).unlink()
+        with open_reader(tmp_path, "t") as reader:
+            with reader.follow(0 if has_read else 10, isolation=isolation) as follower:
+                assert len(follower.poll()) == (10 if has_read else 0)
+                manager.delete_topic("t")
+                manager.create_topic("t")
+                if not has_id:
+                    (tmp_path / "t-0" / PARTITION_METADATA).unlink()
+                manager.log("t").append([Record(b"k", b"new")] * 15)
+                manager.log("t").flush()
+                for _ in range(2):
+                    with pytest.raises(LogTruncatedError, match="created anew: not the log that was read up to offset"):
+                        follower.poll()
+            with reader.follow(0, isolation=isolation) as follower:
+                assert {record.value for record in follower.poll()} == {b"new"}
+
+
+def test_follower_elsewhere_goes_on_in_a_log_that_gets_its_id(tmp_path: Path) -> None:
+    """A directory that had none, and a segment that follows: the same log all the same."""
+    with LogManager(tmp_path, create=True, cleaner=False, tasks=False) as manager:
+        manager.create_topic("t")
+        metadata = tmp_path / "t-0" / PARTITION_METADATA
+        topic_id = metadata.read_bytes()
+        metadata.unlink()
+        with open_reader(tmp_path, "t") as reader, reader.follow(0) as follower:
+            for number in range(3):
+                manager.log("t").append(Record(b"k", b"%d" % number))
+                manager.log("t").roll()
+                manager.log("t").flush()
+                assert [record.value for record in follower.poll()] == [b"%d" % number]
+                metadata.write_bytes(topic_id)
 
 
 class Journal(WatchedFileSystem):

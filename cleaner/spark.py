@@ -14,6 +14,8 @@ import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from cleaner.errors import UsageError
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -31,7 +33,15 @@ def register(spark: SparkSession) -> SparkSession:
     Logs are planned and read by the Python of `PYSPARK_PYTHON`, else of the session's `spark.pyspark.python`, else by
     the one that runs this. Queries then read only the columns they use; where this version of Spark does not let them,
     a warning says so. Registering again does nothing.
+
+    Raises:
+        UsageError: it is no session, or one of a Spark that knows no formats in Python.
     """
+    if not hasattr(type(spark), "dataSource"):
+        given = spark.__name__ if isinstance(spark, type) else f"a {type(spark).__name__}"
+        raise UsageError(
+            f"spark is {given}; a SparkSession of Spark 4 or later is needed: SparkSession.builder.getOrCreate()"
+        )
     from cleaner.frames.source import KafkaLogSource
 
     if not hasattr(spark, "_jsparkSession"):  # Spark Connect: Python and optimizer are the server's

@@ -21,7 +21,7 @@ from cleaner.logs.latest import Latest
 from cleaner.logs.log_producer import DEFAULT_TRANSACTION_TIMEOUT_MS, LogProducer
 from cleaner.logs.partition_writer import PartitionWriter
 from cleaner.logs.reader import LogReader
-from cleaner.logs.record import Appended, ProducerStamp, Record, Records
+from cleaner.logs.record import Appended, ProducerStamp, Record, Records, checked_stamp
 from cleaner.logs.stream import Isolation, Until
 from cleaner.logs.transactions import Identity, TransactionalIds, new_producer_id
 from cleaner.logs.writer_view import WriterView
@@ -147,7 +147,7 @@ class Log:
         """
         if producer is not None and not isinstance(producer, ProducerStamp):
             raise UsageError(f"producer is a {type(producer).__name__}; a ProducerStamp is needed")
-        stamp = None if producer is None else producer.checked()
+        stamp = None if producer is None else checked_stamp(producer)
         result = self._writer.append(records, producer=stamp)
         return self.appended_at(*result[:3], is_repeat=result.is_repeat)
 

@@ -131,6 +131,8 @@ class LogProducer:
 
         Raises:
             InvalidTxnStateError: without a transactional id, or one has begun already.
+            ProducerFencedError: a newer instance has the id, the transaction before took too long, or the log was cut
+                in the middle of it.
             LogClosedError: the log is closed.
         """
         self._writer.origin.require_own()
@@ -142,6 +144,7 @@ class LogProducer:
                 raise InvalidTxnStateError(
                     self._where, f"{self.transactional_id!r} has a transaction open already{self._by}"
                 )
+            self._writer.require_epoch(*self.identity)
             began_ms, self._began_at, self._has_appended = self._clock.now_ms(), self._writer.log_end_offset, False
             self._began_by = threading.get_ident()
             self._began_ms = began_ms
@@ -221,6 +224,8 @@ class LogProducer:
     def _require_transaction(self, what: str) -> None:
         self._writer.require_open()
         if self._began_ms is None:
+            # Of a producer that was fenced off, commit or abort has said so once; it is no less so the next time.
+            self._writer.require_epoch(*self.identity)
             raise InvalidTxnStateError(self._where, f"{what} by {self.transactional_id!r} outside of a transaction")
 
     def end_if_late(self, now_ms: int) -> bool:

@@ -46,6 +46,16 @@ class EndedTransaction(NamedTuple):
     is_committed: bool
 
 
+class Fence(NamedTuple):
+    """The lowest epoch from which something is taken of a producer, and why, where no newer instance is the reason."""
+
+    epoch: int
+    reason: str = ""
+
+
+_NO_FENCE = Fence(_NONE)
+
+
 @dataclass
 class KnownProducer:
     """
@@ -101,11 +111,13 @@ class Producers:
     Args:
         where: the partition, for errors.
         entries: those known as of the log end, in the order in which they became known.
-        fences: by producer id, the lowest epoch from which something is taken; added to by `fence`. They are the
-            opening's, and outlast a cut, after which producers are known anew.
+        fences: by producer id; added to by `fence`. They are the opening's, and outlast a cut, after which producers
+            are known anew.
     """
 
-    def __init__(self, where: str, entries: Iterable[ProducerEntry] = (), fences: dict[int, int] | None = None) -> None:
+    def __init__(
+        self, where: str, entries: Iterable[ProducerEntry] = (), fences: dict[int, Fence] | None = None
+    ) -> None:
         self._where = where
         self._known: dict[int, KnownProducer] = {}
         # First offsets of open transactions, by producer id; of those decided above what is flushed, by the marker's
@@ -154,7 +166,7 @@ class Producers:
 
     def latest_epoch(self, producer_id: int) -> int:
         """Return the lowest epoch in which something is taken from a producer, -1 for any."""
-        return max(self.epoch_of(producer_id), self._fences.get(producer_id, _NONE))
+        return max(self.epoch_of(producer_id), self._fences.get(producer_id, _NO_FENCE).epoch)
 
     def next_sequence(self, producer_id: int, epoch: int) -> int | None:
         """Return the sequence that follows what is known of a producer's epoch; None where nothing is."""
@@ -266,16 +278,17 @@ class Producers:
         """
         self._check_epoch(producer_id, epoch)
 
-    def fence(self, producer_id: int, epoch: int) -> None:
+    def fence(self, producer_id: int, epoch: int, reason: str = "") -> None:
         """Take nothing more from a producer with an epoch below this one, for as long as the log is open."""
-        self._fences[producer_id] = max(epoch, self._fences.get(producer_id, _NONE))
+        if epoch > self._fences.get(producer_id, _NO_FENCE).epoch:
+            self._fences[producer_id] = Fence(epoch, reason)
 
     def _check_epoch(self, producer_id: int, epoch: int) -> None:
         latest = self.latest_epoch(producer_id)
         if epoch < latest:
-            raise ProducerFencedError(
-                self._where, f"producer {producer_id} with epoch {epoch}, which is over: {latest} has begun"
-            )
+            fence = self._fences.get(producer_id, _NO_FENCE)
+            why = (fence.reason if fence.epoch == latest else "") or f"{latest} has begun"
+            raise ProducerFencedError(self._where, f"producer {producer_id} with epoch {epoch}, which is over: {why}")
 
     def remember_marker(
         self, producer_id: int, epoch: int, offset: int, timestamp_ms: int, *, commit: bool

@@ -192,19 +192,20 @@ class ProducerStamp(NamedTuple):
     base_sequence: int
     is_transactional: bool = False
 
-    def checked(self) -> ProducerStamp:
-        """
-        Return the same, if a batch has room for it and it names a producer: -1 is Kafka's word for none.
 
-        Raises:
-            UsageError: names the field.
-        """
-        return ProducerStamp(
-            arguments.whole("producer_id", self.producer_id, 0),
-            arguments.whole("epoch", self.epoch, 0, _HIGHEST_EPOCH),
-            arguments.whole("base_sequence", self.base_sequence, 0, HIGHEST_SEQUENCE),
-            arguments.flag("is_transactional", self.is_transactional),
-        )
+def checked_stamp(stamp: ProducerStamp) -> ProducerStamp:
+    """
+    Return a stamp, if a batch has room for it and it names a producer: -1 is Kafka's word for none.
+
+    Raises:
+        UsageError: names the field.
+    """
+    return ProducerStamp(
+        arguments.whole("producer_id", stamp.producer_id, 0),
+        arguments.whole("epoch", stamp.epoch, 0, _HIGHEST_EPOCH),
+        arguments.whole("base_sequence", stamp.base_sequence, 0, HIGHEST_SEQUENCE),
+        arguments.flag("is_transactional", stamp.is_transactional),
+    )
 
 
 class Appended:

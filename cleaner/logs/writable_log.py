@@ -26,7 +26,7 @@ from cleaner.logs.active_segment import ActiveSegment, Mark, create_segment, dis
 from cleaner.logs.epochs import LeaderEpochs
 from cleaner.logs.new_batches import NewBatches, build_marker
 from cleaner.logs.opening import OpenedLog, cut_log
-from cleaner.logs.producers import KnownProducer, Producers
+from cleaner.logs.producers import Fence, KnownProducer, Producers
 from cleaner.logs.record import ProducerStamp
 from cleaner.logs.retention import SetAside
 from cleaner.policy.log_views import RetentionSegment
@@ -42,6 +42,7 @@ from cleaner.storage.producer_snapshot import write_snapshot
 from cleaner.storage.segment import Segment
 
 _SEQUENCES = 2**31
+_CUT = "the log was cut while its transaction was open; make a new producer"
 
 _Result = TypeVar("_Result")
 
@@ -91,7 +92,7 @@ class WritableLog:
         self._lock = self._new_lock()
         # The segment that is being made: its base offset.
         self._rolling_to: int | None = None
-        self._fences: dict[int, int] = {}
+        self._fences: dict[int, Fence] = {}
         self.is_in_doubt = False
         self._take(opened)
 
@@ -331,7 +332,7 @@ class WritableLog:
         def begin(end_offset: int) -> None:
             self.is_in_doubt = True
             for producer_id, epoch in epochs.items():
-                self.producers.fence(producer_id, epoch + 1)
+                self.producers.fence(producer_id, epoch + 1, _CUT)
 
         def cut() -> None:
             self._cut(offset, begin)

@@ -45,11 +45,12 @@ def basic(text: str) -> str:
 
 
 def write(path: Path, text: str) -> Path:
-    """Write a file whose times differ from those of the one before."""
-    path.write_text(text)
-    stamp = time.time_ns() + path.stat().st_size * 1_000_000
-    os.utime(path, ns=(stamp, stamp))
-    return path
+    """Put a file, whole, in the place of the one before, with other times: a server may be looking."""
+    new = path.with_name(f"{path.name}.new")
+    new.write_text(text)
+    stamp = time.time_ns() + new.stat().st_size * 1_000_000
+    os.utime(new, ns=(stamp, stamp))
+    return new.replace(path)
 
 
 @pytest.fixture(scope="module")

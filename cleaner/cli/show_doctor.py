@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -56,4 +55,5 @@ def _without(finding: str, log_dir: Path | None) -> str:
     """Leave the log dir out of words that begin with it: it stands above."""
     if log_dir is None:
         return finding
-    return re.sub(rf"(?<!\S){re.escape(str(log_dir))}/", "", finding.removeprefix(f"{log_dir}: "))
+    words = finding.removeprefix(f"{log_dir}: ").split(" ")
+    return " ".join(word.removeprefix(f"{log_dir}/") for word in words)

@@ -27,7 +27,7 @@ from cleaner.storage.log_dir import LogDir, find_conflicts
 from cleaner.storage.mounts import kind_of_file_system, lacks
 from cleaner.storage.names import PARTITION_METADATA
 from cleaner.storage.open_transactions import Use
-from cleaner.storage.ownership import can_own
+from cleaner.storage.ownership import Owner, can_own, code_closed_to
 from cleaner.storage.partition_metadata import read_topic_id
 from cleaner.storage.space import require_room
 from cleaner.storage.which_dir import why_no_log_dir
@@ -95,9 +95,9 @@ class _Examination:
         closed = next(self._closed(), None)
         if closed is not None:
             return failed("access", f"user {os.geteuid()} may not read and replace {closed}", "chown or chmod it")
-        code = Path(__file__)
-        if not os.access(code, os.R_OK):
-            finding = f"user {os.geteuid()} cannot read the program, in {code.parent}: `cleaner bulk` is refused"
+        code = code_closed_to(Owner(os.geteuid(), os.getegid())) if os.geteuid() else None
+        if code is not None:
+            finding = f"user {os.geteuid()} cannot read the program, for {code}: `cleaner bulk` is refused"
             return warned("access", finding, "install it where all may read, as in /opt, not below /root")
         return passed("access", f"user {os.geteuid()} may read and replace all of it")
 

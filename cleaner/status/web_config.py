@@ -101,11 +101,11 @@ class WebConfigFile:
             if signature != self._signature:
                 self._signature = signature
                 try:
-                    config, self._signature = self._read()
-                    # Whoever writes over a file empties it first; nobody is let in without a password meanwhile.
-                    if self._config.has_users and self._signature[0] is not None and self._signature[0][1] == 0:
+                    config, signature = self._read()
+                    # Writing over a file empties it first; nobody is let in without a password meanwhile.
+                    if self._config.has_users and signature[0] is not None and signature[0][1] == 0:
                         raise ConfigError(WEB_CONFIG_KEY, self._path, "it is empty now")
-                    self._config = config
+                    self._config, self._signature = config, signature
                 except ConfigError as error:
                     self._warn(f"{error}; what was read before stays in force")
             return self._config

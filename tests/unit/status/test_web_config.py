@@ -288,6 +288,17 @@ def test_file_that_is_emptied_lets_nobody_in(tmp_path: Path) -> None:
     assert followed.current().users == {}
 
 
+def test_file_with_certificates_that_is_emptied_is_told_of_once(tmp_path: Path, certificate: Path) -> None:
+    """However many requests come while it is empty."""
+    told: list[str] = []
+    tls = f"tls_server_config:\n  cert_file: {certificate}/a.crt\n  key_file: {certificate}/a.key\n"
+    path = write(tmp_path / "web.yml", f"{tls}basic_auth_users:\n  prom: {hashed('a')}\n")
+    followed = WebConfigFile(FS, path, told.append)
+    write(path, "")
+    assert [set(followed.current().users) for _ in range(3)] == [{"prom"}] * 3
+    assert len(told) == 1
+
+
 def test_known_user_and_probes_are_served_in_a_storm_of_guesses(tmp_path: Path) -> None:
     """At once: a comparison takes a quarter of a second, and thirty of them are always asked for."""
     costly = bcrypt.hashpw(b"secret", bcrypt.gensalt(12)).decode()

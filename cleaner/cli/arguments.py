@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from cleaner.sizes import parse_size
 
 if TYPE_CHECKING:
+    from cleaner.api.configuration import Loaded
     from cleaner.api.options import HighWatermark, Rounds, Sampling, SetOption, Sources
 
 
@@ -166,6 +167,20 @@ def set_options(arguments: argparse.Namespace) -> tuple[SetOption, ...]:
     from cleaner.settings import parse_set
 
     return tuple(SetOption(*parse_set(text)) for text in arguments.sets)
+
+
+def load_process_settings(arguments: argparse.Namespace) -> Loaded:
+    """Load the settings that a daemon with these options and this environment has. Raises ConfigError: all mistakes."""
+    from cleaner.api.configuration import load_settings
+
+    return load_settings(
+        arguments.config,
+        set_options(arguments),
+        os.environ,
+        topics_dir=arguments.topics_dir,
+        metadata_dir=arguments.metadata_dir,
+        log_dirs=arguments.log_dirs,
+    )
 
 
 def parse_high_watermark(text: str) -> HighWatermark:

@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cleaner.cli.arguments import add_format, add_settings, set_options
+from cleaner.cli.arguments import add_format, add_settings, load_process_settings, set_options
 
 if TYPE_CHECKING:
-    from cleaner.api.configuration import Loaded
+    pass
 
 SUMMARY = "check the settings, show which are in force and who says so, or print their reference"
 
@@ -71,19 +71,6 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _load(arguments: argparse.Namespace) -> Loaded:
-    from cleaner.api.configuration import load_settings
-
-    return load_settings(
-        arguments.config,
-        set_options(arguments),
-        os.environ,
-        topics_dir=arguments.topics_dir,
-        metadata_dir=arguments.metadata_dir,
-        log_dirs=arguments.log_dirs,
-    )
-
-
 def _check(arguments: argparse.Namespace) -> None:
     """
     Check everything.
@@ -105,7 +92,7 @@ def _check(arguments: argparse.Namespace) -> None:
     if topics_dir is None:
         topics_dir = configured_topics_dir(arguments.config, set_options(arguments), os.environ, fs)
     with mistakes.collected():
-        loaded = _load(arguments)
+        loaded = load_process_settings(arguments)
         checked = check_log_dirs(fs, loaded, arguments.log_dirs, mistakes)
     if topics_dir is not None:
         check_topic_files(fs, topics_dir, mistakes)
@@ -119,7 +106,7 @@ def _check(arguments: argparse.Namespace) -> None:
 def _show(arguments: argparse.Namespace) -> None:
     from cleaner.cli.show_config import process_rows, show_rows, topic_rows
 
-    loaded = _load(arguments)
+    loaded = load_process_settings(arguments)
     if arguments.topic is None:
         rows = process_rows(loaded)
     else:

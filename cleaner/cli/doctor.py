@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cleaner.cli.arguments import add_format, add_settings, set_options
+from cleaner.cli.arguments import add_format, add_settings, load_process_settings
 
 if TYPE_CHECKING:
     from cleaner.api.configuration import Loaded
@@ -105,19 +104,10 @@ def _answers(arguments: argparse.Namespace) -> Iterator[Answer]:
 
 def _load(arguments: argparse.Namespace) -> tuple[Loaded | None, list[Answer]]:
     """Return the settings, or what is wrong with them."""
-    from cleaner.api.configuration import load_settings
     from cleaner.api.doctor import wrong_setting
     from cleaner.errors import ConfigError
 
     try:
-        loaded = load_settings(
-            arguments.config,
-            set_options(arguments),
-            os.environ,
-            topics_dir=arguments.topics_dir,
-            metadata_dir=arguments.metadata_dir,
-            log_dirs=arguments.log_dirs,
-        )
+        return load_process_settings(arguments), []
     except ConfigError as error:
         return None, [wrong_setting(mistake) for mistake in error.mistakes]
-    return loaded, []

@@ -188,7 +188,7 @@ def _preview(arguments: argparse.Namespace, settings: Sources) -> int:
     from cleaner.app.plan_log_dir import plan_log_dir
     from cleaner.cli.identity import take_identity
     from cleaner.cli.logs import log_warning
-    from cleaner.cli.show_plan import show_plan
+    from cleaner.cli.plan import show_plan
 
     take_identity(arguments.log_dir, stay_root=arguments.as_root, needs_kernels=False)
     names = None if arguments.all else arguments.partitions

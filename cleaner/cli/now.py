@@ -73,7 +73,7 @@ def _wait(control: Control, job: JobView, clock: Clock) -> JobView:
     from cleaner.cli.output import print_error
     from cleaner.cli.progress import ProgressBar
     from cleaner.cli.show_jobs import read_jobs
-    from cleaner.present.formatting import printable
+    from cleaner.present.text import printable
 
     with ProgressBar() as bar:
         try:

@@ -81,7 +81,7 @@ def _fields(entry: QuarantinedLog) -> dict[str, object]:
 
 
 def _row(entry: QuarantinedLog) -> tuple[str, ...]:
-    from cleaner.present.formatting import moment, printable
+    from cleaner.present.text import moment, printable
 
     return (
         printable(str(entry.topic_partition)),

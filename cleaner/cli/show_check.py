@@ -9,7 +9,7 @@ from pathlib import Path
 from cleaner.app.check_log_dir import CheckTotals
 from cleaner.base.sizes import human_bytes
 from cleaner.cli.output import json_line
-from cleaner.present.formatting import printable
+from cleaner.present.text import printable
 from cleaner.verification.check.findings import Finding
 from cleaner.verification.check.partition import CheckedPartition
 from cleaner.verification.check.repair import RepairedFile

@@ -9,7 +9,7 @@ from cleaner.app.configuration import Loaded
 from cleaner.cli.output import json_line, say_table
 from cleaner.config.definition import Setting
 from cleaner.config.table import BROKER_SETTINGS, TOPIC_SETTINGS
-from cleaner.present.formatting import printable
+from cleaner.present.text import printable
 from cleaner.settings import ResolvedTopic
 from cleaner.settings.given import DEFAULT
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from cleaner.app.doctor import Answer, Grade
 from cleaner.cli.advice import advice
-from cleaner.cli.output import json_line, say
-from cleaner.present.formatting import Paint, printable
+from cleaner.cli.output import Paint, json_line, say
+from cleaner.present.text import printable
 
 _INDENT = 19  # behind the grade and the longest question
 _COLOURS = {Grade.PASS: "green", Grade.WARN: "yellow", Grade.FAIL: "red"}

@@ -11,7 +11,7 @@ from cleaner.cli.output import json_line
 from cleaner.cli.record_json import plain_field
 from cleaner.dump.decoders import Decoder
 from cleaner.dump.dump_items import ShownBatch, ShownRecord, Viewer
-from cleaner.present.formatting import printable
+from cleaner.present.text import printable
 
 _NAMES = {
     "producer_id": "producerId",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from cleaner.base.sizes import human_bytes, human_rate
 from cleaner.cli.output import json_line, say_table
-from cleaner.present.formatting import moment, printable
+from cleaner.present.text import moment, printable
 from cleaner.state.journal import JournalEntry
 from cleaner.state.json_text import JsonValue
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from cleaner.cli.output import json_line, say_table
 from cleaner.daemon.control.client import Control
 from cleaner.daemon.snapshot import JobView
-from cleaner.present.formatting import moment, printable
+from cleaner.present.text import moment, printable
 from cleaner.state.json_text import JsonValue
 
 _HEADINGS = ("job", "partition", "state", "part", "asked", "by uid", "ended", "detail")

@@ -7,7 +7,7 @@ from cleaner.app.verify_log_dirs import VerifyReport
 from cleaner.base.sizes import human_bytes
 from cleaner.cli.output import json_line, print_failure, refusal_line, say
 from cleaner.cli.progress import ProgressBar
-from cleaner.present.formatting import printable
+from cleaner.present.text import printable
 
 _MOST_SHOWN = 20
 

@@ -9,7 +9,7 @@ from cleaner.cli.arguments import add_format, parse_bytes
 from cleaner.cli.daemon_options import EXIT_CODES, add_daemon, control_of
 from cleaner.cli.logs import log_warning
 from cleaner.cli.output import print_answer, say
-from cleaner.present.formatting import printable
+from cleaner.present.text import printable
 
 SUMMARY = "change how fast the daemon may read and write"
 

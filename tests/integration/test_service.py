@@ -17,7 +17,7 @@ from cleaner.daemon.scanners import Scanners
 from cleaner.daemon.service import Service
 from cleaner.daemon.steering import SteeringError
 from cleaner.errors import ConfigError, LogDirOfflineError, NoSpaceError
-from cleaner.policy.cleaning_status import Reason
+from cleaner.policy.reasons import Reason
 from cleaner.policy.selection_context import DirCondition
 from cleaner.present.problems import troubles
 from cleaner.state.journal_reader import JournalReader

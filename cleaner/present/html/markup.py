@@ -10,7 +10,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable
 
-from cleaner.present.text import plain
+from cleaner.present.text import printable
 
 _VOID = frozenset({"meta", "link", "input"})
 _LEAVES = frozenset({"rect", "line"})
@@ -50,7 +50,7 @@ def _child(child: object) -> str:
     if child is None or child is False:
         return ""
     if isinstance(child, str):
-        return html.escape(plain(child))
+        return html.escape(printable(child))
     if isinstance(child, Iterable):
         return join(child)
     return html.escape(str(child))
@@ -60,4 +60,4 @@ def _attribute(key: str, value: object) -> str:
     if value is None or value is False:
         return ""
     name = key.removesuffix("_").replace("_", "-")
-    return f" {name}" if value is True else f' {name}="{html.escape(plain(str(value)))}"'
+    return f" {name}" if value is True else f' {name}="{html.escape(printable(str(value)))}"'

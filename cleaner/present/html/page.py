@@ -15,12 +15,12 @@ from importlib import resources
 
 from cleaner.base.sizes import human_bytes
 from cleaner.daemon.snapshot import LogView, ServiceSnapshot
+from cleaner.present.explanations import line_beside_label
 from cleaner.present.html import page_logs, page_now, page_tables
 from cleaner.present.html.drawing import anatomy, patterns
 from cleaner.present.html.markup import Markup, el
 from cleaner.present.http.message import Response
-from cleaner.present.reasons import said_of, why
-from cleaner.present.text import ago, count, counted, percent, plain
+from cleaner.present.text import ago, count, counted, percent, printable
 
 _FILES = resources.files("cleaner.present.html")
 STYLE = Markup(_FILES.joinpath("page.css").read_text("utf-8"))
@@ -71,8 +71,8 @@ def overview(snapshot: ServiceSnapshot, query: Mapping[str, str]) -> Response:
 def log(snapshot: ServiceSnapshot, name: str, query: Mapping[str, str]) -> Response:
     """Return the page of one log; of several with one name the one in `dir`, or the first."""
     log_dir = query.get("dir")
-    views = [view for view in snapshot.logs if plain(str(view.partition)) == name]
-    in_dir = [view for view in views if log_dir is None or plain(view.log_dir) == log_dir]
+    views = [view for view in snapshot.logs if printable(str(view.partition)) == name]
+    in_dir = [view for view in views if log_dir is None or printable(view.log_dir) == log_dir]
     if not in_dir:
         missing = el("section", el("h2", "No such log"), el("p", el("a", "All logs", href="/")), class_="card")
         return _document(snapshot, "No such log", (missing,), HTTPStatus.NOT_FOUND)
@@ -82,13 +82,19 @@ def log(snapshot: ServiceSnapshot, name: str, query: Mapping[str, str]) -> Respo
 
 
 def _log(snapshot: ServiceSnapshot, view: LogView) -> Markup:
-    said = said_of(view)
+    said = view.reason.words
     worker = next((w for w in snapshot.workers if (w.partition, w.log_dir) == (view.partition, view.log_dir)), None)
     return el(
         "section",
         el("p", el("a", "← All logs", href="/")),
         el("h2", str(view.partition), class_="log-title"),
-        el("p", el("span", said.word, class_=f"chip tone-{said.tone.value}"), " ", why(view), class_="why-line"),
+        el(
+            "p",
+            el("span", said.label, class_=f"chip tone-{said.tone.value}"),
+            " ",
+            line_beside_label(view),
+            class_="why-line",
+        ),
         anatomy(view, worker),
         page_now.legend(view),
         el(

@@ -9,10 +9,11 @@ from urllib.parse import urlencode
 
 from cleaner.base.sizes import human_bytes
 from cleaner.daemon.snapshot import LogView, ServiceSnapshot, WorkerView
+from cleaner.policy.reasons import Reason
+from cleaner.present.explanations import line_beside_label
 from cleaner.present.html.drawing import ratio_bar, strip
 from cleaner.present.html.markup import Markup, el
 from cleaner.present.html.page_now import log_link
-from cleaner.present.reasons import said_of, said_of_standing, why
 from cleaner.present.text import count, counted, percent
 
 PAGE_SIZE = 25
@@ -116,7 +117,7 @@ def logs(snapshot: ServiceSnapshot, choice: Choice) -> Markup:
 
 
 def _row(view: LogView, worker: WorkerView | None, *, many_dirs: bool) -> Markup:
-    said = said_of(view)
+    said = view.reason.words
     verdict = view.verdict
     dirty = el("td", el("span", "-", class_="soft"), class_="dirty-cell")
     if verdict is not None:
@@ -127,9 +128,9 @@ def _row(view: LogView, worker: WorkerView | None, *, many_dirs: bool) -> Markup
             ratio_bar(ratio, verdict.min_ratio, verdict.dueness.is_due),
             class_="dirty-cell",
         )
-    label = f"next, {said.word}" if verdict and verdict.place == 1 else said.word
+    label = f"next, {said.label}" if verdict and verdict.place == 1 else said.label
     if verdict and verdict.place and verdict.place > 1:
-        label = f"{said.word}, number {count(verdict.place)}"
+        label = f"{said.label}, number {count(verdict.place)}"
     name = el(
         "th",
         log_link(view.partition, view.log_dir),
@@ -147,7 +148,7 @@ def _row(view: LogView, worker: WorkerView | None, *, many_dirs: bool) -> Markup
             "td",
             el("span", label, class_=f"chip tone-{said.tone.value}"),
             " ",
-            el("span", why(view), class_="why soft"),
+            el("span", line_beside_label(view), class_="why soft"),
             el("span", [f"{warning}. " for warning in view.warnings], class_="why warn") if view.warnings else None,
             class_="why-cell",
         ),
@@ -156,7 +157,7 @@ def _row(view: LogView, worker: WorkerView | None, *, many_dirs: bool) -> Markup
 
 def _form(snapshot: ServiceSnapshot, choice: Choice) -> Markup:
     standings = sorted(snapshot.counts.standings)
-    reasons = [("", "any reason"), *((standing, said_of_standing(standing).word) for standing in standings)]
+    reasons = [("", "any reason"), *((standing, Reason(standing).words.label) for standing in standings)]
     dirs = [("", "any log dir"), *((view.path, view.path) for view in snapshot.log_dirs)]
     sorts = [(key, words) for key, (words, _) in SORTS.items()]
     search = el(

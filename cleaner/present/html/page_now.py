@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from urllib.parse import quote, urlencode
 
 from cleaner.base.model import TopicPartition
-from cleaner.base.sizes import human_bytes, human_rate
+from cleaner.base.sizes import duration, human_bytes, human_rate
 from cleaner.daemon.snapshot import Forecast, LogView, ServiceSnapshot, WorkerView
+from cleaner.policy.reasons import Reason, ReasonWords, Tone
 from cleaner.present.html.drawing import anatomy, bar, stack
 from cleaner.present.html.markup import Markup, el
 from cleaner.present.http.health import warnings
 from cleaner.present.problems import troubles
-from cleaner.present.reasons import Label, Tone, said_of_standing
-from cleaner.present.text import ago, count, counted, duration, moment, percent, plain
+from cleaner.present.text import ago, count, counted, percent, printable, until, utc_moment
 
 LOG_PATH = "/log/"
 PHASES = ("load", "map", "copy", "close")
@@ -28,15 +28,17 @@ _PHASE_WORDS = {
 
 def log_link(partition: TopicPartition, log_dir: str | None = None) -> Markup:
     """Return a log's name, leading to its page."""
-    where = f"?{urlencode({'dir': plain(log_dir)})}" if log_dir else ""
-    return el("a", str(partition), href=f"{LOG_PATH}{quote(plain(str(partition)), safe='')}{where}", class_="log-name")
+    where = f"?{urlencode({'dir': printable(log_dir)})}" if log_dir else ""
+    return el(
+        "a", str(partition), href=f"{LOG_PATH}{quote(printable(str(partition)), safe='')}{where}", class_="log-name"
+    )
 
 
 def when(ms: int | None, now_ms: int) -> Markup:
     """Return how long ago a moment was; the moment itself is told to who points at it."""
     if ms is None:
         return el("span", "never")
-    return el("time", ago(ms, now_ms), datetime=moment(ms), title=moment(ms))
+    return el("time", ago(ms, now_ms), datetime=utc_moment(ms), title=utc_moment(ms))
 
 
 def headline(snapshot: ServiceSnapshot) -> tuple[Tone, str]:
@@ -64,7 +66,7 @@ def _doing(snapshot: ServiceSnapshot) -> tuple[Tone, str]:
     if "all" in snapshot.pauses:
         return Tone.HELD, "Paused"
     if snapshot.opens_at_ms is not None:
-        return Tone.HELD, f"Waiting for its window, {ago(snapshot.opens_at_ms, snapshot.now_ms)}"
+        return Tone.HELD, f"Waiting for its window, {until(snapshot.opens_at_ms, snapshot.now_ms)}"
     if snapshot.counts.waiting:
         return Tone.DUE, f"{counted(snapshot.counts.waiting, 'log')} due"
     return Tone.GOOD, "All clean enough"
@@ -75,16 +77,16 @@ def header(snapshot: ServiceSnapshot) -> Markup:
     tone, words = headline(snapshot)
     now_ms, throttle, config = snapshot.now_ms, snapshot.throttle, snapshot.config
     limit = human_rate(throttle.bytes_per_second)
-    window = "open" if snapshot.opens_at_ms is None else f"opens {ago(snapshot.opens_at_ms, now_ms)}"
+    window = "open" if snapshot.opens_at_ms is None else f"opens {until(snapshot.opens_at_ms, now_ms)}"
     settings: object = ("read ", when(config.loaded_ms, now_ms)) if config.is_last_reload_good else "last reload failed"
-    next_look = "when woken" if snapshot.next_turn_ms is None else ago(snapshot.next_turn_ms, now_ms)
+    next_look = "when woken" if snapshot.next_turn_ms is None else until(snapshot.next_turn_ms, now_ms)
     facts = [
         ("Window", window, snapshot.opens_at_ms is not None),
         ("Throttle", limit, False),
         ("Paused", ", ".join(snapshot.pauses) or "nothing", bool(snapshot.pauses)),
         ("Settings", settings, not config.is_last_reload_good),
         ("Next look", next_look, False),
-        ("Up for", duration((now_ms - snapshot.started_ms) / 1000), False),
+        ("Up for", duration(now_ms - snapshot.started_ms), False),
     ]
     return el(
         "header",
@@ -92,7 +94,7 @@ def header(snapshot: ServiceSnapshot) -> Markup:
             "div",
             el("a", _mark(), el("span", "cleaner"), href="/", class_="brand"),
             el("h1", el("span", class_="dot"), words, class_=f"state tone-{tone.value}"),
-            el("p", el("span", "as of ", moment(now_ms), id="live", class_="live"), class_="live-line"),
+            el("p", el("span", "as of ", utc_moment(now_ms), id="live", class_="live"), class_="live-line"),
             class_="bar-top",
         ),
         el(
@@ -128,7 +130,7 @@ def tiles(snapshot: ServiceSnapshot) -> Markup:
     freed = sum(totals.bytes_read - totals.bytes_written for totals in snapshot.topics.values())
     rounds = sum(totals.rounds.get("done", 0) for totals in snapshot.topics.values())
     counts = snapshot.counts
-    late = f"up to {duration(counts.max_overdue_ms / 1000)}" if counts.overdue else "none over its lag"
+    late = f"up to {duration(counts.max_overdue_ms)}" if counts.overdue else "none over its lag"
     last = ago(snapshot.ended_ms, snapshot.now_ms)
     since = f"by {counted(rounds, 'round')}, last {last}" if rounds else "no round yet"
     rows = [
@@ -156,7 +158,7 @@ def _forecast_words(forecast: Forecast) -> tuple[str, str, str]:
         return "growing", f"{due}; more arrives than is cleaned", "bad"
     if forecast.about_seconds is None:
         return "?", f"{due}; no rate is known yet", ""
-    return f"about {duration(forecast.about_seconds)}", due, ""
+    return f"about {duration(forecast.about_seconds * 1000)}", due, ""
 
 
 def _memory_words(snapshot: ServiceSnapshot) -> tuple[str, str]:
@@ -205,7 +207,7 @@ def _work(
     view = views.get((partition, log_dir))
     part = min(1.0, worker.done_bytes / worker.total_bytes) if worker.total_bytes else 0.0
     phase = "stopping" if worker.is_stopping else _PHASE_WORDS.get(worker.phase, worker.phase)
-    left = "" if worker.remaining_seconds is None else f"about {duration(worker.remaining_seconds)} left"
+    left = "" if worker.remaining_seconds is None else f"about {duration(worker.remaining_seconds * 1000)} left"
     done = f"{human_bytes(worker.done_bytes)} of {human_bytes(worker.total_bytes)}" if worker.total_bytes else ""
     return el(
         "article",
@@ -230,7 +232,7 @@ def _work(
 
 
 def _since(worker: WorkerView, snapshot: ServiceSnapshot) -> str:
-    return duration(max(0.0, float((snapshot.now_ms - worker.since_ms) // 1000)))
+    return duration(max(0, snapshot.now_ms - worker.since_ms))
 
 
 def _steps(worker: WorkerView) -> Markup:
@@ -270,12 +272,12 @@ def legend(view: LogView) -> Markup | None:
 
 def waiting(snapshot: ServiceSnapshot) -> Markup:
     """Return how many logs wait for which reason, each leading to those logs."""
-    said = {key: said_of_standing(key) for key in snapshot.counts.standings}
+    said = {key: Reason(key).words for key in snapshot.counts.standings}
     counts = {key: many for key, many in snapshot.counts.standings.items() if said[key].tone is not Tone.WORK}
     order = {tone: number for number, tone in enumerate(Tone)}
     rows = sorted(counts.items(), key=lambda row: (order[said[row[0]].tone], -row[1]))
-    words = ", ".join(f"{count(many)} {said[key].word}" for key, many in rows)
-    drawn = stack([(said[key].tone.value, many, said[key].word) for key, many in rows], words)
+    words = ", ".join(f"{count(many)} {said[key].label}" for key, many in rows)
+    drawn = stack([(said[key].tone.value, many, said[key].label) for key, many in rows], words)
     return el(
         "section",
         el("h2", "Why the others wait"),
@@ -286,12 +288,12 @@ def waiting(snapshot: ServiceSnapshot) -> Markup:
     )
 
 
-def _reasons(rows: list[tuple[str, int]], said: dict[str, Label]) -> Iterator[Markup]:
+def _reasons(rows: list[tuple[str, int]], said: dict[str, ReasonWords]) -> Iterator[Markup]:
     for key, many in rows:
         link = f"/?{urlencode({'reason': key})}#logs"
         what = said[key]
         yield el(
             "li",
-            el("a", el("b", count(many)), " ", what.word, href=link, class_=f"chip tone-{what.tone.value}"),
-            el("span", what.meaning, class_="soft"),
+            el("a", el("b", count(many)), " ", what.label, href=link, class_=f"chip tone-{what.tone.value}"),
+            el("span", what.many, class_="soft"),
         )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cleaner.base.sizes import human_bytes
+from cleaner.base.sizes import duration, human_bytes
 from cleaner.daemon.snapshot import JobView, LogDirView, RoundView, ServiceSnapshot
+from cleaner.policy.reasons import Tone
 from cleaner.policy.selection_context import DirCondition
 from cleaner.present.html.drawing import bar, round_bar
 from cleaner.present.html.markup import Markup, el
 from cleaner.present.html.page_now import log_link, when
-from cleaner.present.reasons import Tone
-from cleaner.present.text import count, counted, duration, percent
+from cleaner.present.text import count, counted, percent
 
 MOST_ROUNDS = 12
 MOST_ROWS = 100
@@ -190,7 +190,7 @@ def _round(view: RoundView, most: int, now_ms: int) -> Markup:
             kind="drawn-small",
         ),
         _cell("Freed", freed, el("span", part, class_="soft"), kind="number"),
-        _cell("Took", duration(view.seconds), kind="number"),
+        _cell("Took", duration(view.seconds * 1000), kind="number"),
         _cell("When", when(view.ended_ms, now_ms)),
     )
 

@@ -19,7 +19,7 @@ from cleaner.daemon.manager import Assignment, CleanerManager
 from cleaner.daemon.snapshot import Counts, ServiceSnapshot
 from cleaner.daemon.snapshot_json import snapshot_json
 from cleaner.errors import CorruptBatchError, LogDirOfflineError, NoSpaceError
-from cleaner.policy.cleaning_status import Reason
+from cleaner.policy.reasons import Reason
 from cleaner.policy.selection_context import DirCondition
 from cleaner.present.html.page import overview
 from cleaner.present.http.exposition import encode

@@ -109,7 +109,7 @@ class HttpServer:
         answer: called in any of a few threads; must not write anywhere.
         web_config: TLS and users; None: neither.
         warn: told what the operator should know, one line each.
-        failed: told of a mistake in `answer`, which the client only learns happened.
+        failed: called with a mistake in `answer`, which the client only learns happened.
         clock: for time-outs and the `Date` header.
     Raises:
         ListenError: the address is taken or not ours.

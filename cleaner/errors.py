@@ -37,7 +37,7 @@ Every error the cleaner raises on purpose, and the exit code a command ends with
     |  |- ProducerFencedError             a newer instance of the producer, or the log itself, has raised its epoch
     |  |- InvalidTxnStateError            begin, append, commit or abort where the transaction does not allow it
     |- LogClosedError                 1   nothing more is accepted
-    |  |- FailedFsyncError                after a failed fsync, until the log is opened again (rule R3)
+    |  |- FailedFsyncError                after a failed fsync, until the log is opened again (rule C-2)
     |  |- ForkedError                     the log was opened by another process, this one's parent
     |- ClockError                     1   the machine's clock was not set: it stands before 1970
     |- UsageError                     2   a command or call that cannot be understood
@@ -242,7 +242,7 @@ class NoSpaceError(CleanerError):
 
 class LogDirOfflineError(CleanerError):
     """
-    An I/O error in a log dir. After a failed fsync nothing written to that file can be trusted (rule R3).
+    An I/O error in a log dir. After a failed fsync nothing written to that file can be trusted (rule C-2).
 
     Args:
         path: the file or directory concerned.
@@ -478,7 +478,7 @@ class LogClosedError(CleanerError):
 
 class FailedFsyncError(LogClosedError):
     """
-    An fsync failed, so that nobody knows what is on disk; nothing is accepted until the log is opened again (R3).
+    An fsync failed, so that nobody knows what is on disk; nothing is accepted until the log is opened again (C-2).
 
     Args:
         cause: what the failing call raised.

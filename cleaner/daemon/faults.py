@@ -1,7 +1,7 @@
 """
 How a round that failed goes on: tried again later, its log set aside, or its log dir left alone.
 
-Every failure ends in exactly one of these (rule R7), and none of them stops another log:
+Every failure ends in exactly one of these (rule C-5), and none of them stops another log:
 
     locked        another process has the log dir; tried at the next turn, nobody's fault
     aborted       somebody asked the worker to stop
@@ -9,7 +9,7 @@ Every failure ends in exactly one of these (rule R7), and none of them stops ano
     retry         may pass by itself (no room, an I/O error of one file, a bad setting); tried again, ever later
     quarantined   will not pass by itself (damage, a mistake of ours); set aside until somebody releases the log
 
-Source: rules R-450 to R-455.
+Source: rules R-452, R-720, R-721.
 """
 
 from __future__ import annotations

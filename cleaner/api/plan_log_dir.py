@@ -16,7 +16,15 @@ from cleaner.api.plan_settings import settings_in_force
 from cleaner.api.replication import replication_warning
 from cleaner.api.session import Session, as_cleaner_errors, choose_partitions, open_session, parse_names
 from cleaner.api.trust import origin_of_policy, policy_words, standing
-from cleaner.errors import CleanerError, CleaningAborted, ConfigError, CorruptLogError, as_value, unexpected
+from cleaner.errors import (
+    CleanerError,
+    CleaningAborted,
+    ConfigError,
+    CorruptLogError,
+    LogChangedError,
+    as_value,
+    unexpected,
+)
 from cleaner.model import TopicPartition
 from cleaner.policy.cleanable import bounds_of, first_young_segment
 from cleaner.policy.due import Dueness, due_words, earliest_dirty_timestamp_ms, judge, overdue_ms
@@ -137,7 +145,7 @@ class _View:
             except CleanerError as error:
                 failed = replace(entry, error=str(as_value(error)), reason="cannot be looked at")
                 # Beside somebody who cleans, a file may be another one by the time it is read.
-                is_replaced = bool(entry.in_use) and isinstance(error, CorruptLogError)
+                is_replaced = bool(entry.in_use) and isinstance(error, CorruptLogError | LogChangedError)
                 if not (is_replaced or isinstance(error.__cause__, FileNotFoundError)):
                     return failed
                 # Its files come and go: somebody is at work, whoever has the lock.

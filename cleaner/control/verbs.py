@@ -20,8 +20,8 @@ from typing import cast
 from cleaner.control.wire import VERSION
 from cleaner.daemon.snapshot import LogView
 from cleaner.daemon.snapshot_json import json_value, snapshot_json
-from cleaner.daemon.steering import Steering, SteeringError
-from cleaner.errors import CleanerError
+from cleaner.daemon.steering import Steering
+from cleaner.errors import CleanerError, SteeringError
 from cleaner.model import TopicPartition
 from cleaner.sizes import slow_rate
 from cleaner.state.json_text import JsonValue, NotJsonError, format_json, parse_json

@@ -17,7 +17,7 @@ from cleaner.daemon.log_dir_watch import DirLook
 from cleaner.daemon.looked_log import CANNOT_BE_LOOKED_AT, LookedLog
 from cleaner.daemon.obstacles import DirObstacles
 from cleaner.daemon.pauses import Pauses
-from cleaner.daemon.steering import SteeringError
+from cleaner.errors import SteeringError
 from cleaner.mistakes import did_you_mean
 from cleaner.model import TopicPartition
 from cleaner.policy.circumstances import Circumstances, LogDirFacts, LogFacts

@@ -4,7 +4,7 @@ How a round that failed goes on: tried again later, its log set aside, or its lo
 Every failure ends in exactly one of these (rule C-5), and none of them stops another log:
 
     locked        another process has the log dir; tried at the next turn, nobody's fault
-    aborted       somebody asked the worker to stop
+    aborted       somebody asked the worker to stop, or a writer changed the log meanwhile
     offline       the disk, or a file that counts for the whole log dir, is not fit for use; tried again, ever later
     retry         may pass by itself (no room, an I/O error of one file, a bad setting); tried again, ever later
     quarantined   will not pass by itself (damage, a mistake of ours); set aside until somebody releases the log
@@ -23,6 +23,7 @@ from cleaner.errors import (
     ClockError,
     ConfigError,
     CorruptCheckpointError,
+    LogChangedError,
     LogDirLockedError,
     LogDirOfflineError,
     NoSpaceError,
@@ -83,7 +84,7 @@ def _ending_of(error: Exception, log_dir: Path) -> Ending:
     match error:
         case LogDirLockedError():
             return Ending.LOCKED
-        case CleaningAborted():
+        case CleaningAborted() | LogChangedError():
             return Ending.ABORTED
         case NoSpaceError() | OutOfDescriptorsError() | MemoryError() | ConfigError() | ClockError() | SparkJobError():
             return Ending.RETRY

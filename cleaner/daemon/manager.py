@@ -26,8 +26,7 @@ from cleaner.daemon.jobs import DONE, FAILED
 from cleaner.daemon.log_dir_watch import DirLook
 from cleaner.daemon.looked_log import LookedLog
 from cleaner.daemon.snapshot import JobView
-from cleaner.daemon.steering import SteeringError
-from cleaner.errors import CleanerError, CleaningAborted
+from cleaner.errors import CleanerError, CleaningAborted, SteeringError
 from cleaner.model import TopicPartition
 from cleaner.policy.retry import after_failure
 from cleaner.policy.selection import deletable

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from cleaner.daemon.service import Service
 from cleaner.daemon.snapshot import JobView, ServiceSnapshot
-from cleaner.daemon.steering import ReloadResult, SteeringError
+from cleaner.daemon.steering import ReloadResult
+from cleaner.errors import SteeringError
 from cleaner.model import TopicPartition
 from cleaner.sizes import slow_rate
 from cleaner.state.json_text import JsonValue

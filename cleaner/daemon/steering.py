@@ -7,12 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from cleaner.daemon.snapshot import JobView, ServiceSnapshot
-from cleaner.errors import CleanerError
 from cleaner.model import TopicPartition
-
-
-class SteeringError(CleanerError):
-    """A wish that cannot be granted (no such partition or job, not paused, ...); the message says why."""
 
 
 @dataclass(frozen=True)

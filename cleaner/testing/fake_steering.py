@@ -6,7 +6,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from cleaner.daemon.snapshot import JobView, ServiceSnapshot
-from cleaner.daemon.steering import ReloadResult, SteeringError
+from cleaner.daemon.steering import ReloadResult
+from cleaner.errors import SteeringError
 from cleaner.model import TopicPartition
 
 

@@ -14,9 +14,8 @@ import pytest
 from cleaner.daemon.log_dir_watch import DirLook, WatchedLogDir
 from cleaner.daemon.scanners import Scanners
 from cleaner.daemon.service import Service
-from cleaner.daemon.steering import SteeringError
 from cleaner.daemon.troubles import troubles
-from cleaner.errors import ConfigError, LogDirOfflineError, NoSpaceError
+from cleaner.errors import ConfigError, LogDirOfflineError, NoSpaceError, SteeringError
 from cleaner.model import TopicPartition
 from cleaner.policy.circumstances import DirCondition
 from cleaner.policy.verdict import Reason

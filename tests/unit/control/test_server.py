@@ -25,7 +25,7 @@ from cleaner.control.server import (
     ControlServer,
 )
 from cleaner.control.verbs import MAX_REQUEST_BYTES
-from cleaner.daemon.steering import SteeringError
+from cleaner.errors import SteeringError
 from cleaner.storage.fs import FileSystem
 from cleaner.testing import sample_daemons
 from cleaner.testing.fake_steering import FakeSteering

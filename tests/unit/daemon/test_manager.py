@@ -13,13 +13,13 @@ from cleaner.daemon.choices import Rules
 from cleaner.daemon.faults import Fault, judge_failure
 from cleaner.daemon.looked_log import LookedLog
 from cleaner.daemon.manager import Assignment, CleanerManager
-from cleaner.daemon.steering import SteeringError
 from cleaner.errors import (
     CleaningAborted,
     CorruptBatchError,
     LogDirLockedError,
     LogDirOfflineError,
     NoSpaceError,
+    SteeringError,
 )
 from cleaner.model import TopicPartition
 from cleaner.policy.circumstances import DirCondition

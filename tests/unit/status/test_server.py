@@ -13,9 +13,10 @@ from http import HTTPStatus
 import pytest
 
 from cleaner.clock import SystemClock
+from cleaner.errors import ListenError
 from cleaner.status.message import SECURITY_HEADERS, Request, Response, format_response
 from cleaner.status.routes import Routes
-from cleaner.status.server import MOST_CONNECTIONS, Address, HttpServer, ListenError
+from cleaner.status.server import MOST_CONNECTIONS, Address, HttpServer
 from cleaner.testing.snapshots import snapshot
 
 

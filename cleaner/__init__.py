@@ -1,9 +1,9 @@
 """
 A stand-alone cleaner for Kafka-format log directories, and a library that writes and reads them.
 
-The front door for libraries. `clean`, `plan`, `recover` and `warm` do what the commands of the same name do;
-`LogManager` opens log dirs for writing, `open_reader` a partition for reading. Each is loaded when first used, so that
-`import cleaner` costs nothing.
+The front door for libraries. `clean`, `plan`, `explain`, `check`, `verify`, `undo`, `recover` and `warm` do what the
+commands of the same names do; `LogManager` opens log dirs for writing, `open_reader` a partition for reading. Each is
+loaded when first used, so that `import cleaner` costs nothing. Errors are in `cleaner.errors`.
 
     report = cleaner.clean("/var/lib/kafka", "prices-0", {"cleanup.policy": "compact"})
     report.end_offset, report.bytes_written
@@ -18,20 +18,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from cleaner import errors
     from cleaner.api import (
         CleanReport,
         PlanEntry,
+        RecoveredPartition,
         RecoverReport,
+        Refusal,
         Removed,
         Sampling,
         WarmReport,
+        check,
         clean,
+        explain,
         plan,
         recover,
+        undo,
+        verify,
         warm,
     )
+    from cleaner.api.check_log_dir import CheckReport
+    from cleaner.api.undo_clean import UndoReport
+    from cleaner.api.verify_log_dirs import VerifyReport
     from cleaner.errors import CleanerError
     from cleaner.logs.columns import Columns
+    from cleaner.logs.epochs import EpochEnd
     from cleaner.logs.follow import Follower
     from cleaner.logs.latest import Latest
     from cleaner.logs.log import Log
@@ -39,6 +50,8 @@ if TYPE_CHECKING:
     from cleaner.logs.manager import LogManager
     from cleaner.logs.reader import LogReader, open_reader
     from cleaner.logs.record import Appended, ProducerStamp, Record, RecordColumns
+    from cleaner.logs.topics import Topic
+    from cleaner.model import TopicPartition
 
 __version__ = "0.1.0"
 
@@ -47,31 +60,53 @@ _ROOMS = {
         "CleanReport",
         "PlanEntry",
         "RecoverReport",
+        "RecoveredPartition",
+        "Refusal",
         "Removed",
         "Sampling",
         "WarmReport",
+        "check",
         "clean",
+        "explain",
         "plan",
         "recover",
+        "undo",
+        "verify",
         "warm",
     ),
+    "cleaner.api.check_log_dir": ("CheckReport",),
+    "cleaner.api.undo_clean": ("UndoReport",),
+    "cleaner.api.verify_log_dirs": ("VerifyReport",),
     "cleaner.errors": ("CleanerError",),
     "cleaner.logs.columns": ("Columns",),
+    "cleaner.logs.epochs": ("EpochEnd",),
     "cleaner.logs.follow": ("Follower",),
     "cleaner.logs.latest": ("Latest",),
     "cleaner.logs.log": ("Log",),
     "cleaner.logs.log_producer": ("LogProducer",),
     "cleaner.logs.manager": ("LogManager",),
-    "cleaner.logs.reader": ("LogReader", "open_reader"),
-    "cleaner.logs.record": ("Appended", "ProducerStamp", "Record", "RecordColumns"),
+    "cleaner.logs.reader": (
+        "LogReader",
+        "open_reader",
+    ),
+    "cleaner.logs.record": (
+        "Appended",
+        "ProducerStamp",
+        "Record",
+        "RecordColumns",
+    ),
+    "cleaner.logs.topics": ("Topic",),
+    "cleaner.model": ("TopicPartition",),
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 
 __all__ = [
     "Appended",
+    "CheckReport",
     "CleanReport",
     "CleanerError",
     "Columns",
+    "EpochEnd",
     "Follower",
     "Latest",
     "Log",
@@ -83,21 +118,39 @@ __all__ = [
     "Record",
     "RecordColumns",
     "RecoverReport",
+    "RecoveredPartition",
+    "Refusal",
     "Removed",
     "Sampling",
+    "Topic",
+    "TopicPartition",
+    "UndoReport",
+    "VerifyReport",
     "WarmReport",
+    "check",
     "clean",
+    "errors",
+    "explain",
     "open_reader",
     "plan",
     "recover",
+    "undo",
+    "verify",
     "warm",
 ]
 
 
 def __getattr__(name: str) -> object:
     """Load a public name from the room it lives in (PEP 562)."""
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
+    if name == "errors":
+        return importlib.import_module("cleaner.errors")
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    """List every public name, loaded or not."""
+    return sorted({*globals(), *__all__})

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cleaner import errors
-    from cleaner.api import (
+    from cleaner.app import (
         CleanReport,
         PlanEntry,
         RecoveredPartition,
@@ -37,26 +37,26 @@ if TYPE_CHECKING:
         verify,
         warm,
     )
-    from cleaner.api.check_log_dir import CheckReport
-    from cleaner.api.undo_clean import UndoReport
-    from cleaner.api.verify_log_dirs import VerifyReport
+    from cleaner.app.check_log_dir import CheckReport
+    from cleaner.app.undo_clean import UndoReport
+    from cleaner.app.verify_log_dirs import VerifyReport
+    from cleaner.base.model import TopicPartition
     from cleaner.errors import CleanerError
-    from cleaner.logs.columns import Columns
-    from cleaner.logs.epochs import EpochEnd
-    from cleaner.logs.follow import Follower
-    from cleaner.logs.latest import Latest
-    from cleaner.logs.log import Log
-    from cleaner.logs.log_producer import LogProducer
-    from cleaner.logs.manager import LogManager
-    from cleaner.logs.reader import LogReader, open_reader
-    from cleaner.logs.record import Appended, ProducerStamp, Record, RecordColumns
-    from cleaner.logs.topics import Topic
-    from cleaner.model import TopicPartition
+    from cleaner.log.columns import Columns
+    from cleaner.log.epochs import EpochEnd
+    from cleaner.log.follow import Follower
+    from cleaner.log.latest import Latest
+    from cleaner.log.log import Log
+    from cleaner.log.log_producer import LogProducer
+    from cleaner.log.manager import LogManager
+    from cleaner.log.reader import LogReader, open_reader
+    from cleaner.log.record import Appended, ProducerStamp, Record, RecordColumns
+    from cleaner.log.topics import Topic
 
 __version__ = "0.1.0"
 
 _ROOMS = {
-    "cleaner.api": (
+    "cleaner.app": (
         "CleanReport",
         "PlanEntry",
         "RecoverReport",
@@ -74,28 +74,28 @@ _ROOMS = {
         "verify",
         "warm",
     ),
-    "cleaner.api.check_log_dir": ("CheckReport",),
-    "cleaner.api.undo_clean": ("UndoReport",),
-    "cleaner.api.verify_log_dirs": ("VerifyReport",),
+    "cleaner.app.check_log_dir": ("CheckReport",),
+    "cleaner.app.undo_clean": ("UndoReport",),
+    "cleaner.app.verify_log_dirs": ("VerifyReport",),
     "cleaner.errors": ("CleanerError",),
-    "cleaner.logs.columns": ("Columns",),
-    "cleaner.logs.epochs": ("EpochEnd",),
-    "cleaner.logs.follow": ("Follower",),
-    "cleaner.logs.latest": ("Latest",),
-    "cleaner.logs.log": ("Log",),
-    "cleaner.logs.log_producer": ("LogProducer",),
-    "cleaner.logs.manager": ("LogManager",),
-    "cleaner.logs.reader": (
+    "cleaner.log.columns": ("Columns",),
+    "cleaner.log.epochs": ("EpochEnd",),
+    "cleaner.log.follow": ("Follower",),
+    "cleaner.log.latest": ("Latest",),
+    "cleaner.log.log": ("Log",),
+    "cleaner.log.log_producer": ("LogProducer",),
+    "cleaner.log.manager": ("LogManager",),
+    "cleaner.log.reader": (
         "LogReader",
         "open_reader",
     ),
-    "cleaner.logs.record": (
+    "cleaner.log.record": (
         "Appended",
         "ProducerStamp",
         "Record",
         "RecordColumns",
     ),
-    "cleaner.logs.topics": ("Topic",),
+    "cleaner.log.topics": ("Topic",),
     "cleaner.model": ("TopicPartition",),
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}

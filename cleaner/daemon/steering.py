@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from cleaner.base.model import TopicPartition
 from cleaner.daemon.snapshot import JobView, ServiceSnapshot
-from cleaner.model import TopicPartition
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,7 @@ _ROOMS = {
         "RecordColumns",
     ),
     "cleaner.log.topics": ("Topic",),
-    "cleaner.model": ("TopicPartition",),
+    "cleaner.base.model": ("TopicPartition",),
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 

@@ -22,9 +22,7 @@ from cleaner.errors import (
     unexpected,
 )
 
-PACKAGE = (
-    next(root for root in Path(__file__).resolve().parents if (root / "cleaner" / "errors.py").exists()) / "cleaner"
-)
+PACKAGE = Path(errors.__file__).parent
 
 
 class _Buffer:

@@ -49,7 +49,7 @@ class RoundContext:
         progress: called with (phase `map` or `copy`, bytes done, bytes in all).
         keep_old: called before a group is swapped, when the `.cleaned` files are finished: keeps the old segments.
         write_checkpoint: stores the new first dirty offset, the round's last step.
-        verify: re-read every cleaned segment before it is swapped in (rule R9).
+        verify: re-read every cleaned segment before it is swapped in (rule C-6).
         refuse_keyless: stop, with nothing changed, when the dirty section holds records without a key, which cleaning
             would remove: the topic was hardly meant to be compacted.
         keep_tombstones: give tombstones and markers their horizons, but remove none whose horizon has passed.

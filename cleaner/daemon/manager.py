@@ -27,8 +27,7 @@ from cleaner.daemon.log_dir_watch import DirLook
 from cleaner.daemon.log_status import LogStatus
 from cleaner.daemon.manager_snapshot import Hands, ManagerSnapshot, as_of_now
 from cleaner.daemon.snapshot import JobView
-from cleaner.daemon.steering import SteeringError
-from cleaner.errors import CleanerError, CleaningAborted
+from cleaner.errors import CleanerError, CleaningAborted, SteeringError
 from cleaner.policy.retry import after_failure
 from cleaner.policy.selection import deletable
 from cleaner.policy.states import Event

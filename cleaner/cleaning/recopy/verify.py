@@ -1,5 +1,5 @@
 """
-Reading a cleaned segment back before it takes the place of its sources (rule R9).
+Reading a cleaned segment back before it takes the place of its sources (rule C-6).
 
 A bad disk, a bad codec or a wrong kernel is caught while the old data is still there.
 """

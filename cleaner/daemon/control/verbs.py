@@ -22,8 +22,8 @@ from cleaner.base.sizes import slow_rate
 from cleaner.daemon.control.wire import VERSION
 from cleaner.daemon.snapshot import LogView
 from cleaner.daemon.snapshot_json import json_value, snapshot_json
-from cleaner.daemon.steering import Steering, SteeringError
-from cleaner.errors import CleanerError
+from cleaner.daemon.steering import Steering
+from cleaner.errors import CleanerError, SteeringError
 from cleaner.state.json_text import JsonValue, NotJsonError, format_json, parse_json
 
 MAX_REQUEST_BYTES = 64 << 10

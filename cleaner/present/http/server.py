@@ -30,7 +30,7 @@ from typing import NamedTuple, Self
 
 from cleaner.base.clock import Clock
 from cleaner.config.forms import LISTEN_KEY
-from cleaner.errors import CleanerError
+from cleaner.errors import ListenError
 from cleaner.present.http.message import (
     METHODS,
     MOST_HEAD_BYTES,
@@ -66,12 +66,6 @@ _CLOSE_NS = 500_000_000
 _LOOK_SECONDS = 0.05  # how often somebody who waits for a thread looks for one who should give way
 
 _BACKLOG = 256
-
-
-class ListenError(CleanerError):
-    """The address cannot be listened on: taken by another process, or not of this machine."""
-
-    exit_code = 69
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ We never delete the file: another process may just have opened it.
 Who shares the log dir settles by `logs_access.py` who may do what with its logs; `acquire_for_cleaning` and
 `acquire_for_writing` do both.
 
-Source: rules R-111, D-01; reliability rule R6.
+Source: rules R-111, D-01; rule C-4.
 """
 
 from __future__ import annotations

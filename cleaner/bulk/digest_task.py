@@ -30,8 +30,8 @@ from cleaner.errors import CorruptBatchError
 from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk
 from cleaner.format.records import Unpacker
 from cleaner.format.side_by_side import WindowBuffer
-from cleaner.kernels.ready import offset_map as kernel
-from cleaner.kernels.ready import transactions as transaction_kernel
+from cleaner.kernels import offset_map as kernel
+from cleaner.kernels import transactions as transaction_kernel
 from cleaner.offset_map import OffsetMap
 from cleaner.recopy.index_follower import IndexFollower
 from cleaner.recopy.segment_chunks import ArrangedChunk, SegmentChunks

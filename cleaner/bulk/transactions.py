@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from cleaner.bulk.plan import Range
-from cleaner.kernels.ready import producer_table as table
-from cleaner.kernels.ready import transactions as kernel
+from cleaner.kernels import producer_table as table
+from cleaner.kernels import transactions as kernel
 from cleaner.model import AbortedTxn
 from cleaner.recopy.producer_table import Rows
 from cleaner.recopy.transactions import CleanedTransactions

@@ -18,8 +18,8 @@ from cleaner.format.chunks import COMPRESSION_MASK, HEADER_BYTES, REASONS, Batch
 from cleaner.format.codec_errors import DecompressedTooLargeError, DecompressionError
 from cleaner.format.records import Unpacker, bad_record
 from cleaner.format.side_by_side import bad_checksums
+from cleaner.kernels import offset_map as kernel
 from cleaner.kernels import scan_status as status
-from cleaner.kernels.ready import offset_map as kernel
 
 Flags = npt.NDArray[np.bool_]
 Digests = npt.NDArray[np.uint64]

@@ -17,7 +17,7 @@ from cleaner.engine.digests import DigestedChunk, DirtyChunk
 from cleaner.errors import CorruptBatchError, CorruptLogError
 from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG
 from cleaner.format.side_by_side import WindowBuffer
-from cleaner.kernels.ready import offset_map as kernel
+from cleaner.kernels import offset_map as kernel
 from cleaner.offset_map import OffsetMap
 from cleaner.policy.cleanable import Cleanable
 from cleaner.recopy.damage import NO_DAMAGE, KnownDamage

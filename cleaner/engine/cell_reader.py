@@ -12,7 +12,7 @@ from cleaner.engine.cells import Cell
 from cleaner.format.batch import Batches, ReadBuffer, SegmentReader
 from cleaner.format.chunks import CONTROL_FLAG, DELETE_HORIZON_FLAG, TRANSACTIONAL_FLAG
 from cleaner.format.records import Block, Unpacker, bad_record
-from cleaner.kernels.ready import offset_map as kernel
+from cleaner.kernels import offset_map as kernel
 from cleaner.offset_map import Words
 from cleaner.policy.record_filter import BatchFate
 from cleaner.recopy.survivors import BlockFates, Flags

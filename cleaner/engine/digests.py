@@ -16,7 +16,7 @@ from cleaner.errors import CorruptLogError
 from cleaner.format.batch import BATCH_DTYPE, Batches, Chunk
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.records import Unpacker, bad_record
-from cleaner.kernels.ready import offset_map as kernel
+from cleaner.kernels import offset_map as kernel
 from cleaner.offset_map import Words
 from cleaner.recopy.segment_chunks import ArrangedChunk, Claim
 from cleaner.storage.segment import Segment

@@ -13,7 +13,7 @@ from cleaner.engine.cell_reader import CellReader
 from cleaner.engine.cells import Cell
 from cleaner.engine.key_sample import KeySample
 from cleaner.engine.unseen_keys import Floats
-from cleaner.kernels.ready import offset_map as kernel
+from cleaner.kernels import offset_map as kernel
 from cleaner.offset_map import OffsetMap
 from cleaner.policy.cleanable import Cleanable
 from cleaner.recopy.group import RecopyRules

@@ -21,12 +21,11 @@ from cleaner.format.encode import encode_batches, join_columns
 from cleaner.format.layout import Layout, cut_out, lay_out
 from cleaner.format.records import Unpacker
 from cleaner.format.side_by_side import verify_checksums
-from cleaner.kernels import PAD_BYTES
+from cleaner.kernels import PAD_BYTES, proof, retain
+from cleaner.kernels import columns as column_kernel
+from cleaner.kernels import offset_map as map_kernel
+from cleaner.kernels import transactions as transaction_kernel
 from cleaner.kernels.checksums import crc32c, xxhash32
-from cleaner.kernels.ready import columns as column_kernel
-from cleaner.kernels.ready import offset_map as map_kernel
-from cleaner.kernels.ready import proof, retain
-from cleaner.kernels.ready import transactions as transaction_kernel
 from cleaner.model import AbortedTxn, LastRecord
 from cleaner.offset_map import OffsetMap
 from cleaner.recopy.cleaned_segment import SegmentIndexes

@@ -24,7 +24,7 @@ from cleaner.format.compression import CODEC_NAMES
 from cleaner.format.layout import Layout, Longs
 from cleaner.format.rewrite import java_utf8
 from cleaner.frames.columns import BAD_BATCH, BATCH_FIELDS, HEADERS, TYPES
-from cleaner.kernels.ready import columns as kernel
+from cleaner.kernels import columns as kernel
 from cleaner.model import TopicPartition
 
 ROWS = 1 << 16

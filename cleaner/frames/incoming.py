@@ -13,7 +13,7 @@ from cleaner.errors import UsageError
 from cleaner.format.encode import Columns, encode_headers
 from cleaner.format.layout import Longs
 from cleaner.frames.write_options import WriteOptions
-from cleaner.kernels.ready import encode as kernel
+from cleaner.kernels import encode as kernel
 from cleaner.logs.partitioner import partition_of
 from cleaner.model import TopicPartition
 

@@ -30,7 +30,7 @@ from cleaner.frames.partition_log import LogLooker
 from cleaner.frames.plan import LatestTask
 from cleaner.frames.read import Flags, SpanReader
 from cleaner.frames.spans import Span, spans_of
-from cleaner.kernels.ready import offset_map as kernel
+from cleaner.kernels import offset_map as kernel
 from cleaner.offset_map import ENTRY_BYTES, OffsetMap
 from cleaner.storage.fs import File, FileSystem
 

@@ -22,7 +22,7 @@ from cleaner.errors import CorruptBatchError, CorruptLogError
 from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Batches
 from cleaner.format.control import ControlType
 from cleaner.format.records import leave_out
-from cleaner.kernels.ready import proof as kernel
+from cleaner.kernels import proof as kernel
 from cleaner.proof.batches import check_headers, check_horizons, has_horizon, horizon_of
 from cleaner.proof.files import check_files
 from cleaner.proof.findings import MOST_FINDINGS, Finding, Findings, Kind

@@ -15,7 +15,7 @@ import numpy as np
 
 from cleaner.errors import UncleanableError
 from cleaner.format.buffers import GrowingBuffer
-from cleaner.kernels.ready import index as kernel
+from cleaner.kernels import index as kernel
 from cleaner.model import AbortedTxn
 from cleaner.storage.fs import File, FileSystem
 from cleaner.storage.indexes import LAST_OFFSET, Aborts, abort_rows, txn_index_bytes

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cleaner.format.batch import Batches
-from cleaner.kernels.ready import fates as kernel
-from cleaner.kernels.ready import producer_table as table
+from cleaner.kernels import fates as kernel
+from cleaner.kernels import producer_table as table
 from cleaner.model import LastRecord
 from cleaner.recopy.producer_table import ProducerTable
 from cleaner.recopy.survivors import BlockFates, Flags

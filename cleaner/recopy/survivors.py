@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cleaner.format.records import Block, bad_record
-from cleaner.kernels.ready import offset_bits as bits_kernel
-from cleaner.kernels.ready import offset_map as kernel
-from cleaner.kernels.ready import retain
+from cleaner.kernels import offset_bits as bits_kernel
+from cleaner.kernels import offset_map as kernel
+from cleaner.kernels import retain
 from cleaner.offset_map import OffsetMap
 from cleaner.recopy.offset_bits import OffsetBits
 

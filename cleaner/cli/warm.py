@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(_arguments: argparse.Namespace) -> int:
     """Compile or load every kernel, say where they are and how long it took; returns the exit code."""
-    from cleaner.api import warm
+    from cleaner.app import warm
     from cleaner.cli.output import say
     from cleaner.kernels.compile import kernel_statistics
 

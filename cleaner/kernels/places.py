@@ -35,8 +35,8 @@ import llvmlite
 import numba
 import numpy as np
 
+from cleaner.base.trusted import why_open_to_others, why_way_is_open_to_others
 from cleaner.kernels.target import TARGET, Target
-from cleaner.trusted import why_open_to_others, why_way_is_open_to_others
 
 BOUNDS_CHECKED = bool(numba.config.BOUNDSCHECK)
 

@@ -1,0 +1,96 @@
+"""`warm`: every kernel ready before it is needed; and whether all are."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+from cleaner.errors import CleanerError
+from cleaner.kernels.announce import before_compiling
+
+
+@dataclass(frozen=True)
+class WarmReport:
+    """
+    What it took to have every kernel.
+
+    Attributes:
+        compiled: how many were not in the cache; 0: all were there.
+        kept_in: where those were put; None if there were none.
+        seconds: how long it took.
+    """
+
+    compiled: int
+    kept_in: Path | None
+    seconds: float
+
+
+@dataclass(frozen=True)
+class KeptKernels:
+    """
+    What the next process will find of the kernels.
+
+    Attributes:
+        are_complete: all of them; nothing will be compiled.
+        writable: where code is kept, or would be; None: nowhere, it is compiled at every start.
+        warnings: places that are not used, and why.
+    """
+
+    are_complete: bool
+    writable: Path | None
+    warnings: tuple[str, ...]
+
+
+def warm_kernels() -> WarmReport:
+    """
+    Compile or load every kernel; see `cleaner.warm`.
+
+    Raises:
+        CleanerError: some were compiled and could not be kept: every start would compile them again.
+    """
+    began = time.monotonic()
+
+    from cleaner.cleaning.round.warm_up import warm_up
+    from cleaner.kernels.compile import kernel_statistics
+
+    before = kernel_statistics()
+    before_compiling(None)  # the caller expects it
+    warm_up()
+    done = kernel_statistics()
+    unkept = done.compiled - done.saved
+    if unkept:
+        raise CleanerError(
+            f"{unkept} kernels were compiled and could not be kept: "
+            f"let NUMBA_CACHE_DIR name a directory that only you can write to"
+        )
+    compiled = done.compiled - before.compiled
+    return WarmReport(compiled, done.kept_in if compiled else None, time.monotonic() - began)
+
+
+class _NotKeptError(Exception):
+    """A kernel has to be compiled."""
+
+
+def find_kept_kernels() -> KeptKernels:
+    """Load every kernel up to the first that would have to be compiled. Nothing is compiled, kept or made."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        from cleaner.cleaning.round.warm_up import warm_up
+        from cleaner.kernels.places import cache_places
+
+        before_compiling(_refuse)
+        try:
+            warm_up()
+        except _NotKeptError:
+            are_complete = False
+        else:
+            are_complete = True
+        finally:
+            before_compiling(None)
+    return KeptKernels(are_complete, cache_places().writable, tuple(str(each.message) for each in told))
+
+
+def _refuse(_kept_in: Path | None) -> None:
+    raise _NotKeptError

@@ -25,7 +25,7 @@ import cleaner
 from cleaner.base.properties import parse_properties, split_properties
 from cleaner.config.forms import parse_address, parse_log_dir_rates
 from cleaner.config.read import check_broker_keys
-from cleaner.config.topic import TopicConfig
+from cleaner.config.values import TopicConfig
 from cleaner.daemon.control.verbs import MAX_REQUEST_BYTES, answer
 from cleaner.errors import CleanerError
 from cleaner.log.transactions import FILE_NAME as TRANSACTIONAL_IDS

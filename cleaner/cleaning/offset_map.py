@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cleaner.base.table_memory import borrow, give_back, zero_pages
-from cleaner.kernels.ready import offset_map as kernel
+from cleaner.kernels import offset_map as kernel
 
 ENTRY_BYTES = 24
 _FIRST_SLOTS = 1 << 15  # 768 KiB: fits a second-level cache

@@ -18,7 +18,7 @@ from cleaner.errors import CorruptLogError
 from cleaner.format.batch import BATCH_DTYPE, Batches, Chunk
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.records import Unpacker, bad_record
-from cleaner.kernels.ready import offset_map as kernel
+from cleaner.kernels import offset_map as kernel
 from cleaner.storage.segment.segment import Segment
 
 Flags = npt.NDArray[np.uint8]

@@ -1,0 +1,388 @@
+"""
+The HTTP server: read-only, two seconds for a request and two for its answer, and no way to use it up.
+
+One thread runs an event loop, in which a connection costs no thread: hundreds that never say anything (or never listen)
+keep nobody waiting. There are `MOST_CONNECTIONS` at a time; when one more comes, one gives way: the oldest of those
+that have their answer, then of those that have not sent their request yet, then of those that do not take their
+answer. Answers are made in at most `MOST_THREADS` threads beside the loop.
+
+A password that is not known to be right takes long to compare, so its request waits in a line (`waiting_line.py`), for
+the one thread that compares. Users whose password is known wait for nobody, and probes are not asked.
+
+A connection is one request and its answer. The TLS handshake counts as part of the request's time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from http import HTTPStatus
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from cleaner.base.clock import Clock
+from cleaner.config.forms import LISTEN_KEY
+from cleaner.errors import CleanerError
+from cleaner.present.http.message import (
+    HEAD_END,
+    METHODS,
+    MOST_HEAD_BYTES,
+    BadRequestError,
+    Request,
+    Response,
+    format_head,
+    parse_request,
+)
+from cleaner.present.http.passwords import Passwords
+from cleaner.present.http.waiting_line import WaitingLine, origin_of
+from cleaner.present.http.web_config import WebConfigFile
+
+MOST_CONNECTIONS = 64
+"""Each is a descriptor and some kilobytes; those whose password is compared are not counted."""
+
+MOST_THREADS = 8
+"""That make answers: Prometheus and a browser's six; with all other threads of the daemon they stay below 20."""
+
+REQUEST_SECONDS = 2.0
+"""For a request to arrive, and again for its answer to be taken."""
+
+# Open to those who only ask whether the process lives: an orchestrator's probes carry no password.
+OPEN_PATHS = ("/livez", "/readyz")
+
+LINGER_SECONDS = 0.3
+"""For the other end to close after its answer."""
+
+FAILURE_SECONDS = 0.1
+"""From the beginning of a comparison that fails to that of the next one; and never more than half of the time."""
+
+# Stages of a connection, in the order in which they give way to a new one; one that works on an answer never does.
+_ANSWERED, _SILENT, _SENDING, _ASKED = range(4)
+
+_LOOK_SECONDS = 0.05  # how often a new connection looks for one that should give way
+_PIECE_BYTES = 256 << 10  # of an answer
+_BACKLOG = 256
+
+
+class ListenError(CleanerError):
+    """The address cannot be listened on: taken by another process, or not of this machine."""
+
+    exit_code = 69
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where to listen; an IPv6 address is without brackets, port 0 is any that is free."""
+
+    host: str
+    port: int
+
+    @property
+    def is_loopback(self) -> bool:
+        """Tell whether only this machine can reach it."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host.lower() == "localhost"
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class _Stranger(NamedTuple):
+    """A request whose password has to be compared; `is_right` becomes None when it loses its place in the line."""
+
+    authorization: str
+    connection: _Connection
+    is_right: asyncio.Future[bool | None]
+
+
+class HttpServer:
+    """
+    Serves what `answer` says, from `start` to `close`; as a context manager within it.
+
+    Args:
+        address: where; bound when the server is made.
+        answer: called in any of a few threads; must not write anywhere.
+        web_config: TLS and users; None: neither.
+        warn: told what the operator should know, one line each.
+        failed: told of a mistake in `answer`, which the client only learns happened.
+        clock: for the `Date` header.
+    Raises:
+        ListenError: the address is taken or not ours.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        answer: Callable[[Request], Response],
+        *,
+        web_config: WebConfigFile | None = None,
+        warn: Callable[[str], None],
+        failed: Callable[[Exception], None],
+        clock: Clock,
+    ) -> None:
+        self._answer, self._web_config, self._warn, self._failed = answer, web_config, warn, failed
+        self._clock = clock
+        self._listener = _listen(address)
+        self.address = Address(address.host, self._listener.getsockname()[1])
+        self._closing = threading.Event()
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._accept_all()), name="cleaner-http", daemon=True
+        )
+        # All below belongs to the event loop.
+        self._stages: dict[asyncio.Task[None], int] = {}  # of the connections served, oldest first
+        self._line: WaitingLine[_Stranger] = WaitingLine()
+        self._line_grew = asyncio.Event()
+        is_guarded = web_config is not None and web_config.current().has_users
+        if not address.is_loopback and not is_guarded:
+            warn(
+                f"{LISTEN_KEY}={address} is open to other machines without a password: "
+                "whoever reaches it reads names and sizes of all topics; see cleaner.http.web.config.file"
+            )
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Begin to serve."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop listening, drop every connection and wait for the threads; a costly comparison is not waited for."""
+        self._closing.set()
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the event loop
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._listener.close()
+
+    async def _accept_all(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(MOST_THREADS, "cleaner-http-answer"))
+        comparing = asyncio.create_task(self._compare_all())
+        while not self._closing.is_set():
+            try:
+                accepted, peer = await loop.sock_accept(self._listener)
+            except OSError as error:
+                if not self._closing.is_set():  # out of descriptors: they come back
+                    self._warn(f"cannot accept an HTTP connection: {error.strerror}")
+                    await asyncio.sleep(0.2)
+                continue
+            await self._make_room()
+            task = asyncio.create_task(self._serve(accepted, origin_of(peer[0])))
+            self._stages[task] = _SILENT
+            task.add_done_callback(lambda ended: self._stages.pop(ended, None))
+            await asyncio.sleep(0)  # what others have sent is read before the next one is accepted
+        comparing.cancel()
+
+    async def _make_room(self) -> None:
+        while len(self._stages) >= MOST_CONNECTIONS:
+            first = min(self._stages, key=self._stages.__getitem__)  # the oldest of its stage
+            if self._stages[first] < _ASKED:
+                first.cancel()
+                del self._stages[first]
+            else:
+                await asyncio.sleep(_LOOK_SECONDS)
+
+    def _enter(self, stage: int) -> None:
+        """Note how far the connection has come that this is called for."""
+        self._stages[_this_task()] = stage
+
+    async def _serve(self, accepted: socket.socket, origin: bytes) -> None:
+        connection = _Connection()
+        try:
+            # The other end may leave, be silent or send nonsense at any moment: that ends a connection, and nobody
+            # needs to know. Time-outs and failures of TLS are OSErrors.
+            with contextlib.suppress(OSError):
+                config = self._web_config.current() if self._web_config else None
+                async with asyncio.timeout(REQUEST_SECONDS):
+                    await connection.begin(accepted, config.tls if config else None)
+                    head = await connection.read_head()
+                if head:
+                    self._enter(_ASKED)
+                    response = await self._respond(head, config.passwords if config else None, origin, connection)
+                    answer_head = format_head(response, self._clock.now_ms())
+                    self._enter(_SENDING)
+                    async with asyncio.timeout(REQUEST_SECONDS):
+                        await connection.send(answer_head, b"" if head.startswith(b"HEAD ") else response.body)
+                    self._enter(_ANSWERED)
+                    async with asyncio.timeout(LINGER_SECONDS):
+                        await connection.linger()
+        except Exception as error:  # noqa: BLE001 - a mistake with one connection must not end the server
+            self._failed(error)
+        finally:
+            connection.close()
+
+    async def _respond(
+        self, head: bytes, passwords: Passwords | None, origin: bytes, connection: _Connection
+    ) -> Response:
+        try:
+            request = parse_request(head)
+        except BadRequestError as error:
+            return Response.words(HTTPStatus.BAD_REQUEST, str(error))
+        if request.method not in METHODS:
+            return Response.words(HTTPStatus.METHOD_NOT_ALLOWED, "this server only shows", Allow=", ".join(METHODS))
+        if self.address.is_loopback and not request.is_host_on_loopback:
+            return Response.words(HTTPStatus.FORBIDDEN, "not a name of this machine's loopback")
+        if passwords is not None and request.path not in OPEN_PATHS:
+            authorization = request.headers.get("authorization", "")
+            is_right = passwords.known(authorization)
+            if is_right is None:
+                is_right = await self._stand_in_line(origin, authorization, connection)
+            if is_right is None:
+                reason = "too many passwords are being compared; try again"
+                return Response.words(HTTPStatus.TOO_MANY_REQUESTS, reason, Retry_After="5")
+            if not is_right:
+                realm = 'Basic realm="cleaner", charset="UTF-8"'
+                return Response.words(HTTPStatus.UNAUTHORIZED, WWW_Authenticate=realm)
+        try:
+            return await asyncio.to_thread(self._answer, request)
+        except Exception as error:  # noqa: BLE001 - a mistake in one answer must not end the server
+            self._failed(error)
+            return Response.words(HTTPStatus.INTERNAL_SERVER_ERROR)
+
+    async def _stand_in_line(self, origin: bytes, authorization: str, connection: _Connection) -> bool | None:
+        """Tell whether a password is right, once it was compared; None: the line is full."""
+        self._stages.pop(_this_task(), None)  # guessers take no connection from those who are known
+        stranger = _Stranger(authorization, connection, asyncio.get_running_loop().create_future())
+        loser = self._line.join(origin, stranger)
+        if loser is not None:
+            loser.is_right.set_result(None)
+        self._line_grew.set()
+        is_right = await stranger.is_right
+        await self._make_room()
+        self._enter(_ASKED)
+        return is_right
+
+    async def _compare_all(self) -> None:
+        """Compare one password after the other; failures have a pace, so that guesses cannot take the machine."""
+        now = asyncio.get_running_loop().time
+        while True:
+            stranger = self._line.take()
+            if stranger is None:
+                self._line_grew.clear()
+                await self._line_grew.wait()
+            elif stranger.connection.has_left():
+                stranger.is_right.set_result(False)
+            else:
+                began = now()
+                is_right = await self._is_right(stranger.authorization)
+                stranger.is_right.set_result(is_right)
+                if not is_right:
+                    took = now() - began
+                    await asyncio.sleep(max(FAILURE_SECONDS - took, took))
+
+    async def _is_right(self, authorization: str) -> bool:
+        assert self._web_config is not None  # noqa: S101 - otherwise nobody is asked
+        try:
+            # What is in force now: the file may have changed while the request waited.
+            passwords = self._web_config.current().passwords
+            return await _in_own_thread(lambda: passwords.is_allowed(authorization))
+        except Exception as error:  # noqa: BLE001 - nor must a mistake here keep all others out
+            self._failed(error)
+            return False
+
+
+def _this_task() -> asyncio.Task[None]:
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - each connection is one
+    return task
+
+
+async def _in_own_thread(compare: Callable[[], bool]) -> bool:
+    """Do what takes long in a thread that nothing waits for at the end, neither `close` nor the interpreter."""
+    done: Future[bool] = Future()
+    done.set_running_or_notify_cancel()  # from here on it cannot be called off
+
+    def run() -> None:
+        try:
+            done.set_result(compare())
+        except BaseException as error:  # noqa: BLE001 - goes on where the result is awaited
+            done.set_exception(error)
+
+    threading.Thread(target=run, name="cleaner-passwords", daemon=True).start()
+    return await asyncio.wrap_future(done)
+
+
+class _Connection:
+    """The streams of one connection."""
+
+    def __init__(self) -> None:
+        self._reader = asyncio.StreamReader(MOST_HEAD_BYTES)
+        self._writer: asyncio.StreamWriter | None = None  # until it has begun
+
+    async def begin(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
+        """Take over a socket; shake hands where that is asked for."""
+        loop, protocol = asyncio.get_running_loop(), asyncio.StreamReaderProtocol(self._reader)
+        transport, _ = await loop.connect_accepted_socket(lambda: protocol, accepted, ssl=tls)
+        transport.set_write_buffer_limits(1)  # drained is what the system has taken, or TLS
+        self._writer = asyncio.StreamWriter(transport, protocol, self._reader, loop)
+
+    async def read_head(self) -> bytes:
+        """Return the head of the request; nothing when the other end leaves. Too long a head comes cut, and is bad."""
+        try:
+            return await self._reader.readuntil(HEAD_END)
+        except asyncio.LimitOverrunError:
+            return await self._reader.read(MOST_HEAD_BYTES)
+        except asyncio.IncompleteReadError:
+            return b""
+
+    def has_left(self) -> bool:
+        """Tell whether the other end has closed the connection, as far as that is known."""
+        return self._reader.at_eof() or self._reader.exception() is not None
+
+    async def send(self, head: bytes, body: bytes) -> None:
+        """Send all and say that it is all; a piece at a time, so that no copy is kept of what is not taken."""
+        assert self._writer is not None  # noqa: S101 - it has begun
+        self._writer.write(head)
+        whole = memoryview(body)
+        for begin in range(0, len(body), _PIECE_BYTES):
+            self._writer.write(whole[begin : begin + _PIECE_BYTES])
+            await self._writer.drain()
+        if self._writer.can_write_eof():
+            self._writer.write_eof()
+        else:  # TLS says goodbye in both directions
+            self._writer.close()
+            await self._writer.wait_closed()
+
+    async def linger(self) -> None:
+        """Wait for the other end to close: closing on what it sent and nobody read would cut the answer off."""
+        while await self._reader.read(MOST_HEAD_BYTES):
+            pass
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        if self._writer is not None:
+            self._writer.transport.abort()
+
+
+def _listen(address: Address) -> socket.socket:
+    try:
+        family, kind, protocol, _, where = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise ListenError(f"{LISTEN_KEY}={address}: {error.strerror or error}") from error
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(where)
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise ListenError(f"{LISTEN_KEY}={address}: {error.strerror or error}") from error
+    listener.setblocking(False)
+    return listener

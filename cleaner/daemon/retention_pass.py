@@ -3,8 +3,8 @@ Retention: segments that have expired as a whole are set aside, and removed a wh
 
 One pass over a log dir takes the logs that have something to delete and that nobody is at work on, all at once as
 Kafka does (R-433), so a pass waits for no worker and no worker for a pass. What follows is told in
-`storage/remove/expiry.py`: first where the logs will begin is on disk, then names change, and `file.delete.delay.ms` later the
-files are gone.
+`storage/remove/expiry.py`: first where the logs will begin is on disk, then names change, and
+`file.delete.delay.ms` later the files are gone.
 
 A pass rests on a look (`log_watch.py`) only for which logs to take. What expires is judged by a listing made when they
 are taken. The active segment stays, whatever its age: it is its writer's (unlike R-913). Beside a writer there is no

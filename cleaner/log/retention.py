@@ -1,8 +1,8 @@
 """
 Retention of a log by its writer: segments that have expired as a whole go, the active one too.
 
-Which ones is `policy/retention.py`; in which steps they go so that no crash makes a hole is `storage/remove/expiry.py`. When
-all have expired an empty segment takes their place first (R-913), so an idle log that keeps nothing for ever keeps
+Which ones is `policy/retention.py`; in which steps they go so that no crash makes a hole is `storage/remove/expiry.py`.
+When all have expired an empty segment takes their place first (R-913), so an idle log that keeps nothing for ever keeps
 nothing at all. A policy that nobody has said deletes nothing but what lies below the log start.
 
 Source: rules R-901 to R-914, R-920.

@@ -382,7 +382,7 @@ class WritableLog:
 
     def expire(self, choose: Callable[[KeptLog], int]) -> ExpiredSegments:
         """
-        Set the oldest segments aside, in the steps of `storage/remove/expiry.py`; an empty one takes the place of all (R-913).
+        Set the oldest segments aside (`storage/remove/expiry.py`); an empty one takes the place of all (R-913).
 
         Args:
             choose: how many; asked again before anything changes, and then with the active segment rolled if that was

@@ -1,8 +1,8 @@
 """
 Who stays: a verdict on every record of a block.
 
-`cleaning/recopy/group.py` asks through the `Survivors` interface and does not care who answers: an offset map here, bitmaps a
-Spark job made elsewhere. A record has one fate whoever decides it (`policy/record_filter.py` has the rules one by one).
+`cleaning/recopy/group.py` asks through the `Survivors` interface and does not care who answers: an offset map here,
+bitmaps that a Spark job made elsewhere. `policy/record_filter.py` has the rules one by one.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from cleaner.present.http.message import Response
 from cleaner.present.reasons import said_of, why
 from cleaner.present.text import ago, count, counted, percent, plain
 
-_FILES = resources.files("cleaner.present")
+_FILES = resources.files("cleaner.present.html")
 STYLE = Markup(_FILES.joinpath("page.css").read_text("utf-8"))
 SCRIPT = Markup(_FILES.joinpath("page.js").read_text("utf-8"))
 

@@ -1,8 +1,8 @@
 """
 The only door to the operating system: every file the cleaner reads or changes goes through here.
 
-One door lets a test slip in a disk that forgets what was not synced (`testing/forgetful_fs.py`), lets reads refuse
-symbolic links and pipes in one place, and turns a failed write or fsync into `LogDirOfflineError` once.
+One door lets a test slip in a disk that forgets what was not synced (`tests/support/forgetful_fs.py`), lets reads
+refuse symbolic links and pipes in one place, and turns a failed write or fsync into `LogDirOfflineError` once.
 
 Rules every method keeps:
 - an `OSError` becomes one of the cleaner's errors here (`errors.disk_error`), but for the FileNotFoundError of a method

@@ -30,7 +30,7 @@ from cleaner.base.trusted import why_open_to_others, why_way_is_open_to_others
 from cleaner.errors import ForeignDirectoryError, LogDirOfflineError, UnreadableCodeError
 from cleaner.storage.fs.file_system import FileSystem, real_path
 
-_PROGRAM = Path(__file__).parents[1]
+_PROGRAM = Path(__file__).parents[2]
 # Not loaded before root is given up: Spark starts Python anew, which has to read it; kernels have `warm_up`.
 _LEFT_OUT = ("cleaner.__main__", "cleaner.spark.clean", "cleaner.spark.source", "cleaner.kernels", "tests.support")
 # What our modules load inside functions, and the encodings they name.

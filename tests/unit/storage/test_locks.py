@@ -66,7 +66,8 @@ def test_lock_in_another_process_is_refused(tmp_path: Path) -> None:
     """Another process is refused with exit code 75, and gets the lock once it is free."""
     program = (
         "import sys; from pathlib import Path; from cleaner.errors import CleanerError\n"
-        "from cleaner.storage.fs.file_system import FileSystem; from cleaner.storage.lock.log_dir_lock import LogDirLock\n"
+        "from cleaner.storage.fs.file_system import FileSystem\n"
+        "from cleaner.storage.lock.log_dir_lock import LogDirLock\n"
         "try: LogDirLock(FileSystem(), Path(sys.argv[1]))\n"
         "except CleanerError as error: sys.exit(error.exit_code)\n"
     )

@@ -135,7 +135,7 @@ def _look(log_dir: Path, name: str, arguments: argparse.Namespace) -> int:
 def _ask(name: str, arguments: argparse.Namespace) -> int:
     """Ask the daemon for one log, in each log dir that has it."""
     from cleaner.daemon.snapshot import ServiceSnapshot
-    from cleaner.daemon.steering import SteeringError
+    from cleaner.errors import SteeringError
 
     control = control_of(arguments)
     shown = control.value(ServiceSnapshot, control.ask("status", of=[name], config=True), "snapshot")

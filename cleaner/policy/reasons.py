@@ -314,8 +314,8 @@ WORDS: Mapping[Reason, ReasonWords] = MappingProxyType(
             Tone.HELD,
             "nothing of them counts as replicated",
             "replication-offset-checkpoint has no line for it, so nothing counts as replicated.",
-            line="nothing to clean: replication-offset-checkpoint has no line for the partition, so nothing is known to be "
-            "replicated; if this log is all there is, use --high-watermark end (or an offset)",
+            line="nothing to clean: replication-offset-checkpoint has no line for the partition, so nothing is known "
+            "to be replicated; if this log is all there is, use --high-watermark end (or an offset)",
         ),
         Reason.POLICY_NOT_TRUSTED: ReasonWords(
             "policy not trusted",

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from cleaner.base.model import TopicPartition
-from cleaner.cli import now
 from cleaner.cli.main import main, make_parser
+from cleaner.cli.steer import run_now
 from cleaner.daemon.control.server import ControlServer
 from cleaner.daemon.snapshot import ServiceSnapshot
 from cleaner.daemon.steering import ReloadResult
@@ -275,14 +275,14 @@ def test_now_waits_for_the_end_of_its_job(steering: FakeSteering, state: str, co
     working: dict[str, object] = {"state": "running", "progress": 0.5}
     end: dict[str, object] = {"state": state, "progress": 1.0, "ended_ms": 5, "detail": "the end"}
     arguments = make_parser().parse_args(["now", "orders-0", "--wait"])
-    assert now.run(arguments, WorkingClock(steering, [working, working, end])) == code
+    assert run_now(arguments, WorkingClock(steering, [working, working, end])) == code
     assert "the end" in told(capsys)
 
 
 def test_now_that_is_interrupted_leaves_the_job_alone(steering: FakeSteering, capsys: Capture) -> None:
     """And says how to end it."""
     arguments = make_parser().parse_args(["now", "orders-0", "--wait"])
-    assert now.run(arguments, WorkingClock(steering, [])) == 1
+    assert run_now(arguments, WorkingClock(steering, [])) == 1
     assert "cleaner now --cancel 8" in capsys.readouterr().err
     assert steering.shown.jobs[0].state == "queued"
 

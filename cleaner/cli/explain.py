@@ -110,7 +110,7 @@ def _look(log_dir: Path, name: str, arguments: argparse.Namespace) -> int:
 
     from cleaner.app.options import CallContext
     from cleaner.app.plan_log_dir import plan_log_dir
-    from cleaner.cli.identity import take_identity
+    from cleaner.cli.work import take_identity
 
     sampling = sampling_of(arguments)
     take_identity(log_dir, stay_root=arguments.as_root, needs_kernels=sampling is not None)

@@ -61,8 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     from cleaner.app.options import CallContext
     from cleaner.app.plan_log_dir import plan_log_dir
-    from cleaner.cli.compiling import announce_compiling
-    from cleaner.cli.identity import take_identity
+    from cleaner.cli.work import announce_compiling, take_identity
 
     sampling = sampling_of(arguments)
     if sampling is not None:

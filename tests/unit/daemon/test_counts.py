@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from cleaner.base.model import TopicPartition
-from cleaner.cli.show_status import show_status
+from cleaner.cli.status import show_status
 from cleaner.daemon.control.verbs import answer
 from cleaner.daemon.dump import summary
 from cleaner.daemon.faults import judge_failure

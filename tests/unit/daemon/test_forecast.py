@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cleaner.base.model import TopicPartition
-from cleaner.cli.show_status import show_status
+from cleaner.cli.status import show_status
 from cleaner.daemon.forecast import WINDOW_SECONDS, Meter
 from cleaner.daemon.snapshot import Counts, Forecast, WorkerView
 from cleaner.policy.reasons import Reason

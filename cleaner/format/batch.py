@@ -1,5 +1,5 @@
 """
-A reader that walks a `.log` file chunk by chunk and verifies the checksum of every batch (R-201..R-212).
+A reader that walks a `.log` file chunk by chunk and verifies the checksum of every batch (R-201..R-212, D-09).
 
 A batch that the end of the file cuts off is damage to this reader; whoever expects a torn tail (recovery) catches the
 `CorruptBatchError` and finds in its `position` how many good bytes there are.

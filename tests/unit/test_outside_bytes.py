@@ -285,19 +285,19 @@ YAML = (
     ("a: 0b", "1", ""),
     ("a: 1", "_1", ".x"),
 )
-HEAD = "GET / HTTP/1.1\r\n"
+HEAD = "GET / HTTP/1.0\r\n"
 HTTP = (
     (HEAD + "a:", " ", "\n\r\n\r\n"),
     (HEAD + "a:x", " ", "y\r\n\r\n"),
     (HEAD, "a:\r\n", "\r\n"),
-    ("GET /", "a", " HTTP/1.1"),
-    ("GET /", "%4", " HTTP/1.1\r\n\r\n"),
-    ("GET /?", "a=&", " HTTP/1.1\r\n\r\n"),
-    ("GET /", "../", " HTTP/1.1\r\n\r\n"),
+    ("GET /", "a", " HTTP/1.0"),
+    ("GET /", "%4", " HTTP/1.0\r\n\r\n"),
+    ("GET /?", "a=&", " HTTP/1.0\r\n\r\n"),
+    ("GET /", "../", " HTTP/1.0\r\n\r\n"),
     (HEAD + "host: 127", ".1", "\r\n\r\n"),
     (HEAD + "host: ", "a-", ".localhos\r\n\r\n"),
     (HEAD, "\r\n", ""),
-    ("GET /[", "[", " HTTP/1.1\r\n\r\n"),
+    ("GET /[", "[", " HTTP/1.0\r\n\r\n"),
     (HEAD + "a", "\t", ":\r\n\r\n"),
 )
 NAMES = (

@@ -27,7 +27,7 @@ class DirtyChunk:
 
     Attributes:
         number: of its segment in the dirty section.
-        claim: its place; None when there was none to be had.
+        claim: its place; None when none was left.
         arranged: its batches, by their headers.
         skipped: uint8 a batch: 1 for control and aborted batches.
         chunk: its batches with good checksums.

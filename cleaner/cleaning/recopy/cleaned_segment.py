@@ -69,7 +69,7 @@ class CleanedIndexes:
         Take note of batches appended in order; rows have `size`, `last_offset`, `max_timestamp` (R-320).
 
         Raises:
-            UncleanableError: an index is full, or an offset does not fit it (R-311, R-304).
+            UncleanableError: an index is full (R-311, R-325), or an offset does not fit it (R-304).
         """
         offset_bytes, time_bytes = (
             int(self._state[kernel.STATE_OFFSET_BYTES]),

@@ -205,5 +205,5 @@ class _Segment:
                 file.fsync()
 
     def abandon(self) -> None:
-        """Close the file and leave it to whoever ends the job."""
+        """Close the file; the end of the job takes it over."""
         self._file.close()

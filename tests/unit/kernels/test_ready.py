@@ -63,7 +63,7 @@ def run(
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return Outcome(*json.loads(done.stdout.splitlines()[-1]), done.stderr)
+    return Outcome._make([*json.loads(done.stdout.splitlines()[-1]), done.stderr])
 
 
 @pytest.fixture(scope="module")

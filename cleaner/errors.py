@@ -108,7 +108,7 @@ def as_value(error: ErrorT) -> ErrorT:
     """
     Return an error that was caught as a value, to be kept or handed on: without the functions it came through.
 
-    Only mistakes of ours keep where they came from; for all others the message says what there is to say.
+    Only internal errors keep where they came from; for all others the message says what there is to say.
     """
     forget_frames(error)
     for found in _chain_of(error):
@@ -173,7 +173,7 @@ class UncleanableError(CleanerError):
 
 
 def unexpected(path: Path | str, error: Exception) -> UncleanableError:
-    """Return the error with a name for a mistake of ours: what failed is the path's, the cause is kept."""
+    """Return the error with a name for an internal error: what failed is the path's, the cause is kept."""
     named = UncleanableError(path, describe(error))
     named.__cause__ = error
     return named

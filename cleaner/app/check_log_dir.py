@@ -140,7 +140,7 @@ def check_paths(
         sources: where settings come from.
         surroundings: the caller's clock and the like.
         options: what to check.
-        observer: told of everything that was found.
+        observer: called with everything that was found.
     Raises:
         UsageError: a path that is neither, or a partition's directory whose name does not say whose.
         ConfigError: a bad setting.

@@ -148,9 +148,9 @@ class _View:
                 is_replaced = bool(entry.in_use) and isinstance(error, CorruptLogError | LogChangedError)
                 if not (is_replaced or isinstance(error.__cause__, FileNotFoundError)):
                     return failed
-                # Its files come and go: somebody is at work, whoever has the lock.
+                # Its files come and go: another process is at work, whichever has the lock.
                 entry = replace(entry, in_use=entry.in_use or "somebody whose files come and go")
-            except Exception as error:  # noqa: BLE001 - a mistake of ours about one log must not hide the others
+            except Exception as error:  # noqa: BLE001 - an internal error about one log must not hide the others
                 return replace(entry, error=str(unexpected(self.directory, error)), reason="cannot be looked at")
         return failed
 

@@ -258,7 +258,7 @@ def attempt(topic_partition: TopicPartition, directory: Path, work: Callable[[],
         raise
     except CleanerError as error:
         return Refusal(str(topic_partition), as_value(error))
-    except Exception as error:  # noqa: BLE001 - whatever is wrong with one log, even a mistake of ours
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with one log, even an internal error
         return Refusal(str(topic_partition), as_value(unexpected(directory, error)))
 
 

@@ -7,7 +7,7 @@ Every failure ends in exactly one of these (rule C-5), and none of them stops an
     aborted       somebody asked the worker to stop, or a writer changed the log meanwhile
     offline       the disk, or a file that counts for the whole log dir, is not fit for use; tried again, ever later
     retry         may pass by itself (no room, an I/O error of one file, a bad setting); tried again, ever later
-    quarantined   will not pass by itself (damage, a mistake of ours); set aside until somebody releases the log
+    quarantined   will not pass by itself (damage, an internal error); set aside until somebody releases the log
 
 Source: rules R-452, R-720, R-721.
 """
@@ -65,7 +65,7 @@ class Fault:
 
     @property
     def is_unexpected(self) -> bool:
-        """Tell whether it is a mistake of ours, to be logged with its traceback."""
+        """Tell whether it is an internal error, to be logged with its traceback."""
         return isinstance(self.error, UncleanableError) and self.error.__cause__ is not None
 
 

@@ -30,7 +30,7 @@ from cleaner.format.chunks import (
     ReadBuffer,
 )
 from cleaner.format.legacy_checksums import BAD_LEGACY_CHECKSUM, first_bad_legacy_checksum
-from cleaner.kernels.ready import batches as kernel
+from cleaner.kernels import batches as kernel
 
 # Those of `chunks.py` are handed on: whoever reads batches needs both.
 __all__ = [

@@ -79,7 +79,7 @@ class LogFlusher:
         wake: told that the time of `flush.ms` has begun to run.
         clock: `flush.ms` goes by its monotonic clock.
         topic: `flush_messages` and `flush_ms` are used.
-        flushed: told of each flush: how many seconds it took, and the flushed offset.
+        flushed: called with each flush: how many seconds it took, and the flushed offset.
     """
 
     def __init__(

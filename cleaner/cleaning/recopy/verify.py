@@ -22,7 +22,7 @@ from cleaner.storage.fs.file_system import FileSystem
 
 
 class Written(Protocol):
-    """What whoever wrote a segment knows of it; see `CleanedSegment`."""
+    """What the writer of a segment knows of it; see `CleanedSegment`."""
 
     @property
     def path(self) -> Path:

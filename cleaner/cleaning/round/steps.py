@@ -1,4 +1,4 @@
-"""The steps of a round that are the same whoever finds the survivors and recopies the groups."""
+"""The steps that all rounds share, in this process or on Spark."""
 
 from __future__ import annotations
 

@@ -467,7 +467,7 @@ def _make_like(file: File, model: int) -> None:
 
 def _require_one_name(about: os.stat_result, at: HeldName) -> None:
     """
-    Refuse, as root, to change a file that has a name elsewhere too, which whoever may write to the directory has given.
+    Refuse, as root, to change a file with a second name: anybody who may write to the directory could have made it.
 
     They need not be allowed to change the file: a link to another user's can be made where `fs.protected_hardlinks` is
     off. Second names of our own (`clean --keep-old`) are those of files and a directory of one owner, closed to others.

@@ -244,7 +244,7 @@ def test_append_behind_an_interrupted_one_is_never_taken_for_its_repeat(place: W
     producer = log.producer()
     producer.append([pair("a", "0")])
     real = log.appended_at
-    log.appended_at = _interrupted  # type: ignore[method-assign]
+    log.appended_at = _interrupted  # type: ignore[method-assign, assignment]
     with pytest.raises(KeyboardInterrupt):
         producer.append([pair("a", "1")])
     log.appended_at = real  # type: ignore[method-assign]
@@ -259,7 +259,7 @@ def test_transaction_interrupted_behind_an_append_is_aborted_with_a_marker(place
     log = open_log(place)
     producer = log.producer("tx")
     real = log.appended_at
-    log.appended_at = _interrupted  # type: ignore[method-assign]
+    log.appended_at = _interrupted  # type: ignore[method-assign, assignment]
     with pytest.raises(KeyboardInterrupt), producer.transaction():
         try:
             producer.append([pair("a", "1")])
@@ -281,7 +281,7 @@ def test_commit_again_after_one_that_was_interrupted_finds_it_done(place: Writin
     producer.begin()
     producer.append([pair("a", "1")])
     real = log.appended_at
-    log.appended_at = _interrupted  # type: ignore[method-assign]
+    log.appended_at = _interrupted  # type: ignore[method-assign, assignment]
     with pytest.raises(KeyboardInterrupt):
         producer.commit()
     log.appended_at = real  # type: ignore[method-assign]
@@ -308,7 +308,7 @@ def test_transaction_interrupted_in_its_commit_is_over(place: Writing) -> None:
                 real(*arguments, commit=commit)
             raise KeyboardInterrupt
 
-        producer._writer.end_transaction = end  # type: ignore[method-assign]
+        producer._writer.end_transaction = end  # type: ignore[method-assign, assignment]
         with pytest.raises(KeyboardInterrupt), producer.transaction():
             producer.append([pair("a", str(is_made))])
         assert not producer.is_in_transaction

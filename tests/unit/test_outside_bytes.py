@@ -25,7 +25,7 @@ import cleaner
 from cleaner.base.properties import parse_properties, split_properties
 from cleaner.config.forms import parse_address, parse_log_dir_rates
 from cleaner.config.read import check_broker_keys
-from cleaner.config.topic import TopicConfig
+from cleaner.config.values import TopicConfig
 from cleaner.daemon.control.verbs import MAX_REQUEST_BYTES, answer
 from cleaner.errors import CleanerError
 from cleaner.log.transactions import FILE_NAME as TRANSACTIONAL_IDS
@@ -60,8 +60,6 @@ NOT_FROM_OUTSIDE = {
     "spark/source/options.py:text": "the pattern of who asks, over names of at most 249 characters",
     "spark/source/options.py:self.topic_pattern": "the same",
     "spark/source/write_options.py:allowed": "the table in the same file, over names of Spark's types",
-    "kernels/linker.py:_SYSTEM_FUNCTIONS": "names in the kernel cache, which is used if nobody else can write there",
-    "kernels/places.py:_VERSION": "a file of the installed package numba",
     "storage/fs/many_files.py:'(\\\\d+)\\\\.(\\\\d+)'": "the running kernel's name of its own release",
     "storage/fs/memory_limits.py:_MEM_TOTAL": "what the running kernel says of the machine's memory",
 }

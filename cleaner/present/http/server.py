@@ -29,7 +29,7 @@ from typing import NamedTuple, Self
 
 from cleaner.base.clock import Clock
 from cleaner.config.forms import LISTEN_KEY
-from cleaner.errors import CleanerError
+from cleaner.errors import ListenError
 from cleaner.present.http.message import (
     HEAD_END,
     METHODS,
@@ -70,12 +70,6 @@ _PIECE_BYTES = 256 << 10  # of an answer
 _BACKLOG = 256
 
 
-class ListenError(CleanerError):
-    """The address cannot be listened on: taken by another process, or not of this machine."""
-
-    exit_code = 69
-
-
 @dataclass(frozen=True)
 class Address:
     """Where to listen; an IPv6 address is without brackets, port 0 is any that is free."""
@@ -112,7 +106,7 @@ class HttpServer:
         answer: called in any of a few threads; must not write anywhere.
         web_config: TLS and users; None: neither.
         warn: told what the operator should know, one line each.
-        failed: told of a mistake in `answer`, which the client only learns happened.
+        failed: called with a mistake in `answer`, which the client only learns happened.
         clock: for the `Date` header.
     Raises:
         ListenError: the address is taken or not ours.

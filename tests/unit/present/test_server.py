@@ -13,9 +13,10 @@ from http import HTTPStatus
 import pytest
 
 from cleaner.base.clock import SystemClock
+from cleaner.errors import ListenError
 from cleaner.present.http.message import SECURITY_HEADERS, Request, Response, format_head
 from cleaner.present.http.routes import Routes
-from cleaner.present.http.server import MOST_CONNECTIONS, MOST_THREADS, Address, HttpServer, ListenError
+from cleaner.present.http.server import MOST_CONNECTIONS, MOST_THREADS, Address, HttpServer
 from tests.support.snapshots import snapshot
 
 

@@ -8,7 +8,7 @@ otherwise.
 Each step (`writable_log.py`) has the log to itself, under one lock. Records are encoded before the lock is taken, and
 forced to disk after it was given back: neither holds up another thread's append.
 
-The log is closed for good when its state on disk is unknown: after a failed fsync (R3), or when a step was left in the
+The log is closed for good when its state on disk is unknown: after a failed fsync (C-2), or when a step was left in the
 middle and could not be taken back.
 """
 

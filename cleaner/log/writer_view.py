@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from cleaner.log.origin import Origin
-from cleaner.log.view import LogReach, Signal
+from cleaner.read.view import LogReach, Signal
 from cleaner.storage.segment.indexes import Aborts
 
 _LONGEST_TRUST_SECONDS = 1.0

@@ -14,8 +14,8 @@ from pathlib import Path
 from cleaner.base.model import AbortedTxn
 from cleaner.errors import CorruptBatchError
 from cleaner.format.chunks import Chunk, ReadBuffer
-from cleaner.log.decisions import Decisions, open_at_snapshot
-from cleaner.log.open_segment import OpenSegment
+from cleaner.read.open_segment import OpenSegment
+from cleaner.read.transactions import Transactions, open_at_snapshot
 from cleaner.spark.source.damage import Damage, sound_chunks
 from cleaner.spark.source.options import BadBatches
 from cleaner.spark.source.partition_log import UNKNOWN_END, PartitionLog
@@ -41,7 +41,7 @@ def stable_end(log: PartitionLog, mode: BadBatches) -> int:
     The producer snapshot before it tells what was open there; without one the whole log is walked through. Without a
     checkpoint of high watermarks the log's end takes its place.
     """
-    decisions = Decisions()
+    decisions = Transactions()
     begin = log.start_offset
     end = log.end_offset if log.high_watermark is None else min(max(log.high_watermark, begin), log.end_offset)
     found = open_at_snapshot(log.fs, log.directory, log.snapshots, begin, end)
@@ -59,7 +59,7 @@ def aborted_within(log: PartitionLog, first_offset: int, end_offset: int, mode: 
 
     What the log does not decide counts as aborted: behind the last stable offset, or where damage cuts a transaction.
     """
-    decisions = Decisions()
+    decisions = Transactions()
     for path, chunk in _walk(log, first_offset, log.end_offset, mode, decisions):
         decisions.take(path, chunk)  # the batch with the first offset may begin below it
         is_past = int(chunk.batches[-1]["last_offset"]) + 1 >= end_offset
@@ -70,7 +70,7 @@ def aborted_within(log: PartitionLog, first_offset: int, end_offset: int, mode: 
 
 
 def _walk(
-    log: PartitionLog, first_offset: int, end_offset: int, mode: BadBatches, decisions: Decisions
+    log: PartitionLog, first_offset: int, end_offset: int, mode: BadBatches, decisions: Transactions
 ) -> Iterator[tuple[Path, Chunk]]:
     """Read the batches from an offset to another, and maybe some before and behind them."""
     buffer = ReadBuffer()
@@ -87,7 +87,7 @@ def _walk(
 class _CutTransactions(Damage):
     """Takes for aborted what damage keeps from being decided."""
 
-    def __init__(self, mode: BadBatches, decisions: Decisions) -> None:
+    def __init__(self, mode: BadBatches, decisions: Transactions) -> None:
         super().__init__(mode)
         self.last_offset = -1
         self._decisions = decisions

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from cleaner.base.model import TopicPartition
 from cleaner.errors import CorruptBatchError, LogChangedError
 from cleaner.format.chunks import HEADER_BYTES
-from cleaner.log.open_segment import OpenSegment
+from cleaner.read.open_segment import OpenSegment
 from cleaner.spark.source.partition_log import LogLooker, PartitionLog
 from cleaner.storage.segment.batch_source import batch_headers
 

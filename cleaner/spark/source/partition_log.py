@@ -16,9 +16,9 @@ from cleaner.base.clock import SystemClock
 from cleaner.base.model import TopicPartition
 from cleaner.errors import CorruptBatchError
 from cleaner.format.chunks import LOG_OVERHEAD_BYTES
-from cleaner.log.open_segment import OpenSegment
-from cleaner.log.partition_files import PartitionFiles
-from cleaner.log.places import SegmentPlace
+from cleaner.read.open_segment import OpenSegment
+from cleaner.read.partition_files import PartitionFiles
+from cleaner.read.segment_files import SegmentFiles
 from cleaner.storage.files.checkpoint import read_offset_checkpoint
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.segment.batch_source import batch_headers
@@ -43,7 +43,7 @@ class PartitionLog:
     fs: FileSystem
     topic_partition: TopicPartition
     directory: Path
-    places: tuple[SegmentPlace, ...]
+    places: tuple[SegmentFiles, ...]
     snapshots: tuple[int, ...]
     start_line: int
     high_watermark: int | None
@@ -67,7 +67,7 @@ class PartitionLog:
         """Where the last whole batch of the last segment ends; behind damage the end of the file."""
         return self._end[1]
 
-    def bounds(self, first_offset: int, end_offset: int) -> Iterator[tuple[SegmentPlace, int, int]]:
+    def bounds(self, first_offset: int, end_offset: int) -> Iterator[tuple[SegmentFiles, int, int]]:
         """Give the segments that may hold offsets of a range, each with the part of the range that lies in it."""
         ends = [place.base_offset for place in self.places[1:]] + [end_offset]
         for place, end in zip(self.places, ends, strict=False):
@@ -113,7 +113,7 @@ class LogLooker:
         return self._lines[checkpoint].get(topic_partition)
 
 
-def _end_of(fs: FileSystem, place: SegmentPlace) -> tuple[int, int]:
+def _end_of(fs: FileSystem, place: SegmentFiles) -> tuple[int, int]:
     """Return the offset and the position behind the last whole batch of a log's last segment."""
     with OpenSegment(fs, place) as segment:
         size = segment.file.size()

@@ -14,8 +14,8 @@ from pathlib import Path
 from cleaner.base.clock import SystemClock
 from cleaner.base.model import TopicPartition
 from cleaner.errors import LogDirOfflineError, OffsetOutOfRangeError, UsageError
-from cleaner.log.partition_files import PartitionFiles
-from cleaner.log.search import find_by_time
+from cleaner.read.partition_files import PartitionFiles
+from cleaner.read.time_search import find_by_time
 from cleaner.spark.source.decide import stable_end
 from cleaner.spark.source.filters import Pruning
 from cleaner.spark.source.find import Found, find_partitions

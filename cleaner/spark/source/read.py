@@ -23,8 +23,8 @@ from cleaner.spark.source.options import ReadOptions
 from cleaner.spark.source.partition_log import LogLooker, PartitionLog
 from cleaner.spark.source.plan import out_of_range
 from cleaner.spark.source.spans import Span, spans_of
-from cleaner.storage.aborted import hidden_batches
 from cleaner.storage.fs.file_system import File, FileSystem
+from cleaner.storage.segment.aborted import hidden_batches
 from cleaner.storage.segment.indexes import Aborts
 
 Flags = npt.NDArray[np.uint8]

@@ -15,8 +15,8 @@ import numpy as np
 
 from cleaner.base.model import TopicPartition
 from cleaner.errors import CorruptIndexError
-from cleaner.log.open_segment import OpenSegment
-from cleaner.log.places import SegmentPlace
+from cleaner.read.open_segment import OpenSegment
+from cleaner.read.segment_files import SegmentFiles
 from cleaner.spark.source.partition_log import UNKNOWN_END, PartitionLog
 from cleaner.storage.segment import names
 from cleaner.storage.segment.indexes import read_offset_index
@@ -110,7 +110,7 @@ def _cuts(log: PartitionLog, segment: OpenSegment, start: int, size: int, task_b
     """Return positions where batches begin, some `task_bytes` apart, and the offsets of these."""
     if size - start < 2 * task_bytes:
         return []
-    place: SegmentPlace = segment.place
+    place: SegmentFiles = segment.place
     try:
         entries = read_offset_index(log.fs, place.path(names.INDEX), size)
     except (FileNotFoundError, CorruptIndexError):

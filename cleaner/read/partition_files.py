@@ -22,8 +22,8 @@ from typing import TypeVar
 from cleaner.base.clock import Clock
 from cleaner.base.model import TopicPartition
 from cleaner.errors import CleanerError, LogChangedError, LogDirLockedError, LogDirOfflineError
-from cleaner.log.open_segment import OpenSegment
-from cleaner.log.places import FoundFiles, SegmentPlace, find_files
+from cleaner.read.open_segment import OpenSegment
+from cleaner.read.segment_files import FoundFiles, SegmentFiles, find_files
 from cleaner.storage.files.leader_epochs import read_leader_epochs
 from cleaner.storage.files.partition_metadata import LIMIT_BYTES
 from cleaner.storage.fs.file_system import File, FileSystem
@@ -58,7 +58,7 @@ class PartitionListing:
         inode: device and number of the directory.
     """
 
-    places: tuple[SegmentPlace, ...]
+    places: tuple[SegmentFiles, ...]
     snapshots: tuple[int, ...]
     generation: int
     mtime_ns: int
@@ -78,7 +78,7 @@ class PartitionListing:
         found = bisect_right(self.places, offset, key=lambda place: place.base_offset) - 1
         return max(found, 0) if self.places else -1
 
-    def after(self, base_offset: int) -> SegmentPlace | None:
+    def after(self, base_offset: int) -> SegmentFiles | None:
         """Return the first place above a base offset; None when there is none."""
         found = bisect_right(self.places, base_offset, key=lambda place: place.base_offset)
         return self.places[found] if found < len(self.places) else None
@@ -156,7 +156,7 @@ class PartitionFiles:
             self._listing = now
             return (now.places, now.generation, now.mtime_ns) == (listing.places, listing.generation, listing.mtime_ns)
 
-    def open(self, place: SegmentPlace) -> OpenSegment:
+    def open(self, place: SegmentFiles) -> OpenSegment:
         """Open a segment. Raises FileNotFoundError: it has gone, or was renamed."""
         return OpenSegment(self.fs, place)
 

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable, Iterator
 from types import TracebackType
 
-from cleaner.log.places import SegmentPlace
+from cleaner.read.segment_files import SegmentFiles
 from cleaner.storage.fs.file_system import File, FileSystem
 from cleaner.storage.segment import names
 from cleaner.storage.segment.indexes import OFFSET_ENTRY, TIME_ENTRY
@@ -38,7 +38,7 @@ class OpenSegment:
         FileNotFoundError: it has gone.
     """
 
-    def __init__(self, fs: FileSystem, place: SegmentPlace) -> None:
+    def __init__(self, fs: FileSystem, place: SegmentFiles) -> None:
         self.place = place
         self.base_offset = place.base_offset
         self._fs = fs
@@ -64,7 +64,7 @@ class OpenSegment:
         if self._is_owner:
             self.file.close()
 
-    def is_at(self, place: SegmentPlace) -> bool:
+    def is_at(self, place: SegmentFiles) -> bool:
         """Tell whether this very file is at a place now."""
         try:
             there = self._fs.stat(place.path(names.LOG))

@@ -14,7 +14,7 @@ from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.segment.names import snapshot_file_name
 
 
-class Decisions:
+class Transactions:
     """
     What became of the transactions of the batches taken in, in offset order.
 

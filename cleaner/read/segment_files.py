@@ -19,7 +19,7 @@ _NO_SUFFIXES: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
-class SegmentPlace:
+class SegmentFiles:
     """
     One segment.
 
@@ -50,7 +50,7 @@ class FoundFiles:
         has_swap: a swap is under way, or was when somebody died.
     """
 
-    places: tuple[SegmentPlace, ...]
+    places: tuple[SegmentFiles, ...]
     snapshots: tuple[int, ...]
     has_swap: bool
 
@@ -80,7 +80,7 @@ def find_files(fs: FileSystem, directory: Path) -> FoundFiles:
             snapshots.append(file.offset)
     decided = {base: suffixes for base, suffixes in swapped.items() if base < lowest_cleaned}
     logs = _after_swap(fs, directory, logs, decided)
-    places = tuple(SegmentPlace(directory, base, frozenset(decided.get(base, _NO_SUFFIXES))) for base in sorted(logs))
+    places = tuple(SegmentFiles(directory, base, frozenset(decided.get(base, _NO_SUFFIXES))) for base in sorted(logs))
     return FoundFiles(places, tuple(sorted(snapshots)), bool(swapped))
 
 

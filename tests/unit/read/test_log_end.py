@@ -8,10 +8,10 @@ import pytest
 
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import TopicConfig
-from cleaner.storage import foreseen_recovery
-from cleaner.storage.foreseen_recovery import ForeseenEnd, foresee_end
+from cleaner.read import log_end
+from cleaner.read.log_end import RecoveredEnd, find_recovered_end
+from cleaner.read.summary import list_log_files
 from cleaner.storage.fs.file_system import FileSystem
-from cleaner.storage.glance import look_through
 from cleaner.storage.load.loader import load_log
 from tests.integration.log_dirs import keyed_log
 from tests.support.log_builder import START_MS, LogBuilder
@@ -19,8 +19,8 @@ from tests.support.log_builder import START_MS, LogBuilder
 FS = FileSystem()
 
 
-def foreseen(directory: Path, recovery_point: int | None) -> ForeseenEnd:
-    return foresee_end(FS, directory, look_through(FS, directory).segments, recovery_point)
+def foreseen(directory: Path, recovery_point: int | None) -> RecoveredEnd:
+    return find_recovered_end(FS, directory, list_log_files(FS, directory).segments, recovery_point)
 
 
 def recovered_end(directory: Path, recovery_point: int) -> tuple[int, int]:
@@ -71,13 +71,13 @@ def test_active_segment_of_a_living_log_is_read_from_its_last_index_entry(
     index = directory / f"{0:020d}.index"
     index.write_bytes(index.read_bytes() + bytes(padding))
     starts = []
-    reader = foreseen_recovery.HeaderReader
+    reader = log_end.HeaderReader
 
     def watched(file: object, *, size: int, start: int, check_order_from: int) -> object:
         starts.append(start)
         return reader(file, size=size, start=start, check_order_from=check_order_from)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(foreseen_recovery, "HeaderReader", watched)
+    monkeypatch.setattr(log_end, "HeaderReader", watched)
     assert foreseen(directory, None).log_end_offset == 100
     assert len(starts) == 1
     assert starts[0] > 0

@@ -20,11 +20,11 @@ from cleaner.base.model import AbortedTxn, TopicPartition
 from cleaner.errors import CorruptBatchError, LogTruncatedError
 from cleaner.format.batch import SegmentReader
 from cleaner.format.chunks import ReadBuffer
-from cleaner.log.cursor import LARGEST_CHUNK_BYTES, Cursor, identity_of
-from cleaner.log.decisions import Decisions, open_at_snapshot
-from cleaner.log.open_segment import OpenSegment
-from cleaner.log.partition_files import PartitionFiles
-from cleaner.log.view import Signal
+from cleaner.read.cursor import LARGEST_CHUNK_BYTES, Cursor, identity_of
+from cleaner.read.open_segment import OpenSegment
+from cleaner.read.partition_files import PartitionFiles
+from cleaner.read.transactions import Transactions, open_at_snapshot
+from cleaner.read.view import Signal
 from cleaner.storage.files.checkpoint import read_offset_checkpoint
 from cleaner.storage.files.published import Published
 from cleaner.storage.fs.file_system import FileSystem
@@ -214,7 +214,7 @@ class _Transactions:
     """The transactions at the end of a log, followed from look to look."""
 
     def __init__(self, files: PartitionFiles) -> None:
-        self._decisions = Decisions()
+        self._decisions = Transactions()
         self._files = files
         self._cursor: Cursor | None = None
 
@@ -254,7 +254,7 @@ class _Transactions:
     def _begin(self, log_start_offset: int, high_watermark: int) -> None:
         """Begin anew at the last producer snapshot that can be read (R-125), or where the log does."""
         self.close()
-        self._decisions = Decisions()
+        self._decisions = Transactions()
         begin = log_start_offset
         listing = self._files.listing()
         fs, directory = self._files.fs, self._files.directory

@@ -17,8 +17,8 @@ import numpy as np
 
 from cleaner.errors import CorruptBatchError
 from cleaner.format.headers import HeaderReader
+from cleaner.read.summary import ListedSegment
 from cleaner.storage.fs.file_system import FileSystem
-from cleaner.storage.glance import SeenSegment
 from cleaner.storage.segment.indexes import OFFSET_ENTRY, most_index_bytes
 from cleaner.storage.segment.names import INDEX, LOG, segment_file_name
 
@@ -27,7 +27,7 @@ _MOST_BYTES = 64 << 20
 _ENTRIES_TRIED = 4
 
 
-class ForeseenEnd(NamedTuple):
+class RecoveredEnd(NamedTuple):
     """
     What is left of a log.
 
@@ -37,14 +37,14 @@ class ForeseenEnd(NamedTuple):
         cut_bytes: what would be cut, of `.log` files.
     """
 
-    segments: tuple[SeenSegment, ...]
+    segments: tuple[ListedSegment, ...]
     log_end_offset: int
     cut_bytes: int
 
 
-def foresee_end(
-    fs: FileSystem, directory: Path, segments: Sequence[SeenSegment], recovery_point: int | None
-) -> ForeseenEnd:
+def find_recovered_end(
+    fs: FileSystem, directory: Path, segments: Sequence[ListedSegment], recovery_point: int | None
+) -> RecoveredEnd:
     """
     Walk the end of a log.
 
@@ -67,11 +67,11 @@ def foresee_end(
         if end < segment.size or row == last:
             cut_bytes = segment.size - end + sum(later.size for later in segments[row + 1 :])
             kept = (*segments[:row], segment if end == segment.size else segment.shortened(end))
-            return ForeseenEnd(kept, next_offset, cut_bytes)
+            return RecoveredEnd(kept, next_offset, cut_bytes)
     raise AssertionError("the last segment ends every walk")
 
 
-def _walk(fs: FileSystem, directory: Path, segment: SeenSegment, starts: Sequence[int]) -> tuple[int, int]:
+def _walk(fs: FileSystem, directory: Path, segment: ListedSegment, starts: Sequence[int]) -> tuple[int, int]:
     """Return the offset and the position behind the last sound batch, from the first start where there is one."""
     next_offset, end = segment.base_offset, 0
     with fs.open(directory / segment_file_name(segment.base_offset, LOG)) as file:
@@ -87,7 +87,7 @@ def _walk(fs: FileSystem, directory: Path, segment: SeenSegment, starts: Sequenc
     return next_offset, end
 
 
-def _last_indexed(fs: FileSystem, directory: Path, segment: SeenSegment) -> list[int]:
+def _last_indexed(fs: FileSystem, directory: Path, segment: ListedSegment) -> list[int]:
     """Return the last positions the offset index names, falling; while it is written its file is longer than that."""
     try:
         with fs.open(directory / segment_file_name(segment.base_offset, INDEX)) as file:

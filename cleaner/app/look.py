@@ -17,7 +17,7 @@ from cleaner.app.session import Session
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import TopicConfig
 from cleaner.policy.cleanable import Cleanable, cleanable
-from cleaner.read.log_end import RecoveredEnd, find_recovered_end
+from cleaner.read.log_end import RecoveredEnd, recovered_end
 from cleaner.read.open_transactions import OpenTransactions, Use
 from cleaner.read.summary import ListedFiles, LogSummary, summarize
 from cleaner.storage.files.leader_epochs import read_leader_epochs
@@ -102,7 +102,7 @@ def _look_from_outside(place: PlanTarget, files: ListedFiles) -> Look:
     if files.segments:
         doubted_from = log_dir.recovery_points.get(place.topic_partition, 0)
         is_whole = place.is_in_use or place.is_closed
-        end = find_recovered_end(fs, place.directory, files.segments, None if is_whole else doubted_from)
+        end = recovered_end(fs, place.directory, files.segments, None if is_whole else doubted_from)
     log = _summary(place, end, None)
     found = _found(place, log)
     if found.cleanable_bytes or log.segments[-1].base_offset > found.first_dirty_offset:

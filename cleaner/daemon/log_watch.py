@@ -33,7 +33,7 @@ from cleaner.policy.due import earliest_dirty_timestamp_ms, judge, overdue_ms
 from cleaner.policy.retention import Limit, daemon_limits, find_expired
 from cleaner.policy.sections import sections_of
 from cleaner.policy.selection_context import LogFacts
-from cleaner.read.log_end import find_recovered_end
+from cleaner.read.log_end import recovered_end
 from cleaner.read.open_transactions import OpenTransactions, Use
 from cleaner.read.summary import ListedFiles, LogSummary, list_log_files, summarize
 from cleaner.settings import ResolvedTopic
@@ -268,7 +268,7 @@ class WatchedLog:
         segments = self._files.segments
         if at.use is Use.WRITTEN:
             return segments[-1].base_offset
-        return find_recovered_end(at.fs, self.directory, segments, None).log_end_offset
+        return recovered_end(at.fs, self.directory, segments, None).log_end_offset
 
     def _load(self, at: Moment, lines: Lines, topic: TopicConfig) -> LoadedLog | None:
         """

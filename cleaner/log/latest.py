@@ -30,9 +30,8 @@ from cleaner.log.record import Record
 from cleaner.log.stream import Isolation, reach
 from cleaner.read.aborted import AbortedTransactions
 from cleaner.read.cursor import Cursor
-from cleaner.read.open_segment import OpenSegment
+from cleaner.read.open_segment import OpenSegment, SegmentFiles
 from cleaner.read.partition_files import PartitionFiles, PartitionListing
-from cleaner.read.segment_files import SegmentFiles
 from cleaner.read.view import ReadView
 from cleaner.storage.segment.aborted import Flags, hidden_batches
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cleaner.read.segment_files import SegmentFiles
+from cleaner.read.open_segment import SegmentFiles
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.segment import names
 from cleaner.storage.segment.indexes import (

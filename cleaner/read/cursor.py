@@ -27,9 +27,8 @@ from typing import Protocol
 from cleaner.errors import CorruptBatchError, LogChangedError, LogTruncatedError
 from cleaner.format.batch import SegmentReader
 from cleaner.format.chunks import Chunk, ReadBuffer
-from cleaner.read.open_segment import OpenSegment
+from cleaner.read.open_segment import OpenSegment, SegmentFiles
 from cleaner.read.partition_files import PartitionListing
-from cleaner.read.segment_files import SegmentFiles
 
 SMALLEST_CHUNK_BYTES = 64 << 10
 LARGEST_CHUNK_BYTES = 1 << 20

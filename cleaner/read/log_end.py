@@ -1,30 +1,94 @@
 """
-Where a log ends that was not closed in order, or is appended to: what its recovery would find, by headers alone.
+Where a log ends that is not loaded: behind the last whole batch of its last segment.
 
-A recovery reads every segment from the recovery point on and cuts the log at the first batch that is torn or damaged
-(R-640). Here the same segments are walked by their headers and nothing is changed; so a batch whose header is sound and
-whose checksum is wrong is not seen, and where there are very many batches only the active segment's last ones are.
+It is looked for from the last entries of the offset index on. How much is asked of a batch is for who asks: readers
+verify checksums, looks and plans go by headers (`ReadBatches`).
+
+What a recovery would find is told by headers, too. It reads every segment from the recovery point on and cuts the log
+at the first batch that is torn or damaged (R-640). The same segments are walked here and nothing is changed; so a batch
+whose header is sound and whose checksum is wrong is not seen, and where there are very many batches only the active
+segment's last ones are.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
-
-import numpy as np
+from typing import NamedTuple, Protocol
 
 from cleaner.errors import CorruptBatchError
+from cleaner.format.chunks import LOG_OVERHEAD_BYTES, Chunk, ReadableFile
 from cleaner.format.headers import HeaderReader
+from cleaner.read.open_segment import OpenSegment, SegmentFiles
 from cleaner.read.summary import ListedSegment
 from cleaner.storage.fs.file_system import FileSystem
-from cleaner.storage.segment.indexes import OFFSET_ENTRY, most_index_bytes
-from cleaner.storage.segment.names import INDEX, LOG, segment_file_name
 
 # Some 300 000 headers are walked in a second; so much of the smallest batches takes about one.
 _MOST_BYTES = 64 << 20
-_ENTRIES_TRIED = 4
+_SMALLEST_LENGTH = 14  # of a batch, behind offset and length (R-202)
+
+
+class ReadBatches(Protocol):
+    """Reads the batches of an open `.log`: a source of `batch_source.py`, or `HeaderReader`."""
+
+    def __call__(
+        self, file: ReadableFile, *, size: int, start: int, check_order_from: int | None = None
+    ) -> Iterable[Chunk]:
+        """Return the chunks from `start` up to `size`."""
+
+
+class LogEnd(NamedTuple):
+    """
+    The end of a segment's batches.
+
+    Attributes:
+        offset: behind the last whole one; the segment's base offset without any.
+        position: in its file, behind that batch.
+        failure: what was found there that is no whole batch; None where the file ends.
+    """
+
+    offset: int
+    position: int
+    failure: CorruptBatchError | None = None
+
+
+def end_of(segment: OpenSegment, size: int, read: ReadBatches, starts: Iterable[int] | None = None) -> LogEnd:
+    """
+    Return where a segment's batches end.
+
+    Args:
+        size: bytes of the file that count.
+        read: reads the batches.
+        starts: positions to try until there is a batch; None: where the index leads to, and the beginning.
+    """
+    end = LogEnd(segment.base_offset, 0)
+    for start in segment.tail_positions(size) if starts is None else starts:
+        end = end_behind(segment, LogEnd(segment.base_offset, start), size, read)
+        if end.offset > segment.base_offset:
+            break
+    return end
+
+
+def end_behind(segment: OpenSegment, known: LogEnd, size: int, read: ReadBatches) -> LogEnd:
+    """Return where the batches end behind a place where a batch may begin, or the end was some time ago."""
+    offset, position = known.offset, known.position
+    try:
+        for chunk in read(segment.file, size=size, start=position, check_order_from=offset):
+            last = chunk.batches[-1]
+            offset, position = int(last["last_offset"]) + 1, int(last["position"] + last["size"])
+    except CorruptBatchError as error:
+        return LogEnd(offset, position, error)
+    return LogEnd(offset, position)
+
+
+def is_torn(segment: OpenSegment, position: int, size: int) -> bool:
+    """Tell whether a segment's file ends within the batch at a position: an append under way, or one that never was."""
+    head = segment.file.read(LOG_OVERHEAD_BYTES, position)
+    if position + len(head) >= size and len(head) < LOG_OVERHEAD_BYTES:
+        return True
+    length = int.from_bytes(head[8:], "big", signed=True)
+    return length >= _SMALLEST_LENGTH and position + LOG_OVERHEAD_BYTES + length > size
 
 
 class RecoveredEnd(NamedTuple):
@@ -42,7 +106,7 @@ class RecoveredEnd(NamedTuple):
     cut_bytes: int
 
 
-def find_recovered_end(
+def recovered_end(
     fs: FileSystem, directory: Path, segments: Sequence[ListedSegment], recovery_point: int | None
 ) -> RecoveredEnd:
     """
@@ -62,41 +126,10 @@ def find_recovered_end(
     is_short = recovery_point is not None and sum(segment.size for segment in segments[first:]) <= _MOST_BYTES
     for row in range(first if is_short else last, last + 1):
         segment = segments[row]
-        starts = [0] if is_short else [*_last_indexed(fs, directory, segment), 0]
-        next_offset, end = _walk(fs, directory, segment, starts)
-        if end < segment.size or row == last:
-            cut_bytes = segment.size - end + sum(later.size for later in segments[row + 1 :])
-            kept = (*segments[:row], segment if end == segment.size else segment.shortened(end))
-            return RecoveredEnd(kept, next_offset, cut_bytes)
+        with OpenSegment(fs, SegmentFiles(directory, segment.base_offset)) as file:
+            end = end_of(file, segment.size, HeaderReader, [0] if is_short else None)
+        if end.position < segment.size or row == last:
+            cut_bytes = segment.size - end.position + sum(later.size for later in segments[row + 1 :])
+            kept = (*segments[:row], segment if end.position == segment.size else segment.shortened(end.position))
+            return RecoveredEnd(kept, end.offset, cut_bytes)
     raise AssertionError("the last segment ends every walk")
-
-
-def _walk(fs: FileSystem, directory: Path, segment: ListedSegment, starts: Sequence[int]) -> tuple[int, int]:
-    """Return the offset and the position behind the last sound batch, from the first start where there is one."""
-    next_offset, end = segment.base_offset, 0
-    with fs.open(directory / segment_file_name(segment.base_offset, LOG)) as file:
-        for start in starts:
-            try:
-                for chunk in HeaderReader(file, size=segment.size, start=start, check_order_from=segment.base_offset):
-                    last = chunk.batches[-1]
-                    next_offset, end = int(last["last_offset"]) + 1, int(last["position"] + last["size"])
-            except CorruptBatchError:
-                pass  # the torn end; or, where nothing was read, an index that leads astray
-            if end:
-                break
-    return next_offset, end
-
-
-def _last_indexed(fs: FileSystem, directory: Path, segment: ListedSegment) -> list[int]:
-    """Return the last positions the offset index names, falling; while it is written its file is longer than that."""
-    try:
-        with fs.open(directory / segment_file_name(segment.base_offset, INDEX)) as file:
-            data = file.read(min(file.size(), most_index_bytes(segment.size, OFFSET_ENTRY)), 0)
-    except FileNotFoundError:
-        return []
-    entries = np.frombuffer(data[: len(data) - len(data) % OFFSET_ENTRY.itemsize], OFFSET_ENTRY)
-    positions = entries["position"].astype(np.int64)
-    offsets = entries["relative_offset"].astype(np.int64)
-    rises = (np.diff(positions, prepend=0) > 0) & (np.diff(offsets, prepend=0) > 0) & (positions < segment.size)
-    used = len(rises) if rises.all() else int(np.argmin(rises))
-    return [int(position) for position in positions[max(0, used - _ENTRIES_TRIED) : used][::-1]]

@@ -8,6 +8,7 @@ import pytest
 
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import TopicConfig
+from cleaner.format.headers import HeaderReader
 from cleaner.storage import foreseen_recovery
 from cleaner.storage.foreseen_recovery import ForeseenEnd, foresee_end
 from cleaner.storage.fs.file_system import FileSystem
@@ -71,7 +72,7 @@ def test_active_segment_of_a_living_log_is_read_from_its_last_index_entry(
     index = directory / f"{0:020d}.index"
     index.write_bytes(index.read_bytes() + bytes(padding))
     starts = []
-    reader = foreseen_recovery.HeaderReader
+    reader = HeaderReader
 
     def watched(file: object, *, size: int, start: int, check_order_from: int) -> object:
         starts.append(start)

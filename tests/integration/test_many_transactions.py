@@ -22,7 +22,7 @@ from cleaner.cli.main import main
 from cleaner.log.manager import LogManager
 from cleaner.log.reader import open_reader
 from cleaner.log.record import ProducerStamp, Record
-from cleaner.log.transactions import Identity
+from cleaner.log.transactional_ids import Identity
 from cleaner.spark.source.decide import aborted_within
 from cleaner.spark.source.partition_log import LogLooker
 from cleaner.storage.fs.file_system import FileSystem

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 
 from cleaner.errors import (
-    CleanerError,
     CorruptCheckpointError,
     InvalidTxnStateError,
     LogClosedError,
@@ -19,34 +17,9 @@ from cleaner.errors import (
     UsageError,
 )
 from cleaner.log.log import Log
-from cleaner.log.partition_writer import PartitionWriter
-from cleaner.log.transactions import FILE_NAME, FORGOTTEN_AFTER_MS, Identity, TransactionalIds
+from cleaner.log.transactional_ids import FILE_NAME, FORGOTTEN_AFTER_MS, Identity, TransactionalIds
 from cleaner.storage.fs.file_system import FileSystem
-from tests.unit.log.writing import Writing, pair, writing
-
-
-class AtOnce:
-    """A flusher that flushes when asked, in the caller's thread."""
-
-    def __init__(self, writer: PartitionWriter) -> None:
-        self._writer = writer
-
-    def appended(self) -> None:
-        """Leave it unflushed."""
-
-    def durable(self, last_offset: int) -> Future[None]:
-        """Flush now."""
-        future: Future[None] = Future()
-        assert self._writer.flush_to_disk() > last_offset
-        future.set_result(None)
-        return future
-
-    def flush(self) -> int:
-        """Flush now."""
-        return self._writer.flush_to_disk()
-
-    def close(self, end: CleanerError | None = None) -> None:
-        """Nobody waits."""
+from tests.unit.log.writing import Writing, log_of, pair, writing
 
 
 @pytest.fixture
@@ -59,7 +32,7 @@ def place(tmp_path: Path) -> Iterator[Writing]:
 def open_log(place: Writing) -> Log:
     """Open the partition as after a kill."""
     writer = place.open()
-    return Log(writer, AtOnce(writer), place.clock)
+    return log_of(writer, place.clock)
 
 
 def test_committed_transaction_is_stable_once_it_is_on_disk(place: Writing) -> None:

@@ -26,16 +26,15 @@ from cleaner.format.key_digests import OFFSET_PLUS_1, KeyDigests
 from cleaner.format.layout import lay_out
 from cleaner.format.records import Block, Unpacker
 from cleaner.kernels import offset_map as kernel
-from cleaner.log.aborted import AbortedTransactions
 from cleaner.log.columns import Columns
-from cleaner.log.cursor import Cursor
-from cleaner.log.open_segment import OpenSegment
-from cleaner.log.partition_files import PartitionFiles, PartitionListing
-from cleaner.log.places import SegmentPlace
 from cleaner.log.record import Record
 from cleaner.log.stream import Isolation, reach
-from cleaner.log.view import ReadView
-from cleaner.storage.aborted import Flags, hidden_batches
+from cleaner.read.aborted import AbortedTransactions
+from cleaner.read.cursor import Cursor
+from cleaner.read.open_segment import OpenSegment, SegmentFiles
+from cleaner.read.partition_files import PartitionFiles, PartitionListing
+from cleaner.read.view import ReadView
+from cleaner.storage.segment.aborted import Flags, hidden_batches
 
 _MOST_TRIES = 100
 _LOAD_FACTOR = 0.75
@@ -74,7 +73,7 @@ class HeldFiles:
         self._require_open()
         return True
 
-    def open(self, place: SegmentPlace) -> OpenSegment:
+    def open(self, place: SegmentFiles) -> OpenSegment:
         """Return a segment of its own that shares the file."""
         self._require_open()
         return self._segments[place.base_offset].again()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cleaner.log.partition_writer import PartitionWriter
-from cleaner.log.view import Signal
+from cleaner.read.view import Signal
 from cleaner.storage.segment.indexes import Aborts
 
 _LONGEST_TRUST_SECONDS = 1.0

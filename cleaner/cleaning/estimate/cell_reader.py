@@ -15,9 +15,9 @@ from cleaner.format.chunks import CONTROL_FLAG, DELETE_HORIZON_FLAG, TRANSACTION
 from cleaner.format.key_digests import MESSAGES_BEFORE, SIP, KeyDigests, Words
 from cleaner.format.records import Block, Unpacker
 from cleaner.policy.record_filter import BatchRetention
-from cleaner.storage.aborted import AbortedRanges
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.fs.open_file import File
+from cleaner.storage.segment.aborted import AbortedRanges
 from cleaner.storage.segment.indexes import abort_rows
 from cleaner.storage.segment.names import TXN_INDEX
 from cleaner.storage.segment.segment import Segment

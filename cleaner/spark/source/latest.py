@@ -24,11 +24,10 @@ from cleaner.errors import LogChangedError, LogDirOfflineError
 from cleaner.format.key_digests import MURMUR, OFFSET_PLUS_1, KeyDigests
 from cleaner.format.layout import Layout, lay_out
 from cleaner.format.records import Block
+from cleaner.read.snapshot import LogSnapshots
 from cleaner.spark.source.arrow import ArrowRows
-from cleaner.spark.source.damage import Damage
-from cleaner.spark.source.decide import stable_end
+from cleaner.spark.source.damage import Damage, passing
 from cleaner.spark.source.options import ReadOptions
-from cleaner.spark.source.partition_log import LogLooker
 from cleaner.spark.source.plan import LatestTask
 from cleaner.spark.source.read import Flags, SpanReader
 from cleaner.spark.source.spans import Span, spans_of
@@ -69,7 +68,7 @@ def _hold(
 ) -> tuple[list[tuple[Span, File]], int, int]:
     """Open all segments, then see how far they are to be read."""
     for _ in range(_MOST_TRIES):
-        log = LogLooker(fs).look(task.topic_partition, task.directory)
+        log = LogSnapshots(fs).take(task.topic_partition, task.directory)
         if not log.places and options.fail_on_data_loss:
             # It was planned because it had some: nothing removes the last one.
             gone = FileNotFoundError(ENOENT, "its segments have gone, or never were there")
@@ -80,7 +79,7 @@ def _hold(
             held = [(span, attempt.enter_context(fs.open(span.path))) for span in spans]
             end = log.end_offset if task.end_offset is None else min(task.end_offset, log.end_offset)
             if options.committed:
-                end = min(end, stable_end(log, options.bad_batches))
+                end = min(end, log.last_stable_offset(passing(options.bad_batches)))
         except FileNotFoundError:
             attempt.close()
             continue

@@ -18,7 +18,7 @@ from cleaner.errors import LogClosedError
 from cleaner.log.log import Log
 from cleaner.log.partition_writer import PartitionWriter
 from cleaner.log.record import Record
-from cleaner.log.view import Signal
+from cleaner.read.view import Signal
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.lock.log_dir_lock import LogDirLock, acquire_for_writing
 from cleaner.storage.log_dir import LogDir

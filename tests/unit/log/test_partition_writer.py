@@ -753,7 +753,7 @@ def test_flush_beside_a_roll_that_is_interrupted_before_it_notes_its_fsync_reach
             raise KeyboardInterrupt
 
         def rolled_before() -> None:
-            log.note_flushed = interrupted  # type: ignore[method-assign]
+            log.note_flushed = interrupted  # type: ignore[method-assign, assignment]
             with pytest.raises(KeyboardInterrupt):
                 writer.roll()
             log.note_flushed = note  # type: ignore[method-assign]

@@ -10,12 +10,12 @@ from typing import NamedTuple
 from cleaner.api import load as loading
 from cleaner.api.look import Look, Place, look_at
 from cleaner.api.options import HighWatermark, Sampling, Sources, Surroundings
-from cleaner.api.plan_estimate import estimate_look
 from cleaner.api.plan_report import PlanEntry, Why
 from cleaner.api.plan_settings import settings_in_force
 from cleaner.api.replication import replication_warning
 from cleaner.api.session import Session, as_cleaner_errors, choose_partitions, open_session, parse_names
 from cleaner.api.trust import origin_of_policy, policy_words, standing
+from cleaner.config import TopicConfig
 from cleaner.errors import CleanerError, CleaningAborted, ConfigError, CorruptLogError, as_value, unexpected
 from cleaner.model import TopicPartition
 from cleaner.policy.cleanable import bounds_of, first_young_segment
@@ -27,6 +27,7 @@ from cleaner.storage.glance import SeenFiles, look_through
 from cleaner.storage.lock_probe import LockHolder, probe
 from cleaner.storage.log_dir import StillLogDir
 from cleaner.storage.open_transactions import Use
+from cleaner.storage.segment import Segment
 from cleaner.storage.undecided import undecided_at
 
 _ATTEMPTS = 5  # so often a log is looked at whose files come and go under the eye
@@ -224,15 +225,30 @@ class _View:
         )
         entry = self._bound(entry, look, place)
         if self.sampling is not None and found.cleanable_bytes:
-            sample_bytes = self.sampling.most_bytes
-            foretold, ahead = estimate_look(session, self.directory, look, topic, now_ms, sample_bytes)
-            entry = replace(entry, estimate=foretold, rounds=ahead)
+            entry = self._foretell(entry, look, topic, now_ms, self.sampling.most_bytes)
         reason = due_words(dueness, found, delay_ms, topic.min_cleanable_dirty_ratio)
         if dueness is Dueness.NOTHING_TO_CLEAN:
             if loading.lacks_high_watermark(session, self.topic_partition, self.high_watermark):
                 return replace(entry, why=Why.NO_HIGH_WATERMARK, reason=loading.NO_HIGH_WATERMARK)
             reason += _figure_of_bound(entry)
         return replace(entry, reason=reason)
+
+    def _foretell(
+        self, entry: PlanEntry, look: Look, topic: TopicConfig, now_ms: int, sample_bytes: int | None
+    ) -> PlanEntry:
+        """Add what cleaning would do; there is something to clean."""
+        from cleaner.engine.context import RoundContext
+        from cleaner.engine.estimate import estimate  # loads kernels: not for those who only ask
+
+        lent, config = self.session.surroundings, self.session.settings.cleaner
+        segments = [
+            Segment(lent.fs, self.directory, seen.base_offset, size=seen.size, mtime_ns=seen.mtime_ns)
+            for seen in look.log.segments
+            if seen.base_offset < look.found.first_uncleanable_offset
+        ]
+        context = RoundContext(lent.fs, lent.clock, now_ms, check_done=self.session.check_done)
+        foretold, ahead = estimate(segments, look.found, topic, config, context, sample_bytes)
+        return replace(entry, estimate=foretold, rounds=ahead)
 
     def _bound(self, entry: PlanEntry, look: Look, place: Place) -> PlanEntry:
         """Add each bound of the range with its figure."""

@@ -17,11 +17,11 @@ from pathlib import Path
 from benchmarks.cleaners import copy
 from benchmarks.inputs import W1, cached
 from benchmarks.tables import HELD_TO, Bounds, table
-from cleaner.api.check_log_dir import CheckOptions, check_paths
-from cleaner.api.options import Sources, Surroundings
-from cleaner.check.findings import Finding
-from cleaner.check.partition import CheckedPartition
-from cleaner.check.repair import RepairedFile
+from cleaner.app.check_log_dir import CheckOptions, check_paths
+from cleaner.app.options import CallContext, Sources
+from cleaner.verification.check.findings import Finding
+from cleaner.verification.check.partition import CheckedPartition
+from cleaner.verification.check.repair import RepairedFile
 from tests.kafka.rig import DUMP_LOG_SEGMENTS, Rig
 
 GIGABYTES_A_SECOND = Bounds(1)
@@ -56,7 +56,7 @@ def check_table(rig: Rig, scratch: Path, runs: int) -> str:
     command = [sys.executable, "-m", "cleaner", "check", str(log_dir)]
 
     def check() -> None:
-        check_paths([log_dir], Sources(), Surroundings(), CheckOptions(), _Sound())
+        check_paths([log_dir], Sources(), CallContext(), CheckOptions(), _Sound())
 
     ways: dict[str, Callable[[], None]] = {
         "kafka-dump-log": lambda: _run(dump),

@@ -27,11 +27,11 @@ from pathlib import Path
 
 from benchmarks.generate import Shape, generate
 from benchmarks.tables import HELD_TO, Bounds, table
-from cleaner.model import TopicPartition
+from cleaner.base.model import TopicPartition
 from cleaner.state.journal_reader import JournalReader
-from cleaner.storage.checkpoint import read_offset_checkpoint, write_offset_checkpoint
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.names import HIGH_WATERMARK_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from cleaner.storage.files.checkpoint import read_offset_checkpoint, write_offset_checkpoint
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.segment.names import HIGH_WATERMARK_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from tests.cleaner_run import CleanerRun, cleaner_run, total, wait_until
 
 FS = FileSystem()

@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.generate import Shape, generate
 from benchmarks.tables import HELD_TO, Bounds, table
 from benchmarks.turns import Way, take_turns
-from cleaner.bulk.available import why_not_available
-from cleaner.model import TopicPartition
+from cleaner.base.model import TopicPartition
+from cleaner.spark.clean.available import why_not_available
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,11 +76,11 @@ def _to_nowhere(frame: Any) -> None:
 
 
 def _bare(log_dir: Path) -> None:
-    from cleaner.frames.filters import Pruning
-    from cleaner.frames.options import read_options
-    from cleaner.frames.plan import plan
-    from cleaner.frames.task import run_task
-    from cleaner.storage.fs import FileSystem
+    from cleaner.spark.source.filters import Pruning
+    from cleaner.spark.source.options import read_options
+    from cleaner.spark.source.plan import plan
+    from cleaner.spark.source.task import run_task
+    from cleaner.storage.fs.file_system import FileSystem
 
     options = read_options({"path": str(log_dir)})
     for task in plan(FileSystem(), options, Pruning()):
@@ -116,7 +116,7 @@ def _register_plain_python(spark: SparkSession) -> None:
             return "plainpython"
 
         def schema(self) -> str:
-            from cleaner.frames.columns import ddl, usual_columns
+            from cleaner.spark.source.columns import ddl, usual_columns
 
             return ddl(usual_columns(headers=False))
 
@@ -128,8 +128,8 @@ def _register_plain_python(spark: SparkSession) -> None:
 
 def _session(log_dir: Path, runs: int) -> dict[str, float]:
     """Return records a second of each way, the median of the runs."""
-    from cleaner.bulk.session import make_spark
     from cleaner.spark import register
+    from cleaner.spark.clean.session import make_spark
 
     # Workers unpickle the plain reader by name.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")])

@@ -16,11 +16,11 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
-from cleaner.model import TopicPartition
-from cleaner.testing.batch_builder import Record, data_batch, encode_record
-from cleaner.testing.batch_reader import batch_info
-from cleaner.testing.log_builder import START_MS, write_log_dir
-from cleaner.testing.segment_builder import SegmentBuilder, encode_snapshot, offset_name
+from cleaner.base.model import TopicPartition
+from tests.support.batch_builder import Record, data_batch, encode_record
+from tests.support.batch_reader import batch_info
+from tests.support.log_builder import START_MS, write_log_dir
+from tests.support.segment_builder import SegmentBuilder, encode_snapshot, offset_name
 
 # 64 offsets are the most whose deltas take one byte each, which is what makes all records equally long.
 BATCH_RECORDS = 64

@@ -20,7 +20,7 @@ from benchmarks.cleaners import copy
 from benchmarks.generate import Shape, generate
 from benchmarks.page_cache import available_bytes, cached_bytes, drop, read_through, resident_bytes
 from benchmarks.tables import HELD_TO, Bounds, table
-from cleaner.model import TopicPartition
+from cleaner.base.model import TopicPartition
 
 PARTITION = TopicPartition("generated", 0)
 GIGABYTES = (1, 4)

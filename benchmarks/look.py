@@ -22,16 +22,16 @@ import time
 from pathlib import Path
 
 from benchmarks.tables import HELD_TO, Bounds, table
-from cleaner.api.options import Sources
-from cleaner.clock import SystemClock
-from cleaner.config import CleanerConfig
+from cleaner.app.options import Sources
+from cleaner.base.clock import SystemClock
+from cleaner.base.model import TopicPartition
+from cleaner.config.values import CleanerConfig
 from cleaner.daemon.log_dir_watch import WatchedLogDir
-from cleaner.model import TopicPartition
-from cleaner.storage.checkpoint import write_offset_checkpoint
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.names import HIGH_WATERMARK_CHECKPOINT
-from cleaner.testing.batch_builder import Producer
-from cleaner.testing.log_builder import LogBuilder, write_log_dir
+from cleaner.storage.files.checkpoint import write_offset_checkpoint
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.segment.names import HIGH_WATERMARK_CHECKPOINT
+from tests.support.batch_builder import Producer
+from tests.support.log_builder import LogBuilder, write_log_dir
 
 FS = FileSystem()
 PARTITIONS_A_TOPIC = 10

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import cleaner
-from cleaner.engine.warm_up import warm_up
+from cleaner.cleaning.round.warm_up import warm_up
 
 
 def _numbers(file: str) -> dict[str, int]:

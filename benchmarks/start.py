@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.tables import HELD_TO, Bounds, table
-from cleaner.model import TopicPartition
-from cleaner.testing.batch_builder import Producer
-from cleaner.testing.log_builder import LogBuilder, write_log_dir
+from cleaner.base.model import TopicPartition
+from tests.support.batch_builder import Producer
+from tests.support.log_builder import LogBuilder, write_log_dir
 
 COMMAND = (sys.executable, "-m", "cleaner")
 COMPACT = ("--set", "topic:cleanup.policy=compact")

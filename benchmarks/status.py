@@ -14,10 +14,10 @@ import statistics
 import time
 
 from benchmarks.tables import HELD_TO, Bounds, table
-from cleaner.clock import SystemClock
-from cleaner.status.routes import Routes
-from cleaner.status.server import Address, HttpServer
-from cleaner.testing.sample_daemons import with_many_logs
+from cleaner.base.clock import SystemClock
+from cleaner.present.http.routes import Routes
+from cleaner.present.http.server import Address, HttpServer
+from tests.support.sample_daemons import with_many_logs
 
 OPENMETRICS = "application/openmetrics-text;version=1.0.0"
 SHOWN = {

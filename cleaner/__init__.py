@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cleaner.api import (
+    from cleaner.app import (
         CleanReport,
         PlanEntry,
         RecoverReport,
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
         warm,
     )
     from cleaner.errors import CleanerError
-    from cleaner.logs.columns import Columns
-    from cleaner.logs.follow import Follower
-    from cleaner.logs.latest import Latest
-    from cleaner.logs.log import Log
-    from cleaner.logs.log_producer import LogProducer
-    from cleaner.logs.manager import LogManager
-    from cleaner.logs.reader import LogReader, open_reader
-    from cleaner.logs.record import Appended, ProducerStamp, Record, RecordColumns
+    from cleaner.log.columns import Columns
+    from cleaner.log.follow import Follower
+    from cleaner.log.latest import Latest
+    from cleaner.log.log import Log
+    from cleaner.log.log_producer import LogProducer
+    from cleaner.log.manager import LogManager
+    from cleaner.log.reader import LogReader, open_reader
+    from cleaner.log.record import Appended, ProducerStamp, Record, RecordColumns
 
 __version__ = "0.1.0"
 
 _ROOMS = {
-    "cleaner.api": (
+    "cleaner.app": (
         "CleanReport",
         "PlanEntry",
         "RecoverReport",
@@ -56,14 +56,14 @@ _ROOMS = {
         "warm",
     ),
     "cleaner.errors": ("CleanerError",),
-    "cleaner.logs.columns": ("Columns",),
-    "cleaner.logs.follow": ("Follower",),
-    "cleaner.logs.latest": ("Latest",),
-    "cleaner.logs.log": ("Log",),
-    "cleaner.logs.log_producer": ("LogProducer",),
-    "cleaner.logs.manager": ("LogManager",),
-    "cleaner.logs.reader": ("LogReader", "open_reader"),
-    "cleaner.logs.record": ("Appended", "ProducerStamp", "Record", "RecordColumns"),
+    "cleaner.log.columns": ("Columns",),
+    "cleaner.log.follow": ("Follower",),
+    "cleaner.log.latest": ("Latest",),
+    "cleaner.log.log": ("Log",),
+    "cleaner.log.log_producer": ("LogProducer",),
+    "cleaner.log.manager": ("LogManager",),
+    "cleaner.log.reader": ("LogReader", "open_reader"),
+    "cleaner.log.record": ("Appended", "ProducerStamp", "Record", "RecordColumns"),
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 

@@ -57,7 +57,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from cleaner.sizes import human_bytes
+from cleaner.base.sizes import human_bytes
 
 ErrorT = TypeVar("ErrorT", bound=BaseException)
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import cleaner
+from cleaner.base.model import TopicPartition
 from cleaner.format.checksums import crc32c
-from cleaner.model import TopicPartition
-from cleaner.testing.batch_builder import Producer, Record, data_batch, empty_batch
-from cleaner.testing.batch_reader import batch_info, split_batches
-from cleaner.testing.log_builder import START_MS, LogBuilder, write_log_dir
+from tests.support.batch_builder import Producer, Record, data_batch, empty_batch
+from tests.support.batch_reader import batch_info, split_batches
+from tests.support.log_builder import START_MS, LogBuilder, write_log_dir
 
 NAME = "topic-0"
 NOW_MS = START_MS + 100_000

@@ -18,7 +18,7 @@ from collections import Counter
 from pathlib import Path
 
 from benchmarks.generate import Shape, generate
-from cleaner.model import TopicPartition
+from cleaner.base.model import TopicPartition
 from tests.golden.archive import DATA, unpack
 from tests.golden.scenario import Step, steps
 from tests.reference.batches import Rec, read_batches, read_records

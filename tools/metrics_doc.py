@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from cleaner.status.families import CHAPTERS, KAFKA_CHAPTER, Chapter
+from cleaner.present.metrics.families import CHAPTERS, KAFKA_CHAPTER, Chapter
 
 PATH = Path(__file__).resolve().parent.parent / "docs" / "metrics.md"
 
 _HEAD = """\
 # Metrics
 
-<!-- Written by `python -m tools.metrics_doc` from cleaner/status/families.py. -->
+<!-- Written by `python -m tools.metrics_doc` from cleaner/present/metrics/families.py. -->
 
 What `/metrics` shows; [monitoring.md](monitoring.md) says how to scrape it and what to look at. Sizes are in bytes,
 times in seconds, parts of a whole from 0 to 1. Counters start at 0 with the process. A gauge without a value (a time

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from cleaner.config_bulk_rows import BULK_ROWS
-from cleaner.config_daemon_rows import DAEMON_ROWS
-from cleaner.config_def import Setting
-from cleaner.config_log_rows import LOG_ROWS
-from cleaner.config_process_rows import PROCESS_ROWS
-from cleaner.config_topic_rows import TOPIC_ROWS
+from cleaner.config.bulk_rows import BULK_ROWS
+from cleaner.config.daemon_rows import DAEMON_ROWS
+from cleaner.config.definition import Setting
+from cleaner.config.log_rows import LOG_ROWS
+from cleaner.config.process_rows import PROCESS_ROWS
+from cleaner.config.topic_rows import TOPIC_ROWS
 from tools.roff import heading, line, text
 
 _HEAD = """\

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from cleaner.sizes import parse_size
+from cleaner.base.sizes import parse_size
 
 if TYPE_CHECKING:
-    from cleaner.api.configuration import Loaded
-    from cleaner.api.options import HighWatermark, Rounds, Sampling, SetOption, Sources
+    from cleaner.app.configuration import Loaded
+    from cleaner.app.options import HighWatermark, Rounds, Sampling, SetOption, Sources
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
@@ -91,7 +91,7 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
 
 def sampling_of(arguments: argparse.Namespace) -> Sampling | None:
     """Return how to sample; None where nobody asks for an estimate."""
-    from cleaner.api.options import Sampling
+    from cleaner.app.options import Sampling
 
     return Sampling(arguments.sample) if arguments.estimate or arguments.sample is not None else None
 
@@ -104,10 +104,10 @@ def sources(arguments: argparse.Namespace) -> Sources:
         ConfigError: the file cannot be read or is not a properties file, `CLEANER_` variables that are no settings.
         UsageError: a `--set` that is none.
     """
-    from cleaner.api.options import Sources
-    from cleaner.mistakes import Mistakes
+    from cleaner.app.options import Sources
+    from cleaner.base.mistakes import Mistakes
     from cleaner.settings import read_config_file, read_environment
-    from cleaner.storage.fs import FileSystem
+    from cleaner.storage.fs.file_system import FileSystem
 
     mistakes = Mistakes()
     config: dict[str, str] = {}
@@ -163,7 +163,7 @@ def _name_of(partition: str) -> str:
 
 def set_options(arguments: argparse.Namespace) -> tuple[SetOption, ...]:
     """Read the `--set` options. Raises UsageError: one that is none."""
-    from cleaner.api.options import SetOption
+    from cleaner.app.options import SetOption
     from cleaner.settings import parse_set
 
     return tuple(SetOption(*parse_set(text)) for text in arguments.sets)
@@ -171,7 +171,7 @@ def set_options(arguments: argparse.Namespace) -> tuple[SetOption, ...]:
 
 def load_process_settings(arguments: argparse.Namespace) -> Loaded:
     """Load the settings that a daemon with these options and this environment has. Raises ConfigError: all mistakes."""
-    from cleaner.api.configuration import load_settings
+    from cleaner.app.configuration import load_settings
 
     return load_settings(
         arguments.config,

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from cleaner.cli.arguments import parse_count, sources
 from cleaner.cli.clean import add_shared, run_shared, shared_options
-from cleaner.config_bulk_rows import SPARK_PREFIX
+from cleaner.config.bulk_rows import SPARK_PREFIX
 from cleaner.errors import SparkJobError, UsageError
 
 if TYPE_CHECKING:
-    from cleaner.bulk.round import BulkCleaner
+    from cleaner.spark.clean.round import BulkCleaner
 
 SUMMARY = "clean logs that are too large for one process, with Spark"
 
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Clean with Spark; returns the exit code."""
-    from cleaner.bulk.available import why_not_available
+    from cleaner.spark.clean.available import why_not_available
 
     reason = why_not_available()
     if reason and not arguments.dry_run:
@@ -83,9 +83,9 @@ def _spark_settings(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def _make_cleaner(arguments: argparse.Namespace) -> BulkCleaner:
-    from cleaner.bulk.round import BulkCleaner
-    from cleaner.bulk.spark_jobs import start_jobs
-    from cleaner.bulk.work_dir import options_of
+    from cleaner.spark.clean.round import BulkCleaner
+    from cleaner.spark.clean.spark_jobs import start_jobs
+    from cleaner.spark.clean.work_dir import options_of
 
     return BulkCleaner(
         lambda config: start_jobs("cleaner bulk", dict(config.spark)),

@@ -65,9 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Check; returns the exit code."""
     settings = sources(arguments)
 
-    from cleaner.api.check_log_dir import CheckOptions, CheckTotals, check_paths, paths_to_check
-    from cleaner.api.options import Surroundings
-    from cleaner.check.twice import DEFAULT_MEMORY_BYTES
+    from cleaner.app.check_log_dir import CheckOptions, CheckTotals, check_paths, paths_to_check
+    from cleaner.app.options import CallContext
     from cleaner.cli.compiling import announce_compiling
     from cleaner.cli.identity import take_identity
     from cleaner.cli.logs import log_warning
@@ -75,7 +74,8 @@ def run(arguments: argparse.Namespace) -> int:
     from cleaner.cli.progress import ProgressBar
     from cleaner.cli.show_check import show_checks
     from cleaner.cli.stop import StopFlag, run_interruptibly
-    from cleaner.storage.fs import FileSystem
+    from cleaner.storage.fs.file_system import FileSystem
+    from cleaner.verification.check.twice import DEFAULT_MEMORY_BYTES
 
     bar = ProgressBar()
     announce_compiling(bar.speaking(print_error))
@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
     with bar:
 
         def work(flag: StopFlag) -> CheckTotals:
-            lent = Surroundings.of(
+            lent = CallContext.of(
                 now_ms=arguments.now, progress=bar, check_done=flag.check_done, warn=bar.speaking(log_warning)
             )
             return check_paths(paths, settings, lent, options, show)

@@ -19,7 +19,7 @@ from cleaner.cli.arguments import (
 from cleaner.errors import UsageError
 
 if TYPE_CHECKING:
-    from cleaner.api.options import CleanOptions, Sources
+    from cleaner.app.options import CleanOptions, Sources
 
 SUMMARY = "clean compacted partitions of a log dir now"
 
@@ -124,7 +124,7 @@ def run(arguments: argparse.Namespace) -> int:
 def run_shared(arguments: argparse.Namespace, settings: Sources, options: CleanOptions) -> int:
     """Clean with some options, or say what would be cleaned; returns the exit code."""
     if bool(arguments.partitions) == arguments.all:
-        from cleaner.storage.fs import FileSystem
+        from cleaner.storage.fs.file_system import FileSystem
         from cleaner.storage.which_dir import require_log_dir
 
         # Who names a partition's directory has named no partition yet, and is told how.
@@ -134,8 +134,8 @@ def run_shared(arguments: argparse.Namespace, settings: Sources, options: CleanO
 
 
 def _clean(arguments: argparse.Namespace, settings: Sources, options: CleanOptions) -> int:
-    from cleaner.api.clean_log_dir import clean_log_dir
-    from cleaner.api.options import Surroundings
+    from cleaner.app.clean_log_dir import clean_log_dir
+    from cleaner.app.options import CallContext
     from cleaner.cli.compiling import announce_compiling
     from cleaner.cli.identity import take_identity
     from cleaner.cli.logs import log_warning
@@ -153,7 +153,7 @@ def _clean(arguments: argparse.Namespace, settings: Sources, options: CleanOptio
         printer = CleanPrinter(arguments, bar)
 
         def work(flag: StopFlag) -> None:
-            lent = Surroundings.of(
+            lent = CallContext.of(
                 now_ms=arguments.now, progress=bar, check_done=flag.check_done, warn=bar.speaking(log_warning)
             )
             names = None if arguments.all else arguments.partitions
@@ -169,7 +169,7 @@ def _clean(arguments: argparse.Namespace, settings: Sources, options: CleanOptio
 
 def shared_options(arguments: argparse.Namespace) -> CleanOptions:
     """Return what `add_shared`'s options say."""
-    from cleaner.api.options import CleanOptions
+    from cleaner.app.options import CleanOptions
 
     return CleanOptions(
         high_watermark=arguments.high_watermark,
@@ -184,14 +184,14 @@ def shared_options(arguments: argparse.Namespace) -> CleanOptions:
 
 def _preview(arguments: argparse.Namespace, settings: Sources) -> int:
     """Plan instead of cleaning: the named partitions, or all of them."""
-    from cleaner.api.options import Surroundings
-    from cleaner.api.plan_log_dir import plan_log_dir
+    from cleaner.app.options import CallContext
+    from cleaner.app.plan_log_dir import plan_log_dir
     from cleaner.cli.identity import take_identity
     from cleaner.cli.logs import log_warning
     from cleaner.cli.show_plan import show_plan
 
     take_identity(arguments.log_dir, stay_root=arguments.as_root, needs_kernels=False)
     names = None if arguments.all else arguments.partitions
-    lent = Surroundings.of(now_ms=arguments.now, warn=log_warning)
+    lent = CallContext.of(now_ms=arguments.now, warn=log_warning)
     entries = plan_log_dir(arguments.log_dir, settings, lent, partitions=names, high_watermark=arguments.high_watermark)
     return show_plan(entries, arguments.format, arguments.log_dir, settings_given(arguments))

@@ -78,12 +78,12 @@ def _check(arguments: argparse.Namespace) -> None:
     Raises:
         ConfigError: all mistakes.
     """
-    from cleaner.api.check_settings import CheckedSettings, check_log_dirs, check_topic_files
-    from cleaner.api.configuration import configured_topics_dir
+    from cleaner.app.check_settings import CheckedSettings, check_log_dirs, check_topic_files
+    from cleaner.app.configuration import configured_topics_dir
+    from cleaner.base.mistakes import Mistakes
     from cleaner.cli.logs import log_warning
     from cleaner.cli.output import say
-    from cleaner.mistakes import Mistakes
-    from cleaner.storage.fs import FileSystem
+    from cleaner.storage.fs.file_system import FileSystem
 
     fs = FileSystem()
     mistakes = Mistakes()
@@ -110,9 +110,9 @@ def _show(arguments: argparse.Namespace) -> None:
     if arguments.topic is None:
         rows = process_rows(loaded)
     else:
-        from cleaner.api.check_settings import resolve_topic
+        from cleaner.app.check_settings import resolve_topic
         from cleaner.cli.logs import log_warning
-        from cleaner.storage.fs import FileSystem
+        from cleaner.storage.fs.file_system import FileSystem
 
         resolved = resolve_topic(FileSystem(), loaded, arguments.topic, arguments.log_dirs)
         for warning in resolved.warnings:

@@ -17,7 +17,7 @@ from cleaner.errors import UsageError
 if TYPE_CHECKING:
     from cleaner.cli.reading import Begin, Print
     from cleaner.cli.stop import StopFlag
-    from cleaner.logs.topics import Topic
+    from cleaner.log.topics import Topic
 
 SUMMARY = "print the records of a topic"
 
@@ -124,7 +124,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _properties_of(arguments: argparse.Namespace) -> dict[str, str]:
     from cleaner.settings import read_config_file
-    from cleaner.storage.fs import FileSystem
+    from cleaner.storage.fs.file_system import FileSystem
 
     given: dict[str, str] = {}
     if arguments.formatter_config is not None:
@@ -148,11 +148,11 @@ def _printer_of(arguments: argparse.Namespace, properties: dict[str, str], topic
 
 
 def _consume(arguments: argparse.Namespace, topic: Topic, text_of: Print, flag: StopFlag) -> None:
-    from cleaner.cli.reading import Printer, Reach, begin_at, follow, read
-    from cleaner.clock import SystemClock
-    from cleaner.logs.reader import open_reader
+    from cleaner.base.clock import SystemClock
+    from cleaner.cli.reading import Printer, ReadRange, begin_at, follow, read
+    from cleaner.log.reader import open_reader
 
-    reach = Reach(arguments.isolation_level, "high_watermark" if arguments.flushed else "end")
+    reach = ReadRange(arguments.isolation_level, "high_watermark" if arguments.flushed else "end")
     out = sys.stdout.buffer
     printer = Printer(out, text_of, arguments.max_messages, skips_errors=arguments.skip_message_on_error)
     begin: Begin = "earliest" if arguments.from_beginning else arguments.offset

@@ -8,10 +8,10 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from cleaner.model import TopicPartition
+from cleaner.base.model import TopicPartition
 
 if TYPE_CHECKING:
-    from cleaner.control.client import Control
+    from cleaner.daemon.control.client import Control
 
 EXIT_CODES = "69  no daemon is running      77  the daemon's socket is not for this user"
 
@@ -50,7 +50,7 @@ def control_of(arguments: argparse.Namespace) -> Control:
     Raises:
         ConfigError: the `--config` file cannot be read.
     """
-    from cleaner.control.client import Control
+    from cleaner.daemon.control.client import Control
 
     return Control(_socket(arguments))
 
@@ -62,7 +62,7 @@ def state_dir_of(arguments: argparse.Namespace) -> Path:
     Raises:
         ConfigError: the `--config` file cannot be read.
     """
-    from cleaner.config_table import BROKER_SETTINGS
+    from cleaner.config.table import BROKER_SETTINGS
 
     if arguments.state_dir is not None:
         return Path(arguments.state_dir)
@@ -91,7 +91,7 @@ def with_options(command: str, options: str) -> str:
 
 
 def _socket(arguments: argparse.Namespace) -> Path:
-    from cleaner.control.listening import SOCKET_NAME
+    from cleaner.daemon.control.listening import SOCKET_NAME
 
     if arguments.socket is not None:
         return Path(arguments.socket)
@@ -111,6 +111,6 @@ def _configured(arguments: argparse.Namespace, key: str) -> str | None:
     if arguments.config is None:
         return None
     from cleaner.settings import read_config_file
-    from cleaner.storage.fs import FileSystem
+    from cleaner.storage.fs.file_system import FileSystem
 
     return read_config_file(FileSystem(), arguments.config).get(key)

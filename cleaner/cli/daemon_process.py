@@ -14,23 +14,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleaner import __version__
-from cleaner.clock import SystemClock
-from cleaner.control.server import ControlServer
+from cleaner.base.clock import SystemClock
+from cleaner.daemon.control.server import ControlServer
 from cleaner.daemon.dump import dump
 from cleaner.daemon.notify import Notifier, Watchdog
 from cleaner.daemon.rules import log_dirs_of
-from cleaner.daemon.service import Outfit, Service
+from cleaner.daemon.service import Service, ServiceDeps
 from cleaner.daemon.service_steering import ServiceSteering
 from cleaner.daemon.signals import Signals, Wish
+from cleaner.present.http.start import status_server
 from cleaner.settings.config_watch import ConfigWatch
 from cleaner.state.state_dir import StateDir
-from cleaner.status.start import status_server
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs.file_system import FileSystem
 
 if TYPE_CHECKING:
     import structlog
 
-    from cleaner.api.configuration import Loaded
+    from cleaner.app.configuration import Loaded
 
 # How often the status line is renewed and a changed `--config` file is looked for.
 _TICK_SECONDS = 2.0
@@ -80,7 +80,7 @@ class DaemonProcess:
         with contextlib.ExitStack() as stack:
             signals = stack.enter_context(Signals())
             state = stack.enter_context(StateDir(self._fs, Path(config.state_dir), log_dirs_of(config)))
-            outfit = Outfit(self._fs, self._clock, self._log, self._read_settings, state.path, __version__)
+            outfit = ServiceDeps(self._fs, self._clock, self._log, self._read_settings, state.path, __version__)
             service = Service(outfit, self._loaded)
             steering = ServiceSteering(service)
             socket_path = Path(config.control_socket)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from cleaner.cli.arguments import add_format, add_settings, load_process_settings
 
 if TYPE_CHECKING:
-    from cleaner.api.configuration import Loaded
-    from cleaner.api.doctor import Answer
+    from cleaner.app.configuration import Loaded
+    from cleaner.app.doctor import Answer
 
 SUMMARY = "is this machine, and are these log dirs, fit to be cleaned"
 
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Ask and answer; returns the exit code."""
-    from cleaner.api.doctor import Grade
+    from cleaner.app.doctor import Grade
     from cleaner.cli.show_doctor import show_answer, show_counts
 
     counts: Counter[Grade] = Counter()
@@ -77,10 +77,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _answers(arguments: argparse.Namespace) -> Iterator[Answer]:
-    from cleaner.api.doctor import examine_machine, examine_owner, examine_settings, examine_state_dir
-    from cleaner.api.doctor_log_dir import PATIENCE_SECONDS, examine_conflicts, examine_log_dir, within
-    from cleaner.config import CleanerConfig
-    from cleaner.storage.fs import FileSystem
+    from cleaner.app.doctor import examine_machine, examine_owner, examine_settings, examine_state_dir
+    from cleaner.app.doctor_log_dir import PATIENCE_SECONDS, examine_conflicts, examine_log_dir, within
+    from cleaner.config.values import CleanerConfig
+    from cleaner.storage.fs.file_system import FileSystem
 
     fs = FileSystem()
     loaded, mistakes = _load(arguments)
@@ -104,7 +104,7 @@ def _answers(arguments: argparse.Namespace) -> Iterator[Answer]:
 
 def _load(arguments: argparse.Namespace) -> tuple[Loaded | None, list[Answer]]:
     """Return the settings, or what is wrong with them."""
-    from cleaner.api.doctor import wrong_setting
+    from cleaner.app.doctor import wrong_setting
     from cleaner.errors import ConfigError
 
     try:

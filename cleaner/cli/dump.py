@@ -76,13 +76,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Show the files; returns the exit code."""
-    from cleaner.api.dump_files import DumpOptions, dump_files
+    from cleaner.app.dump_files import DumpOptions, dump_files
     from cleaner.cli.compiling import announce_compiling
     from cleaner.cli.output import print_error
     from cleaner.cli.show_dump import show_pieces
     from cleaner.dump.decoders import DECODERS, class_decoder
     from cleaner.errors import UsageError
-    from cleaner.storage.fs import FileSystem
+    from cleaner.storage.fs.file_system import FileSystem
 
     paths = [*arguments.paths, *(path.strip() for path in arguments.files.split(",") if path.strip())]
     if not paths:

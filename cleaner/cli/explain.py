@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from cleaner.base.mistakes import did_you_mean
 from cleaner.cli.arguments import (
     add_high_watermark,
     add_sampling,
@@ -15,7 +16,6 @@ from cleaner.cli.arguments import (
 )
 from cleaner.cli.daemon_options import EXIT_CODES, add_daemon, control_of, options_given, parse_partition
 from cleaner.errors import UsageError
-from cleaner.mistakes import did_you_mean
 
 SUMMARY = "why a log is, or is not, cleaned now"
 
@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _what_is(name: str) -> str:
     """Say what a path is that was named alone."""
-    from cleaner.storage.fs import FileSystem
+    from cleaner.storage.fs.file_system import FileSystem
     from cleaner.storage.which_dir import why_no_log_dir
 
     reason = why_no_log_dir(FileSystem(), Path(name))
@@ -84,8 +84,8 @@ def _look(log_dir: Path, name: str, arguments: argparse.Namespace) -> int:
     """Look at a log without a daemon."""
     settings = sources(arguments)
 
-    from cleaner.api.options import Surroundings
-    from cleaner.api.plan_log_dir import plan_log_dir
+    from cleaner.app.options import CallContext
+    from cleaner.app.plan_log_dir import plan_log_dir
     from cleaner.cli.identity import take_identity
     from cleaner.cli.logs import log_warning
     from cleaner.cli.show_plan import entry_line
@@ -93,7 +93,7 @@ def _look(log_dir: Path, name: str, arguments: argparse.Namespace) -> int:
 
     sampling = sampling_of(arguments)
     take_identity(log_dir, stay_root=arguments.as_root, needs_kernels=sampling is not None)
-    lent = Surroundings.of(now_ms=arguments.now, warn=log_warning)
+    lent = CallContext.of(now_ms=arguments.now, warn=log_warning)
     (entry,) = plan_log_dir(
         log_dir,
         settings,

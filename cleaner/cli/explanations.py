@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from shlex import quote
 
-from cleaner.cli.meanings import (
+from cleaner.daemon.snapshot import LogView, ServiceSnapshot
+from cleaner.policy.cleaning_status import CleaningStatus, Reason
+from cleaner.present.formatting import ago, moment
+from cleaner.present.meanings import (
     BOUNDS,
     LOCKED,
     NEEDS_RECOVERY,
@@ -17,9 +20,6 @@ from cleaner.cli.meanings import (
     due_by,
     under_ratio,
 )
-from cleaner.cli.words import ago, moment
-from cleaner.daemon.snapshot import LogView, ServiceSnapshot
-from cleaner.policy.verdict import Reason, Verdict
 
 
 def explain(view: LogView, shown: ServiceSnapshot) -> Explanation:
@@ -46,7 +46,7 @@ def explain(view: LogView, shown: ServiceSnapshot) -> Explanation:
     return waiting or _of_operator(view.verdict, view, shown)
 
 
-def _of_numbers(verdict: Verdict, name: str) -> Explanation | None:
+def _of_numbers(verdict: CleaningStatus, name: str) -> Explanation | None:
     """Explain what the log's own numbers decide, and the queue."""
     now = (f"cleaner now {name} --wait", "clean it all the same, and watch")
     match verdict.reason:
@@ -128,7 +128,7 @@ def _of_place(view: LogView, shown: ServiceSnapshot) -> Explanation | None:
     return None
 
 
-def _of_operator(verdict: Verdict, view: LogView, shown: ServiceSnapshot) -> Explanation:
+def _of_operator(verdict: CleaningStatus, view: LogView, shown: ServiceSnapshot) -> Explanation:
     """Explain what somebody wanted so, or what goes on now."""
     name = str(view.partition)
     status = ("cleaner status", "how far it is")

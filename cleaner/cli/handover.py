@@ -12,7 +12,7 @@ from cleaner.errors import UsageError
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from cleaner.api.handover import HandoverReport
+    from cleaner.app.handover import HandoverReport
 
 SUMMARY = "put logs of ours in the place of a stopped broker's empty ones"
 
@@ -79,8 +79,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Hand over; returns the exit code."""
     topic_ids = _topic_ids(arguments.topic_ids)
 
-    from cleaner.api.handover import hand_over
-    from cleaner.api.options import Sources, Surroundings
+    from cleaner.app.handover import hand_over
+    from cleaner.app.options import CallContext, Sources
     from cleaner.cli.compiling import announce_compiling
     from cleaner.cli.identity import take_identity
     from cleaner.cli.logs import log_warning
@@ -88,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
     from cleaner.cli.progress import ProgressBar
     from cleaner.cli.stop import StopFlag, run_interruptibly
     from cleaner.settings import read_config_file
-    from cleaner.storage.fs import FileSystem
+    from cleaner.storage.fs.file_system import FileSystem
 
     config = {} if arguments.config is None else read_config_file(FileSystem(), arguments.config)
     settings = Sources(config=config, metadata_dir=arguments.metadata_dir)
@@ -98,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
     with bar:
 
         def work(flag: StopFlag) -> HandoverReport:
-            lent = Surroundings.of(progress=bar, check_done=flag.check_done, warn=bar.speaking(log_warning))
+            lent = CallContext.of(progress=bar, check_done=flag.check_done, warn=bar.speaking(log_warning))
             return hand_over(arguments.from_dir, arguments.to_dir, topic_ids, settings, lent, dry_run=arguments.dry_run)
 
         report = run_interruptibly(work)
@@ -107,7 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _topic_ids(texts: list[str]) -> dict[str, UUID]:
     """Read topics and their ids. Raises UsageError: something else, or a topic with two ids."""
-    from cleaner.storage.kafka_uuid import parse_uuid
+    from cleaner.storage.files.kafka_uuid import parse_uuid
 
     found: dict[str, UUID] = {}
     for text in texts:
@@ -125,8 +125,8 @@ def _topic_ids(texts: list[str]) -> dict[str, UUID]:
 
 def _show(report: HandoverReport, form: str) -> int:
     """Print what was handed over and what was refused; returns the exit code."""
+    from cleaner.base.sizes import human_bytes
     from cleaner.cli.output import json_line, print_failure, refusal_line, say_table
-    from cleaner.sizes import human_bytes
 
     if form == "json":
         for partition in report.partitions:

@@ -8,9 +8,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cleaner.base.clock import SystemClock
 from cleaner.cli.arguments import add_format, parse_offset_or_all
 from cleaner.cli.daemon_options import add_state_dir, state_dir_of
-from cleaner.clock import SystemClock
 from cleaner.errors import CleanerError
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     from cleaner.cli.output import print_error
     from cleaner.cli.show_history import show_history
     from cleaner.state.journal_reader import JournalFilter, JournalReader
-    from cleaner.storage.fs import FileSystem
+    from cleaner.storage.fs.file_system import FileSystem
 
     state_dir = state_dir_of(arguments)
     wanted = JournalFilter(
@@ -109,7 +109,7 @@ def parse_moment(text: str) -> int:
 
 def _why_nothing(reader: JournalReader, state_dir: Path, partition: str | None) -> str:
     """Return why there is nothing to show, which may be a slip in a name."""
-    from cleaner.mistakes import did_you_mean
+    from cleaner.base.mistakes import did_you_mean
 
     names = dict.fromkeys(entry.partition for entry in reader.entries())
     if not names:

@@ -28,8 +28,8 @@ def take_identity(
     if stay_root or os.geteuid() != 0 or not given:
         return
     from cleaner.errors import ForeignDirectoryError, LogDirOfflineError
-    from cleaner.storage.fs import FileSystem
-    from cleaner.storage.ownership import become, code_closed_to, owner_of
+    from cleaner.storage.fs.file_system import FileSystem
+    from cleaner.storage.fs.ownership import become, code_closed_to, owner_of
     from cleaner.storage.which_dir import require_there
 
     try:
@@ -41,7 +41,7 @@ def take_identity(
     if owner is None:
         return
     if needs_kernels or code_closed_to(owner) is not None:
-        from cleaner.engine.warm_up import warm_up
+        from cleaner.cleaning.round.warm_up import warm_up
 
         warm_up()
     try:

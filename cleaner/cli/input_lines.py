@@ -11,7 +11,7 @@ import select
 import sys
 from collections.abc import Callable, Iterator
 
-from cleaner.clock import Clock
+from cleaner.base.clock import Clock
 from cleaner.errors import CleanerError
 
 _READ_BYTES = 1 << 20

@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cleaner.base.mistakes import did_you_mean
 from cleaner.cli.output import print_error
 from cleaner.errors import UsageError
-from cleaner.mistakes import did_you_mean
 
 _DEST = "ignored_flags"
 

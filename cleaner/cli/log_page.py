@@ -6,12 +6,12 @@ import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 
+from cleaner.base.sizes import human_bytes
 from cleaner.cli.fitting import PAGE_COLUMNS, columns, fold, fold_command, page_columns, table
 from cleaner.cli.output import say
 from cleaner.cli.picture import parts_of, picture
-from cleaner.cli.words import Paint, printable
 from cleaner.policy.sections import Sections
-from cleaner.sizes import human_bytes
+from cleaner.present.formatting import Paint, printable
 
 _LABEL = 12  # width of `last round` and two spaces
 

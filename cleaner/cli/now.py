@@ -10,8 +10,8 @@ from cleaner.cli.daemon_options import EXIT_CODES, add_daemon, control_of, parse
 from cleaner.errors import UsageError
 
 if TYPE_CHECKING:
-    from cleaner.clock import Clock
-    from cleaner.control.client import Control
+    from cleaner.base.clock import Clock
+    from cleaner.daemon.control.client import Control
     from cleaner.daemon.snapshot import JobView
 
 SUMMARY = "have the daemon clean a partition next"
@@ -51,9 +51,9 @@ def run(arguments: argparse.Namespace, clock: Clock | None = None) -> int:
     if (arguments.partition is None) == (arguments.cancel is None) or (arguments.wait and arguments.cancel is not None):
         raise UsageError("either a partition (with --wait or not), or --cancel and the id of a job")
 
+    from cleaner.base.clock import SystemClock
     from cleaner.cli.show_jobs import print_jobs
     from cleaner.cli.stop import keyboard_interrupts
-    from cleaner.clock import SystemClock
     from cleaner.daemon.snapshot import JobView
 
     control = control_of(arguments)
@@ -73,7 +73,7 @@ def _wait(control: Control, job: JobView, clock: Clock) -> JobView:
     from cleaner.cli.output import print_error
     from cleaner.cli.progress import ProgressBar
     from cleaner.cli.show_jobs import read_jobs
-    from cleaner.cli.words import printable
+    from cleaner.present.formatting import printable
 
     with ProgressBar() as bar:
         try:

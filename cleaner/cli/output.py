@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, TextIO
 
 from cleaner.cli.advice import advice
 from cleaner.cli.fitting import columns, flush_printed, fold, fold_command, table
-from cleaner.cli.words import printable
+from cleaner.present.formatting import printable
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-    from cleaner.api.reports import Refusal
+    from cleaner.app.reports import Refusal
     from cleaner.errors import CleanerError
     from cleaner.state.json_text import JsonValue
 

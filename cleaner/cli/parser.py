@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from cleaner.base.mistakes import did_you_mean, nearest
 from cleaner.cli.fitting import HELP_COLUMNS, columns, fold, fold_command
-from cleaner.mistakes import did_you_mean, nearest
 
 _WIDEST_HELP = 110
 _OPTION_COLUMNS = 32

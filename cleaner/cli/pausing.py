@@ -7,7 +7,7 @@ import argparse
 from cleaner.cli.arguments import add_format
 from cleaner.cli.daemon_options import add_daemon, control_of
 from cleaner.cli.output import print_answer, say
-from cleaner.cli.words import printable
+from cleaner.present.formatting import printable
 
 
 def add_scope(parser: argparse.ArgumentParser) -> None:

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from cleaner.cli.fitting import fold
-from cleaner.cli.words import Paint
 from cleaner.policy.sections import Sections
+from cleaner.present.formatting import Paint
 
 _LEAST_CELLS = 20
 

@@ -45,8 +45,8 @@ def run(arguments: argparse.Namespace) -> int:
     """List the partitions; returns the exit code."""
     settings = sources(arguments)
 
-    from cleaner.api.options import Surroundings
-    from cleaner.api.plan_log_dir import plan_log_dir
+    from cleaner.app.options import CallContext
+    from cleaner.app.plan_log_dir import plan_log_dir
     from cleaner.cli.compiling import announce_compiling
     from cleaner.cli.identity import take_identity
     from cleaner.cli.logs import log_warning
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     if sampling is not None:
         announce_compiling(print_error)
     take_identity(arguments.log_dir, stay_root=arguments.as_root, needs_kernels=sampling is not None)
-    lent = Surroundings.of(now_ms=arguments.now, warn=log_warning)
+    lent = CallContext.of(now_ms=arguments.now, warn=log_warning)
     high_watermark = arguments.high_watermark
     entries = plan_log_dir(arguments.log_dir, settings, lent, high_watermark=high_watermark, sampling=sampling)
     return show_plan(entries, arguments.format, arguments.log_dir, settings_given(arguments))

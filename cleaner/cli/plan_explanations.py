@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from shlex import quote
 
-from cleaner.api.plan_report import PlanEntry, Why
-from cleaner.cli.meanings import (
+from cleaner.app.plan_report import PlanEntry, Why
+from cleaner.base.model import TopicPartition
+from cleaner.base.sizes import duration
+from cleaner.present.formatting import moment
+from cleaner.present.meanings import (
     BAD_SETTING,
     BOUNDS,
     LOCKED,
@@ -20,9 +23,6 @@ from cleaner.cli.meanings import (
     due_by,
     under_ratio,
 )
-from cleaner.cli.words import moment
-from cleaner.model import TopicPartition
-from cleaner.sizes import duration
 
 _BROKER = "--bootstrap-server localhost:9092"
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cleaner.cli.record_json import Addressed
     from cleaner.cli.sending import Sender
     from cleaner.cli.stop import StopFlag
-    from cleaner.logs.manager import LogManager
+    from cleaner.log.manager import LogManager
 
 SUMMARY = "append lines of input to a topic"
 
@@ -140,7 +140,7 @@ def _parser_of(arguments: argparse.Namespace) -> Callable[[bytes, int], Addresse
     from cleaner.cli.record_json import Addressed, from_json
     from cleaner.cli.record_lines import LineFormat
     from cleaner.settings import read_config_file
-    from cleaner.storage.fs import FileSystem
+    from cleaner.storage.fs.file_system import FileSystem
 
     given: dict[str, str] = {}
     if arguments.reader_config is not None:
@@ -160,10 +160,10 @@ def _parser_of(arguments: argparse.Namespace) -> Callable[[bytes, int], Addresse
 def _produce(
     arguments: argparse.Namespace, descriptor: int, parse: Callable[[bytes, int], Addressed], flag: StopFlag
 ) -> None:
+    from cleaner.base.clock import SystemClock
     from cleaner.cli.input_lines import LineInput, paced
     from cleaner.cli.sending import feed
     from cleaner.cli.writing import open_log_dir
-    from cleaner.clock import SystemClock
 
     def should_stop() -> bool:
         return flag.is_set
@@ -187,7 +187,7 @@ def _produce(
 
 def _sender_to(manager: LogManager, arguments: argparse.Namespace, *, is_durable: bool) -> Sender:
     from cleaner.cli.sending import Sender, Transaction
-    from cleaner.logs.partitioner import Partitioner
+    from cleaner.log.partitioner import Partitioner
 
     topic, transactional_id = arguments.topic, arguments.transactional_id
     numbers = [each.partition for each in manager.describe_topic(topic).partitions]

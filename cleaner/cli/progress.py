@@ -9,8 +9,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TextIO
 
+from cleaner.base.sizes import human_bytes
 from cleaner.cli.fitting import HELP_COLUMNS, columns, shortened
-from cleaner.sizes import human_bytes
 
 _WIDTH = 24
 _REDRAW_SECONDS = 0.1

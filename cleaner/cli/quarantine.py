@@ -56,7 +56,7 @@ def _entries(arguments: argparse.Namespace) -> Sequence[QuarantinedLog]:
     from cleaner.errors import CleanerError, NoDaemonError
     from cleaner.state.quarantine import read_quarantine
     from cleaner.state.state_file import BadStateError
-    from cleaner.storage.fs import FileSystem
+    from cleaner.storage.fs.file_system import FileSystem
 
     control = control_of(arguments)
     try:
@@ -81,7 +81,7 @@ def _fields(entry: QuarantinedLog) -> dict[str, object]:
 
 
 def _row(entry: QuarantinedLog) -> tuple[str, ...]:
-    from cleaner.cli.words import moment, printable
+    from cleaner.present.formatting import moment, printable
 
     return (
         printable(str(entry.topic_partition)),

@@ -6,12 +6,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import BinaryIO, Literal, NamedTuple, Protocol
 
+from cleaner.base.clock import Clock
 from cleaner.cli.output import print_failure
 from cleaner.cli.stop import StopFlag
-from cleaner.clock import Clock
 from cleaner.errors import CleanerError
-from cleaner.logs.record import Record
-from cleaner.logs.view import LogReach
+from cleaner.log.record import Record
+from cleaner.log.view import LogReach
 
 Print = Callable[[int, Record], bytes]
 """Makes the text of a partition's record."""
@@ -25,7 +25,7 @@ _LOOK_SECONDS = 0.2  # how often somebody who waits for records asks whether to 
 _CONTROL = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")
 
 
-class Reach(NamedTuple):
+class ReadRange(NamedTuple):
     """How far to read."""
 
     isolation: Isolation
@@ -100,7 +100,7 @@ def _escaped(found: re.Match[bytes]) -> bytes:
     return b"\\x%02x" % found[0][-1]
 
 
-def begin_at(reader: Readable, wanted: Begin, reach: Reach) -> int:
+def begin_at(reader: Readable, wanted: Begin, reach: ReadRange) -> int:
     """Return the offset to begin at."""
     match wanted:
         case "earliest":
@@ -113,7 +113,7 @@ def begin_at(reader: Readable, wanted: Begin, reach: Reach) -> int:
 
 
 def read(
-    readers: Mapping[int, Readable], offsets: Mapping[int, int], reach: Reach, printer: Printer, flag: StopFlag
+    readers: Mapping[int, Readable], offsets: Mapping[int, int], reach: ReadRange, printer: Printer, flag: StopFlag
 ) -> None:
     """
     Print partitions one after the other, each up to its end.
@@ -134,7 +134,7 @@ def read(
 def follow(
     readers: Mapping[int, Readable],
     offsets: Mapping[int, int],
-    reach: Reach,
+    reach: ReadRange,
     printer: Printer,
     flag: StopFlag,
     *,

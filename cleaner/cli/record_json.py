@@ -15,7 +15,7 @@ import json
 from typing import NamedTuple
 
 from cleaner.errors import InputError
-from cleaner.logs.record import Record
+from cleaner.log.record import Record
 
 _FIELDS = frozenset(("topic", "partition", "offset", "timestamp", "key", "value", "headers"))
 

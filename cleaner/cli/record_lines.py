@@ -18,7 +18,7 @@ from itertools import combinations
 
 from cleaner.cli.record_properties import READER_PROPERTIES, is_true
 from cleaner.errors import InputError, UsageError
-from cleaner.logs.record import Record
+from cleaner.log.record import Record
 
 Headers = tuple[tuple[str, bytes | None], ...]
 

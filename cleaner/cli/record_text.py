@@ -16,10 +16,10 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from cleaner.base.mistakes import did_you_mean
 from cleaner.cli.record_properties import FORMATTER_PROPERTIES, is_true
 from cleaner.errors import CleanerError, UsageError
-from cleaner.logs.record import Record
-from cleaner.mistakes import did_you_mean
+from cleaner.log.record import Record
 
 Deserializer = Callable[[bytes], bytes]
 

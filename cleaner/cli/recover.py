@@ -49,9 +49,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Recover; returns the exit code."""
     settings = sources(arguments)
 
-    from cleaner.api.options import Surroundings
-    from cleaner.api.recover_log_dir import recover_log_dir
-    from cleaner.api.reports import RecoverReport
+    from cleaner.app.options import CallContext
+    from cleaner.app.recover_log_dir import recover_log_dir
+    from cleaner.app.reports import RecoverReport
     from cleaner.cli.compiling import announce_compiling
     from cleaner.cli.identity import take_identity
     from cleaner.cli.logs import log_warning
@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     with bar:
 
         def work(flag: StopFlag) -> RecoverReport:
-            lent = Surroundings.of(
+            lent = CallContext.of(
                 now_ms=arguments.now, progress=bar, check_done=flag.check_done, warn=bar.speaking(log_warning)
             )
             names = arguments.partitions or None

@@ -7,8 +7,8 @@ import argparse
 from cleaner.cli.arguments import add_format
 from cleaner.cli.daemon_options import EXIT_CODES, add_daemon, control_of
 from cleaner.cli.output import print_answer, print_error, say
-from cleaner.cli.words import printable
 from cleaner.errors import ConfigError
+from cleaner.present.formatting import printable
 
 SUMMARY = "have the daemon read its settings again"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cleaner.api.configuration import Loaded
+    from cleaner.app.configuration import Loaded
 
 # A reader that is merely slow gets the last lines; one that has stopped does not keep the process.
 _DRAIN_SECONDS = 1.0
@@ -59,17 +59,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run until stopped; returns the exit code."""
-    from cleaner.api.check_settings import check_places
+    from cleaner.app.check_settings import check_places
+    from cleaner.base.mistakes import Mistakes
+    from cleaner.cleaning.round.warm_up import warm_up
     from cleaner.cli.collecting import begin_collecting
     from cleaner.cli.compiling import announce_compiling
     from cleaner.cli.daemon_logs import configure_logs, open_logs
     from cleaner.cli.daemon_process import DaemonProcess
     from cleaner.cli.identity import take_identity
     from cleaner.daemon.rules import log_dirs_of
-    from cleaner.engine.warm_up import warm_up
-    from cleaner.mistakes import Mistakes
-    from cleaner.storage.fs import FileSystem
-    from cleaner.storage.ownership import OwnDirectories
+    from cleaner.storage.fs.file_system import FileSystem
+    from cleaner.storage.fs.ownership import OwnDirectories
 
     read_settings = _reader(arguments)
     loaded = read_settings()
@@ -93,8 +93,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _reader(arguments: argparse.Namespace) -> Callable[[], Loaded]:
-    from cleaner.api.configuration import load_settings
-    from cleaner.api.options import SetOption
+    from cleaner.app.configuration import load_settings
+    from cleaner.app.options import SetOption
     from cleaner.settings import parse_set
 
     sets = tuple(SetOption(*parse_set(text)) for text in arguments.sets)

@@ -14,8 +14,8 @@ from typing import Protocol
 from cleaner.cli.output import print_failure
 from cleaner.cli.record_json import Addressed
 from cleaner.errors import CleanerError, InputError
-from cleaner.logs.partitioner import Partitioner
-from cleaner.logs.record import Record
+from cleaner.log.partitioner import Partitioner
+from cleaner.log.record import Record
 
 
 class Transaction(Protocol):
@@ -34,7 +34,7 @@ class Transaction(Protocol):
         """End it; its records never were."""
 
 
-class WritableLog(Protocol):
+class AppendTarget(Protocol):
     """The log of one partition."""
 
     def append(self, records: Sequence[Record], /) -> object:
@@ -61,7 +61,7 @@ class Sender:
 
     def __init__(
         self,
-        logs: Mapping[int, WritableLog],
+        logs: Mapping[int, AppendTarget],
         partitioner: Partitioner,
         *,
         producer_of: Callable[[int], Transaction] | None = None,

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterable
 
 from cleaner.cli.fitting import fold
-from cleaner.config_bulk_rows import BULK_ROWS
-from cleaner.config_daemon_rows import DAEMON_ROWS
-from cleaner.config_def import Setting
-from cleaner.config_log_rows import LOG_ROWS
-from cleaner.config_process_rows import PROCESS_ROWS
-from cleaner.config_table import TOPIC_SETTINGS, UNUSED_TOPIC_KEYS
+from cleaner.config.bulk_rows import BULK_ROWS
+from cleaner.config.daemon_rows import DAEMON_ROWS
+from cleaner.config.definition import Setting
+from cleaner.config.log_rows import LOG_ROWS
+from cleaner.config.process_rows import PROCESS_ROWS
+from cleaner.config.table import TOPIC_SETTINGS, UNUSED_TOPIC_KEYS
 
 _ITEM = re.compile(r"[0-9]+\. ")
 _HEAD = """\

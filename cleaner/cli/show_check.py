@@ -6,13 +6,13 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from cleaner.api.check_log_dir import CheckTotals
-from cleaner.check.findings import Finding
-from cleaner.check.partition import CheckedPartition
-from cleaner.check.repair import RepairedFile
+from cleaner.app.check_log_dir import CheckTotals
+from cleaner.base.sizes import human_bytes
 from cleaner.cli.output import json_line
-from cleaner.cli.words import printable
-from cleaner.sizes import human_bytes
+from cleaner.present.formatting import printable
+from cleaner.verification.check.findings import Finding
+from cleaner.verification.check.partition import CheckedPartition
+from cleaner.verification.check.repair import RepairedFile
 
 Say = Callable[[str], None]
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import argparse
 
-from cleaner.api.clean_log_dir import Outcome
-from cleaner.api.reports import CleanReport, Refusal, Skipped
+from cleaner.app.clean_log_dir import Outcome
+from cleaner.app.reports import CleanReport, Refusal, Skipped
+from cleaner.base.model import TopicPartition
+from cleaner.base.sizes import human_bytes
 from cleaner.cli.advice import advice
 from cleaner.cli.arguments import typed_again
 from cleaner.cli.logs import log_note, log_warning
 from cleaner.cli.output import json_line, print_failure, print_next, refusal_line, say_table
 from cleaner.cli.progress import ProgressBar
 from cleaner.errors import NoSpaceError, PolicyRefusedError
-from cleaner.model import TopicPartition
-from cleaner.sizes import human_bytes
 
 _HEADINGS = (
     "partition",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from cleaner.api.configuration import Loaded
+from cleaner.app.configuration import Loaded
 from cleaner.cli.output import json_line, say_table
-from cleaner.cli.words import printable
-from cleaner.config_def import Setting
-from cleaner.config_table import BROKER_SETTINGS, TOPIC_SETTINGS
+from cleaner.config.definition import Setting
+from cleaner.config.table import BROKER_SETTINGS, TOPIC_SETTINGS
+from cleaner.present.formatting import printable
 from cleaner.settings import ResolvedTopic
 from cleaner.settings.given import DEFAULT
 

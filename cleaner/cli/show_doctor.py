@@ -6,10 +6,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from cleaner.api.doctor import Answer, Grade
+from cleaner.app.doctor import Answer, Grade
 from cleaner.cli.advice import advice
 from cleaner.cli.output import json_line, say
-from cleaner.cli.words import Paint, printable
+from cleaner.present.formatting import Paint, printable
 
 _INDENT = 19  # behind the grade and the longest question
 _COLOURS = {Grade.PASS: "green", Grade.WARN: "yellow", Grade.FAIL: "red"}

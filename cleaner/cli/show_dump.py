@@ -9,9 +9,9 @@ from collections.abc import Mapping
 
 from cleaner.cli.output import json_line
 from cleaner.cli.record_json import plain_field
-from cleaner.cli.words import printable
 from cleaner.dump.decoders import Decoder
-from cleaner.dump.pieces import ShownBatch, ShownRecord, Viewer
+from cleaner.dump.dump_items import ShownBatch, ShownRecord, Viewer
+from cleaner.present.formatting import printable
 
 _NAMES = {
     "producer_id": "producerId",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cleaner.base.sizes import duration, human_bytes
 from cleaner.cli.daemon_options import with_options
 from cleaner.cli.explanations import explain
 from cleaner.cli.log_page import LogPage
-from cleaner.cli.words import ago
-from cleaner.config_table import TOPIC_SETTINGS
+from cleaner.config.table import TOPIC_SETTINGS
 from cleaner.daemon.snapshot import LogView, ServiceSnapshot
-from cleaner.policy.verdict import Reason
-from cleaner.sizes import duration, human_bytes
+from cleaner.policy.cleaning_status import Reason
+from cleaner.present.formatting import ago
 
 
 def show_explain(view: LogView, shown: ServiceSnapshot, options: str) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cleaner.base.sizes import human_bytes, human_rate
 from cleaner.cli.output import json_line, say_table
-from cleaner.cli.words import moment, printable
-from cleaner.sizes import human_bytes, human_rate
+from cleaner.present.formatting import moment, printable
 from cleaner.state.journal import JournalEntry
 from cleaner.state.json_text import JsonValue
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cleaner.cli.output import json_line, say_table
-from cleaner.cli.words import moment, printable
-from cleaner.control.client import Control
+from cleaner.daemon.control.client import Control
 from cleaner.daemon.snapshot import JobView
+from cleaner.present.formatting import moment, printable
 from cleaner.state.json_text import JsonValue
 
 _HEADINGS = ("job", "partition", "state", "part", "asked", "by uid", "ended", "detail")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from cleaner.api.plan_report import PlanEntry, Why
+from cleaner.app.plan_report import PlanEntry, Why
+from cleaner.base.sizes import duration, human_bytes
 from cleaner.cli.logs import log_note, log_warning
 from cleaner.cli.output import json_line, print_error, say, say_table
 from cleaner.cli.plan_explanations import explain_entry
-from cleaner.sizes import duration, human_bytes
 
 _HEADINGS = ("partition", "policy", "segments", "clean", "dirty", "uncleanable", "ratio", "due", "why")
 _ESTIMATE_HEADINGS = ("partition", "sample", "dirty keys", "freed", "likely", "extra disk", "rounds", "time")

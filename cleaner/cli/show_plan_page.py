@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from cleaner.api.plan_report import PlanEntry, Why
+from cleaner.app.plan_report import PlanEntry, Why
+from cleaner.base.sizes import duration, human_bytes
 from cleaner.cli.log_page import LogPage
 from cleaner.cli.plan_explanations import explain_entry
-from cleaner.cli.words import moment
-from cleaner.sizes import duration, human_bytes
+from cleaner.present.formatting import moment
 
 _LAG = "min.compaction.lag.ms"
 _Row = tuple[str, str, str]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from cleaner.api.reports import RecoveredPartition, RecoverReport
+from cleaner.app.reports import RecoveredPartition, RecoverReport
+from cleaner.base.sizes import human_bytes
 from cleaner.cli.logs import log_note
 from cleaner.cli.output import json_line, print_failure, refusal_line, say_table
-from cleaner.sizes import human_bytes
 
 _HEADINGS = ("partition", "log start", "log end", "bytes before", "after", "seconds")
 

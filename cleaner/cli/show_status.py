@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from cleaner.base.sizes import duration, human_bytes, human_rate
 from cleaner.cli.daemon_options import with_options
 from cleaner.cli.fitting import columns, fold_command
 from cleaner.cli.output import say, say_table
-from cleaner.cli.words import Paint, ago, moment, printable
 from cleaner.daemon.snapshot import Forecast, LogDirView, LogView, RoundView, ServiceSnapshot, WorkerView
-from cleaner.daemon.troubles import troubles
-from cleaner.policy.circumstances import DirCondition
-from cleaner.sizes import duration, human_bytes, human_rate
+from cleaner.policy.selection_context import DirCondition
+from cleaner.present.formatting import Paint, ago, moment, printable
+from cleaner.present.problems import troubles
 from cleaner.state.json_text import JsonValue
 
 _BAR_CELLS = 20

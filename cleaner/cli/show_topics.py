@@ -7,11 +7,11 @@ from pathlib import Path
 
 from cleaner.cli.fitting import columns, shortened
 from cleaner.cli.output import json_line, say
-from cleaner.logs.topics import Topic
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.kafka_uuid import format_uuid
-from cleaner.storage.meta_properties import read_meta_properties
-from cleaner.storage.names import META_PROPERTIES
+from cleaner.log.topics import Topic
+from cleaner.storage.files.kafka_uuid import format_uuid
+from cleaner.storage.files.meta_properties import read_meta_properties
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.segment.names import META_PROPERTIES
 
 
 def list_topics(topics: Sequence[Topic], form: str) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cleaner.api.reports import Refusal
-from cleaner.api.undo_clean import UndoReport
+from cleaner.app.reports import Refusal
+from cleaner.app.undo_clean import UndoReport
+from cleaner.base.sizes import human_bytes
 from cleaner.cli.output import json_line, print_failure, refusal_line, say
-from cleaner.sizes import human_bytes
 
 
 def show_undone(outcomes: Iterable[UndoReport | Refusal], form: str) -> int:

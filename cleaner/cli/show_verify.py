@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from cleaner.api.reports import Refusal
-from cleaner.api.verify_log_dirs import VerifyReport
+from cleaner.app.reports import Refusal
+from cleaner.app.verify_log_dirs import VerifyReport
+from cleaner.base.sizes import human_bytes
 from cleaner.cli.output import json_line, print_failure, refusal_line, say
 from cleaner.cli.progress import ProgressBar
-from cleaner.cli.words import printable
-from cleaner.sizes import human_bytes
+from cleaner.present.formatting import printable
 
 _MOST_SHOWN = 20
 

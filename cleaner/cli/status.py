@@ -10,8 +10,8 @@ from cleaner.cli.daemon_options import EXIT_CODES, add_daemon, control_of, optio
 from cleaner.errors import UsageError
 
 if TYPE_CHECKING:
-    from cleaner.clock import Clock
-    from cleaner.control.client import Control
+    from cleaner.base.clock import Clock
+    from cleaner.daemon.control.client import Control
     from cleaner.daemon.snapshot import ServiceSnapshot
 
 SUMMARY = "how the running daemon is, and what it is at"
@@ -86,8 +86,8 @@ def run(arguments: argparse.Namespace, clock: Clock | None = None) -> int:
 
     control = control_of(arguments)
     if arguments.watch is not None:
+        from cleaner.base.clock import SystemClock
         from cleaner.cli.watching import watch
-        from cleaner.clock import SystemClock
 
         if arguments.probe is not None:
             raise UsageError("--probe asks once; --watch does not go with it")
@@ -101,7 +101,7 @@ def run(arguments: argparse.Namespace, clock: Clock | None = None) -> int:
 def _show(control: Control, arguments: argparse.Namespace) -> int:
     from cleaner.cli.show_status import show_status
     from cleaner.daemon.snapshot import ServiceSnapshot
-    from cleaner.daemon.troubles import troubles
+    from cleaner.present.problems import troubles
     from cleaner.state.json_text import format_json
 
     is_json = arguments.format == "json"

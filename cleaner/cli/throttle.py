@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 
+from cleaner.base.sizes import SUFFIXES_IN_WORDS, human_rate, slow_rate
 from cleaner.cli.arguments import add_format, parse_bytes
 from cleaner.cli.daemon_options import EXIT_CODES, add_daemon, control_of
 from cleaner.cli.logs import log_warning
 from cleaner.cli.output import print_answer, say
-from cleaner.cli.words import printable
-from cleaner.sizes import SUFFIXES_IN_WORDS, human_rate, slow_rate
+from cleaner.present.formatting import printable
 
 SUMMARY = "change how fast the daemon may read and write"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cleaner.errors import UsageError
 
 if TYPE_CHECKING:
-    from cleaner.logs.topics import Topics
+    from cleaner.log.topics import Topics
 
 
 def topics_in(log_dir: Path) -> Topics:
@@ -18,9 +18,9 @@ def topics_in(log_dir: Path) -> Topics:
     Raises:
         UsageError: it is none.
     """
-    from cleaner.clock import SystemClock
-    from cleaner.logs.topics import Topics
-    from cleaner.storage.fs import FileSystem
+    from cleaner.base.clock import SystemClock
+    from cleaner.log.topics import Topics
+    from cleaner.storage.fs.file_system import FileSystem
     from cleaner.storage.log_dir import LogDir
     from cleaner.storage.which_dir import why_no_log_dir
 

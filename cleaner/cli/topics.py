@@ -6,17 +6,17 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cleaner.base.mistakes import did_you_mean
 from cleaner.cli.arguments import add_format, parse_count
 from cleaner.cli.kafka_flags import add_ignored, add_log_dir, assignments_of, note_ignored
 from cleaner.cli.output import say
 from cleaner.errors import UsageError
-from cleaner.mistakes import did_you_mean
 
 if TYPE_CHECKING:
     import uuid
 
     from cleaner.cli.stop import StopFlag
-    from cleaner.logs.topics import Topic
+    from cleaner.log.topics import Topic
 
 SUMMARY = "create, alter, describe, list and delete topics of a log dir"
 
@@ -157,7 +157,7 @@ def _create(arguments: argparse.Namespace, flag: StopFlag) -> None:
 
 def _id_of(text: str | None) -> uuid.UUID | None:
     """Read an id as Kafka writes it. Raises UsageError: it is none."""
-    from cleaner.storage.kafka_uuid import parse_uuid
+    from cleaner.storage.files.kafka_uuid import parse_uuid
 
     try:
         return None if text is None else parse_uuid(text)

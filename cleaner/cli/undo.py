@@ -40,13 +40,13 @@ def run(arguments: argparse.Namespace) -> int:
     """Put back what is kept; returns the exit code."""
     settings = sources(arguments)
 
-    from cleaner.api.options import Surroundings
-    from cleaner.api.undo_clean import log_dir_of, undo_clean
+    from cleaner.app.options import CallContext
+    from cleaner.app.undo_clean import log_dir_of, undo_clean
     from cleaner.cli.identity import take_identity
     from cleaner.cli.logs import log_warning
     from cleaner.cli.show_undo import show_undone
     from cleaner.cli.stop import StopFlag, run_interruptibly
-    from cleaner.storage.fs import FileSystem
+    from cleaner.storage.fs.file_system import FileSystem
 
     # First by the directory itself: whoever owns it may have written anything into the manifests.
     take_identity(arguments.kept_dir, stay_root=arguments.as_root)
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     take_identity(arguments.kept_dir, log_dir, stay_root=arguments.as_root)
 
     def work(flag: StopFlag) -> int:
-        lent = Surroundings.of(check_done=flag.check_done, warn=log_warning)
+        lent = CallContext.of(check_done=flag.check_done, warn=log_warning)
         return show_undone(undo_clean(arguments.kept_dir, settings, lent), arguments.format)
 
     return run_interruptibly(work)

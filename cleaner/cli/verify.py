@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cleaner.cli.arguments import add_format, add_settings, parse_bytes, parse_now, parse_offset, sources
 
 if TYPE_CHECKING:
-    from cleaner.api.verify_log_dirs import VerifyOptions
+    from cleaner.app.verify_log_dirs import VerifyOptions
 
 SUMMARY = "prove a cleaned log right against the log it was made from"
 
@@ -82,8 +82,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Prove what is asked for; returns the exit code."""
     settings = sources(arguments)
 
-    from cleaner.api.options import Surroundings
-    from cleaner.api.verify_log_dirs import verify_log_dirs
+    from cleaner.app.options import CallContext
+    from cleaner.app.verify_log_dirs import verify_log_dirs
     from cleaner.cli.compiling import announce_compiling
     from cleaner.cli.identity import take_identity
     from cleaner.cli.logs import log_warning
@@ -98,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
     printer = VerifyPrinter(arguments.format, bar)
 
     def work(flag: StopFlag) -> None:
-        lent = Surroundings.of(progress=bar, check_done=flag.check_done, warn=bar.speaking(log_warning))
+        lent = CallContext.of(progress=bar, check_done=flag.check_done, warn=bar.speaking(log_warning))
         for outcome in verify_log_dirs(
             arguments.before, arguments.after, settings, lent, _options(arguments), arguments.partitions
         ):
@@ -112,7 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _options(arguments: argparse.Namespace) -> VerifyOptions:
     import tempfile
 
-    from cleaner.api.verify_log_dirs import VerifyOptions
+    from cleaner.app.verify_log_dirs import VerifyOptions
 
     return VerifyOptions(
         end_offset=arguments.end,

@@ -34,7 +34,7 @@ def run(_arguments: argparse.Namespace) -> int:
     """Compile or load every kernel, say where they are and how long it took; returns the exit code."""
     # First: where numba has been imported, it is numba that gets every kernel ready, and keeps it.
     from cleaner.kernels.compile import kernel_statistics  # isort: skip
-    from cleaner.api import warm
+    from cleaner.app import warm
 
     report = warm()
     done = kernel_statistics()

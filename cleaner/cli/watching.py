@@ -9,12 +9,12 @@ from collections.abc import Callable
 from contextlib import redirect_stdout
 from typing import TextIO
 
+from cleaner.base.clock import Clock
 from cleaner.cli.fitting import columns, fold
 from cleaner.cli.output import print_error
 from cleaner.cli.stop import keyboard_interrupts
-from cleaner.cli.words import printable
-from cleaner.clock import Clock
 from cleaner.errors import NoDaemonError
+from cleaner.present.formatting import printable
 
 _HOME, _CLEAR_REST, _CLEAR_LINE = "\x1b[H", "\x1b[J", "\x1b[K"
 # What cannot be folded ends at the edge meanwhile, instead of making two lines of one.

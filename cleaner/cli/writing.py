@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cleaner.cli.stop import StopFlag
-    from cleaner.logs.manager import LogManager
+    from cleaner.log.manager import LogManager
 
 
 @contextmanager
@@ -33,9 +33,9 @@ def open_log_dir(
         LogDirLockedError: a broker or another writer has it.
         CleanerError: see `LogManager`.
     """
-    from cleaner.logs.manager import LogManager
+    from cleaner.log.manager import LogManager
     from cleaner.settings import read_config_file
-    from cleaner.storage.fs import FileSystem
+    from cleaner.storage.fs.file_system import FileSystem
 
     settings = {} if config is None else read_config_file(FileSystem(), config)
     manager = LogManager(log_dir, {**settings, **(overrides or {})}, create=create, cleaner=False)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
+from cleaner.base.model import TopicPartition
 from cleaner.daemon.snapshot import WorkerView
-from cleaner.model import TopicPartition
 
 # A guess from the first moments of a round would jump about.
 _LEAST_ELAPSED_NS = 500_000_000

@@ -11,26 +11,26 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from cleaner.clock import Clock
+from cleaner.base.clock import Clock
+from cleaner.base.mistakes import did_you_mean
+from cleaner.base.model import TopicPartition
 from cleaner.daemon.jobs import DONE, FAILED, JobBook
+from cleaner.daemon.log_dir_backoff import LogDirBackoff
 from cleaner.daemon.log_dir_watch import DirLook
-from cleaner.daemon.looked_log import CANNOT_BE_LOOKED_AT, LookedLog
-from cleaner.daemon.obstacles import DirObstacles
+from cleaner.daemon.log_status import CANNOT_BE_LOOKED_AT, LogStatus
 from cleaner.daemon.pauses import Pauses
 from cleaner.daemon.steering import SteeringError
-from cleaner.mistakes import did_you_mean
-from cleaner.model import TopicPartition
-from cleaner.policy.circumstances import Circumstances, LogDirFacts, LogFacts
+from cleaner.policy.cleaning_status import Reason
 from cleaner.policy.retry import Retry, RetryDelays
 from cleaner.policy.selection import Order, Survey, survey
+from cleaner.policy.selection_context import LogDirFacts, LogFacts, SelectionContext
 from cleaner.policy.states import Event, PartitionState, PartitionStates, Phase
-from cleaner.policy.verdict import Reason
 from cleaner.policy.windows import Windows
 from cleaner.state.quarantine import Quarantine
 
 
 @dataclass(frozen=True)
-class Rules:
+class ChoiceSettings:
     """
     The settings that choices depend on; replaced as a whole by a reload.
 
@@ -71,19 +71,19 @@ class Choices:
         retaining: partitions that are paused because retention works on them.
     """
 
-    def __init__(self, clock: Clock, quarantine: Quarantine, rules: Rules, kept_jobs: int) -> None:
+    def __init__(self, clock: Clock, quarantine: Quarantine, rules: ChoiceSettings, kept_jobs: int) -> None:
         self._clock = clock
         self._quarantine = quarantine
         self._rules = rules
         self.states = PartitionStates()
         self.jobs = JobBook(kept_jobs)
         self.pauses = Pauses()
-        self.obstacles = DirObstacles()
+        self.obstacles = LogDirBackoff()
         self.retries: dict[TopicPartition, Retry] = {}
         self.last_round_ms: dict[TopicPartition, int] = {}
         self.looks: dict[str, DirLook] = {}
         self.retaining: set[TopicPartition] = set()
-        self._logs: dict[tuple[TopicPartition, str], LookedLog] = {}
+        self._logs: dict[tuple[TopicPartition, str], LogStatus] = {}
         self._stale_since_ns: dict[TopicPartition, int] = {}
         self._workers: dict[str, int] = {}
         self._survey: Survey | None = None
@@ -92,16 +92,16 @@ class Choices:
         self._is_window_open = True
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> ChoiceSettings:
         """The settings that count."""
         return self._rules
 
     @property
-    def logs(self) -> Iterator[LookedLog]:
+    def logs(self) -> Iterator[LogStatus]:
         """All logs."""
         return iter(self._logs.values())
 
-    def change_rules(self, rules: Rules) -> None:
+    def change_rules(self, rules: ChoiceSettings) -> None:
         """Take over new settings."""
         self._rules = rules
         self.invalidate()
@@ -119,7 +119,7 @@ class Choices:
         self.invalidate()
         self._end_jobs_without_work()
 
-    def next_log(self) -> tuple[LookedLog, LogFacts] | None:
+    def next_log(self) -> tuple[LogStatus, LogFacts] | None:
         """Return the log to clean now; None: none."""
         now_ms = self._clock.now_ms()
         if self._is_window_open != self._rules.windows.is_open(now_ms):
@@ -134,13 +134,13 @@ class Choices:
                 return self._logs[facts.partition, facts.log_dir], facts
         return None
 
-    def begin(self, log: LookedLog, worker: str) -> None:
+    def begin(self, log: LogStatus, worker: str) -> None:
         """Note that a worker has a log."""
         self.states.begin(log.partition, worker)
         self._workers[log.log_dir] = self._workers.get(log.log_dir, 0) + 1
         self.jobs.begin(log.partition)
 
-    def end(self, log: LookedLog, worker: str) -> None:
+    def end(self, log: LogStatus, worker: str) -> None:
         """Note that a worker has given a log back; what was known of it is no longer true."""
         self.states.done_cleaning(log.partition, worker)
         self._workers[log.log_dir] -= 1
@@ -155,7 +155,7 @@ class Choices:
         """Return the partitions that are not picked before they were looked at again."""
         return frozenset(self._stale_since_ns)
 
-    def find(self, partition: TopicPartition) -> LookedLog:
+    def find(self, partition: TopicPartition) -> LogStatus:
         """
         Return a log.
 
@@ -208,9 +208,9 @@ class Choices:
         """Have the next choice made from a new survey."""
         self._survey = None
 
-    def circumstances(self) -> Circumstances:
+    def circumstances(self) -> SelectionContext:
         """Return all that matters beside the logs themselves."""
-        return Circumstances(
+        return SelectionContext(
             now_ms=self._clock.now_ms(),
             states=self._states_with_topics(),
             log_dirs=self.dir_facts(),
@@ -306,7 +306,7 @@ def _is_partition_name(text: str) -> bool:
     return True
 
 
-def _with_two_homes(log: LookedLog) -> LookedLog:
+def _with_two_homes(log: LogStatus) -> LogStatus:
     """Return a log that is left alone because another log dir has its partition too (D-14): which is the true one?"""
     error = "its partition has a directory in more than one of log.dirs; a broker would not start"
     return replace(log, facts=None, why=CANNOT_BE_LOOKED_AT, error=error, has_segments_to_delete=False)

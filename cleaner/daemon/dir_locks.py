@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cleaner.errors import LogDirLockedError
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.locks import LockMode, LockRole, LogDirLock, acquire_for_cleaning
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.lock.log_dir_lock import LockMode, LockRole, LogDirLock, acquire_for_cleaning
 
 
 class DirLocks:

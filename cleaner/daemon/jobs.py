@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from cleaner.base.model import TopicPartition
 from cleaner.daemon.snapshot import JobView
-from cleaner.model import TopicPartition
 
 QUEUED = "queued"
 RUNNING = "running"

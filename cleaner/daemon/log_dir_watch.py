@@ -17,20 +17,20 @@ import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from cleaner.api.options import Sources
-from cleaner.api.session import as_cleaner_errors
-from cleaner.clock import Clock
-from cleaner.config import CleanerConfig
+from cleaner.app.options import Sources
+from cleaner.app.session import as_cleaner_errors
+from cleaner.base.clock import Clock
+from cleaner.base.model import TopicPartition
+from cleaner.config.values import CleanerConfig
+from cleaner.daemon.log_status import CANNOT_BE_LOOKED_AT, LogStatus
 from cleaner.daemon.log_watch import Lines, Moment, WatchedLog, is_settled
-from cleaner.daemon.looked_log import CANNOT_BE_LOOKED_AT, LookedLog
 from cleaner.daemon.topic_settings import TopicSettings
 from cleaner.errors import LogDirOfflineError, describe
-from cleaner.model import TopicPartition
-from cleaner.policy.circumstances import DirCondition, LogDirFacts
 from cleaner.policy.retry import Retry, RetryDelays, after_failure
-from cleaner.storage.fs import FileSystem, Space, real_path
-from cleaner.storage.lock_probe import LockHolder, LockReport, probe
-from cleaner.storage.log_dir import Listing, LogDir, OffsetKind
+from cleaner.policy.selection_context import DirCondition, LogDirFacts
+from cleaner.storage.fs.file_system import FileSystem, Space, real_path
+from cleaner.storage.lock.lock_probe import LockHolder, LockReport, probe
+from cleaner.storage.log_dir import LogDir, LogDirListing, OffsetKind
 from cleaner.storage.open_transactions import Use
 from cleaner.storage.which_dir import require_log_dir, why_no_log_dir
 
@@ -57,7 +57,7 @@ class DirLook:
     free_bytes: int | None = None
     total_bytes: int | None = None
     looked_at_ms: int | None = None
-    logs: tuple[LookedLog, ...] = ()
+    logs: tuple[LogStatus, ...] = ()
     partitions: int = 0
     warnings: tuple[str, ...] = ()
 
@@ -85,7 +85,7 @@ class WatchedLogDir:
         self._settings = TopicSettings(fs, self.path, sources)
         self._names: tuple[str, ...] | None = None
         self._oddness: tuple[str, ...] = ()  # why it is no log dir as it is, and will be one perhaps
-        self._listing = Listing()
+        self._listing = LogDirListing()
         self._logs: dict[TopicPartition, WatchedLog] = {}
         self._offsets: dict[OffsetKind, dict[TopicPartition, int]] = {}
         self._offset_ids: dict[OffsetKind, tuple[int, int, int]] = {}
@@ -165,7 +165,7 @@ class WatchedLogDir:
         return self._assemble(space, lock, needs_recovery, logs, now_ms)
 
     def _assemble(
-        self, space: Space, lock: LockReport, needs_recovery: bool, logs: tuple[LookedLog, ...], now_ms: int
+        self, space: Space, lock: LockReport, needs_recovery: bool, logs: tuple[LogStatus, ...], now_ms: int
     ) -> DirLook:
         facts = LogDirFacts()
         if lock.holder is not LockHolder.NOBODY:
@@ -190,7 +190,7 @@ class WatchedLogDir:
             warnings=(*self._oddness, *self._settings.warnings, *([mistake] if mistake else [])),
         )
 
-    def _look_at_logs(self, at: Moment) -> tuple[LookedLog, ...]:
+    def _look_at_logs(self, at: Moment) -> tuple[LogStatus, ...]:
         looked, total = [], len(self._logs)
         cleaned, replicated, begun = (
             self._offsets[kind].get for kind in (OffsetKind.CLEANER, OffsetKind.HIGH_WATERMARK, OffsetKind.LOG_START)
@@ -202,7 +202,7 @@ class WatchedLogDir:
                 looked.append(seen)
         for partition, path in self._listing.linked.items():
             error = "a symbolic link, which is never followed"
-            looked.append(LookedLog(partition, str(self.path), path, why=CANNOT_BE_LOOKED_AT, error=error))
+            looked.append(LogStatus(partition, str(self.path), path, why=CANNOT_BE_LOOKED_AT, error=error))
         return tuple(looked)
 
     def _list(self) -> None:

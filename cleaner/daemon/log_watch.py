@@ -19,29 +19,29 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
-from cleaner.api.load import NO_HIGH_WATERMARK
-from cleaner.api.session import as_cleaner_errors
-from cleaner.api.trust import origin_of_policy, policy_words, standing
-from cleaner.config import TopicConfig
-from cleaner.config_table import LONG_MAX
-from cleaner.daemon.looked_log import CANNOT_BE_LOOKED_AT, LookedLog
+from cleaner.app.load import NO_HIGH_WATERMARK
+from cleaner.app.session import as_cleaner_errors
+from cleaner.app.trust import origin_of_policy, policy_words, standing
+from cleaner.base.model import TopicPartition
+from cleaner.config.table import LONG_MAX
+from cleaner.config.values import TopicConfig
+from cleaner.daemon.log_status import CANNOT_BE_LOOKED_AT, LogStatus
 from cleaner.daemon.topic_settings import TopicSettings
 from cleaner.errors import CleanerError, describe
-from cleaner.model import TopicPartition
-from cleaner.policy.circumstances import LogFacts
 from cleaner.policy.cleanable import Cleanable, cleanable, first_young_segment
 from cleaner.policy.due import earliest_dirty_timestamp_ms, judge, overdue_ms
 from cleaner.policy.retention import Limit, daemon_limits, find_expired
 from cleaner.policy.sections import sections_of
+from cleaner.policy.selection_context import LogFacts
 from cleaner.settings import ResolvedTopic
+from cleaner.storage.files.partition_metadata import read_topic_id
 from cleaner.storage.foreseen_recovery import foresee_end
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.glance import Glance, SeenFiles, glance, look_through
-from cleaner.storage.loader import load_log
-from cleaner.storage.log import Log
-from cleaner.storage.names import INDEX, LOG, PARTITION_METADATA, segment_file_name
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.glance import LogSummary, SeenFiles, glance, look_through
+from cleaner.storage.load.loaded_log import LoadedLog
+from cleaner.storage.load.loader import load_log
 from cleaner.storage.open_transactions import OpenTransactions, Use
-from cleaner.storage.partition_metadata import read_topic_id
+from cleaner.storage.segment.names import INDEX, LOG, PARTITION_METADATA, segment_file_name
 
 # What changed so short a time before it was read may have changed again within the same tick of the file system's
 # clock; it is read once more next time.
@@ -90,7 +90,7 @@ class WatchedLog:
 
     Args:
         partition: which.
-        log_dir: as `LookedLog.log_dir` says it.
+        log_dir: as `LogStatus.log_dir` says it.
         directory: where.
     """
 
@@ -122,13 +122,13 @@ class WatchedLog:
         self._topic_id: UUID | None = None
         self._open: OpenTransactions | None = None
         self._open_by: object = None
-        self._looked: LookedLog | None = None
+        self._looked: LogStatus | None = None
         # What the last judgement rested on, and the span of time it is good for.
         self._judged_by: object = None
         self._judged_at_ms = 0
         self._judged_until_ms = 0
 
-    def look(self, at: Moment, lines: Lines) -> LookedLog | None:
+    def look(self, at: Moment, lines: Lines) -> LogStatus | None:
         """
         Return what there is to see now: the very same value as last time while nothing has changed.
 
@@ -150,7 +150,7 @@ class WatchedLog:
                 return self._failed(at, describe(error))
         return self._failed(at, "its files come and go; it is looked at again next time")
 
-    def _look(self, at: Moment, lines: Lines) -> LookedLog:
+    def _look(self, at: Moment, lines: Lines) -> LogStatus:
         self._list(at)
         files = self._files
         resolved = at.settings.topic(self.partition.topic, self._topic_id)
@@ -163,7 +163,7 @@ class WatchedLog:
             self._judged_by, self._judged_at_ms = judged_by, at.now_ms
         return self._looked  # type: ignore[return-value]  # _keep has seen to it
 
-    def _keep(self, looked: LookedLog) -> None:
+    def _keep(self, looked: LogStatus) -> None:
         """Keep the value of last time where this one is equal."""
         if looked != self._looked:
             self._looked = looked
@@ -184,8 +184,8 @@ class WatchedLog:
         self._directory_id = directory_id
         self._is_settled = is_settled(about.st_mtime_ns, at.now_ms)
 
-    def _failed(self, at: Moment, error: str) -> LookedLog:
-        looked = LookedLog(
+    def _failed(self, at: Moment, error: str) -> LogStatus:
+        looked = LogStatus(
             self.partition,
             self.log_dir,
             self.directory,
@@ -202,7 +202,7 @@ class WatchedLog:
         self._keep(looked)
         return looked
 
-    def _judge(self, at: Moment, lines: Lines, resolved: ResolvedTopic) -> LookedLog:
+    def _judge(self, at: Moment, lines: Lines, resolved: ResolvedTopic) -> LogStatus:
         """Make up the facts from what was listed."""
         topic, files = resolved.config, self._files
         verdict = standing(resolved, is_named=False, trust_default=at.trusts_default_policy)
@@ -211,7 +211,7 @@ class WatchedLog:
         is_trusted = resolved.policy_trusted or at.trusts_default_policy
         has_expired = at.watches_retention and self._has_expired(at, log, topic, is_trusted)
         found, facts = None, None
-        seen: Glance | Log = log
+        seen: LogSummary | LoadedLog = log
         if topic.compact:
             earliest_ms, found, seen = self._weigh(at, log, lines, topic)
             if verdict.is_allowed:
@@ -228,7 +228,7 @@ class WatchedLog:
         why = verdict.reason
         if facts is not None and facts.cleanable.cleanable_bytes == 0 and lines.high_watermark is None:
             why = NO_HIGH_WATERMARK
-        return LookedLog(
+        return LogStatus(
             self.partition,
             self.log_dir,
             self.directory,
@@ -250,7 +250,7 @@ class WatchedLog:
 
     def _glance(
         self, at: Moment, lines: Lines, first_unstable_offset: int | None = None, log_end_offset: int | None = None
-    ) -> Glance:
+    ) -> LogSummary:
         segments = self._files.segments
         if log_end_offset is None and segments and (lines.cleaner_offset or 0) > segments[-1].base_offset:
             log_end_offset = self._log_end(at)  # whether that line lies in the log decides what is dirty (R-405)
@@ -270,7 +270,7 @@ class WatchedLog:
             return segments[-1].base_offset
         return foresee_end(at.fs, self.directory, segments, None).log_end_offset
 
-    def _load(self, at: Moment, lines: Lines, topic: TopicConfig) -> Log | None:
+    def _load(self, at: Moment, lines: Lines, topic: TopicConfig) -> LoadedLog | None:
         """
         Load a log that was closed but has lost an index: a load makes it anew, with producers and times as they turn
         out then. None where there is no need, or it cannot be loaded: a round will say why.
@@ -298,8 +298,8 @@ class WatchedLog:
         return None
 
     def _weigh(
-        self, at: Moment, log: Glance, lines: Lines, topic: TopicConfig
-    ) -> tuple[int | None, Cleanable, Glance | Log]:
+        self, at: Moment, log: LogSummary, lines: Lines, topic: TopicConfig
+    ) -> tuple[int | None, Cleanable, LogSummary | LoadedLog]:
         """Find the cleanable range, and the time of the oldest dirty segment if that can matter."""
         loaded = self._load(at, lines, topic)
         if loaded is not None:
@@ -323,8 +323,8 @@ class WatchedLog:
         return earliest_ms, found, log
 
     def _weigh_loaded(
-        self, at: Moment, log: Log, lines: Lines, topic: TopicConfig
-    ) -> tuple[int | None, Cleanable, Log]:
+        self, at: Moment, log: LoadedLog, lines: Lines, topic: TopicConfig
+    ) -> tuple[int | None, Cleanable, LoadedLog]:
         found = cleanable(log, lines.cleaner_offset, topic, at.now_ms)
         earliest_ms = None
         if found.cleanable_bytes and topic.max_compaction_lag_ms < LONG_MAX:
@@ -332,13 +332,13 @@ class WatchedLog:
         self._expires_with_lag(at, log, found, topic)
         return earliest_ms, found, log
 
-    def _expires_with_lag(self, at: Moment, log: Glance | Log, found: Cleanable, topic: TopicConfig) -> None:
+    def _expires_with_lag(self, at: Moment, log: LogSummary | LoadedLog, found: Cleanable, topic: TopicConfig) -> None:
         """Judge again when the first segment that is too young is old enough."""
         young = first_young_segment(log, found.first_dirty_offset, topic.min_compaction_lag_ms, at.now_ms)
         if young is not None:
             self._expires(at, young.largest_timestamp() + topic.min_compaction_lag_ms)
 
-    def _first_unstable(self, at: Moment, log: Glance, below: int) -> int | None:
+    def _first_unstable(self, at: Moment, log: LogSummary, below: int) -> int | None:
         """Ask for transactions that begin below an offset, the end of what could be cleaned without them."""
         # One that is served grows under the eye, and the walk goes on where it ended.
         end_offset = None if at.use is Use.SERVED else log.log_end_offset
@@ -351,7 +351,7 @@ class WatchedLog:
             self._expires(at, at.now_ms + 1)
         return first_offset
 
-    def _has_expired(self, at: Moment, log: Glance, topic: TopicConfig, is_trusted: bool) -> bool:
+    def _has_expired(self, at: Moment, log: LogSummary, topic: TopicConfig, is_trusted: bool) -> bool:
         if find_expired(log, topic, at.now_ms, is_trusted=is_trusted, keeps_active=True).count:
             return True
         watches_age = Limit.TIME in daemon_limits(topic, is_trusted=is_trusted) and topic.retention_ms >= 0

@@ -17,18 +17,18 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cleaner.clock import Clock
+from cleaner.base.clock import Clock
+from cleaner.base.model import TopicPartition
 from cleaner.daemon.activity import Activity, Effort
-from cleaner.daemon.board import Board, Hands, as_of_now
-from cleaner.daemon.choices import Choices, Rules
+from cleaner.daemon.choices import Choices, ChoiceSettings
 from cleaner.daemon.faults import Ending, Fault
 from cleaner.daemon.jobs import DONE, FAILED
 from cleaner.daemon.log_dir_watch import DirLook
-from cleaner.daemon.looked_log import LookedLog
+from cleaner.daemon.log_status import LogStatus
+from cleaner.daemon.manager_snapshot import Hands, ManagerSnapshot, as_of_now
 from cleaner.daemon.snapshot import JobView
 from cleaner.daemon.steering import SteeringError
 from cleaner.errors import CleanerError, CleaningAborted
-from cleaner.model import TopicPartition
 from cleaner.policy.retry import after_failure
 from cleaner.policy.selection import deletable
 from cleaner.policy.states import Event
@@ -46,7 +46,7 @@ class Assignment:
         is_requested: somebody asked for it: it is cleaned whatever its ratio.
     """
 
-    log: LookedLog
+    log: LogStatus
     worker: str
     is_requested: bool
 
@@ -68,7 +68,7 @@ class CleanerManager:
         self,
         clock: Clock,
         quarantine: Quarantine,
-        rules: Rules,
+        rules: ChoiceSettings,
         *,
         kept_jobs: int = 64,
         wake: Callable[[], None],
@@ -99,7 +99,7 @@ class CleanerManager:
             self._choices.take_looks(looks, begun_ns)
             self._change.notify_all()
 
-    def change_rules(self, rules: Rules, kept_jobs: int) -> None:
+    def change_rules(self, rules: ChoiceSettings, kept_jobs: int) -> None:
         """Take over new settings."""
         with self._change:
             self._choices.change_rules(rules)
@@ -187,7 +187,7 @@ class CleanerManager:
 
     # --- retention ----------------------------------------------------------------------------------------------
 
-    def take_for_retention(self, logs: Collection[LookedLog]) -> list[TopicPartition]:
+    def take_for_retention(self, logs: Collection[LogStatus]) -> list[TopicPartition]:
         """Take those of some logs that retention may work on now (R-433); each is to be given back."""
         with self._change:
             free = deletable([log.retention_facts() for log in logs], self._choices.circumstances())
@@ -303,7 +303,7 @@ class CleanerManager:
 
     # --- what others may see ------------------------------------------------------------------------------------
 
-    def board(self) -> Board:
+    def board(self) -> ManagerSnapshot:
         """Return what is known; verdicts are those of the last turn, or newer."""
         with self._change:
             choices = self._choices
@@ -312,7 +312,7 @@ class CleanerManager:
             hands = self._hands()
             for activity in self._activities.values():
                 choices.jobs.advance(activity.partition, activity.progress)
-            return Board(
+            return ManagerSnapshot(
                 logs=as_of_now(choices.logs, last.verdicts, hands),
                 hands=hands,
                 looks=dict(choices.looks),
@@ -371,7 +371,7 @@ class CleanerManager:
         self._activities[worker] = Activity(worker, log.partition, log.log_dir, effort, now_ms, now_ns)
         return Assignment(log, worker, is_requested)
 
-    def _apply(self, fault: Fault, log: LookedLog, now_ms: int) -> None:
+    def _apply(self, fault: Fault, log: LogStatus, now_ms: int) -> None:
         """Remember what a failed round means for its log and log dir."""
         choices, partition = self._choices, log.partition
         delays = choices.rules.delays

@@ -11,7 +11,7 @@ import os
 import socket
 from collections.abc import Callable, Mapping
 
-from cleaner.clock import Clock
+from cleaner.base.clock import Clock
 
 # systemd reads its socket all the time; a manager that does not for so long is not waited for.
 _SEND_TIMEOUT_SECONDS = 2.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from cleaner.model import TopicPartition
+from cleaner.base.model import TopicPartition
 
 
 class Pauses:

@@ -15,23 +15,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from cleaner.api.options import Surroundings
-from cleaner.api.recover_log_dir import recover_partitions
-from cleaner.api.reports import Refusal
-from cleaner.api.session import Session, as_cleaner_errors, choose_partitions
+from cleaner.app.options import CallContext
+from cleaner.app.recover_log_dir import recover_partitions
+from cleaner.app.reports import Refusal
+from cleaner.app.session import Session, as_cleaner_errors, choose_partitions
+from cleaner.base.model import TopicPartition
 from cleaner.daemon.faults import Ending, judge_failure
 from cleaner.daemon.log_dir_watch import DirLook
 from cleaner.daemon.round_task import RoundTools
 from cleaner.daemon.scanners import Scanners, Watched
 from cleaner.errors import CleanerError, as_value
-from cleaner.model import TopicPartition
-from cleaner.policy.circumstances import DirCondition
 from cleaner.policy.retry import Retry, RetryDelays, after_failure
+from cleaner.policy.selection_context import DirCondition
 
 _BEING_RECOVERED = "it is being recovered"
 
 
-class SetAside(Protocol):
+class SetAsideLog(Protocol):
     """Puts a log into quarantine."""
 
     def __call__(self, partition: TopicPartition, log_dir: Path, error: CleanerError) -> None:
@@ -52,7 +52,7 @@ class DirRecovery:
     def __init__(
         self,
         tools: RoundTools,
-        set_aside: SetAside,
+        set_aside: SetAsideLog,
         check_done: Callable[[], None],
         note: Callable[[str], None],
     ) -> None:
@@ -100,7 +100,7 @@ class DirRecovery:
         tools = self._tools
         try:
             with as_cleaner_errors(watched.path), tools.locks.alone(watched.path) as lock:
-                lent = Surroundings(fs=tools.fs, clock=tools.clock, check_done=self._check_done, warn=self._note)
+                lent = CallContext(fs=tools.fs, clock=tools.clock, check_done=self._check_done, warn=self._note)
                 log_dir = tools.log_dir_of(watched.path)
                 log_dir.check()
                 session = Session(log_dir, tools.settings_of(log_dir.path), lent, tools.throttle, lock=lock)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from cleaner.config import CleanerConfig
+from cleaner.config.values import CleanerConfig
 from cleaner.daemon.dir_locks import DirLocks
 from cleaner.daemon.manager import CleanerManager
 from cleaner.daemon.retention_loop import RetentionLoop, RetentionTarget

@@ -12,12 +12,12 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from cleaner.clock import Clock
-from cleaner.config import CleanerConfig
+from cleaner.base.clock import Clock
+from cleaner.config.values import CleanerConfig
 from cleaner.daemon.log_dir_watch import DirLook
 from cleaner.daemon.retention_pass import Lock, RetentionPass
 from cleaner.errors import CleanerError, CleaningAborted
-from cleaner.policy.circumstances import DirCondition
+from cleaner.policy.selection_context import DirCondition
 from cleaner.storage.log_dir import LogDir
 
 _NANOS_PER_MILLI = 1_000_000

@@ -3,7 +3,7 @@ Retention: segments that have expired as a whole are set aside, and removed a wh
 
 One pass over a log dir takes the logs that have something to delete and that nobody is at work on, all at once as
 Kafka does (R-433), so a pass waits for no worker and no worker for a pass. What follows is told in
-`storage/expiry.py`: first where the logs will begin is on disk, then names change, and `file.delete.delay.ms` later the
+`storage/remove/expiry.py`: first where the logs will begin is on disk, then names change, and `file.delete.delay.ms` later the
 files are gone.
 
 A pass rests on a look (`log_watch.py`) only for which logs to take. What expires is judged by a listing made when they
@@ -22,28 +22,28 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager
 from functools import partial
 
-from cleaner.api.session import as_cleaner_errors
-from cleaner.clock import Clock
-from cleaner.config import TopicConfig
-from cleaner.daemon.looked_log import LookedLog
+from cleaner.app.session import as_cleaner_errors
+from cleaner.base.clock import Clock
+from cleaner.base.model import TopicPartition
+from cleaner.config.values import TopicConfig
+from cleaner.daemon.log_status import LogStatus
 from cleaner.daemon.retention_report import Doomed, RetentionReport
 from cleaner.errors import CleanerError, CleaningAborted, LogDirLockedError
-from cleaner.model import TopicPartition
 from cleaner.policy.retention import find_expired
-from cleaner.storage.expiry import cut_epochs, list_deleted, set_aside
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.generation import raise_generation
+from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.glance import glance, look_through
-from cleaner.storage.loader import load_log
-from cleaner.storage.lock_probe import probe
+from cleaner.storage.load.loader import load_log
+from cleaner.storage.lock.lock_probe import probe
+from cleaner.storage.lock.partition_lock import partition_lock
 from cleaner.storage.log_dir import LogDir, OffsetKind
-from cleaner.storage.partition_lock import partition_lock
-from cleaner.storage.removals import Removals
+from cleaner.storage.remove.expiry import cut_epochs, list_deleted, set_aside
+from cleaner.storage.remove.removals import Removals
+from cleaner.storage.segment.generation import raise_generation
 
 Lines = Mapping[TopicPartition, int]
 """The lines of a checkpoint."""
 
-Take = Callable[[Collection[LookedLog]], Iterable[TopicPartition]]
+Take = Callable[[Collection[LogStatus]], Iterable[TopicPartition]]
 """Given logs, makes those nobody is at work on ours, and returns which they are (R-433)."""
 
 GiveBack = Callable[[TopicPartition], None]
@@ -89,7 +89,7 @@ class RetentionPass:
         return self._removals.due_ns
 
     def run(
-        self, log_dir: LogDir, logs: Sequence[LookedLog], lock: Lock, *, producer_id_expiration_ms: int = 86_400_000
+        self, log_dir: LogDir, logs: Sequence[LogStatus], lock: Lock, *, producer_id_expiration_ms: int = 86_400_000
     ) -> int:
         """
         Make one pass over a log dir.
@@ -137,12 +137,12 @@ class RetentionPass:
             self._removals.put_back(due)
         return count
 
-    def _is_wanted(self, log: LookedLog) -> bool:
+    def _is_wanted(self, log: LogStatus) -> bool:
         """Tell whether there is something to delete, or `.deleted` files of which nobody here knows."""
         return log.has_segments_to_delete or (log.deleted_files > 0 and not self._removals.files_of(log.directory))
 
     @contextlib.contextmanager
-    def _taken(self, wanted: Collection[LookedLog]) -> Iterator[list[LookedLog]]:
+    def _taken(self, wanted: Collection[LogStatus]) -> Iterator[list[LogStatus]]:
         by_partition = {log.partition: log for log in wanted}
         partitions = list(self._take(wanted))
         try:
@@ -152,9 +152,9 @@ class RetentionPass:
                 self._give_back(partition)
 
     def _delete(
-        self, log_dir: LogDir, taken: Sequence[LookedLog], still_held: Callable[[], None], expiration_ms: int
+        self, log_dir: LogDir, taken: Sequence[LogStatus], still_held: Callable[[], None], expiration_ms: int
     ) -> int:
-        """Take the steps of `storage/expiry.py`, step 1 and 5 for all logs together."""
+        """Take the steps of `storage/remove/expiry.py`, step 1 and 5 for all logs together."""
         lines = (log_dir.log_start_offsets, log_dir.high_watermarks, log_dir.recovery_points)
         doomed = []
         for log in taken:
@@ -182,7 +182,7 @@ class RetentionPass:
         return sum(len(one.segments) for one in done)
 
     @contextlib.contextmanager
-    def _reporting(self, log: LookedLog) -> Iterator[None]:
+    def _reporting(self, log: LogStatus) -> Iterator[None]:
         """Report what goes wrong with one log, and go on with the next (unlike R-712)."""
         try:
             with as_cleaner_errors(log.directory), self._fs.hold(log.directory):
@@ -192,7 +192,7 @@ class RetentionPass:
         except CleanerError as error:
             self._report(RetentionReport(log.partition, log.log_dir, error=str(error)))
 
-    def _find(self, log_dir: LogDir, log: LookedLog, lines: Sequence[Lines], expiration_ms: int) -> Doomed:
+    def _find(self, log_dir: LogDir, log: LogStatus, lines: Sequence[Lines], expiration_ms: int) -> Doomed:
         """Look at a log that has been taken, and find what of it is to go."""
         topic = log.topic or TopicConfig()
         starts, watermarks, recovery_points = (line.get(log.partition) for line in lines)
@@ -238,7 +238,7 @@ class RetentionPass:
             set_aside(self._fs, directory, [segment.base_offset for segment in doomed.segments])
         self._remove_later(doomed.log)
 
-    def _partition_lock(self, log_dir: LogDir, log: LookedLog) -> AbstractContextManager[object]:
+    def _partition_lock(self, log_dir: LogDir, log: LogStatus) -> AbstractContextManager[object]:
         """Keep readers from listing and opening while names change; those who have opened before read on."""
         return partition_lock(self._fs, log_dir.path, log.partition, self._clock, check_done=self._check_done)
 
@@ -249,7 +249,7 @@ class RetentionPass:
         if probe(self._fs, log_dir.path).has_writer:
             raise LogDirLockedError(f"{log_dir.path}: a writer has come; what is left of retention is its own")
 
-    def _remove_later(self, log: LookedLog) -> None:
+    def _remove_later(self, log: LogStatus) -> None:
         """Have the `.deleted` files of a log removed after its `file.delete.delay.ms`."""
         known = self._removals.files_of(log.directory)
         files = tuple(name for name in list_deleted(self._fs, log.directory) if name not in known)

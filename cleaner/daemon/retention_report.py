@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from cleaner.daemon.looked_log import LookedLog
-from cleaner.model import TopicPartition
+from cleaner.base.model import TopicPartition
+from cleaner.daemon.log_status import LogStatus
 from cleaner.policy.retention import Expired
 from cleaner.storage.glance import SeenSegment
 
@@ -42,7 +42,7 @@ class RetentionReport:
 class Doomed:
     """One log of a pass, and what of it is to go."""
 
-    log: LookedLog
+    log: LogStatus
     segments: Sequence[SeenSegment]
     expired: Expired
     first_kept_offset: int

@@ -11,26 +11,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from cleaner.api import load as loading
-from cleaner.api.beside_writer import noticing_changes
-from cleaner.api.options import CleanOptions, Surroundings
-from cleaner.api.reports import CleanReport
-from cleaner.api.rounds import Work, run_rounds
-from cleaner.api.session import Session, SettingsLike, as_cleaner_errors
-from cleaner.api.trust import standing
-from cleaner.bulk.large_logs import LargeLogs
-from cleaner.clock import Clock, require_set
+from cleaner.app import load as loading
+from cleaner.app.beside_writer import noticing_changes
+from cleaner.app.options import CallContext, CleanOptions
+from cleaner.app.reports import CleanReport
+from cleaner.app.rounds import Work, run_rounds
+from cleaner.app.session import Session, SettingsLike, as_cleaner_errors
+from cleaner.app.trust import standing
+from cleaner.base.clock import Clock, require_set
+from cleaner.base.io_throttle import IoThrottle
 from cleaner.daemon.dir_locks import DirLocks
 from cleaner.daemon.faults import Ending, Fault, judge_failure
-from cleaner.daemon.looked_log import LookedLog
+from cleaner.daemon.log_status import LogStatus
 from cleaner.daemon.manager import Assignment
 from cleaner.daemon.snapshot import RoundView
 from cleaner.errors import CleanerError, NotCleanlyShutDownError, unexpected
-from cleaner.io_throttle import IoThrottle
 from cleaner.policy.cleanable import cleanable
 from cleaner.policy.due import due
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.locks import LogDirLock
+from cleaner.spark.clean.large_logs import LargeLogs
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.lock.log_dir_lock import LogDirLock
 from cleaner.storage.log_dir import LogDir
 
 
@@ -99,7 +99,7 @@ def run_round(
     settings: dict[str, str] = {}
     try:
         with as_cleaner_errors(log.directory), tools.locks.using(log.directory.parent) as lock:
-            lent = Surroundings(
+            lent = CallContext(
                 fs=tools.fs,
                 clock=tools.clock,
                 progress=lambda what, done, total: note_progress(what.rpartition(" ")[2], done, total),
@@ -117,9 +117,9 @@ def run_round(
 
 
 def _clean(
-    log: LookedLog,
+    log: LogStatus,
     tools: RoundTools,
-    lent: Surroundings,
+    lent: CallContext,
     lock: LogDirLock,
     told: dict[str, str],
     *,

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cleaner.api.configuration import Loaded
-from cleaner.config import CleanerConfig
-from cleaner.daemon.choices import Rules
+from cleaner.app.configuration import Loaded
+from cleaner.config.values import CleanerConfig
+from cleaner.daemon.choices import ChoiceSettings
 from cleaner.policy.retry import RetryDelays
 from cleaner.policy.selection import Order
-from cleaner.storage.fs import real_path
+from cleaner.storage.fs.file_system import real_path
 
 
-def rules_of(loaded: Loaded) -> Rules:
+def rules_of(loaded: Loaded) -> ChoiceSettings:
     """Return what choices depend on."""
     config = loaded.config
-    return Rules(
+    return ChoiceSettings(
         order=Order(config.selection),
         delays=delays_of(config),
         backoff_ms=config.backoff_ms,

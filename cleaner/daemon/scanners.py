@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from cleaner.clock import Clock
+from cleaner.base.clock import Clock
 from cleaner.daemon.log_dir_watch import DirLook
-from cleaner.policy.circumstances import DirCondition, LogDirFacts
+from cleaner.policy.selection_context import DirCondition, LogDirFacts
 
 # A look takes milliseconds; the first one of thousands of logs a few seconds.
 PATIENCE_SECONDS = 10.0

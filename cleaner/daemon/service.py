@@ -17,9 +17,11 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cleaner.api.configuration import Loaded, take_over
-from cleaner.clock import Clock
-from cleaner.config import CleanerConfig
+from cleaner.app.configuration import Loaded, take_over
+from cleaner.base.clock import Clock
+from cleaner.base.io_throttle import IoThrottle
+from cleaner.cleaning.round.memory_budget import require_memory
+from cleaner.config.values import CleanerConfig
 from cleaner.daemon.dir_locks import DirLocks
 from cleaner.daemon.log_dir_watch import WatchedLogDir
 from cleaner.daemon.manager import Assignment, CleanerManager
@@ -31,20 +33,18 @@ from cleaner.daemon.round_events import Logger, journal_details, log_round
 from cleaner.daemon.round_task import RoundOutcome, RoundTools, run_round
 from cleaner.daemon.rules import delays_of, log_dir_rates_of, log_dirs_of, rules_of
 from cleaner.daemon.scanners import Scanners
-from cleaner.daemon.showcase import Showcase, Turn
 from cleaner.daemon.snapshot import ServiceSnapshot
+from cleaner.daemon.status_history import StatusHistory, Turn
 from cleaner.daemon.steering import ReloadResult
 from cleaner.daemon.views import with_settings
-from cleaner.engine.memory_budget import require_memory
 from cleaner.errors import CleanerError, CleaningAborted, ConfigError
-from cleaner.io_throttle import IoThrottle
-from cleaner.policy.circumstances import DirCondition
+from cleaner.policy.selection_context import DirCondition
 from cleaner.state.journal import Journal
 from cleaner.state.json_text import JsonValue
 from cleaner.state.quarantine import Quarantine
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.fs.memory_limits import lowest_memory_limit
 from cleaner.storage.log_dir import LogDir
-from cleaner.storage.memory_limits import lowest_memory_limit
 
 # Turns that a finished round asks for take at most this part of the scheduler's time.
 _REST_AFTER_TURN = 4.0
@@ -55,7 +55,7 @@ _JOIN_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
-class Outfit:
+class ServiceDeps:
     """
     What the service is given from outside.
 
@@ -87,7 +87,7 @@ class Service:
         LogDirOfflineError: the state directory's disk failed.
     """
 
-    def __init__(self, outfit: Outfit, settings: Loaded) -> None:
+    def __init__(self, outfit: ServiceDeps, settings: Loaded) -> None:
         self._outfit = outfit
         self._fs, self._clock, self._log = outfit.fs, outfit.clock, outfit.log
         config = settings.config
@@ -133,7 +133,7 @@ class Service:
         self._stopping = threading.Event()
         self._scheduler = threading.Thread(target=self._schedule, name="cleaner-scheduler", daemon=True)
         self._retainer = threading.Thread(target=self._retain, name="cleaner-retention", daemon=True)
-        self._showcase = Showcase(self._fs, self._clock, outfit.version, settings, self.quarantine, self.throttle)
+        self._showcase = StatusHistory(self._fs, self._clock, outfit.version, settings, self.quarantine, self.throttle)
         self._started_ns = self._clock.monotonic_ns()
         self._apply_rates(config)
 

@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from cleaner.api.plan_report import SettingInForce
-from cleaner.model import TopicPartition
-from cleaner.policy.circumstances import DirCondition
+from cleaner.app.plan_report import SettingInForce
+from cleaner.base.model import TopicPartition
+from cleaner.policy.cleaning_status import CleaningStatus, Reason
 from cleaner.policy.due import Dueness
 from cleaner.policy.retry import Retry
 from cleaner.policy.sections import Sections
-from cleaner.policy.verdict import Reason, Verdict
+from cleaner.policy.selection_context import DirCondition
 from cleaner.state.quarantine import QuarantinedLog
 
 UNREADABLE = "unreadable"
@@ -49,7 +49,7 @@ class LogView:
     policy_origin: str
     segments: int
     sections: Sections | None
-    verdict: Verdict | None
+    verdict: CleaningStatus | None
     why: str
     error: str = ""
     last_round_ms: int | None = None
@@ -436,7 +436,7 @@ class ServiceSnapshot:
         counts: of all logs, also where `logs` are only some of them.
         forecast: how long what is due takes.
         anonymous_bytes: what this process has in memory that no file stands behind; None: not known.
-        needed_bytes: the most it needs by its settings (`engine/memory_budget.py`); None: not known.
+        needed_bytes: the most it needs by its settings (`cleaning/round/memory_budget.py`); None: not known.
     """
 
     version: str

@@ -13,8 +13,8 @@ import enum
 import math
 from collections.abc import Mapping
 
+from cleaner.base.model import TopicPartition
 from cleaner.daemon.snapshot import Forecast, LogView, RoundView, ServiceSnapshot
-from cleaner.model import TopicPartition
 from cleaner.policy.cleanable import Cleanable
 from cleaner.policy.sections import Sections
 from cleaner.state.json_text import JsonValue

@@ -6,9 +6,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from cleaner.base.model import TopicPartition
 from cleaner.daemon.snapshot import JobView, ServiceSnapshot
 from cleaner.errors import CleanerError
-from cleaner.model import TopicPartition
 
 
 class SteeringError(CleanerError):

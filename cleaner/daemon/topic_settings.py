@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from uuid import UUID
 
-from cleaner.api.options import Sources
-from cleaner.config import CleanerConfig
+from cleaner.app.options import Sources
+from cleaner.config.values import CleanerConfig
 from cleaner.errors import CleanerError, ConfigError
 from cleaner.settings import FollowedSettings, ResolvedTopic
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs.file_system import FileSystem
 
 
 class TopicSettings:

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from cleaner.api.plan_settings import topic_settings
-from cleaner.daemon.board import Board, Hands
+from cleaner.app.plan_settings import topic_settings
+from cleaner.base.io_throttle import UNLIMITED_FROM, IoThrottle
+from cleaner.base.model import TopicPartition
 from cleaner.daemon.log_dir_watch import DirLook
-from cleaner.daemon.looked_log import LookedLog
+from cleaner.daemon.log_status import LogStatus
+from cleaner.daemon.manager_snapshot import Hands, ManagerSnapshot
 from cleaner.daemon.snapshot import Counts, LogDirView, LogView, ServiceSnapshot, ThrottleView, WorkerView
-from cleaner.io_throttle import UNLIMITED_FROM, IoThrottle
-from cleaner.model import TopicPartition
-from cleaner.policy.circumstances import DirCondition, LogDirFacts
+from cleaner.policy.cleaning_status import CleaningStatus
 from cleaner.policy.selection import Survey
-from cleaner.policy.verdict import Verdict
+from cleaner.policy.selection_context import DirCondition, LogDirFacts
 from cleaner.state.quarantine import QuarantinedLog
 
 
-def log_view(log: LookedLog, verdict: Verdict | None, last_round_ms: int | None) -> LogView:
+def log_view(log: LogStatus, verdict: CleaningStatus | None, last_round_ms: int | None) -> LogView:
     """Show one log."""
     return LogView(
         partition=log.partition,
@@ -35,7 +35,7 @@ def log_view(log: LookedLog, verdict: Verdict | None, last_round_ms: int | None)
     )
 
 
-def with_settings(shown: ServiceSnapshot, board: Board, names: Collection[str]) -> ServiceSnapshot:
+def with_settings(shown: ServiceSnapshot, board: ManagerSnapshot, names: Collection[str]) -> ServiceSnapshot:
     """Show the logs of some topics and partitions with their topics' settings."""
     found = {
         (log.partition, log.log_dir): topic_settings(log.resolved)
@@ -54,12 +54,12 @@ class LogViews:
     """
 
     def __init__(self) -> None:
-        self._made: dict[tuple[TopicPartition, str], tuple[LookedLog, Verdict | None, int | None, LogView]] = {}
+        self._made: dict[tuple[TopicPartition, str], tuple[LogStatus, CleaningStatus | None, int | None, LogView]] = {}
         self._made_of: tuple[Survey, Hands] | None = None
         self._all: tuple[LogView, ...] = ()
         self._counts = Counts()
 
-    def of(self, board: Board) -> tuple[LogView, ...]:
+    def of(self, board: ManagerSnapshot) -> tuple[LogView, ...]:
         """Show every log, in order of partition and log dir."""
         if self._made_of is None or self._made_of[0] is not board.survey or self._made_of[1] != board.hands:
             made = {(log.partition, log.log_dir): self._one(log, verdict, board) for log, verdict in board.logs}
@@ -69,14 +69,14 @@ class LogViews:
             self._made_of = (board.survey, board.hands)
         return self._all
 
-    def counts_of(self, board: Board) -> Counts:
+    def counts_of(self, board: ManagerSnapshot) -> Counts:
         """Count them."""
         self.of(board)
         return self._counts
 
     def _one(
-        self, log: LookedLog, verdict: Verdict | None, board: Board
-    ) -> tuple[LookedLog, Verdict | None, int | None, LogView]:
+        self, log: LogStatus, verdict: CleaningStatus | None, board: ManagerSnapshot
+    ) -> tuple[LogStatus, CleaningStatus | None, int | None, LogView]:
         last = board.last_round_ms.get(log.partition)
         before = self._made.get((log.partition, log.log_dir))
         if before is not None and before[0] is log and before[1] == verdict and before[2] == last:

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import numpy as np
 
-from cleaner.dump.pieces import Viewer
+from cleaner.dump.dump_items import Viewer
 from cleaner.errors import CorruptBatchError, CorruptIndexError
 from cleaner.format.headers import HeaderReader
 from cleaner.format.layout import lay_out
 from cleaner.format.records import Unpacker
-from cleaner.storage import names
-from cleaner.storage.batch_source import checked_batches
-from cleaner.storage.file import File
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.indexes import (
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.fs.open_file import File
+from cleaner.storage.segment import names
+from cleaner.storage.segment.batch_source import checked_batches
+from cleaner.storage.segment.indexes import (
     OFFSET_ENTRY,
     TIME_ENTRY,
     TXN_ENTRY,

@@ -9,11 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from cleaner.check.batches import NO_OFFSET, CheckedChunk
-from cleaner.check.findings import Finding, Kind
-from cleaner.check.log_file import LaneMemory, LogFileReader
 from cleaner.dump.control import control_of
-from cleaner.dump.pieces import ShownBatch, ShownRecord, Viewer
+from cleaner.dump.dump_items import ShownBatch, ShownRecord, Viewer
 from cleaner.errors import CorruptBatchError
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.chunks import (
@@ -27,10 +24,13 @@ from cleaner.format.chunks import (
 from cleaner.format.compression import CODEC_NAMES, decompress
 from cleaner.format.fields import FieldReader
 from cleaner.format.layout import Layout, lay_out
+from cleaner.format.parallel_reader import WindowBuffer, bad_checksums
 from cleaner.format.records import Unpacker
-from cleaner.format.side_by_side import WindowBuffer, bad_checksums
-from cleaner.storage.file import File
-from cleaner.storage.producer_state import last_sequence
+from cleaner.storage.fs.open_file import File
+from cleaner.storage.load.producer_state import last_sequence
+from cleaner.verification.check.batches import NO_OFFSET, CheckedChunk
+from cleaner.verification.check.findings import Finding, FindingKind
+from cleaner.verification.check.log_file import CheckLaneMemory, LogFileReader
 
 _MODERN = 2
 _CRC_AT = {0: 12, 1: 12, 2: 17}
@@ -81,7 +81,7 @@ class LogDump:
         self._reader = LogFileReader(
             self.file,
             self._size,
-            [LaneMemory(WindowBuffer(), _ChecksumChecker())],
+            [CheckLaneMemory(WindowBuffer(), _ChecksumChecker())],
             digest_from=NO_OFFSET,
             on_chunk=self._show_chunk,
             on_gap=self._show_gap,
@@ -97,7 +97,7 @@ class LogDump:
 
     def _show_gap(self, start: int, end: int) -> None:
         damage: Finding = self._reader.findings[-1]
-        if end == self._size and damage.kind is not Kind.BATCH_CHECKSUM:
+        if end == self._size and damage.kind is not FindingKind.BATCH_CHECKSUM:
             if self.max_bytes is None:
                 self.viewer.on_trailing_bytes(self.file.path.name, end - start)
             return

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cleaner.dump.pieces import Viewer
-from cleaner.storage import names
-from cleaner.storage.checkpoint import CHECKPOINT_LIMIT_BYTES, read_bounded, read_checkpoint
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.kafka_uuid import format_uuid
-from cleaner.storage.meta_properties import read_meta_properties
-from cleaner.storage.partition_metadata import read_topic_id
-from cleaner.storage.producer_snapshot import ProducerEntry, read_snapshot
+from cleaner.dump.dump_items import Viewer
+from cleaner.storage.files.checkpoint import CHECKPOINT_LIMIT_BYTES, read_bounded, read_checkpoint
+from cleaner.storage.files.kafka_uuid import format_uuid
+from cleaner.storage.files.meta_properties import read_meta_properties
+from cleaner.storage.files.partition_metadata import read_topic_id
+from cleaner.storage.files.producer_snapshot import ProducerEntry, read_snapshot
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.segment import names
 
 _OFFSET_CHECKPOINTS = (
     names.CLEANER_CHECKPOINT,

@@ -76,7 +76,7 @@ class NewBatch(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Columns:
+class RecordArrays:
     """
     Records, joined and measured.
 
@@ -109,7 +109,7 @@ def join_columns(
     keys: Sequence[Field | None] | None,
     timestamps: int | Sequence[int] | npt.NDArray[np.int64],
     headers: Sequence[Sequence[tuple[str, Field | None]]] | None = None,
-) -> Columns:
+) -> RecordArrays:
     """
     Join and measure columns.
 
@@ -131,7 +131,7 @@ def join_columns(
         raise ValueError(f"columns of different lengths: {lengths}")
     if count and int(times.min()) < 0:
         raise ValueError(f"a timestamp of {int(times.min())}: it counts milliseconds since 1970")
-    return Columns(key_bytes, key_lengths, value_bytes, value_lengths, header_bytes, header_lengths, times)
+    return RecordArrays(key_bytes, key_lengths, value_bytes, value_lengths, header_bytes, header_lengths, times)
 
 
 def _times(timestamps: Sequence[int] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -186,7 +186,7 @@ def encode_headers(headers: Iterable[tuple[str, Field | None]]) -> bytes:
 
 
 def encode_batches(
-    columns: Columns,
+    columns: RecordArrays,
     out: GrowingBuffer,
     *,
     codec: int = NONE,
@@ -250,7 +250,7 @@ def _needed(scratch: GrowingBuffer | None) -> GrowingBuffer:
     return scratch
 
 
-def _largest_record(columns: Columns) -> int:
+def _largest_record(columns: RecordArrays) -> int:
     if not len(columns):
         return 0
     sizes = np.maximum(columns.key_lengths, 0) + np.maximum(columns.value_lengths, 0) + columns.header_lengths

@@ -1,5 +1,5 @@
 """
-Bits of offsets: which records of a group stay, found out elsewhere (`recopy/offset_bits.py`).
+Bits of offsets: which records of a group stay, found out elsewhere (`cleaning/recopy/offset_bits.py`).
 
 Offsets are counted from the group's first one. They lie in blocks of BLOCK_BITS bits, and a directory has the number of
 each block plus 1 (0: no bit of it is set): in a log of large gaps most blocks are not there.

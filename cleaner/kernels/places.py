@@ -38,8 +38,8 @@ from typing import NamedTuple
 import llvmlite
 import numpy as np
 
+from cleaner.base.trusted import why_open_to_others, why_way_is_open_to_others
 from cleaner.kernels.baseline import Target
-from cleaner.trusted import why_open_to_others, why_way_is_open_to_others
 
 _VERSION = re.compile(r'"version": "([^"]+)"')
 

@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from cleaner.policy.log_views import HasBaseOffset, LogView, SegmentView
+from cleaner.policy.log_views import CleanableLog, HasBaseOffset, SegmentView
 
 if TYPE_CHECKING:
-    from cleaner.config import TopicConfig
+    from cleaner.config.values import TopicConfig
 
 
 AnySegment = TypeVar("AnySegment", bound=HasBaseOffset)
@@ -95,7 +95,7 @@ def non_active_from(segments: Sequence[AnySegment], from_offset: int) -> Sequenc
     return [] if from_offset > active_base else segments_between(segments, from_offset, active_base)
 
 
-def cleanable(log: LogView, checkpoint: int | None, topic: TopicConfig, now_ms: int) -> Cleanable:
+def cleanable(log: CleanableLog, checkpoint: int | None, topic: TopicConfig, now_ms: int) -> Cleanable:
     """
     Find the range of a log that one round may clean now.
 
@@ -133,7 +133,7 @@ def cleanable(log: LogView, checkpoint: int | None, topic: TopicConfig, now_ms: 
     )
 
 
-def first_young_segment(log: LogView, first_dirty_offset: int, min_lag_ms: int, now_ms: int) -> SegmentView | None:
+def first_young_segment(log: CleanableLog, first_dirty_offset: int, min_lag_ms: int, now_ms: int) -> SegmentView | None:
     """
     Return the first dirty segment that is too young to be cleaned; None when there is none or no minimum lag (R-406).
 
@@ -145,7 +145,7 @@ def first_young_segment(log: LogView, first_dirty_offset: int, min_lag_ms: int, 
     return next((segment for segment in segments if segment.largest_timestamp() > now_ms - min_lag_ms), None)
 
 
-def bounds_of(log: LogView, first_dirty_offset: int, min_lag_ms: int, now_ms: int) -> list[Bound]:
+def bounds_of(log: CleanableLog, first_dirty_offset: int, min_lag_ms: int, now_ms: int) -> list[Bound]:
     """Return the bounds of R-406, not yet rounded; that of the minimum lag only where a dirty segment is too young."""
     bounds = [
         Bound("active segment", log.segments[-1].base_offset),

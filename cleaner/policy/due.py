@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleaner.policy.cleanable import Cleanable, non_active_from
-from cleaner.policy.log_views import LogView
+from cleaner.policy.log_views import CleanableLog
 
 if TYPE_CHECKING:
-    from cleaner.config import TopicConfig
+    from cleaner.config.values import TopicConfig
 
 
 class Dueness(enum.Enum):
@@ -43,7 +43,7 @@ class Due:
     compaction_delay_ms: int
 
 
-def earliest_dirty_timestamp_ms(log: LogView, first_dirty_offset: int) -> int | None:
+def earliest_dirty_timestamp_ms(log: CleanableLog, first_dirty_offset: int) -> int | None:
     """
     Return the time of the oldest dirty segment; None when no dirty segment has one (R-415, R-416).
 
@@ -61,7 +61,7 @@ def overdue_ms(earliest_dirty_timestamp_ms: int | None, max_lag_ms: int, now_ms:
     return max(0, now_ms - max(0, max_lag_ms) - earliest_dirty_timestamp_ms)
 
 
-def compaction_delay_ms(log: LogView, first_dirty_offset: int, max_lag_ms: int, now_ms: int) -> int:
+def compaction_delay_ms(log: CleanableLog, first_dirty_offset: int, max_lag_ms: int, now_ms: int) -> int:
     """Return by how many ms the oldest dirty segment is over the maximum compaction lag (R-415)."""
     if max_lag_ms >= now_ms:
         return 0  # as with the default: no time is as old, and each that is asked for opens a file
@@ -86,7 +86,7 @@ def judge(cleanable: Cleanable, delay_ms: int, min_ratio: float) -> Dueness:
     return Dueness.OVER_RATIO if cleanable.ratio > min_ratio else Dueness.UNDER_RATIO
 
 
-def due(log: LogView, cleanable: Cleanable, topic: TopicConfig, now_ms: int) -> Due:
+def due(log: CleanableLog, cleanable: Cleanable, topic: TopicConfig, now_ms: int) -> Due:
     """Tell whether a compacted log is due: over the dirty ratio, or forced by the maximum lag (R-421)."""
     delay_ms = compaction_delay_ms(log, cleanable.first_dirty_offset, topic.max_compaction_lag_ms, now_ms)
     dueness = judge(cleanable, delay_ms, topic.min_cleanable_dirty_ratio)

@@ -63,7 +63,7 @@ class RetentionLog(LogExtent[RetentionSegment], Protocol):
         """First offset not known to be on all in-sync replicas."""
 
 
-class LogView(RetentionLog, Protocol):
+class CleanableLog(RetentionLog, Protocol):
     """What the choice of a cleanable range asks of a log."""
 
     @property

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from cleaner.model import LastRecord
+from cleaner.base.model import LastRecord
 
 NO_HORIZON = -1
 """A delete horizon that is not set."""
@@ -23,7 +23,7 @@ NEVER_MS = -(2**63)
 """Before every horizon."""
 
 
-class BatchFate(IntEnum):
+class BatchRetention(IntEnum):
     """What happens to a batch whose records are all gone. The numbers are those the kernels use."""
 
     KEEP_IF_NOT_EMPTY = 0
@@ -76,7 +76,7 @@ def batch_fate(
     last_offset: int,
     first_uncleanable_offset: int,
     discards_records: bool,
-) -> BatchFate:
+) -> BatchRetention:
     """
     Decide what a batch may become (R-541).
 
@@ -90,8 +90,8 @@ def batch_fate(
         discards_records: see that function.
     """
     if is_last_of_producer or last_offset + 1 == first_uncleanable_offset:
-        return BatchFate.KEEP_EVEN_EMPTY
-    return BatchFate.DROP if discards_records else BatchFate.KEEP_IF_NOT_EMPTY
+        return BatchRetention.KEEP_EVEN_EMPTY
+    return BatchRetention.DROP if discards_records else BatchRetention.KEEP_IF_NOT_EMPTY
 
 
 def retains_record(

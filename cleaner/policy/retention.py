@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from cleaner.policy.log_views import RetentionLog, RetentionSegment
 
 if TYPE_CHECKING:
-    from cleaner.config import TopicConfig
+    from cleaner.config.values import TopicConfig
 
 
 class Limit(enum.Enum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from cleaner.config import KAFKA_MAP_CAP_BYTES, MAP_ENTRY_BYTES, CleanerConfig
+from cleaner.config.values import KAFKA_MAP_CAP_BYTES, MAP_ENTRY_BYTES, CleanerConfig
 
 
 @dataclass(frozen=True)

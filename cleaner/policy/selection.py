@@ -23,13 +23,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
-from cleaner.config_table import LONG_MAX
-from cleaner.model import TopicPartition
-from cleaner.policy.circumstances import Circumstances, DirCondition, LogDirFacts, LogFacts
+from cleaner.base.model import TopicPartition
+from cleaner.config.table import LONG_MAX
+from cleaner.policy.cleaning_status import CleaningStatus, Reason
 from cleaner.policy.due import Dueness, judge, overdue_ms
 from cleaner.policy.retry import Retry
+from cleaner.policy.selection_context import DirCondition, LogDirFacts, LogFacts, SelectionContext
 from cleaner.policy.states import IDLE, PartitionState, Phase
-from cleaner.policy.verdict import Reason, Verdict
 
 _Key = TypeVar("_Key")
 
@@ -53,7 +53,7 @@ class Basis(NamedTuple):
     of_all: tuple[bool, bool, int | None]
 
     @staticmethod
-    def of(at: Circumstances) -> Basis:
+    def of(at: SelectionContext) -> Basis:
         """Copy it."""
         # How many work in a log dir is of no interest where any number may.
         log_dirs = {
@@ -80,7 +80,7 @@ class Survey:
     """
 
     queue: tuple[LogFacts, ...]
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[CleaningStatus, ...]
     logs: tuple[LogFacts, ...]
     basis: Basis
 
@@ -95,7 +95,7 @@ class Survey:
 
 
 def survey(
-    logs: Sequence[LogFacts], circumstances: Circumstances, order: Order, before: Survey | None = None
+    logs: Sequence[LogFacts], circumstances: SelectionContext, order: Order, before: Survey | None = None
 ) -> Survey:
     """
     Judge every log and put those that are due and free in order; see the head of the file.
@@ -119,7 +119,7 @@ def survey(
     return Survey(tuple(logs[row] for row in queue), tuple(verdicts), tuple(logs), basis)
 
 
-def _verdicts_that_stand(before: Survey, basis: Basis) -> dict[int, Verdict]:
+def _verdicts_that_stand(before: Survey, basis: Basis) -> dict[int, CleaningStatus]:
     """Return the verdicts that neither time nor circumstances have changed, by the `id` of the facts they are about."""
     then = before.basis
     # What has passed is to come again after the clock was set back.
@@ -144,7 +144,7 @@ def _verdicts_that_stand(before: Survey, basis: Basis) -> dict[int, Verdict]:
     }
 
 
-def deletable(logs: Sequence[LogFacts], circumstances: Circumstances) -> list[LogFacts]:
+def deletable(logs: Sequence[LogFacts], circumstances: SelectionContext) -> list[LogFacts]:
     """
     Return the logs a retention pass may take now: old segments, and nobody at work on them (R-433).
 
@@ -167,10 +167,10 @@ def _changed(then: Mapping[_Key, object], now: Mapping[_Key, object]) -> set[_Ke
     return {key for key in then.keys() | now.keys() if then.get(key) != now.get(key)}
 
 
-def _judge(log: LogFacts, at: Circumstances) -> Verdict:
+def _judge(log: LogFacts, at: SelectionContext) -> CleaningStatus:
     delay_ms = overdue_ms(log.earliest_dirty_timestamp_ms, log.max_compaction_lag_ms, at.now_ms)
     dueness = judge(log.cleanable, delay_ms, log.min_cleanable_dirty_ratio)
-    verdict = Verdict(
+    verdict = CleaningStatus(
         log.partition,
         _reason(log, dueness, at),
         dueness,
@@ -182,7 +182,7 @@ def _judge(log: LogFacts, at: Circumstances) -> Verdict:
     return _with_figures(verdict, log, at)
 
 
-def _reason(log: LogFacts, dueness: Dueness, at: Circumstances) -> Reason:
+def _reason(log: LogFacts, dueness: Dueness, at: SelectionContext) -> Reason:
     """Return the first reason of `Reason` that holds."""
     lasting = _lasting_obstacle(log, at)
     if lasting is not None:
@@ -214,7 +214,7 @@ def _reason(log: LogFacts, dueness: Dueness, at: Circumstances) -> Reason:
     return Reason.CHECKPOINT_RESET if log.cleanable.force_checkpoint else Reason.UNFINISHED_SWAP
 
 
-def _lasting_obstacle(log: LogFacts, at: Circumstances) -> Reason | None:
+def _lasting_obstacle(log: LogFacts, at: SelectionContext) -> Reason | None:
     """Return what holds a log whatever its numbers say."""
     phase = at.states.get(log.partition, IDLE).phase
     if phase is Phase.IN_PROGRESS:
@@ -235,7 +235,7 @@ def _lasting_obstacle(log: LogFacts, at: Circumstances) -> Reason | None:
     return None if at.is_enabled else Reason.DISABLED
 
 
-def _dir_obstacle(log: LogFacts, at: Circumstances) -> Reason | None:
+def _dir_obstacle(log: LogFacts, at: SelectionContext) -> Reason | None:
     place = at.log_dirs.get(log.log_dir)
     if place is None:
         return None
@@ -244,7 +244,7 @@ def _dir_obstacle(log: LogFacts, at: Circumstances) -> Reason | None:
     return Reason.LOG_DIR_NEEDS_RECOVERY if place.condition is DirCondition.NEEDS_RECOVERY else None
 
 
-def _with_figures(verdict: Verdict, log: LogFacts, at: Circumstances) -> Verdict:
+def _with_figures(verdict: CleaningStatus, log: LogFacts, at: SelectionContext) -> CleaningStatus:
     """Add the numbers and words that belong to the reason."""
     reason, place = verdict.reason, at.log_dirs.get(log.log_dir, LogDirFacts())
     if reason in (Reason.IN_PROGRESS, Reason.ABORTED):
@@ -265,12 +265,12 @@ def _with_figures(verdict: Verdict, log: LogFacts, at: Circumstances) -> Verdict
     return replace(verdict, count=place.workers) if reason is Reason.LOG_DIR_BUSY else verdict
 
 
-def _retry_remaining_ms(log: LogFacts, at: Circumstances) -> int:
+def _retry_remaining_ms(log: LogFacts, at: SelectionContext) -> int:
     retry = at.retries.get(log.partition)
     return 0 if retry is None else retry.remaining_ms(at.now_ms)
 
 
-def _lock_remaining_ms(log: LogFacts, at: Circumstances) -> int:
+def _lock_remaining_ms(log: LogFacts, at: SelectionContext) -> int:
     place = at.log_dirs.get(log.log_dir)
     if place is None or place.condition is not DirCondition.LOCKED:
         return 0
@@ -283,7 +283,7 @@ def _overdue_in_ms(log: LogFacts, now_ms: int) -> int | None:
     return None if earliest_ms is None or lag_ms == LONG_MAX else earliest_ms + lag_ms + 1 - now_ms
 
 
-def _rank(log: LogFacts, verdict: Verdict, at: Circumstances, order: Order) -> tuple[int, int, float]:
+def _rank(log: LogFacts, verdict: CleaningStatus, at: SelectionContext, order: Order) -> tuple[int, int, float]:
     """Return what the queue is sorted by, ascending."""
     if verdict.reason is Reason.REQUESTED:
         return (0, at.requested[log.partition], 0.0)

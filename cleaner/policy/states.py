@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
-from cleaner.model import TopicPartition
+from cleaner.base.model import TopicPartition
 
 # Enough to see how a few partitions came to where they are, and nothing for the memory of a daemon.
 HISTORY_LENGTH = 256
@@ -45,7 +45,7 @@ class Event(enum.Enum):
     DONE = "finish"
 
 
-class Step(NamedTuple):
+class StateChange(NamedTuple):
     """The outcome of an event: the next phase, and by how much the outstanding pauses change."""
 
     phase: Phase
@@ -53,15 +53,15 @@ class Step(NamedTuple):
 
 
 # Paused with no pause left is idle: `_after` sees to it, so that pauses nest to any depth in two lines.
-TRANSITIONS: Mapping[tuple[Phase, Event], Step] = MappingProxyType(
+TRANSITIONS: Mapping[tuple[Phase, Event], StateChange] = MappingProxyType(
     {
-        (Phase.IDLE, Event.BEGIN): Step(Phase.IN_PROGRESS),
-        (Phase.IDLE, Event.ABORT_AND_PAUSE): Step(Phase.PAUSED, +1),
-        (Phase.IN_PROGRESS, Event.ABORT_AND_PAUSE): Step(Phase.ABORTED),
-        (Phase.IN_PROGRESS, Event.DONE): Step(Phase.IDLE),
-        (Phase.ABORTED, Event.DONE): Step(Phase.PAUSED, +1),
-        (Phase.PAUSED, Event.ABORT_AND_PAUSE): Step(Phase.PAUSED, +1),
-        (Phase.PAUSED, Event.RESUME): Step(Phase.PAUSED, -1),
+        (Phase.IDLE, Event.BEGIN): StateChange(Phase.IN_PROGRESS),
+        (Phase.IDLE, Event.ABORT_AND_PAUSE): StateChange(Phase.PAUSED, +1),
+        (Phase.IN_PROGRESS, Event.ABORT_AND_PAUSE): StateChange(Phase.ABORTED),
+        (Phase.IN_PROGRESS, Event.DONE): StateChange(Phase.IDLE),
+        (Phase.ABORTED, Event.DONE): StateChange(Phase.PAUSED, +1),
+        (Phase.PAUSED, Event.ABORT_AND_PAUSE): StateChange(Phase.PAUSED, +1),
+        (Phase.PAUSED, Event.RESUME): StateChange(Phase.PAUSED, -1),
     }
 )
 
@@ -267,7 +267,7 @@ class PartitionStates:
         return InvalidTransitionError(partition, event, self.of(partition), reason, self.history(partition))
 
 
-def _after(before: PartitionState, step: Step, holder: str | None) -> PartitionState:
+def _after(before: PartitionState, step: StateChange, holder: str | None) -> PartitionState:
     pauses = before.pauses + step.pauses
     if step.phase is Phase.IDLE or (step.phase is Phase.PAUSED and pauses == 0):
         return IDLE

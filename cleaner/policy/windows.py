@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 
-from cleaner.clock import LAST_CALENDAR_MS
+from cleaner.base.clock import LAST_CALENDAR_MS
 from cleaner.errors import ConfigError, shortened
 
 WINDOWS_KEY = "cleaner.windows"

@@ -8,17 +8,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from uuid import UUID
 
-from cleaner.config_table import TOPIC_SETTINGS
+from cleaner.config.table import TOPIC_SETTINGS
 from cleaner.errors import ConfigError
 from cleaner.format.metadata import MetadataImage
 from cleaner.settings.given import Given
-from cleaner.settings.layers import Layer, Reach
+from cleaner.settings.layers import Layer, LayerScope
 from cleaner.settings.metadata_log import find_metadata_log, read_metadata_log
 from cleaner.settings.metadata_look import MetadataLook
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.kafka_uuid import format_uuid
-from cleaner.storage.meta_properties import read_meta_properties
-from cleaner.storage.names import META_PROPERTIES
+from cleaner.storage.files.kafka_uuid import format_uuid
+from cleaner.storage.files.meta_properties import read_meta_properties
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.segment.names import META_PROPERTIES
 
 # Broker settings that a cluster may change at run time (R-801); the others count as the file has them.
 DYNAMIC_BROKER_KEYS = (
@@ -76,7 +76,7 @@ class Cluster:
 
     def topic_layer(self, topic: str) -> Layer:
         """Return the settings of a topic, to be asked for after `is_same_topic`."""
-        return Layer("cluster metadata", Reach.TOPIC, self.image.topic_configs.get(topic, {}))
+        return Layer("cluster metadata", LayerScope.TOPIC, self.image.topic_configs.get(topic, {}))
 
     def replicas(self, topic_id: UUID) -> int | None:
         """Return how many replicas a topic's partitions have, the most of any; None: nothing is known of them."""
@@ -119,7 +119,7 @@ class Cluster:
         for resource, origin in resources:
             given = self.image.broker_configs.get(resource, {})
             dynamic = {k: v for k, v in given.items() if k in _DYNAMIC_TOPIC_KEYS or k in DYNAMIC_BROKER_KEYS}
-            layers.append(Layer(origin, Reach.BROKER, dynamic, names_topic_settings=False))
+            layers.append(Layer(origin, LayerScope.BROKER, dynamic, names_topic_settings=False))
         return layers
 
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from cleaner.clock import Clock
+from cleaner.base.clock import Clock
 from cleaner.errors import ConfigError
 from cleaner.settings.file_state import FileState, file_state
 from cleaner.settings.files import read_config_bytes
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs.file_system import FileSystem
 
 SETTLED_NS = 1_000_000_000
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from cleaner.config_table import BROKER_SETTINGS, SETTING_OF_SYNONYM, TOPIC_SETTINGS
+from cleaner.base.mistakes import Mistakes, nearest
+from cleaner.config.table import BROKER_SETTINGS, SETTING_OF_SYNONYM, TOPIC_SETTINGS
 from cleaner.errors import ConfigError
-from cleaner.mistakes import Mistakes, nearest
 
 PREFIX = "CLEANER_"
 _OUR_PREFIX = "cleaner."

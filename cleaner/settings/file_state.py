@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cleaner.errors import CleanerError
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs.file_system import FileSystem
 
 
 class FileState(NamedTuple):

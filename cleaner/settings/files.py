@@ -12,14 +12,14 @@ import stat
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from cleaner.config_def import Setting
-from cleaner.config_read import UnknownNames, refuse_slip
-from cleaner.config_table import SETTING_OF_SYNONYM, TOPIC_SETTINGS, UNUSED_TOPIC_KEYS
+from cleaner.base.mistakes import Mistakes
+from cleaner.base.properties import parse_properties
+from cleaner.config.definition import Setting
+from cleaner.config.kafka_keys import FORMER_TOPIC_KEYS
+from cleaner.config.read import UnknownNames, refuse_slip
+from cleaner.config.table import SETTING_OF_SYNONYM, TOPIC_SETTINGS, UNUSED_TOPIC_KEYS
 from cleaner.errors import ConfigError, LogDirOfflineError, UsageError, shortened
-from cleaner.kafka_keys import FORMER_TOPIC_KEYS
-from cleaner.mistakes import Mistakes
-from cleaner.properties import parse_properties
-from cleaner.storage.fs import FileSystem, real_path
+from cleaner.storage.fs.file_system import FileSystem, real_path
 from cleaner.storage.which_dir import Nature, nature_of
 
 CLEANER_TOPICS = "cleaner-topics.properties"

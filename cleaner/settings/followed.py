@@ -27,8 +27,8 @@ from cleaner.settings.files import CLEANER_TOPICS
 from cleaner.settings.resolver import FilesOfLogDir, ResolvedTopic, SettingsResolver
 from cleaner.settings.settling import Settling
 from cleaner.settings.sources import SourcesLike
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.names import META_PROPERTIES
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.segment.names import META_PROPERTIES
 
 _NOT_TAKEN_OVER = "a change was not taken over: "
 

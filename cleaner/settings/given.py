@@ -11,17 +11,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from cleaner.config import CleanerConfig
-from cleaner.config_read import check_topic_keys, refuse_slip
-from cleaner.config_table import BROKER_SETTINGS, SETTING_OF_SYNONYM, TOPIC_SETTINGS, UNUSED_TOPIC_KEYS
+from cleaner.base.mistakes import Mistakes
+from cleaner.config.kafka_keys import FORMER_TOPIC_KEYS
+from cleaner.config.read import check_topic_keys, refuse_slip
+from cleaner.config.table import BROKER_SETTINGS, SETTING_OF_SYNONYM, TOPIC_SETTINGS, UNUSED_TOPIC_KEYS
+from cleaner.config.values import CleanerConfig
 from cleaner.errors import ConfigError
-from cleaner.kafka_keys import FORMER_TOPIC_KEYS
-from cleaner.mistakes import Mistakes
 from cleaner.policy.windows import WINDOWS_KEY, ZONE_KEY
 from cleaner.settings.environment import variable_of
 from cleaner.settings.files import split_by_table
 from cleaner.settings.internal_topics import INTERNAL_TOPICS
-from cleaner.settings.layers import Layer, Reach, check_values, find_sound_settings
+from cleaner.settings.layers import Layer, LayerScope, check_values, find_sound_settings
 from cleaner.settings.sources import SourcesLike
 from cleaner.settings.windows import read_windows
 
@@ -57,8 +57,8 @@ class GivenSettings:
         self.set_everywhere, self._set = self._part_unscoped_sets(mistakes)
         environment = split_by_table(sources.environment, BROKER_SETTINGS)
         file = split_by_table(sources.config, BROKER_SETTINGS)
-        self._environment_topics = Layer(_ENVIRONMENT, Reach.EVERY_TOPIC, environment[0])
-        self._file_topics = Layer(_FILE, Reach.EVERY_TOPIC, file[0])
+        self._environment_topics = Layer(_ENVIRONMENT, LayerScope.EVERY_TOPIC, environment[0])
+        self._file_topics = Layer(_FILE, LayerScope.EVERY_TOPIC, file[0])
         self._environment = self._broker_layer(_ENVIRONMENT, environment[1])
         self._file = self._broker_layer(_FILE, file[1])
         for layer in (self.set_everywhere, self._environment_topics, self._file_topics, self._environment, self._file):
@@ -131,7 +131,7 @@ class GivenSettings:
                 # It means this topic alone, so it goes before a `log.segment.bytes` of the same source.
                 own = {"segment.bytes": layer.values[internal.segment_bytes_key]}
                 name = layer.origin.partition(" ")[0]
-                layers.append(Layer(f"{name} ({internal.segment_bytes_key})", Reach.TOPIC, own))
+                layers.append(Layer(f"{name} ({internal.segment_bytes_key})", LayerScope.TOPIC, own))
             layers += [layer, *following]
         return layers
 
@@ -148,7 +148,7 @@ class GivenSettings:
 
     @staticmethod
     def _broker_layer(origin: str, values: Mapping[str, str]) -> Layer:
-        return Layer(f"{origin} (broker settings)", Reach.BROKER, values, names_topic_settings=False)
+        return Layer(f"{origin} (broker settings)", LayerScope.BROKER, values, names_topic_settings=False)
 
     def _part_unscoped_sets(self, mistakes: Mistakes) -> tuple[Layer, Layer]:
         """Part `--set` without a topic into settings of all topics and settings of the process."""
@@ -166,5 +166,5 @@ class GivenSettings:
                     refuse_slip(option.key, known)
                     self.warnings.append(f"--set {option.key}: unknown, passed over")
         self.warnings += [f"--set: {warning}" for warning in check_topic_keys(of_topics)]
-        everywhere = Layer(_SET, Reach.EVERY_TOPIC, of_topics)
-        return everywhere, Layer(_SET, Reach.BROKER, of_broker, names_topic_settings=False)
+        everywhere = Layer(_SET, LayerScope.EVERY_TOPIC, of_topics)
+        return everywhere, Layer(_SET, LayerScope.BROKER, of_broker, names_topic_settings=False)

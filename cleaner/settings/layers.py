@@ -11,13 +11,13 @@ import enum
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from cleaner.config_def import Setting, Synonym, Value, format_value
-from cleaner.config_table import BROKER_SETTINGS, SETTING_OF_SYNONYM, TOPIC_SETTINGS
+from cleaner.base.mistakes import Mistakes
+from cleaner.config.definition import Setting, Synonym, Value, format_value
+from cleaner.config.table import BROKER_SETTINGS, SETTING_OF_SYNONYM, TOPIC_SETTINGS
 from cleaner.errors import ConfigError
-from cleaner.mistakes import Mistakes
 
 
-class Reach(enum.Enum):
+class LayerScope(enum.Enum):
     """Whom a layer speaks of; a cleanup policy is trusted when the layer means this very topic."""
 
     TOPIC = "this topic"
@@ -34,19 +34,19 @@ class Layer(NamedTuple):
     """
 
     origin: str
-    reach: Reach
+    reach: LayerScope
     values: Mapping[str, str]
     names_topic_settings: bool = True
 
 
-class Found(NamedTuple):
+class FoundSetting(NamedTuple):
     """A setting's value as text under its own name, and the layer that gave it."""
 
     text: str
     layer: Layer
 
 
-def find_settings(layers: Sequence[Layer]) -> dict[str, Found]:
+def find_settings(layers: Sequence[Layer]) -> dict[str, FoundSetting]:
     """
     Return the topic settings that some layer gives, each from the first layer that does.
 
@@ -59,9 +59,9 @@ def find_settings(layers: Sequence[Layer]) -> dict[str, Found]:
     return found
 
 
-def find_sound_settings(layers: Sequence[Layer], mistakes: Mistakes) -> dict[str, Found]:
+def find_sound_settings(layers: Sequence[Layer], mistakes: Mistakes) -> dict[str, FoundSetting]:
     """Do as `find_settings`, but leave out what is bad, and remember it."""
-    found: dict[str, Found] = {}
+    found: dict[str, FoundSetting] = {}
     for layer in layers:
         for setting in _settings_in(layer):
             if setting.name in found:
@@ -72,7 +72,7 @@ def find_sound_settings(layers: Sequence[Layer], mistakes: Mistakes) -> dict[str
                 mistakes.add(error)
                 continue
             if value is not None:
-                found[setting.name] = Found(format_value(value), layer)
+                found[setting.name] = FoundSetting(format_value(value), layer)
     return found
 
 

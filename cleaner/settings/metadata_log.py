@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from cleaner.errors import CorruptCheckpointError, LogDirOfflineError
 from cleaner.format.metadata import LENGTH_END, MAX_BATCH_BYTES, MetadataBatch, MetadataImage, read_batch
-from cleaner.storage.fs import File, FileSystem
+from cleaner.storage.fs.file_system import File, FileSystem
 
 METADATA_LOG = "__cluster_metadata-0"
 

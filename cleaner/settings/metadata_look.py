@@ -8,7 +8,7 @@ from pathlib import Path
 from cleaner.errors import CleanerError
 from cleaner.settings.file_state import FileState, file_state
 from cleaner.settings.metadata_log import METADATA_LOG, newest_segment
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs.file_system import FileSystem
 
 
 class MetadataLook:

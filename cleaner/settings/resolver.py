@@ -27,10 +27,10 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
-from cleaner.config import CleanerConfig, TopicConfig
-from cleaner.config_read import check_topic_keys
-from cleaner.config_table import TOPIC_SETTINGS
-from cleaner.mistakes import Mistakes
+from cleaner.base.mistakes import Mistakes
+from cleaner.config.read import check_topic_keys
+from cleaner.config.table import TOPIC_SETTINGS
+from cleaner.config.values import CleanerConfig, TopicConfig
 from cleaner.settings.cluster import Cluster
 from cleaner.settings.file_state import FileState, file_state
 from cleaner.settings.files import (
@@ -42,10 +42,10 @@ from cleaner.settings.files import (
 )
 from cleaner.settings.given import DEFAULT, Given, GivenSettings
 from cleaner.settings.internal_topics import DEFAULT_REPLICATION_KEY, INTERNAL_TOPICS, REPLICATION_KEYS
-from cleaner.settings.layers import Found, Layer, Reach, find_settings
+from cleaner.settings.layers import FoundSetting, Layer, LayerScope, find_settings
 from cleaner.settings.sources import SourcesLike
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.names import META_PROPERTIES, DirKind, parse_partition_dir
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.segment.names import META_PROPERTIES, DirKind, parse_partition_dir
 
 
 @dataclass(frozen=True)
@@ -235,11 +235,11 @@ class SettingsResolver:
         """Return what the sources say about one topic, in falling precedence."""
         scoped = {option.key: option.value for option in self._sets if option.topic == topic}
         everywhere = self._given.set_everywhere
-        layers = [Layer(f"--set {topic}:", Reach.TOPIC, scoped), everywhere]
+        layers = [Layer(f"--set {topic}:", LayerScope.TOPIC, scoped), everywhere]
         if self._topics_dir is not None:
             file_values = read_topic_file(self._fs, self._topics_dir, topic) or {}
-            layers.append(Layer(str(topic_file(self._topics_dir, topic)), Reach.TOPIC, file_values))
-        layers.append(Layer(CLEANER_TOPICS, Reach.TOPIC, self._cleaner_topics.get(topic, {})))
+            layers.append(Layer(str(topic_file(self._topics_dir, topic)), LayerScope.TOPIC, file_values))
+        layers.append(Layer(CLEANER_TOPICS, LayerScope.TOPIC, self._cleaner_topics.get(topic, {})))
         for layer in layers:
             if layer is not everywhere:
                 warnings += [f"{layer.origin}: {warning}" for warning in check_topic_keys(layer.values)]
@@ -249,7 +249,7 @@ class SettingsResolver:
         layers += self._given.broker_layers(topic, self._cluster.dynamic_layers)
         internal = INTERNAL_TOPICS.get(topic)
         if internal is not None:
-            layers.append(Layer("Kafka's own settings for this topic", Reach.TOPIC, internal.values))
+            layers.append(Layer("Kafka's own settings for this topic", LayerScope.TOPIC, internal.values))
         return layers
 
     def _check_scoped_sets(self) -> None:
@@ -270,7 +270,7 @@ class SettingsResolver:
         return topics
 
     @staticmethod
-    def _warn_of_conflicts(topic: str, found: Mapping[str, Found], warnings: list[str]) -> None:
+    def _warn_of_conflicts(topic: str, found: Mapping[str, FoundSetting], warnings: list[str]) -> None:
         internal_bytes, plain_bytes = found.get("internal.segment.bytes"), found.get("segment.bytes")
         if internal_bytes and plain_bytes and internal_bytes.layer is not plain_bytes.layer:
             warnings.append(
@@ -279,12 +279,12 @@ class SettingsResolver:
             )
         for name, text in INTERNAL_TOPICS[topic].values.items() if topic in INTERNAL_TOPICS else ():
             value = found[name]
-            if value.layer.reach is Reach.BROKER and value.text != text:
+            if value.layer.reach is LayerScope.BROKER and value.text != text:
                 warnings.append(f"{name}={value.text} ({value.layer.origin}): Kafka's own for this topic is {text}")
 
 
-def _is_trusted(policy: Found | None, is_in_metadata: bool) -> bool:
+def _is_trusted(policy: FoundSetting | None, is_in_metadata: bool) -> bool:
     """Tell whether the cleanup policy is known to be this topic's."""
-    if policy is None or policy.layer.reach is Reach.BROKER:
+    if policy is None or policy.layer.reach is LayerScope.BROKER:
         return is_in_metadata
-    return policy.layer.reach is Reach.TOPIC
+    return policy.layer.reach is LayerScope.TOPIC

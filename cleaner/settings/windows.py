@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cleaner.config import CleanerConfig
-from cleaner.mistakes import Mistakes
+from cleaner.base.mistakes import Mistakes
+from cleaner.config.values import CleanerConfig
 from cleaner.policy.windows import Windows, time_zone
 
 

@@ -20,10 +20,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cleaner.clock import Clock
+from cleaner.base.clock import Clock
 from cleaner.errors import CleanerError
 from cleaner.state.json_text import JsonValue, NotJsonError, format_json, parse_json
-from cleaner.storage.fs import File, FileSystem
+from cleaner.storage.fs.file_system import File, FileSystem
 
 MAX_LINE_BYTES = 256 << 10
 """Longest entry: far more than a round's figures and a topic's settings."""

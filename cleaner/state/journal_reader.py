@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cleaner.state.journal import MAX_LINE_BYTES, JournalEntry, journal_numbers, journal_path
-from cleaner.storage.fs import File, FileSystem
+from cleaner.storage.fs.file_system import File, FileSystem
 
 _BLOCK_BYTES = 64 << 10
 

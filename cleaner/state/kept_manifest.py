@@ -28,8 +28,8 @@ from pathlib import Path
 from cleaner.errors import shortened
 from cleaner.state.json_text import JsonValue
 from cleaner.state.state_file import BadStateError, StateFile
-from cleaner.storage import names
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.segment import names
 
 GROUP_DIGITS = 6
 VERSION = 1  # Value on disk, fixed for ever; another meaning of a field is another version.

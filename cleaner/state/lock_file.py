@@ -1,7 +1,7 @@
 """
 A lock of our own: one process has it, and a second one is told which.
 
-An open-file description lock, as that of a log dir (see `storage/byte_ranges.py` for why). The kernel forgets who
+An open-file description lock, as that of a log dir (see `storage/lock/byte_ranges.py` for why). The kernel forgets who
 holds one, so the holder writes its number into the file; the number is for people, the lock alone counts. The file
 stays behind: removing it would let two processes hold locks on two files of one name.
 """
@@ -14,8 +14,8 @@ import socket
 from pathlib import Path
 
 from cleaner.errors import LogDirOfflineError, StateDirLockedError
-from cleaner.storage.byte_ranges import TO_THE_END, WRITE, try_lock
-from cleaner.storage.fs import File, FileSystem, disk_errors
+from cleaner.storage.fs.file_system import File, FileSystem, disk_errors
+from cleaner.storage.lock.byte_ranges import TO_THE_END, WRITE, try_lock
 
 _HOLDER = re.compile(rb"process [0-9]{1,10} on [A-Za-z0-9._-]{1,64}\n")
 _HOLDER_BYTES = 128

@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from cleaner.base.model import TopicPartition
 from cleaner.errors import CorruptLogError, UncleanableError
-from cleaner.model import TopicPartition
 from cleaner.state.json_text import JsonValue
 from cleaner.state.state_file import BadStateError, StateFile
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs.file_system import FileSystem
 
 FILE_NAME = "quarantine.json"
 VERSION = 1  # Value on disk, fixed for ever; another meaning of a field is another version.

@@ -13,10 +13,10 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
+from cleaner.base.trusted import why_way_is_open_to_others
 from cleaner.errors import ConfigError, LogDirOfflineError
 from cleaner.state.lock_file import LockFile
-from cleaner.storage.fs import FileSystem, real_path
-from cleaner.trusted import why_way_is_open_to_others
+from cleaner.storage.fs.file_system import FileSystem, real_path
 
 STATE_DIR_KEY = "cleaner.state.dir"
 LOCK_NAME = "lock"

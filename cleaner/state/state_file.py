@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from cleaner.state.json_text import JsonValue, NotJsonError, format_json, parse_json
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs.file_system import FileSystem
 
 LIMIT_BYTES = 64 << 20
 """Far more than a line for each of 100 000 partitions."""

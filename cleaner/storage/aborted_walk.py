@@ -7,8 +7,8 @@ from collections.abc import Sequence, Set
 
 import numpy as np
 
-from cleaner.storage.indexes import FIRST_OFFSET, LAST_OFFSET, LAST_STABLE_OFFSET, Aborts, abort_rows
-from cleaner.storage.segment import Segment
+from cleaner.storage.segment.indexes import FIRST_OFFSET, LAST_OFFSET, LAST_STABLE_OFFSET, Aborts, abort_rows
+from cleaner.storage.segment.segment import Segment
 
 
 class AbortedWalk:

@@ -17,10 +17,10 @@ import numpy as np
 
 from cleaner.errors import CorruptBatchError
 from cleaner.format.headers import HeaderReader
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.glance import SeenSegment
-from cleaner.storage.indexes import OFFSET_ENTRY, most_index_bytes
-from cleaner.storage.names import INDEX, LOG, segment_file_name
+from cleaner.storage.segment.indexes import OFFSET_ENTRY, most_index_bytes
+from cleaner.storage.segment.names import INDEX, LOG, segment_file_name
 
 # Some 300 000 headers are walked in a second; so much of the smallest batches takes about one.
 _MOST_BYTES = 64 << 20

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cleaner.errors import CorruptBatchError, CorruptIndexError, NotCleanlyShutDownError
-from cleaner.storage.batch_source import batch_headers
-from cleaner.storage.fs import FileSystem, Found
+from cleaner.storage.fs.file_system import DirectoryEntry, FileSystem
 from cleaner.storage.last_stable import last_stable_offset
-from cleaner.storage.names import CLEANED, DELETED, LOG, SNAPSHOT, SWAP
-from cleaner.storage.segment import Segment
+from cleaner.storage.segment.batch_source import batch_headers
+from cleaner.storage.segment.names import CLEANED, DELETED, LOG, SNAPSHOT, SWAP
+from cleaner.storage.segment.segment import Segment
 
 _DIGITS = 20
 _ENDINGS = (LOG, SNAPSHOT, CLEANED, SWAP, DELETED)
@@ -46,7 +46,7 @@ class SeenSegment:
         "size",
     )
 
-    def __init__(self, fs: FileSystem, directory: Path, found: Found) -> None:
+    def __init__(self, fs: FileSystem, directory: Path, found: DirectoryEntry) -> None:
         self.base_offset = int(found.name[:_DIGITS])
         self.size = found.size
         self.mtime_ns = found.mtime_ns
@@ -56,13 +56,13 @@ class SeenSegment:
         self._largest_timestamp: int | None = None
         self._first_timestamp: int | None = None
 
-    def is_still(self, found: Found) -> bool:
+    def is_still(self, found: DirectoryEntry) -> bool:
         """Tell whether this is the same file, unchanged."""
         return (self._inode, self.size, self.mtime_ns) == (found.inode, found.size, found.mtime_ns)
 
     def shortened(self, size: int) -> SeenSegment:
         """Return the segment as it would be if its file ended there."""
-        found = Found(f"{self.base_offset:020d}{LOG}", self._inode, size, self.mtime_ns)
+        found = DirectoryEntry(f"{self.base_offset:020d}{LOG}", self._inode, size, self.mtime_ns)
         return SeenSegment(self._fs, self._directory, found)
 
     def follow(self, about: os.stat_result) -> None:
@@ -189,7 +189,7 @@ def look_through(fs: FileSystem, directory: Path, before: SeenFiles | None = Non
 
 
 @dataclass(frozen=True, slots=True)
-class Glance:
+class LogSummary:
     """A log as it is seen; it has what policies ask of a log."""
 
     segments: Sequence[SeenSegment]
@@ -207,7 +207,7 @@ def glance(
     high_watermark: int | None,
     first_unstable_offset: int | None = None,
     log_end_offset: int | None = None,
-) -> Glance:
+) -> LogSummary:
     """
     Put a log together from a listing and the partition's lines in the checkpoints.
 
@@ -235,4 +235,4 @@ def glance(
     stable = last_stable_offset(
         segments, first_unstable_offset, log_start_offset=start, log_end_offset=end, high_watermark=watermark
     )
-    return Glance(segments, start, end, watermark, stable)
+    return LogSummary(segments, start, end, watermark, stable)

@@ -29,17 +29,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from uuid import UUID, uuid5
 
+from cleaner.base.model import EpochEntry, TopicPartition
 from cleaner.errors import HandoverRefusedError, LogDirOfflineError, NoSpaceError
-from cleaner.model import EpochEntry, TopicPartition
-from cleaner.storage import names
-from cleaner.storage.fs import File, FileSystem
-from cleaner.storage.kept import clone, may_clone, write_range
-from cleaner.storage.leader_epochs import write_leader_epochs
-from cleaner.storage.log import list_segments
+from cleaner.storage.files.leader_epochs import write_leader_epochs
+from cleaner.storage.files.partition_metadata import write_topic_id
+from cleaner.storage.fs.file_system import File, FileSystem
+from cleaner.storage.load.loaded_log import list_segments
 from cleaner.storage.log_dir import LogDir, OffsetKind
-from cleaner.storage.partition_metadata import write_topic_id
-from cleaner.storage.removals import remove_directory
-from cleaner.storage.segment import Segment
+from cleaner.storage.remove.removals import remove_directory
+from cleaner.storage.segment import names
+from cleaner.storage.segment.segment import Segment
+from cleaner.storage.swap.backup import clone, may_clone, write_range
 
 _EPOCH_POSITION = 12  # of partitionLeaderEpoch in a batch; the checksum does not cover it
 _FIRST_EPOCH = 0

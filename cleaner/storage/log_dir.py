@@ -25,17 +25,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from cleaner.base.model import TopicPartition
 from cleaner.errors import UncleanableError
-from cleaner.model import TopicPartition
-from cleaner.storage import clean_shutdown, names
-from cleaner.storage.checkpoint import (
+from cleaner.storage.files import clean_shutdown
+from cleaner.storage.files.checkpoint import (
     CHECKPOINT_LIMIT_BYTES,
     parse_offset_checkpoint,
     read_bounded,
     write_offset_checkpoint,
 )
-from cleaner.storage.fs import FileSystem, disk_errors, real_path
-from cleaner.storage.meta_properties import MetaProperties, read_meta_properties
+from cleaner.storage.files.meta_properties import MetaProperties, read_meta_properties
+from cleaner.storage.fs.file_system import FileSystem, disk_errors, real_path
+from cleaner.storage.segment import names
 
 
 class OffsetKind(enum.Enum):
@@ -48,7 +49,7 @@ class OffsetKind(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Listing:
+class LogDirListing:
     """
     The directories of a log dir, by what they are.
 
@@ -81,9 +82,9 @@ class LogDir:
         self._lock = threading.RLock()
         # What was made of names and bytes last; each is replaced as a whole.
         self._parsed: dict[OffsetKind, tuple[bytes, Mapping[TopicPartition, int]]] = {}
-        self._listed: tuple[Sequence[str], Listing] | None = None
+        self._listed: tuple[Sequence[str], LogDirListing] | None = None
 
-    def listing(self, on_fault: Callable[[UncleanableError], None] | None = None) -> Listing:
+    def listing(self, on_fault: Callable[[UncleanableError], None] | None = None) -> LogDirListing:
         """
         Sort the sub-directories.
 
@@ -93,7 +94,7 @@ class LogDir:
             UncleanableError: a name no broker would start beside (R-102), or two directories for one partition (R-105).
             LogDirOfflineError: the directory cannot be listed.
         """
-        found = Listing()
+        found = LogDirListing()
         with disk_errors(self.path):
             entries = self.fs.list_dir(self.path)
         for name in entries:
@@ -105,7 +106,7 @@ class LogDir:
                 on_fault(error)
         return found
 
-    def _sort_in(self, found: Listing, name: str) -> None:
+    def _sort_in(self, found: LogDirListing, name: str) -> None:
         path = self.path / name
         try:
             mode = self.fs.stat(path).st_mode
@@ -211,7 +212,7 @@ class LogDir:
             self._parsed[kind] = (write_offset_checkpoint(self.fs, self.path / kind.value, after), after)
             return True
 
-    def _listing_of_names(self) -> Listing:
+    def _listing_of_names(self) -> LogDirListing:
         """Return the directories sorted, as last time if they are the same names; raises as `listing`."""
         with disk_errors(self.path):
             found = self.fs.list_dir(self.path)

@@ -22,12 +22,12 @@ import numpy as np
 
 from cleaner.errors import CorruptBatchError
 from cleaner.format.headers import HeaderReader
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.glance import Glance, SeenFiles, SeenSegment
-from cleaner.storage.names import LOG, segment_file_name
-from cleaner.storage.producer_state import ProducerState
-from cleaner.storage.replay import replay
-from cleaner.storage.snapshots import Snapshots
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.glance import LogSummary, SeenFiles, SeenSegment
+from cleaner.storage.load.producer_state import ProducerState
+from cleaner.storage.load.replay import replay
+from cleaner.storage.load.snapshots import Snapshots
+from cleaner.storage.segment.names import LOG, segment_file_name
 
 # A walk in Python does some 100 000 batches a second; a look at thousands of logs must not wait for one of them.
 MOST_BATCHES = 20_000
@@ -75,7 +75,7 @@ class OpenTransactions:
         log: as it was seen; `log_end_offset` has to be the true one unless `use` is SERVED or WRITTEN.
     """
 
-    def __init__(self, fs: FileSystem, directory: Path, files: SeenFiles, use: Use, log: Glance) -> None:
+    def __init__(self, fs: FileSystem, directory: Path, files: SeenFiles, use: Use, log: LogSummary) -> None:
         self.is_behind = False
         self.high_watermark = log.high_watermark
         self._fs = fs
@@ -93,7 +93,7 @@ class OpenTransactions:
             self._state.reload(log.log_start_offset, end_offset)
         self._place: tuple[int, int] | None = None  # base offset of the segment the walk is in, and the position there
 
-    def first_offset(self, log: Glance, below: int) -> int | None:
+    def first_offset(self, log: LogSummary, below: int) -> int | None:
         """
         Return the lowest offset that is not stable; None when all below an offset are.
 
@@ -117,7 +117,7 @@ class OpenTransactions:
             found.append(self._state.map_end_offset)  # what comes there is not known
         return min((offset for offset in found if offset < below), default=None)
 
-    def _end_of(self, log: Glance) -> int:
+    def _end_of(self, log: LogSummary) -> int:
         """Return the offset up to which a load would know the log."""
         if self._use is Use.WRITTEN:
             return max(log.segments[-1].base_offset, log.log_start_offset)

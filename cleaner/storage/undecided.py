@@ -11,8 +11,8 @@ from typing import Protocol
 from cleaner.errors import CorruptBatchError, CorruptIndexError
 from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG
 from cleaner.format.headers import HeaderReader
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.segment import Segment
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.segment.segment import Segment
 
 
 @dataclass(frozen=True)

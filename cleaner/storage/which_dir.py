@@ -20,8 +20,8 @@ from pathlib import Path
 from shlex import quote
 
 from cleaner.errors import LogDirOfflineError, UsageError
-from cleaner.storage import names
-from cleaner.storage.fs import FileSystem, real_path
+from cleaner.storage.fs.file_system import FileSystem, real_path
+from cleaner.storage.segment import names
 
 _OF_LOG_DIR = (
     names.META_PROPERTIES,

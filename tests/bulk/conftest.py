@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from cleaner.bulk.available import why_not_available
-from cleaner.bulk.session import make_spark
-from cleaner.bulk.spark_jobs import SessionJobs
+from cleaner.spark.clean.available import why_not_available
+from cleaner.spark.clean.session import make_spark
+from cleaner.spark.clean.spark_jobs import SessionJobs
 from tests.golden.fixtures import unpacked
 
 __all__ = ["unpacked"]

@@ -7,17 +7,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cleaner.api.clean_log_dir import Outcome, clean_log_dir
-from cleaner.api.options import CleanOptions, Sources, Surroundings
-from cleaner.api.reports import CleanReport, Refusal
-from cleaner.bulk.digest_task import digest_range
-from cleaner.bulk.plan import CopyRules, JobSettings
-from cleaner.bulk.probe import at_work
-from cleaner.bulk.recopy_task import GroupResult, GroupWork, recopy_group
-from cleaner.bulk.round import BulkCleaner, BulkOptions
-from cleaner.bulk.small_log import digest_small_log, save_verdicts, surviving_codes
-from cleaner.bulk.spark_jobs import DigestResult, DigestWork, SparkJobs
-from cleaner.storage.fs import FileSystem
+from cleaner.app.clean_log_dir import Outcome, clean_log_dir
+from cleaner.app.options import CallContext, CleanOptions, Sources
+from cleaner.app.reports import CleanReport, Refusal
+from cleaner.spark.clean.digest_task import digest_range
+from cleaner.spark.clean.plan import CopyRules, JobSettings
+from cleaner.spark.clean.probe import at_work
+from cleaner.spark.clean.recopy_task import GroupResult, GroupWork, recopy_group
+from cleaner.spark.clean.round import BulkCleaner, BulkOptions
+from cleaner.spark.clean.small_log import digest_small_log, save_verdicts, surviving_codes
+from cleaner.spark.clean.spark_jobs import DigestResult, DigestWork, SparkJobs
+from cleaner.storage.fs.file_system import FileSystem
 
 
 def _nothing(_what: str) -> None:
@@ -106,7 +106,7 @@ def bulk_clean(
             [partition],
             Sources.of_call(topic, settings, None, None),
             CleanOptions(clean_round=cleaner.clean, retention=retention, verify=verify),
-            Surroundings.of(fs=fs, now_ms=now_ms),
+            CallContext.of(fs=fs, now_ms=now_ms),
         )
     )
     (outcome,) = outcomes

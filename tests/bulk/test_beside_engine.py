@@ -11,15 +11,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import cleaner
-from cleaner.api.reports import CleanReport
-from cleaner.config import CleanerConfig
+from cleaner.app.reports import CleanReport
+from cleaner.config.values import CleanerConfig
 from cleaner.errors import CleanerError
-from cleaner.testing.log_builder import HIGH_WATERMARKS, offset_checkpoint
 from tests.bulk.local_jobs import bulk_clean
 from tests.golden.comparison import contents, differences
 from tests.property.logs import FIRST_ROUND_MS, PARTITION, Case, cases
 from tests.property.rounds import offset_at, write_case
 from tests.scratch import scratch_directory
+from tests.support.log_builder import HIGH_WATERMARKS, offset_checkpoint
 
 # Durations, and what only a map of one process has.
 UNLIKE = {"map_seconds", "copy_seconds", "elapsed_seconds", "map_utilization", "map_bytes_read"}

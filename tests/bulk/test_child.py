@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 import cleaner
-from cleaner.bulk.child import LOG_NAME, ChildJobs
+from cleaner.base.model import TopicPartition
 from cleaner.errors import SparkJobError
-from cleaner.model import TopicPartition
-from cleaner.testing.log_builder import START_MS, LogBuilder, write_log_dir
+from cleaner.spark.clean.child import LOG_NAME, ChildJobs
 from tests.bulk.cluster import environment
 from tests.bulk.conftest import LOCAL
 from tests.bulk.local_jobs import bulk_clean
 from tests.golden.comparison import contents, differences
+from tests.support.log_builder import START_MS, LogBuilder, write_log_dir
 
 pytestmark = pytest.mark.usefixtures("needs_spark")
 
@@ -29,7 +29,7 @@ NOW_MS = START_MS + 10**9
 ORPHAN = """
 import sys, threading
 from pathlib import Path
-from cleaner.bulk.child import ChildJobs
+from cleaner.spark.clean.child import ChildJobs
 jobs = ChildJobs({"spark.master": "local[1]"}, Path(sys.argv[1]))
 threading.Thread(target=lambda: jobs.slots, daemon=True).start()
 while jobs._child is None:

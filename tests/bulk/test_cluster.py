@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 import cleaner
-from cleaner.model import TopicPartition
-from cleaner.testing.log_builder import START_MS, LogBuilder, write_log_dir
+from cleaner.base.model import TopicPartition
 from tests.bulk.cluster import Cluster, cluster, environment
 from tests.golden.comparison import contents, differences
 from tests.golden.scenario import Step, steps
+from tests.support.log_builder import START_MS, LogBuilder, write_log_dir
 
 pytestmark = pytest.mark.slow
 

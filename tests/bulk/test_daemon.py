@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import cleaner
-from cleaner.testing.log_builder import write_log_dir
 from tests.integration import daemons
 from tests.integration.daemons import daemon, settings_for
 from tests.integration.log_dirs import contents, keyed_log
+from tests.support.log_builder import write_log_dir
 
 
 def make_logs(tmp_path: Path) -> tuple[Path, Path]:

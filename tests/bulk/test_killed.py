@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.testing.watched_fs import Operation, WatchedFileSystem
 from tests.bulk.local_jobs import LocalJobs, bulk_clean
 from tests.golden.comparison import contents, differences
 from tests.golden.scenario import Step, steps
 from tests.scratch import scratch_directory
+from tests.support.watched_fs import Operation, WatchedFileSystem
 
 # Cleaned before; aborted data and markers, some of them to go now; several groups.
 STEP = next(step for step in steps() if str(step) == "transactions-3")

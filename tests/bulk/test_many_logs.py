@@ -6,18 +6,18 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cleaner.api.clean_log_dir import Outcome, clean_log_dir
-from cleaner.api.options import CleanOptions, SetOption, Sources, Surroundings
-from cleaner.api.reports import CleanReport, Refusal, Skipped
-from cleaner.bulk.round import BulkCleaner, BulkOptions
-from cleaner.bulk.spark_jobs import SessionJobs, SparkJobs
+from cleaner.app.clean_log_dir import Outcome, clean_log_dir
+from cleaner.app.options import CallContext, CleanOptions, SetOption, Sources
+from cleaner.app.reports import CleanReport, Refusal, Skipped
+from cleaner.base.model import TopicPartition
 from cleaner.errors import SparkJobError
-from cleaner.model import TopicPartition
-from cleaner.testing.batch_builder import Producer, Record
-from cleaner.testing.log_builder import START_MS, LogBuilder, write_log_dir
+from cleaner.spark.clean.round import BulkCleaner, BulkOptions
+from cleaner.spark.clean.spark_jobs import SessionJobs, SparkJobs
 from tests.bulk.local_jobs import LocalJobs
 from tests.bulk.test_beside_engine import figures
 from tests.golden.comparison import contents, differences
+from tests.support.batch_builder import Producer, Record
+from tests.support.log_builder import START_MS, LogBuilder, write_log_dir
 
 DAY_MS = 86_400_000
 PATIENCE_SECONDS = 60.0
@@ -75,7 +75,7 @@ def clean_all(log_dir: Path, cleaner: BulkCleaner | None) -> list[Outcome]:
     if cleaner is not None:
         options = CleanOptions(clean_round=cleaner.clean, side_by_side=cleaner.side_by_side)
     sources = Sources(sets=tuple(SetOption("topic", key, value) for key, value in SETTINGS.items()))
-    return list(clean_log_dir(log_dir, None, sources, options, Surroundings.of(now_ms=START_MS + DAY_MS)))
+    return list(clean_log_dir(log_dir, None, sources, options, CallContext.of(now_ms=START_MS + DAY_MS)))
 
 
 def told(outcome: Outcome, log_dir: Path) -> object:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.bulk import round as bulk_round
+from cleaner.spark.clean import round as bulk_round
 from tests.bulk.local_jobs import LocalJobs, bulk_clean
 from tests.golden.scenario import steps
 

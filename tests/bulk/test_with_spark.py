@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 import cleaner
-from cleaner.bulk.spark_jobs import DigestResult, DigestWork, SessionJobs, _as_job_errors
-from cleaner.config import CleanerConfig
+from cleaner.base.model import TopicPartition
+from cleaner.config.values import CleanerConfig
 from cleaner.errors import CorruptLogError, LogDirOfflineError, SparkJobError
-from cleaner.model import TopicPartition
-from cleaner.testing.batch_builder import Record
-from cleaner.testing.log_builder import START_MS, LogBuilder, write_log_dir
+from cleaner.spark.clean.spark_jobs import DigestResult, DigestWork, SessionJobs, _as_job_errors
 from tests.bulk.local_jobs import bulk_clean
 from tests.golden.comparison import contents, differences
 from tests.golden.scenario import Step, steps
 from tests.reference.batches import read_batches
+from tests.support.batch_builder import Record
+from tests.support.log_builder import START_MS, LogBuilder, write_log_dir
 from tests.unit.kernels.collisions import colliding_keys
 
 CLEANED = [step for step in steps() if step.kind in ("byte-identical", "logically-identical")]
@@ -150,7 +150,7 @@ def test_executors_that_see_other_files_end_the_job_without_a_task_that_fails(
     tmp_path: Path, local_spark: SessionJobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A task that fails would be tried again; here the driver's tokens are not where tasks look."""
-    monkeypatch.setattr("cleaner.bulk.round.leave_probes", lambda fs, settings: None)
+    monkeypatch.setattr("cleaner.spark.clean.round.leave_probes", lambda fs, settings: None)
     log = LogBuilder(PARTITION)
     log.append(("k", "v"), ("k", "w"))
     log.roll()

@@ -24,16 +24,16 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from cleaner.api.clean_log_dir import clean_log_dir
-from cleaner.api.options import CleanOptions, Sources, Surroundings
-from cleaner.api.reports import Refusal
-from cleaner.clock import SystemClock
+from cleaner.app.clean_log_dir import clean_log_dir
+from cleaner.app.options import CallContext, CleanOptions, Sources
+from cleaner.app.reports import Refusal
+from cleaner.base.clock import SystemClock
+from cleaner.base.model import TopicPartition
 from cleaner.errors import CleaningAborted, LogChangedError, LogDirLockedError, NotCleanlyShutDownError
-from cleaner.model import TopicPartition
-from cleaner.storage.fs import FileSystem
-from cleaner.testing.log_builder import LogBuilder, write_log_dir
+from cleaner.storage.fs.file_system import FileSystem
 from tests.coexistence.model_writer import ModelLog, ModelWriter
 from tests.coexistence.truth import keys
+from tests.support.log_builder import LogBuilder, write_log_dir
 
 PARTITIONS = [TopicPartition("prices", 0), TopicPartition("orders", 3)]
 SETTINGS = {
@@ -131,7 +131,7 @@ def cut(rng: random.Random, log: ModelLog, segments: int) -> None:
 def clean(log_dir: Path, seed: int) -> None:
     """Clean until told to stop; some recover what nobody writes to."""
     rng, told, clock = random.Random(seed), Told(), SystemClock()
-    surroundings = Surroundings(fs=MemoryFileSystem(), check_done=told.check)
+    surroundings = CallContext(fs=MemoryFileSystem(), check_done=told.check)
     options = CleanOptions(recover=rng.random() < 0.3)
     while not told.stop:
         try:
@@ -140,7 +140,7 @@ def clean(log_dir: Path, seed: int) -> None:
             clock.sleep(_PAUSE_SECONDS)
 
 
-def clean_once(log_dir: Path, options: CleanOptions, surroundings: Surroundings) -> None:
+def clean_once(log_dir: Path, options: CleanOptions, surroundings: CallContext) -> None:
     """Clean every log once; a log that is being changed is let be."""
     sources = Sources.of_call(None, SETTINGS, None, None)
     names = [str(partition) for partition in PARTITIONS if (log_dir / str(partition)).is_dir()]
@@ -159,7 +159,7 @@ def warm_up() -> None:
             log.append(("k", f"v{number}"))
             log.roll()
         log_dir = write_log_dir(Path(scratch), log)
-        clean_once(log_dir, CleanOptions(), Surroundings())
+        clean_once(log_dir, CleanOptions(), CallContext())
 
 
 def fork(work: Callable[[], None], errors: Path) -> int:

@@ -22,7 +22,7 @@ from random import Random
 import numpy as np
 
 from cleaner import LogManager, LogReader, RecordColumns, open_reader
-from cleaner.logs.log import Log
+from cleaner.log.log import Log
 from tests.coexistence.script import BLOCK, LAST_PART, PARTS, Part, Script, State
 from tests.coexistence.witness import Seen, Witness
 

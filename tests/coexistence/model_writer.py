@@ -13,24 +13,24 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from cleaner.clock import Clock
-from cleaner.config import TopicConfig
-from cleaner.model import TopicPartition
-from cleaner.storage import names
-from cleaner.storage.fs import File, FileSystem
-from cleaner.storage.generation import Generations
-from cleaner.storage.leftovers import settle_swap
-from cleaner.storage.loader import load_log
-from cleaner.storage.locks import acquire_for_writing
-from cleaner.storage.log import list_segments
+from cleaner.base.clock import Clock
+from cleaner.base.model import TopicPartition
+from cleaner.config.values import TopicConfig
+from cleaner.storage.files.producer_snapshot import read_snapshot
+from cleaner.storage.fs.file_system import File, FileSystem
+from cleaner.storage.load.leftovers import settle_swap
+from cleaner.storage.load.loaded_log import list_segments
+from cleaner.storage.load.loader import load_log
+from cleaner.storage.lock.log_dir_lock import acquire_for_writing
+from cleaner.storage.lock.partition_lock import checkpoint_lock, partition_lock
 from cleaner.storage.log_dir import LogDir, OffsetKind
-from cleaner.storage.partition_lock import checkpoint_lock, partition_lock
-from cleaner.storage.producer_snapshot import read_snapshot
-from cleaner.storage.segment import Segment
-from cleaner.testing.batch_builder import NO_PRODUCER, Producer, Record, data_batch, marker_batch
-from cleaner.testing.batch_reader import batch_info, split_batches
-from cleaner.testing.segment_builder import ProducerState, SegmentBuilder, encode_snapshot, remember_producer
+from cleaner.storage.segment import names
+from cleaner.storage.segment.generation import Generations
+from cleaner.storage.segment.segment import Segment
 from tests.coexistence.truth import as_line
+from tests.support.batch_builder import NO_PRODUCER, Producer, Record, data_batch, marker_batch
+from tests.support.batch_reader import batch_info, split_batches
+from tests.support.segment_builder import ProducerState, SegmentBuilder, encode_snapshot, remember_producer
 
 INTERVAL_BYTES = 100
 TOPIC = TopicConfig(index_interval_bytes=INTERVAL_BYTES)

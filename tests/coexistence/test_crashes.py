@@ -14,20 +14,20 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.api.clean_log_dir import clean_log_dir
-from cleaner.api.options import CleanOptions, Sources, Surroundings
-from cleaner.api.reports import CleanReport, Refusal
-from cleaner.clock import Clock
+from cleaner.app.clean_log_dir import clean_log_dir
+from cleaner.app.options import CallContext, CleanOptions, Sources
+from cleaner.app.reports import CleanReport, Refusal
+from cleaner.base.clock import Clock
+from cleaner.base.model import TopicPartition
 from cleaner.errors import NotCleanlyShutDownError
-from cleaner.model import TopicPartition
-from cleaner.storage.checkpoint import read_offset_checkpoint
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.names import CLEANER_CHECKPOINT
-from cleaner.testing.manual_clock import ManualClock
-from cleaner.testing.watched_fs import Operation, WatchedFileSystem
+from cleaner.storage.files.checkpoint import read_offset_checkpoint
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.segment.names import CLEANER_CHECKPOINT
 from tests.coexistence.model_writer import ModelLog, ModelWriter
 from tests.coexistence.truth import Truth
 from tests.scratch import scratch_directory
+from tests.support.manual_clock import ManualClock
+from tests.support.watched_fs import Operation, WatchedFileSystem
 
 PARTITION = TopicPartition("prices", 0)
 SETTINGS = {
@@ -84,7 +84,7 @@ class Scene:
     def clean(self, fs: FileSystem | None = None) -> CleanReport:
         """Clean once, alone or beside a writer."""
         sources = Sources.of_call(PARTITION.topic, SETTINGS, None, None)
-        lent = Surroundings(fs=fs or MortalFileSystem())
+        lent = CallContext(fs=fs or MortalFileSystem())
         for outcome in clean_log_dir(self.log_dir, [str(PARTITION)], sources, CleanOptions(), lent):
             if isinstance(outcome, Refusal):
                 raise outcome.error
@@ -287,7 +287,7 @@ def _killed_while_a_cleaner_waits(scene: Scene, writer: ModelWriter, deed: Calla
             writer.abandon()
 
     sources = Sources.of_call(PARTITION.topic, SETTINGS, None, None)
-    lent = Surroundings(fs=MortalFileSystem(), check_done=kill)
+    lent = CallContext(fs=MortalFileSystem(), check_done=kill)
     outcomes = list(clean_log_dir(scene.log_dir, [str(PARTITION)], sources, CleanOptions(), lent))
     assert all(isinstance(outcome, CleanReport) for outcome in outcomes), outcomes
     return killed[0]

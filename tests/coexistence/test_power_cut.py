@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.api.clean_log_dir import clean_log_dir
-from cleaner.api.options import CleanOptions, Sources, Surroundings
-from cleaner.api.reports import CleanReport
-from cleaner.testing.forgetful_fs import DiskState, ForgetfulFileSystem
-from cleaner.testing.watched_fs import Operation
+from cleaner.app.clean_log_dir import clean_log_dir
+from cleaner.app.options import CallContext, CleanOptions, Sources
+from cleaner.app.reports import CleanReport
 from tests.coexistence.model_writer import ModelLog
 from tests.coexistence.test_crashes import PARTITION, SETTINGS, Scene, write_some
 from tests.scratch import scratch_directory
+from tests.support.forgetful_fs import DiskState, ForgetfulFileSystem
+from tests.support.watched_fs import Operation
 
 
 class _NotedFileSystem(ForgetfulFileSystem):
@@ -77,7 +77,7 @@ def _run(scene: Scene) -> _NotedFileSystem:
     sources = Sources.of_call(PARTITION.topic, SETTINGS, None, None)
     for _ in range(2):
         busy.go_on()
-        lent = Surroundings(fs=fs, check_done=busy.go_on)
+        lent = CallContext(fs=fs, check_done=busy.go_on)
         (outcome,) = clean_log_dir(scene.log_dir, [str(PARTITION)], sources, CleanOptions(), lent)
         assert isinstance(outcome, CleanReport)
         assert outcome.rounds == 1

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.api.clean_log_dir import clean_log_dir
-from cleaner.api.options import CleanOptions, Sources, Surroundings
-from cleaner.api.recover_log_dir import recover_log_dir
-from cleaner.api.reports import CleanReport, Refusal
-from cleaner.api.session import open_session
-from cleaner.clock import SystemClock
+from cleaner.app.clean_log_dir import clean_log_dir
+from cleaner.app.options import CallContext, CleanOptions, Sources
+from cleaner.app.recover_log_dir import recover_log_dir
+from cleaner.app.reports import CleanReport, Refusal
+from cleaner.app.session import open_session
+from cleaner.base.clock import SystemClock
+from cleaner.base.model import TopicPartition
 from cleaner.errors import (
     CorruptBatchError,
     LogChangedError,
@@ -22,18 +23,17 @@ from cleaner.errors import (
     NotCleanlyShutDownError,
     WriterWaitingError,
 )
-from cleaner.model import TopicPartition
-from cleaner.storage import names
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.generation import Generations
-from cleaner.storage.locks import acquire_for_cleaning
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.lock.log_dir_lock import acquire_for_cleaning
+from cleaner.storage.lock.partition_lock import partition_lock
 from cleaner.storage.log_dir import LogDir, OffsetKind
-from cleaner.storage.partition_lock import partition_lock
-from cleaner.testing.manual_clock import ManualClock
+from cleaner.storage.segment import names
+from cleaner.storage.segment.generation import Generations
 from tests.coexistence.model_writer import ModelLog, ModelWriter
 from tests.coexistence.test_crashes import PARTITION, SETTINGS, Scene, write_some
 from tests.coexistence.truth import read_log
 from tests.scratch import scratch_directory
+from tests.support.manual_clock import ManualClock
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def writer(scene: Scene) -> Iterator[ModelWriter]:
 def attempt(scene: Scene, options: CleanOptions | None = None, *, asked: Callable[[], None] = lambda: None) -> object:
     """Clean, and return the one thing that came of it."""
     sources = Sources.of_call(PARTITION.topic, SETTINGS, None, None)
-    lent = Surroundings(check_done=asked)
+    lent = CallContext(check_done=asked)
     outcomes = list(clean_log_dir(scene.log_dir, [str(PARTITION)], sources, options or CleanOptions(), lent))
     assert len(outcomes) == 1
     return outcomes[0]
@@ -196,7 +196,7 @@ def test_value_is_kept_when_the_newer_one_was_cut_meanwhile(scene: Scene) -> Non
             log.cut(log.batch_offsets(3)[0])
 
     sources = Sources.of_call(PARTITION.topic, SETTINGS, None, None)
-    (outcome,) = clean_log_dir(scene.log_dir, [str(PARTITION)], sources, CleanOptions(), Surroundings(progress=cut))
+    (outcome,) = clean_log_dir(scene.log_dir, [str(PARTITION)], sources, CleanOptions(), CallContext(progress=cut))
     assert isinstance(outcome, CleanReport)
     assert phases
     last = {record.key: record.value for record in read_log(log.directory).values()}
@@ -222,7 +222,7 @@ def test_checkpoint_is_not_written_over_a_cut(scene: Scene) -> None:
                 log.cut(0)
 
     sources = Sources.of_call(PARTITION.topic, SETTINGS, None, None)
-    lent = Surroundings(fs=CutsOnRemoval())
+    lent = CallContext(fs=CutsOnRemoval())
     (outcome,) = clean_log_dir(scene.log_dir, [str(PARTITION)], sources, CleanOptions(), lent)
     assert isinstance(outcome, CleanReport)
     assert (log.end, outcome.rounds) == (0, 0)
@@ -282,7 +282,7 @@ def test_writer_that_starts_aborts_a_round_without_one(scene: Scene) -> None:
 
     with acquire_for_cleaning(FileSystem(), scene.log_dir) as lock:
         sources = Sources.of_call(PARTITION.topic, SETTINGS, None, None)
-        lent = Surroundings(check_done=let_it_start)
+        lent = CallContext(check_done=let_it_start)
         with open_session(scene.log_dir, sources, lent, lock=lock) as session:
             assert not session.beside_writer
             with pytest.raises(WriterWaitingError):
@@ -308,7 +308,7 @@ def test_marker_and_no_marker_without_a_writer(scene: Scene) -> None:
     report = attempt(scene, CleanOptions(recover=True))
     assert isinstance(report, CleanReport)
     assert report.rounds == 1
-    recover_log_dir(scene.log_dir, None, Sources.of_call(PARTITION.topic, SETTINGS, None, None), Surroundings())
+    recover_log_dir(scene.log_dir, None, Sources.of_call(PARTITION.topic, SETTINGS, None, None), CallContext())
     scene.judge()
 
 
@@ -316,7 +316,7 @@ def test_recovery_beside_a_writer_is_refused(scene: Scene, writer: ModelWriter) 
     """`cleaner recover` wants to be alone."""
     sources = Sources.of_call(PARTITION.topic, SETTINGS, None, None)
     with pytest.raises(LogDirLockedError):
-        recover_log_dir(scene.log_dir, None, sources, Surroundings())
+        recover_log_dir(scene.log_dir, None, sources, CallContext())
     assert writer.lock.logs.is_beside_writer is False
 
 
@@ -327,7 +327,7 @@ def test_deleted_files_of_the_writer_wait_for_their_delay(scene: Scene, writer: 
     waiting = {path.name for path in log.directory.glob("*.deleted")}
     assert waiting
     sources = Sources.of_call(PARTITION.topic, {**SETTINGS, "file.delete.delay.ms": "60000"}, None, None)
-    list(clean_log_dir(scene.log_dir, [str(PARTITION)], sources, CleanOptions(), Surroundings()))
+    list(clean_log_dir(scene.log_dir, [str(PARTITION)], sources, CleanOptions(), CallContext()))
     assert waiting <= {path.name for path in log.directory.iterdir()}
 
 
@@ -435,10 +435,10 @@ def test_session_with_a_kept_lock_gives_the_logs_back_and_keeps_the_lock(scene: 
     (scene.log_dir / OffsetKind.CLEANER.value).write_text("0\n0\n")  # else it is an empty directory and no log dir
     with acquire_for_cleaning(FileSystem(), scene.log_dir) as lock:
         lock.logs.leave()
-        with open_session(scene.log_dir, sources, Surroundings(), lock=lock) as session:
+        with open_session(scene.log_dir, sources, CallContext(), lock=lock) as session:
             assert session.beside_writer is False
         writer = scene.writer()
-        with open_session(scene.log_dir, sources, Surroundings(), lock=lock) as session:
+        with open_session(scene.log_dir, sources, CallContext(), lock=lock) as session:
             assert session.beside_writer is True
             with session.swapping(PARTITION), Generations(FileSystem(), scene.log_dir) as generations:
                 assert generations.of(PARTITION) == 1
@@ -451,9 +451,9 @@ def test_checkpoint_line_is_written_beside_others(scene: Scene, writer: ModelWri
     other = TopicPartition(PARTITION.topic, 9)
     (writer.log_dir.path / str(other)).mkdir()
     sources = Sources.of_call(None, SETTINGS, None, None)
-    with open_session(scene.log_dir, sources, Surroundings(clock=ManualClock())) as session:
+    with open_session(scene.log_dir, sources, CallContext(clock=ManualClock())) as session:
         session.put_cleaner_offset(PARTITION, 3)
         session.put_cleaner_offset(other, 4)
     assert LogDir(FileSystem(), scene.log_dir).offsets(OffsetKind.CLEANER) == {PARTITION: 3, other: 4}
-    with open_session(scene.log_dir, sources, Surroundings()) as session:
+    with open_session(scene.log_dir, sources, CallContext()) as session:
         session.put_cleaner_offset(PARTITION, 0)

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.api.options import CleanOptions, Surroundings
-from cleaner.storage.checkpoint import read_offset_checkpoint
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.names import CLEANER_CHECKPOINT
+from cleaner.app.options import CallContext, CleanOptions
+from cleaner.storage.files.checkpoint import read_offset_checkpoint
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.segment.names import CLEANER_CHECKPOINT
 from tests.coexistence.actors import PARTITIONS, clean_once
 from tests.coexistence.truth import Truth
 from tests.scratch import scratch_directory
@@ -104,7 +104,7 @@ def run(root: Path, seed: int, turns: int) -> None:
         stage.kill(children["writer"])
         stage.stop(children["cleaner"])
         stage.stop(stage.start("writer", rng.randrange(2**31)))
-    clean_once(root / "log-dir", CleanOptions(), Surroundings())
+    clean_once(root / "log-dir", CleanOptions(), CallContext())
     assert judge(root) > 0
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cleaner.storage.names import LOG, TEMPORARY_SUFFIXES
+from cleaner.storage.segment.names import LOG, TEMPORARY_SUFFIXES
 from tests.reference.batches import Rec, read_batches, read_records
 
 

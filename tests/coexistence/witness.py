@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cleaner.logs.columns import Columns
-from cleaner.logs.record import Record
+from cleaner.log.columns import Columns
+from cleaner.log.record import Record
 from tests.coexistence.script import KEYS, Offsets, Script, State
 
 _EIGHT = np.arange(8)

@@ -28,12 +28,12 @@ from typing import Any
 
 import cleaner
 from cleaner import CleanerError, Log, LogManager, LogProducer, Record
-from cleaner.api.check_log_dir import CheckOptions, check_paths
-from cleaner.api.options import Sources, Surroundings
-from cleaner.check.findings import Finding
-from cleaner.check.partition import CheckedPartition
+from cleaner.app.check_log_dir import CheckOptions, check_paths
+from cleaner.app.options import CallContext, Sources
 from cleaner.errors import LogClosedError, TopicExistsError, UnknownTopicError
-from cleaner.storage.fs import File, FileSystem, disk_errors
+from cleaner.storage.fs.file_system import File, FileSystem, disk_errors
+from cleaner.verification.check.findings import Finding
+from cleaner.verification.check.partition import CheckedPartition
 
 _CODE = (str(Path(cleaner.__file__).parent), contextlib.__file__)
 _PATIENCE_SECONDS = 20
@@ -218,7 +218,7 @@ class Life:
                 assert [value for value in seen if value in values] == values
             assert log.last_stable_offset == log.log_end_offset
         findings = _Findings()
-        check_paths([self.path], Sources(), Surroundings(), CheckOptions(), findings)
+        check_paths([self.path], Sources(), CallContext(), CheckOptions(), findings)
         found = [(each.kind, str(each)) for each in findings.all]
         assert found == []
 

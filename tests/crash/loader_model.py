@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cleaner.testing.batch_reader import batch_info, split_batches
+from tests.support.batch_reader import batch_info, split_batches
 
 INDEXES = (".index", ".timeindex", ".txnindex")
 Files = dict[str, bytes]

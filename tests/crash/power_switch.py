@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import os
 
-from cleaner.testing.watched_fs import Operation, WatchedFileSystem
 from tests.crash.loop_image import LoopImage
+from tests.support.watched_fs import Operation, WatchedFileSystem
 
 _FLUSHES = ("fsync", "fsync_dir")
 

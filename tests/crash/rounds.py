@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import cleaner
-from cleaner.model import TopicPartition
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.names import (
+from cleaner.base.model import TopicPartition
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.segment.names import (
     CLEANED,
     CLEANER_CHECKPOINT,
     DELETED,
@@ -28,11 +28,11 @@ from cleaner.storage.names import (
     offset_of,
     segment_file_name,
 )
-from cleaner.testing.batch_builder import Producer
-from cleaner.testing.log_builder import LogBuilder, write_log_dir
-from cleaner.testing.watched_fs import Operation, WatchedFileSystem
 from tests.crash.loader_model import Files
 from tests.crash.verdict import Group, judge
+from tests.support.batch_builder import Producer
+from tests.support.log_builder import LogBuilder, write_log_dir
+from tests.support.watched_fs import Operation, WatchedFileSystem
 
 PARTITION = "topic-0"
 TOPIC = TopicPartition("topic", 0)

@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.names import CLEANED, LOG, SEGMENT_SUFFIXES, segment_file_name
-from cleaner.storage.swap import fsync_sources, replace_segments
-from cleaner.testing.batch_builder import Producer
-from cleaner.testing.log_builder import LogBuilder
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.segment.names import CLEANED, LOG, SEGMENT_SUFFIXES, segment_file_name
+from cleaner.storage.swap.swap import fsync_sources, replace_segments
 from tests.crash.loader_model import INDEXES, Files, load
 from tests.crash.verdict import Group, judge
+from tests.support.batch_builder import Producer
+from tests.support.log_builder import LogBuilder
 
 NEW_MTIME_MS = 1_600_000_000_000
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 import cleaner
+from cleaner.base.model import TopicPartition
 from cleaner.errors import LogDirOfflineError, NoSpaceError
-from cleaner.model import TopicPartition
-from cleaner.storage.names import CLEANED, TEMPORARY_SUFFIXES
-from cleaner.testing.log_builder import LogBuilder, write_log_dir
-from cleaner.testing.watched_fs import FailingFileSystem, Operation, WatchedFileSystem
+from cleaner.storage.segment.names import CLEANED, TEMPORARY_SUFFIXES
 from tests.crash.loop_image import loop_image, small_disk
 from tests.crash.rounds import NOW_MS, PARTITION, Expected, clean, contents, recover, write_round
+from tests.support.log_builder import LogBuilder, write_log_dir
+from tests.support.watched_fs import FailingFileSystem, Operation, WatchedFileSystem
 
 MIB = 1 << 20
 SEGMENT_BYTES = MIB

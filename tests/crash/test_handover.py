@@ -10,15 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.api.handover import HandoverReport, hand_over
-from cleaner.api.options import Sources, Surroundings
+from cleaner.app.handover import HandoverReport, hand_over
+from cleaner.app.options import CallContext, Sources
 from cleaner.errors import CleanerError
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.handover import is_log_file
-from cleaner.storage.kept import clone
-from cleaner.storage.log import list_segments
+from cleaner.storage.load.loaded_log import list_segments
 from cleaner.storage.log_dir import LogDir, OffsetKind
-from cleaner.testing.watched_fs import FailingFileSystem, Operation, WatchedFileSystem
+from cleaner.storage.swap.backup import clone
 from tests.crash.loop_image import LoopImage, loop_image
 from tests.crash.power_switch import PowerSwitch
 from tests.integration.two_dirs import (
@@ -33,6 +32,7 @@ from tests.integration.two_dirs import (
     write_brokers,
     write_ours,
 )
+from tests.support.watched_fs import FailingFileSystem, Operation, WatchedFileSystem
 
 
 class _Killed(BaseException):
@@ -83,7 +83,7 @@ def _copies(written: Path, home: Path) -> tuple[Path, Path]:
 
 
 def _hand_over(ours: Path, brokers: Path, fs: FileSystem = FS) -> HandoverReport:
-    return hand_over(ours, brokers, {PRICES: TOPIC_ID}, Sources(), Surroundings.of(fs=fs))
+    return hand_over(ours, brokers, {PRICES: TOPIC_ID}, Sources(), CallContext.of(fs=fs))
 
 
 def _judge(ours: Path, brokers: Path) -> str:

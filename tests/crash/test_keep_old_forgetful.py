@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 import cleaner
-from cleaner.api.options import Sources, Surroundings
-from cleaner.api.undo_clean import UndoReport, undo_clean
+from cleaner.app.options import CallContext, Sources
+from cleaner.app.undo_clean import UndoReport, undo_clean
 from cleaner.errors import CleanerError
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.names import CLEANER_CHECKPOINT, KEPT_MANIFEST, SEGMENT_SUFFIXES, SNAPSHOT
-from cleaner.testing.forgetful_fs import DiskState, ForgetfulFileSystem
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.segment.names import CLEANER_CHECKPOINT, KEPT_MANIFEST, SEGMENT_SUFFIXES, SNAPSHOT
 from tests.crash.rounds import NOW_MS, PARTITION, SETTINGS, Expected, contents, recover, write_round
 from tests.scratch import scratch_directory
+from tests.support.forgetful_fs import DiskState, ForgetfulFileSystem
 
 SEED = 7
 _DATA = (*SEGMENT_SUFFIXES, SNAPSHOT)
@@ -49,7 +49,7 @@ class Stage:
 
     def undo(self, fs: FileSystem | None = None) -> None:
         """Put back what is kept."""
-        lent = Surroundings.of(fs, NOW_MS)
+        lent = CallContext.of(fs, NOW_MS)
         (outcome,) = undo_clean(self.kept, Sources.of_call("topic", SETTINGS, None, None), lent)
         assert isinstance(outcome, UndoReport), outcome
 

@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.config import TopicConfig
-from cleaner.model import TopicPartition
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.loader import load_log
-from cleaner.storage.log import Log
-from cleaner.storage.retention import delete_oldest
-from cleaner.testing.batch_builder import Producer, Record, data_batch
-from cleaner.testing.forgetful_fs import ForgetfulFileSystem
-from cleaner.testing.log_builder import START_MS, LogBuilder
+from cleaner.base.model import TopicPartition
+from cleaner.config.values import TopicConfig
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.load.loaded_log import LoadedLog
+from cleaner.storage.load.loader import load_log
+from cleaner.storage.remove.retention import delete_oldest
+from tests.support.batch_builder import Producer, Record, data_batch
+from tests.support.forgetful_fs import ForgetfulFileSystem
+from tests.support.log_builder import START_MS, LogBuilder
 
 SEED = 20_27
 STATES_PER_POINT = 12
 FAR = 2**31
 
 
-def _recover(directory: Path, fs: FileSystem, recovery_point: int = 0) -> Log:
+def _recover(directory: Path, fs: FileSystem, recovery_point: int = 0) -> LoadedLog:
     """Recover a log and stop cleanly."""
     log = load_log(
         fs,

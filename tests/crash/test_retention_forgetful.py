@@ -9,21 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.config import TopicConfig
-from cleaner.daemon.looked_log import LookedLog
+from cleaner.base.model import TopicPartition
+from cleaner.config.values import TopicConfig
+from cleaner.daemon.log_status import LogStatus
 from cleaner.daemon.retention_pass import RetentionPass
-from cleaner.model import TopicPartition
-from cleaner.storage.checkpoint import read_offset_checkpoint
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.loader import load_log
-from cleaner.storage.log import Log
+from cleaner.storage.files.checkpoint import read_offset_checkpoint
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.load.loaded_log import LoadedLog
+from cleaner.storage.load.loader import load_log
 from cleaner.storage.log_dir import LogDir
-from cleaner.storage.names import LOCK
-from cleaner.testing.batch_builder import Producer
-from cleaner.testing.batch_reader import batch_info, split_batches
-from cleaner.testing.forgetful_fs import ForgetfulFileSystem
-from cleaner.testing.log_builder import LogBuilder, write_log_dir
-from cleaner.testing.manual_clock import START_MS, ManualClock
+from cleaner.storage.segment.names import LOCK
+from tests.support.batch_builder import Producer
+from tests.support.batch_reader import batch_info, split_batches
+from tests.support.forgetful_fs import ForgetfulFileSystem
+from tests.support.log_builder import LogBuilder, write_log_dir
+from tests.support.manual_clock import START_MS, ManualClock
 
 SEED = 20_28
 STATES_PER_POINT = 12
@@ -68,7 +68,7 @@ def _run(root: Path, fs: FileSystem, reported: Callable[[], None] = lambda: None
     """Make a pass over the log dir, and remove what it has set aside."""
     clock = ManualClock()
     logs = [
-        LookedLog(tp, str(root), root / str(tp), topic=topic, is_policy_trusted=True, has_segments_to_delete=True)
+        LogStatus(tp, str(root), root / str(tp), topic=topic, is_policy_trusted=True, has_segments_to_delete=True)
         for tp, topic in TOPICS.items()
     ]
     retention = RetentionPass(
@@ -92,7 +92,7 @@ def _run(root: Path, fs: FileSystem, reported: Callable[[], None] = lambda: None
     return retention
 
 
-def _load(root: Path, partition: TopicPartition) -> Log:
+def _load(root: Path, partition: TopicPartition) -> LoadedLog:
     starts = read_offset_checkpoint(FS, root / "log-start-offset-checkpoint")
     return load_log(
         FS,
@@ -108,7 +108,7 @@ def _load(root: Path, partition: TopicPartition) -> Log:
     )
 
 
-def _readable(log: Log) -> list[int]:
+def _readable(log: LoadedLog) -> list[int]:
     """Return the offsets a reader finds from the log start on."""
     batches = (batch for segment in log.segments for batch in split_batches(segment.log_path.read_bytes()))
     return [info.base_offset for info in map(batch_info, batches) if info.base_offset >= log.log_start_offset]

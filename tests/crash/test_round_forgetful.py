@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from cleaner.errors import CleanerError
-from cleaner.storage.names import CLEANER_CHECKPOINT, SEGMENT_SUFFIXES, SNAPSHOT
-from cleaner.testing.forgetful_fs import DiskState, ForgetfulFileSystem
+from cleaner.storage.segment.names import CLEANER_CHECKPOINT, SEGMENT_SUFFIXES, SNAPSHOT
 from tests.crash.rounds import PARTITION, Expected, clean, contents, recover, write_round
+from tests.support.forgetful_fs import DiskState, ForgetfulFileSystem
 
 _DATA = (*SEGMENT_SUFFIXES, SNAPSHOT)
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.testing.forgetful_fs import DiskState, ForgetfulFileSystem
-from cleaner.testing.watched_fs import Operation
 from tests.crash.swap_cases import CASES, NEW_MTIME_MS, Case, run
+from tests.support.forgetful_fs import DiskState, ForgetfulFileSystem
+from tests.support.watched_fs import Operation
 
 SEED = 20_26
 STATES_PER_POINT = 120

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from cleaner.logs.partition_writer import PartitionWriter
-from cleaner.logs.record import ProducerStamp
+from cleaner.log.partition_writer import PartitionWriter
+from cleaner.log.record import ProducerStamp
 from cleaner.storage.log_dir import OffsetKind
-from cleaner.testing.batch_reader import batch_info, split_batches
-from cleaner.testing.forgetful_fs import DiskState, ForgetfulFileSystem
-from tests.unit.logs.writing import PARTITION, Writing, pair, writing
+from tests.support.batch_reader import batch_info, split_batches
+from tests.support.forgetful_fs import DiskState, ForgetfulFileSystem
+from tests.unit.log.writing import PARTITION, Writing, pair, writing
 
 SEED = 20_26
 STATES_PER_POINT = 4

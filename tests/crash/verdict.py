@@ -10,7 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cleaner.storage.names import LOG, SEGMENT_SUFFIXES, TEMPORARY_SUFFIXES, segment_file_name, snapshot_file_name
+from cleaner.storage.segment.names import (
+    LOG,
+    SEGMENT_SUFFIXES,
+    TEMPORARY_SUFFIXES,
+    segment_file_name,
+    snapshot_file_name,
+)
 from tests.crash.loader_model import Files, next_offset
 
 

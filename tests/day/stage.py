@@ -17,18 +17,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cleaner.base.model import TopicPartition
 from cleaner.daemon.faults import Ending
-from cleaner.model import TopicPartition
 from cleaner.state.journal_reader import JournalReader
-from cleaner.storage.checkpoint import read_offset_checkpoint
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.names import CLEANER_CHECKPOINT, LOG, TEMPORARY_SUFFIXES, offset_of
-from cleaner.testing.log_builder import write_log_dir
+from cleaner.storage.files.checkpoint import read_offset_checkpoint
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.segment.names import CLEANER_CHECKPOINT, LOG, TEMPORARY_SUFFIXES, offset_of
 from tests.cleaner_run import REPOSITORY, CleanerRun, total, wait_until
 from tests.coexistence.truth import Truth
 from tests.crash.loop_image import small_disk
 from tests.day.writer import NO_ROOM, partition
 from tests.integration.log_dirs import contents, flip_bit, keyed_log
+from tests.support.log_builder import write_log_dir
 
 DAMAGED = "damaged-0"
 ARCHIVE = ("archive-0", "archive-1")

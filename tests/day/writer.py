@@ -14,9 +14,9 @@ import sys
 import time
 from pathlib import Path
 
-from cleaner.clock import SystemClock
+from cleaner.base.clock import SystemClock
+from cleaner.base.model import TopicPartition
 from cleaner.errors import LogDirLockedError, LogDirOfflineError, NoSpaceError
-from cleaner.model import TopicPartition
 from tests.coexistence.actors import MemoryFileSystem, Told, take_step
 from tests.coexistence.model_writer import ModelWriter
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from cleaner.clock import SystemClock
+from cleaner.base.clock import SystemClock
 from cleaner.daemon.notify import Notifier, Watchdog
 from cleaner.daemon.signals import Signals
 

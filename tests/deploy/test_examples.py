@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 import yaml
 
-from cleaner.api.configuration import load_settings
+from cleaner.app.configuration import load_settings
 from cleaner.cli.main import make_parser
-from cleaner.config_table import BROKER_SETTINGS
+from cleaner.config.table import BROKER_SETTINGS
 from cleaner.errors import ConfigError
-from cleaner.status.web_config import load
-from cleaner.storage.fs import FileSystem
+from cleaner.present.http.web_config import load
+from cleaner.storage.fs.file_system import FileSystem
 from tests.deploy.dockerfile import read_stages
 from tests.deploy.installed import ROOT
 from tests.deploy.tools import python_tool

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cleaner.status.families import CHAPTERS, KAFKA_CHAPTER, Kind
+from cleaner.present.metrics.families import CHAPTERS, KAFKA_CHAPTER, MetricKind
 from tests.deploy.installed import ROOT
 from tests.deploy.tools import system_tool
 
@@ -42,7 +42,7 @@ def _series_names() -> set[str]:
     names = {"up"}
     for chapter in (*CHAPTERS, KAFKA_CHAPTER):
         for family in chapter.families:
-            suffixes = ("_bucket", "_sum", "_count") if family.kind is Kind.HISTOGRAM else ("",)
+            suffixes = ("_bucket", "_sum", "_count") if family.kind is MetricKind.HISTOGRAM else ("",)
             names |= {family.name + suffix for suffix in suffixes}
     return names
 

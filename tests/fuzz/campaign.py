@@ -24,7 +24,7 @@ from pathlib import Path
 
 from tests.fuzz.mutations import mutate
 from tests.fuzz.places import NOW_MS, TARGET, UNTOUCHED, make_places
-from tests.fuzz.steps import CHANGING, READING, Said, command
+from tests.fuzz.steps import CHANGING, READING, Label, command
 
 STEP_SECONDS = 60
 _CODES = frozenset((0, 1, 2, 75, 78))
@@ -98,7 +98,7 @@ class Campaign:
         done = self._restore(seed)
         found: list[str] = []
 
-        def look(name: str, step: Callable[[Path], Said], check: Callable[[Said], None]) -> None:
+        def look(name: str, step: Callable[[Path], Label], check: Callable[[Label], None]) -> None:
             self._tell(f"seed {seed}, {name}: {'; '.join(done)}")
             faulthandler.dump_traceback_later(STEP_SECONDS, exit=True, file=sys.__stderr__)
             try:
@@ -145,7 +145,7 @@ class Campaign:
             changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
             raise Found(f"has changed {changed}")
 
-    def _check_changed(self, name: str, seed: int, is_alone: bool, said: Said) -> None:
+    def _check_changed(self, name: str, seed: int, is_alone: bool, said: Label) -> None:
         if name in ("clean", "clean --all", "bulk") and is_alone:
             left = tree_of(self._place / "logs" / UNTOUCHED)
             if {file: about[3] for file, about in left.items()} != {f: a[3] for f, a in self._cleaned.items()}:
@@ -176,7 +176,7 @@ class Campaign:
                 raise Found(f"not proven: {proof.text}")
 
 
-def _check_said(said: Said) -> None:
+def _check_said(said: Label) -> None:
     if said.code not in _CODES:
         raise Found(f"exit code {said.code}: {said.text[-2000:]}")
     if _UNPLANNED.search(said.text):

@@ -16,10 +16,10 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
-from cleaner.testing.batch_builder import HEADER, HEADER_BYTES
-from cleaner.testing.batch_reader import split_batches
-from cleaner.testing.codecs import CODEC_IDS, compress, crc32c, decompress
 from tests.fuzz.places import TARGET
+from tests.support.batch_builder import HEADER, HEADER_BYTES
+from tests.support.batch_reader import split_batches
+from tests.support.codecs import CODEC_IDS, compress, crc32c, decompress
 
 ODD = (
     0,

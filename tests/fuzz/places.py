@@ -16,19 +16,19 @@ import json
 import shutil
 from pathlib import Path
 
-from cleaner.api.clean_log_dir import clean_log_dir
-from cleaner.api.options import CleanOptions, Sources, Surroundings
-from cleaner.api.reports import CleanReport
-from cleaner.logs.transactions import FILE_NAME, FORMAT, VERSION
-from cleaner.model import TopicPartition
+from cleaner.app.clean_log_dir import clean_log_dir
+from cleaner.app.options import CallContext, CleanOptions, Sources
+from cleaner.app.reports import CleanReport
+from cleaner.base.model import TopicPartition
+from cleaner.log.transactions import FILE_NAME, FORMAT, VERSION
 from cleaner.state.journal import Journal
 from cleaner.state.quarantine import Quarantine, QuarantinedLog
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.kafka_uuid import parse_uuid
-from cleaner.testing.batch_builder import Producer, Record
-from cleaner.testing.log_builder import START_MS, TOPIC_ID, LogBuilder, write_log_dir
-from cleaner.testing.manual_clock import ManualClock
-from cleaner.testing.metadata_builder import (
+from cleaner.storage.files.kafka_uuid import parse_uuid
+from cleaner.storage.fs.file_system import FileSystem
+from tests.support.batch_builder import Producer, Record
+from tests.support.log_builder import START_MS, TOPIC_ID, LogBuilder, write_log_dir
+from tests.support.manual_clock import ManualClock
+from tests.support.metadata_builder import (
     BEGIN,
     BROKER,
     END,
@@ -93,7 +93,7 @@ def make_places(root: Path) -> None:
         [TARGET, UNTOUCHED],
         Sources(topics_dir=root / "topics"),
         CleanOptions(keep_old=root / "kept"),
-        Surroundings.of(now_ms=NOW_MS),
+        CallContext.of(now_ms=NOW_MS),
     )
     for outcome in outcomes:
         if not isinstance(outcome, CleanReport):

@@ -17,20 +17,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import cleaner.cli.main
-from cleaner.api.clean_log_dir import clean_log_dir
-from cleaner.api.options import CleanOptions, Sources, Surroundings
-from cleaner.api.reports import Refusal
-from cleaner.bulk.round import BulkCleaner, BulkOptions
+from cleaner.app.clean_log_dir import clean_log_dir
+from cleaner.app.options import CallContext, CleanOptions, Sources
+from cleaner.app.reports import Refusal
 from cleaner.cli.main import main, prepare_streams
 from cleaner.errors import CleanerError
-from cleaner.logs.manager import LogManager
-from cleaner.logs.reader import open_reader
-from cleaner.logs.record import Record
-from cleaner.storage.kafka_uuid import parse_uuid
-from cleaner.testing.log_builder import TOPIC_ID
+from cleaner.log.manager import LogManager
+from cleaner.log.reader import open_reader
+from cleaner.log.record import Record
+from cleaner.spark.clean.round import BulkCleaner, BulkOptions
+from cleaner.storage.files.kafka_uuid import parse_uuid
 from tests.bulk.local_jobs import LocalJobs
 from tests.fuzz.places import NOW_MS, TARGET, UNTOUCHED
-from tests.unit.frames.reading import batches_of
+from tests.support.log_builder import TOPIC_ID
+from tests.unit.spark_source.reading import batches_of
 
 NOW = ("--now", str(NOW_MS))
 
@@ -39,7 +39,7 @@ cleaner.cli.main.make_parser = functools.cache(cleaner.cli.main.make_parser)
 
 
 @dataclass
-class Said:
+class Label:
     """How a step ended: an exit code, and all that was printed."""
 
     code: int
@@ -58,7 +58,7 @@ class _Output(io.TextIOWrapper):
         return buffer.getvalue().decode(errors="replace") if isinstance(buffer, io.BytesIO) else ""
 
 
-def command(*arguments: str | Path) -> Said:
+def command(*arguments: str | Path) -> Label:
     """Run a command in this process."""
     out, err = _Output("strict"), _Output("backslashreplace")
     before = sys.stdout, sys.stderr
@@ -70,16 +70,16 @@ def command(*arguments: str | Path) -> Said:
         code = ended.code if isinstance(ended.code, int) else 1
     finally:
         sys.stdout, sys.stderr = before
-    return Said(code, out.text() + err.text())
+    return Label(code, out.text() + err.text())
 
 
-def library(work: Callable[[], object]) -> Said:
+def library(work: Callable[[], object]) -> Label:
     """Run something of the library; what it raises on purpose is an exit code."""
     try:
         work()
     except CleanerError as error:
-        return Said(error.exit_code, repr(error))
-    return Said(0, "")
+        return Label(error.exit_code, repr(error))
+    return Label(0, "")
 
 
 def _topics(place: Path) -> tuple[str | Path, ...]:
@@ -89,7 +89,7 @@ def _topics(place: Path) -> tuple[str | Path, ...]:
 # ---- reading ---------------------------------------------------------------------------------------------------------
 
 
-def _dump(place: Path, *options: str) -> Said:
+def _dump(place: Path, *options: str) -> Label:
     files = sorted(str(path) for path in (place / "logs" / TARGET).iterdir())
     files += sorted(str(path) for path in (place / "logs").iterdir() if not path.is_dir())
     return command("dump", *options, *(name for name in files if not name.startswith("-")))
@@ -129,7 +129,7 @@ def _frames(place: Path, **options: str) -> Callable[[], object]:
     return lambda: batches_of(place / "logs", **options)
 
 
-READING: dict[str, Callable[[Path], Said]] = {
+READING: dict[str, Callable[[Path], Label]] = {
     "plan": lambda at: command("plan", at / "logs", *NOW, *_topics(at)),
     "plan as json": lambda at: command("plan", at / "logs", *NOW, *_topics(at), "--format", "json"),
     "plan --estimate": lambda at: command("plan", at / "logs", "--estimate", *NOW, *_topics(at)),
@@ -181,7 +181,7 @@ READING: dict[str, Callable[[Path], Said]] = {
 # ---- changing --------------------------------------------------------------------------------------------------------
 
 
-def _clean(place: Path, *options: str | Path) -> Said:
+def _clean(place: Path, *options: str | Path) -> Label:
     return command("clean", place / "logs", *options, *NOW, *_topics(place))
 
 
@@ -192,12 +192,12 @@ def _without_marker(place: Path) -> Path:
     return place / "logs"
 
 
-def _bulk(place: Path) -> Said:
+def _bulk(place: Path) -> Label:
     work_dir = place / "work"
     work_dir.mkdir()
     cleaner = BulkCleaner(lambda _: LocalJobs(), lambda _config, _log_dir: BulkOptions(work_dir, 2, 1 << 20))
     options = CleanOptions(clean_round=cleaner.clean, side_by_side=cleaner.side_by_side)
-    lent, sources = Surroundings.of(now_ms=NOW_MS), Sources(topics_dir=place / "topics")
+    lent, sources = CallContext.of(now_ms=NOW_MS), Sources(topics_dir=place / "topics")
     said: list[str] = []
 
     def work() -> None:
@@ -205,7 +205,7 @@ def _bulk(place: Path) -> Said:
             said.append(f"{outcome.partition}: {outcome.error}" if isinstance(outcome, Refusal) else outcome.partition)
 
     done = library(work)
-    return Said(done.code or int(any(": " in line for line in said)), "\n".join([*said, done.text]))
+    return Label(done.code or int(any(": " in line for line in said)), "\n".join([*said, done.text]))
 
 
 def _write(place: Path) -> None:
@@ -227,13 +227,13 @@ def _write(place: Path) -> None:
             log.truncate_to(max(log.log_start_offset, log.log_end_offset - 3))
 
 
-def _produce(place: Path) -> Said:
+def _produce(place: Path) -> Label:
     lines = place / "lines"
     lines.write_bytes(b"a\tx\nb\ty\n")
     return command("produce", "--log-dir", place / "logs", "--topic", "topic", "--file", lines)
 
 
-def _hand_over(place: Path) -> Said:
+def _hand_over(place: Path) -> Label:
     with contextlib.suppress(CleanerError):  # what is open is aborted, or nothing would be copied
         LogManager(place / "logs", cleaner=False, tasks=False).close()
     with LogManager(place / "brokers", create=True, cleaner=False, tasks=False) as manager:
@@ -243,7 +243,7 @@ def _hand_over(place: Path) -> Said:
     return command("handover", "--from", place / "logs", "--to", place / "brokers", *ids)
 
 
-CHANGING: dict[str, Callable[[Path], Said]] = {
+CHANGING: dict[str, Callable[[Path], Label]] = {
     "clean": lambda at: _clean(at, TARGET, UNTOUCHED),
     "clean --all": lambda at: _clean(at, "--all"),
     "clean --damaged keep": lambda at: _clean(at, TARGET, "--damaged", "keep", "--high-watermark", "end"),

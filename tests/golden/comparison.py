@@ -11,10 +11,10 @@ import dataclasses
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from cleaner.testing.codecs import crc32c
 from tests.reference.batches import Batch, read_batches, read_records
 from tests.reference.log_state import Settings
 from tests.reference.segment_writer import SegmentWriter
+from tests.support.codecs import crc32c
 
 CHECKPOINT = "-offset-checkpoint"
 MARKER = ".kafka_cleanshutdown"

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cleaner.model import TopicPartition
-from cleaner.testing.log_builder import write_log_dir
+from cleaner.base.model import TopicPartition
+from tests.support.log_builder import write_log_dir
 
 PARTITION = TopicPartition("t", 0)
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.api.check_log_dir import CheckOptions, check_paths
-from cleaner.api.options import Sources, Surroundings
-from cleaner.check.findings import Finding
-from cleaner.check.partition import CheckedPartition
-from cleaner.check.repair import RepairedFile
+from cleaner.app.check_log_dir import CheckOptions, check_paths
+from cleaner.app.options import CallContext, Sources
+from cleaner.verification.check.findings import Finding
+from cleaner.verification.check.partition import CheckedPartition
+from cleaner.verification.check.repair import RepairedFile
 from tests.golden.archive import DATA
 
 pytestmark = pytest.mark.kernels
@@ -81,7 +81,7 @@ class Seen:
 
 def damages(log_dir: Path) -> list[tuple[str, str, int | None]]:
     seen = Seen()
-    check_paths([log_dir], Sources(), Surroundings(), CheckOptions(clean_section=True), seen)
+    check_paths([log_dir], Sources(), CallContext(), CheckOptions(clean_section=True), seen)
     return [(found.kind.value, found.path.name, found.position) for found in seen.findings if found.is_damage]
 
 

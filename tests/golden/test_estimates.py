@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.api.options import Sampling, Sources, Surroundings
-from cleaner.api.plan_log_dir import plan_log_dir
+from cleaner.app.options import CallContext, Sampling, Sources
+from cleaner.app.plan_log_dir import plan_log_dir
 from tests.golden.scenario import Step, steps
 
 CLEANED = [step for step in steps() if step.kind in ("byte-identical", "logically-identical") and not step.retention]
@@ -28,7 +28,7 @@ def test_estimate_of_a_golden_round_is_what_kafka_freed(
     topic = step.partition.rpartition("-")[0]
     sources = Sources.of_call(topic, step.settings, None, None)
     (entry,) = plan_log_dir(
-        work, sources, Surroundings.of(now_ms=step.now_ms), partitions=[step.partition], sampling=Sampling()
+        work, sources, CallContext.of(now_ms=step.now_ms), partitions=[step.partition], sampling=Sampling()
     )
     assert entry.error == ""
     before, after = log_bytes(home / step.input / step.partition), log_bytes(home / step.output / step.partition)

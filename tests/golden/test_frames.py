@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.logs.reader import open_reader
-from cleaner.logs.record import Record
-from cleaner.model import TopicPartition
-from cleaner.testing.log_builder import HIGH_WATERMARKS
+from cleaner.base.model import TopicPartition
+from cleaner.log.reader import open_reader
+from cleaner.log.record import Record
 from tests.golden.scenario import Step
 from tests.golden.test_reading import SOUND, as_consumer, stages
-from tests.unit.frames.reading import Row, rows_of
+from tests.support.log_builder import HIGH_WATERMARKS
+from tests.unit.spark_source.reading import Row, rows_of
 
 pytest.importorskip("pyarrow", reason="needs the extra `spark`")
 

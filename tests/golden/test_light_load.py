@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.api import load as loading
-from cleaner.api.options import Sources, Surroundings
-from cleaner.api.session import open_session
+from cleaner.app import load as loading
+from cleaner.app.options import CallContext, Sources
+from cleaner.app.session import open_session
+from cleaner.base.model import TopicPartition
 from cleaner.errors import CleanerError, CorruptBatchError, NotCleanlyShutDownError
-from cleaner.model import TopicPartition
 from cleaner.policy.cleanable import cleanable
 from tests.golden.random_rounds import PARTITION, random_rounds
 from tests.golden.scenario import Step, steps
@@ -26,7 +26,7 @@ def outcome(work: Path, partition: str, settings: Mapping[str, str], now_ms: int
     tp = TopicPartition.parse(partition)
     sources = Sources.of_call(tp.topic, settings, None, None)
     try:
-        with open_session(work, sources, Surroundings.of(now_ms=now_ms), mode=None) as session:
+        with open_session(work, sources, CallContext.of(now_ms=now_ms), mode=None) as session:
             directory = session.log_dir.listing().current[tp]
             topic = session.topic(tp, directory).config
             log = loading.load(session, tp, directory, topic, now_ms=now_ms, clean_shutdown=True, read_only=read_only)

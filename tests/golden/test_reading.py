@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from cleaner.base.model import TopicPartition
 from cleaner.format.control import ControlType, read_control_type
-from cleaner.logs.reader import LogReader, open_reader
-from cleaner.logs.record import Record
-from cleaner.model import TopicPartition
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.indexes import read_txn_index
+from cleaner.log.reader import LogReader, open_reader
+from cleaner.log.record import Record
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.segment.indexes import read_txn_index
 from tests.golden.random_rounds import PARTITION, random_rounds
 from tests.golden.scenario import Step, steps
 from tests.reference.batches import Batch, Rec, read_batches, read_records

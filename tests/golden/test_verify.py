@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import cleaner
-from cleaner.api.options import Sources, Surroundings
-from cleaner.api.verify_log_dirs import VerifyOptions, VerifyReport, verify_log_dirs
+from cleaner.app.options import CallContext, Sources
+from cleaner.app.verify_log_dirs import VerifyOptions, VerifyReport, verify_log_dirs
 from tests.golden.mutations import Mutation, Mutator
 from tests.golden.random_rounds import PARTITION, RandomRound, random_rounds
 from tests.golden.scenario import Step, steps
@@ -28,7 +28,7 @@ SHORT, LONG = 150, 1000
 def prove(before: Path, after: Path, name: str, settings: Mapping[str, str], options: VerifyOptions) -> VerifyReport:
     """Verify one partition."""
     sources = Sources.of_call(name.rpartition("-")[0], settings, None, None)
-    (report,) = verify_log_dirs(before, after, sources, Surroundings.of(), options, [name])
+    (report,) = verify_log_dirs(before, after, sources, CallContext.of(), options, [name])
     assert isinstance(report, VerifyReport), report
     return report
 

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cleaner.api.configuration import Loaded, load_settings
-from cleaner.api.options import SetOption
-from cleaner.clock import SystemClock
-from cleaner.daemon.service import Outfit, Service
+from cleaner.app.configuration import Loaded, load_settings
+from cleaner.app.options import SetOption
+from cleaner.base.clock import SystemClock
+from cleaner.base.model import TopicPartition
+from cleaner.daemon.service import Service, ServiceDeps
 from cleaner.daemon.service_steering import ServiceSteering
-from cleaner.model import TopicPartition
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs.file_system import FileSystem
 
 WAIT_SECONDS = 30.0  # only ever waited for in full by a test that fails
 UID = 4711
@@ -103,7 +103,7 @@ def made(settings: dict[str, str], fs: FileSystem | None = None) -> RunningDaemo
         config_file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         return load_settings(config_file, (), {})
 
-    outfit = Outfit(fs or FileSystem(), SystemClock(), log, read, Path(settings["cleaner.state.dir"]), "0-test")
+    outfit = ServiceDeps(fs or FileSystem(), SystemClock(), log, read, Path(settings["cleaner.state.dir"]), "0-test")
     service = Service(outfit, read())
     return RunningDaemon(service, ServiceSteering(service), log, settings)
 

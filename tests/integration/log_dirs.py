@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from cleaner.model import TopicPartition
-from cleaner.storage.checkpoint import read_offset_checkpoint
-from cleaner.storage.fs import FileSystem
-from cleaner.testing.batch_reader import batch_info, split_batches
-from cleaner.testing.log_builder import START_MS, LogBuilder
+from cleaner.base.model import TopicPartition
+from cleaner.storage.files.checkpoint import read_offset_checkpoint
+from cleaner.storage.fs.file_system import FileSystem
+from tests.support.batch_reader import batch_info, split_batches
+from tests.support.log_builder import START_MS, LogBuilder
 
 NOW = START_MS + 1_000_000
 KEYS = 5

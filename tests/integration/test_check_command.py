@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from cleaner.base.model import TopicPartition
 from cleaner.cli.main import main
-from cleaner.model import TopicPartition
-from cleaner.storage.file import File
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.locks import LockMode, LockRole, LogDirLock
-from cleaner.testing.log_builder import write_log_dir
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.fs.open_file import File
+from cleaner.storage.lock.log_dir_lock import LockMode, LockRole, LogDirLock
 from tests.integration.log_dirs import NOW, contents, flip_bit, keyed_log
-from tests.unit.check.checking import check
+from tests.support.log_builder import write_log_dir
+from tests.unit.verification_check.checking import check
 
 FIRST = "00000000000000000000"
 ACTIVE = "00000000000000000060.log"

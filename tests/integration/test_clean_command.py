@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pytest
 
+from cleaner.base.model import TopicPartition
 from cleaner.cli.main import main
 from cleaner.cli.progress import ProgressBar
 from cleaner.cli.stop import StopFlag
-from cleaner.model import TopicPartition
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.locks import LogDirLock
-from cleaner.testing.batch_builder import Producer
-from cleaner.testing.log_builder import LogBuilder, write_log_dir
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.lock.log_dir_lock import LogDirLock
 from tests.integration.log_dirs import NOW, contents, flip_bit, keyed_log, offsets, record_offsets
+from tests.support.batch_builder import Producer
+from tests.support.log_builder import LogBuilder, write_log_dir
 
 COMPACT = ("--set", "topic:cleanup.policy=compact")
 REPORT_NAMES = {

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.api.configuration import load_settings
-from cleaner.clock import SystemClock
-from cleaner.model import TopicPartition
-from cleaner.status.start import status_server
-from cleaner.storage.fs import FileSystem
-from cleaner.testing.log_builder import LogBuilder, write_log_dir
+from cleaner.app.configuration import load_settings
+from cleaner.base.clock import SystemClock
+from cleaner.base.model import TopicPartition
+from cleaner.present.http.start import status_server
+from cleaner.storage.fs.file_system import FileSystem
 from tests.integration.daemons import RunningDaemon, daemon, settings_for
 from tests.integration.log_dirs import flip_bit
+from tests.support.log_builder import LogBuilder, write_log_dir
 
 WORD = "xyzzy"
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.testing.log_builder import write_log_dir
 from tests.cleaner_run import REPOSITORY, WAIT_SECONDS, CleanerRun, wait_until
 from tests.integration.daemons import settings_for
 from tests.integration.log_dirs import keyed_log, offsets
+from tests.support.log_builder import write_log_dir
 
 LOGS = 30
 _LEAST_PIPE_BYTES = 4096

@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 
 import cleaner
+from cleaner.base.model import TopicPartition
+from cleaner.cleaning.passes.damage import DamagedBatch, KnownDamage, digest_of
 from cleaner.cli.main import main
 from cleaner.errors import CorruptLogError
-from cleaner.model import TopicPartition
-from cleaner.recopy.damage import DamagedBatch, KnownDamage, digest_of
-from cleaner.testing.batch_builder import Producer
-from cleaner.testing.batch_reader import split_batches
-from cleaner.testing.codecs import crc32c
-from cleaner.testing.log_builder import LogBuilder, write_log_dir
 from tests.golden.comparison import differences
 from tests.integration.log_dirs import NOW, contents, offsets
 from tests.property.rounds import twin_settings
 from tests.reference.round import clean_round
+from tests.support.batch_builder import Producer
+from tests.support.batch_reader import split_batches
+from tests.support.codecs import crc32c
+from tests.support.log_builder import LogBuilder, write_log_dir
 
 TOPIC = TopicPartition("topic", 0)
 SETTINGS = {

@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.api.doctor import Answer, Grade
-from cleaner.api.doctor_log_dir import examine_log_dir
+from cleaner.app.doctor import Answer, Grade
+from cleaner.app.doctor_log_dir import examine_log_dir
+from cleaner.base.clock import StillClock
+from cleaner.base.sizes import human_bytes
 from cleaner.cli.main import main
-from cleaner.clock import StillClock
-from cleaner.sizes import human_bytes
-from cleaner.storage.fs import FileSystem, Space
-from cleaner.storage.ownership import Owner, code_closed_to
-from cleaner.testing.log_builder import START_MS, write_log_dir
+from cleaner.storage.fs.file_system import FileSystem, Space
+from cleaner.storage.fs.ownership import Owner, code_closed_to
 from tests.integration.log_dirs import keyed_log
+from tests.support.log_builder import START_MS, write_log_dir
 from tests.unit.small_disk import SmallDisk
 
 SEGMENT = Path("orders-0", "00000000000000000000.log")
@@ -130,8 +130,8 @@ def test_ailment_of_a_log_dir_is_found_and_fails_where_clean_refuses(
             id="broker",
         ),
         pytest.param(
-            "import sys; from pathlib import Path; from cleaner.storage.fs import FileSystem\n"
-            "from cleaner.storage.locks import *; lock = acquire_for_cleaning(FileSystem(), Path(sys.argv[1]))",
+            "import sys; from pathlib import Path; from cleaner.storage.fs.file_system import FileSystem\n"
+            "from cleaner.storage.lock.log_dir_lock import *; lock = acquire_for_cleaning(FileSystem(), Path(sys.argv[1]))",
             "WARN",
             "another cleaner",
             id="cleaner",

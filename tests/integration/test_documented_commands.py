@@ -18,10 +18,10 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.bulk.available import why_not_available
 from cleaner.cli.main import main, make_parser
-from cleaner.testing.log_builder import write_log_dir
+from cleaner.spark.clean.available import why_not_available
 from tests.integration.log_dirs import keyed_log
+from tests.support.log_builder import write_log_dir
 from tools.tutorial import Shell, Step, commands, matches
 
 ROOT = Path(__file__).parents[2]

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from cleaner.cli.main import main
-from cleaner.testing.batch_builder import Producer, Record
-from cleaner.testing.log_builder import LogBuilder, write_log_dir
 from tests.integration.log_dirs import contents, flip_bit
-from tests.unit.check.checking import positions
+from tests.support.batch_builder import Producer, Record
+from tests.support.log_builder import LogBuilder, write_log_dir
+from tests.unit.verification_check.checking import positions
 
 BASE = "00000000000000000000"
 

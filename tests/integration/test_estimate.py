@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 
 import cleaner
-from cleaner.api.options import Sampling, SetOption, Sources, Surroundings
-from cleaner.api.plan_log_dir import plan_log_dir
-from cleaner.api.plan_report import PlanEntry
+from cleaner.app.options import CallContext, Sampling, SetOption, Sources
+from cleaner.app.plan_log_dir import plan_log_dir
+from cleaner.app.plan_report import PlanEntry
+from cleaner.base.model import TopicPartition
+from cleaner.cleaning.estimate import key_sample
+from cleaner.cleaning.estimate.cells import Cells
 from cleaner.cli.main import main
-from cleaner.engine import key_sample
-from cleaner.engine.cells import Cells
-from cleaner.model import TopicPartition
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.log import list_segments
-from cleaner.testing.batch_builder import Producer
-from cleaner.testing.batch_reader import split_batches
-from cleaner.testing.log_builder import LogBuilder, write_log_dir
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.load.loaded_log import list_segments
 from tests.integration.log_dirs import NOW
-from tests.unit.engine.test_unseen_keys import SHAPES
+from tests.support.batch_builder import Producer
+from tests.support.batch_reader import split_batches
+from tests.support.log_builder import LogBuilder, write_log_dir
+from tests.unit.cleaning.test_unseen_keys import SHAPES
 
 PARTITION = TopicPartition("topic", 0)
 Capture = pytest.CaptureFixture[str]
@@ -53,7 +53,7 @@ def write_log(log_dir: Path, shape: str, *, records: int = 40_000, per_batch: in
 def foretell(log_dir: Path, sample_bytes: int | None, *, settings: dict[str, str] | None = None) -> PlanEntry:
     options = [SetOption("topic", "cleanup.policy", "compact")]
     sources = Sources(config=settings or {}, sets=options)
-    (entry,) = plan_log_dir(log_dir, sources, Surroundings.of(now_ms=NOW), sampling=Sampling(sample_bytes))
+    (entry,) = plan_log_dir(log_dir, sources, CallContext.of(now_ms=NOW), sampling=Sampling(sample_bytes))
     assert entry.error == ""
     return entry
 

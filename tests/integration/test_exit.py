@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.testing.log_builder import CLEAN_SHUTDOWN, LogBuilder, write_log_dir
+from tests.support.log_builder import CLEAN_SHUTDOWN, LogBuilder, write_log_dir
 
 COMMAND = [sys.executable, "-m", "cleaner"]
 

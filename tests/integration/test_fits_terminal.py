@@ -17,21 +17,21 @@ from pathlib import Path
 
 import pytest
 
+from cleaner.base.model import TopicPartition
 from cleaner.cli.main import main, make_parser
 from cleaner.cli.parser import Parser
-from cleaner.control.server import ControlServer
+from cleaner.daemon.control.server import ControlServer
 from cleaner.daemon.snapshot import ServiceSnapshot
 from cleaner.daemon.steering import ReloadResult
-from cleaner.model import TopicPartition
 from cleaner.state.journal import Journal
-from cleaner.storage.fs import FileSystem
-from cleaner.testing import sample_daemons
-from cleaner.testing.batch_builder import Producer
-from cleaner.testing.fake_steering import FakeSteering
-from cleaner.testing.log_builder import START_MS, write_log_dir
-from cleaner.testing.manual_clock import ManualClock
-from cleaner.testing.snapshots import job, log, quarantined, retry, round_of, worker
+from cleaner.storage.fs.file_system import FileSystem
 from tests.integration.log_dirs import flip_bit, keyed_log
+from tests.support import sample_daemons
+from tests.support.batch_builder import Producer
+from tests.support.fake_steering import FakeSteering
+from tests.support.log_builder import START_MS, write_log_dir
+from tests.support.manual_clock import ManualClock
+from tests.support.snapshots import job, log, quarantined, retry, round_of, worker
 
 Capture = pytest.CaptureFixture[str]
 WIDTHS = (60, 80)

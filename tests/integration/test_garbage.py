@@ -21,19 +21,19 @@ from pathlib import Path
 import pytest
 
 import cleaner
-from cleaner.api.options import Sampling
+from cleaner.app.options import Sampling
+from cleaner.base.model import TopicPartition
 from cleaner.cli.main import main
 from cleaner.errors import CleanerError
-from cleaner.logs.manager import LogManager
-from cleaner.logs.reader import open_reader
-from cleaner.logs.record import Record
-from cleaner.model import TopicPartition
-from cleaner.storage.fs import FileSystem
+from cleaner.log.manager import LogManager
+from cleaner.log.reader import open_reader
+from cleaner.log.record import Record
+from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.log_dir import LogDir
-from cleaner.testing.batch_builder import Producer
-from cleaner.testing.log_builder import LogBuilder, write_log_dir
 from tests.bulk.local_jobs import bulk_clean
 from tests.integration.log_dirs import NOW, flip_bit
+from tests.support.batch_builder import Producer
+from tests.support.log_builder import LogBuilder, write_log_dir
 
 SETTINGS = {"cleanup.policy": "compact", "log.cleaner.dedupe.buffer.size": "2400"}
 _QUICK = {

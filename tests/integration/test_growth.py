@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.logs.manager import LogManager
-from cleaner.logs.record import Record
+from cleaner.log.manager import LogManager
+from cleaner.log.record import Record
 from tests.cleaner_run import REPOSITORY, cleaner_run, wait_until
 
 MOST_GROWTH_BYTES = 5 << 20
@@ -107,13 +107,13 @@ def test_cleaning_all_does_not_grow_with_the_partitions(tmp_path: Path, warm_up:
 
 def clean_all(log_dir: str, points: list[int]) -> None:
     """Clean a log dir as the command does; print how large this process is after so many partitions."""
-    from cleaner.api.clean_log_dir import clean_log_dir
-    from cleaner.api.options import CleanOptions, Sources, Surroundings
-    from cleaner.api.reports import CleanReport
+    from cleaner.app.clean_log_dir import clean_log_dir
+    from cleaner.app.options import CallContext, CleanOptions, Sources
+    from cleaner.app.reports import CleanReport
 
     sizes = {}
     outcomes = clean_log_dir(
-        Path(log_dir), None, Sources.of_call("topic", _SETTINGS, None, None), CleanOptions(), Surroundings.of()
+        Path(log_dir), None, Sources.of_call("topic", _SETTINGS, None, None), CleanOptions(), CallContext.of()
     )
     for number, outcome in enumerate(outcomes, 1):
         assert isinstance(outcome, CleanReport), outcome
@@ -132,7 +132,7 @@ def test_manager_does_not_grow_with_the_rounds_of_its_cleaner(
 
 def manage(log_dir: str, partitions: int, points: list[int]) -> None:
     """Write to logs that are cleaned in this process; print how large it is after so many rounds."""
-    from cleaner.storage.fs import FileSystem
+    from cleaner.storage.fs.file_system import FileSystem
     from cleaner.storage.log_dir import LogDir
 
     sizes, turn = {}, 0

@@ -17,19 +17,19 @@ from uuid import UUID
 import pytest
 
 from cleaner import LogManager, Record
-from cleaner.api.handover import hand_over
-from cleaner.api.options import Sources, Surroundings
+from cleaner.app.handover import hand_over
+from cleaner.app.options import CallContext, Sources
+from cleaner.base.model import TopicPartition
 from cleaner.cli.advice import advice
 from cleaner.cli.main import main
 from cleaner.errors import NoSpaceError, disk_error
-from cleaner.model import TopicPartition
-from cleaner.storage.checkpoint import read_offset_checkpoint, write_offset_checkpoint
-from cleaner.storage.fs import File, FileSystem
+from cleaner.storage.files.checkpoint import read_offset_checkpoint, write_offset_checkpoint
+from cleaner.storage.files.kafka_uuid import format_uuid
+from cleaner.storage.files.leader_epochs import read_leader_epochs
+from cleaner.storage.fs.file_system import File, FileSystem
 from cleaner.storage.handover import bytes_to_write, copy_and_aside, hand_over_partition
-from cleaner.storage.kafka_uuid import format_uuid
-from cleaner.storage.leader_epochs import read_leader_epochs
-from cleaner.storage.locks import LockMode, LogDirLock
-from cleaner.storage.log import list_segments
+from cleaner.storage.load.loaded_log import list_segments
+from cleaner.storage.lock.log_dir_lock import LockMode, LogDirLock
 from cleaner.storage.log_dir import LogDir, OffsetKind
 from tests.integration.log_dirs import flip_bit
 from tests.integration.two_dirs import (
@@ -159,7 +159,7 @@ def test_json_tells_each_partition(ours: Path, brokers: Path, run: Run) -> None:
 def test_progress_is_told_in_bytes(ours: Path, brokers: Path) -> None:
     """Those of the logs, when they are looked at and again when they are handed over."""
     seen: list[tuple[str, int, int]] = []
-    lent = Surroundings(progress=lambda *step: seen.append(step))
+    lent = CallContext(progress=lambda *step: seen.append(step))
     done = hand_over(ours, brokers, {PRICES: TOPIC_ID}, Sources(), lent).partitions
     sizes = [each.bytes for each in done]
     assert seen == 2 * [(f"{each.partition} hand over", sum(sizes[:n]), sum(sizes)) for n, each in enumerate(done)]
@@ -185,7 +185,7 @@ def test_room_is_asked_for_all_partitions_before_anything_is_done(ours: Path, dr
         brokers = write_brokers(Path(there) / "brokers")
         before = contents(brokers)
         one = sum(path.stat().st_size for path in (ours / "prices-0").iterdir())
-        lent = Surroundings.of(fs=SmallDisk(one * 3 // 2))
+        lent = CallContext.of(fs=SmallDisk(one * 3 // 2))
         with pytest.raises(NoSpaceError) as caught:
             hand_over(ours, brokers, {PRICES: TOPIC_ID}, Sources(), lent, dry_run=dry_run)
         assert (caught.value.path, caught.value.missing_bytes > 0) == (brokers, True)
@@ -234,8 +234,8 @@ def test_partitions_beside_a_refused_one_are_said_to_be_not_begun(ours: Path, br
 def test_dry_run_tells_of_a_log_dir_in_use(ours: Path, brokers: Path, run: Run) -> None:
     """Without a lock of its own."""
     program = (
-        "import sys; from pathlib import Path; from cleaner.storage.fs import FileSystem; "
-        "from cleaner.storage.locks import LockMode, LogDirLock; "
+        "import sys; from pathlib import Path; from cleaner.storage.fs.file_system import FileSystem; "
+        "from cleaner.storage.lock.log_dir_lock import LockMode, LogDirLock; "
         "lock = LogDirLock(FileSystem(), Path(sys.argv[1]), LockMode.EXCLUSIVE); print('in', flush=True); "
         "sys.stdin.read()"
     )
@@ -469,7 +469,7 @@ def test_what_is_made_belongs_to_the_owner_of_the_brokers_directory(ours: Path, 
 
 
 def test_files_that_are_no_part_of_a_log_stay_behind(ours: Path, brokers: Path, run: Run) -> None:
-    """Said by name."""
+    """Label by name."""
     (ours / "prices-0" / "notes.txt").write_text("mine")
     code, _, err = run(ours, brokers)
     assert (code, "stays here: cleaner-transactional-ids, notes.txt" in err) == (0, True)
@@ -480,7 +480,7 @@ def test_library_call_without_metadata_warns(ours: Path, brokers: Path) -> None:
     """It goes by the broker's own directories alone then, and says so."""
     shutil.rmtree(brokers / "__cluster_metadata-0")
     told: list[str] = []
-    report = hand_over(ours, brokers, {PRICES: TOPIC_ID}, Sources(), Surroundings.of(warn=told.append))
+    report = hand_over(ours, brokers, {PRICES: TOPIC_ID}, Sources(), CallContext.of(warn=told.append))
     assert [each.state for each in report.partitions] == ["handed over"] * 2
     assert any("--metadata-dir" in line for line in told)
 

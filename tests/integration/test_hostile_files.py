@@ -19,11 +19,11 @@ from pathlib import Path
 import pytest
 
 from cleaner.cli.main import main
-from cleaner.testing.batch_builder import Producer, Record, data_batch, legacy_batch
-from cleaner.testing.batch_reader import split_batches
-from cleaner.testing.log_builder import LogBuilder, write_log_dir
 from tests.fuzz.mutations import sealed
 from tests.integration.log_dirs import NOW, contents, keyed_log, offsets
+from tests.support.batch_builder import Producer, Record, data_batch, legacy_batch
+from tests.support.batch_reader import split_batches
+from tests.support.log_builder import LogBuilder, write_log_dir
 
 FIRST = f"{0:020d}.log"
 TOPIC = ("topic-0", "topic-1")

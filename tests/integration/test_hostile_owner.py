@@ -21,16 +21,16 @@ from pathlib import Path
 
 import pytest
 
+from cleaner.base.model import TopicPartition
 from cleaner.cli.main import main
-from cleaner.logs.manager import LogManager
-from cleaner.logs.record import Record
-from cleaner.model import TopicPartition
+from cleaner.log.manager import LogManager
+from cleaner.log.record import Record
+from cleaner.storage.files.kafka_uuid import format_uuid
 from cleaner.storage.handover import copy_and_aside
-from cleaner.storage.kafka_uuid import format_uuid
-from cleaner.testing.log_builder import write_log_dir
 from tests.bulk.local_jobs import bulk_clean
 from tests.integration.log_dirs import NOW, flip_bit, keyed_log
 from tests.integration.test_recover_command import tear, unclean
+from tests.support.log_builder import write_log_dir
 from tests.unit.daemon.test_retention_pass import Bench, aged_log, by_time
 
 COMPACT = ("--set", "topic:cleanup.policy=compact", "--now", str(NOW))

@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
+from cleaner.base.clock import SystemClock
 from cleaner.cli.main import main, make_parser
-from cleaner.clock import SystemClock
-from cleaner.control.server import ControlServer
+from cleaner.daemon.control.server import ControlServer
 from cleaner.state.journal import Journal
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.kafka_uuid import format_uuid
-from cleaner.testing import sample_daemons
-from cleaner.testing.fake_steering import FakeSteering
-from cleaner.testing.log_builder import CLEAN_SHUTDOWN, write_log_dir
-from cleaner.testing.manual_clock import ManualClock
+from cleaner.storage.files.kafka_uuid import format_uuid
+from cleaner.storage.fs.file_system import FileSystem
 from tests.integration.log_dirs import NOW, keyed_log
 from tests.integration.two_dirs import PRICES, TOPIC_ID, write_brokers, write_ours
+from tests.support import sample_daemons
+from tests.support.fake_steering import FakeSteering
+from tests.support.log_builder import CLEAN_SHUTDOWN, write_log_dir
+from tests.support.manual_clock import ManualClock
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "json.md").read_text("utf-8")
 COMPACT = ("--set", "topic:cleanup.policy=compact", "--now", str(NOW))

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import cleaner
-from cleaner.api.clean_log_dir import clean_log_dir
-from cleaner.api.options import CleanOptions, SetOption, Sources, Surroundings
-from cleaner.api.recover_log_dir import recover_log_dir
-from cleaner.api.reports import CleanReport, Refusal
+from cleaner.app.clean_log_dir import clean_log_dir
+from cleaner.app.options import CallContext, CleanOptions, SetOption, Sources
+from cleaner.app.recover_log_dir import recover_log_dir
+from cleaner.app.reports import CleanReport, Refusal
 from cleaner.errors import (
     CleaningAborted,
     ConfigError,
@@ -25,10 +25,10 @@ from cleaner.errors import (
     PolicyRefusedError,
     UsageError,
 )
-from cleaner.storage.fs import File, FileSystem
-from cleaner.storage.locks import LogDirLock
-from cleaner.testing.log_builder import write_log_dir
+from cleaner.storage.fs.file_system import File, FileSystem
+from cleaner.storage.lock.log_dir_lock import LogDirLock
 from tests.integration.log_dirs import NOW, contents, flip_bit, keyed_log, offsets, record_offsets
+from tests.support.log_builder import write_log_dir
 
 COMPACT = {"cleanup.policy": "compact"}
 
@@ -140,7 +140,7 @@ def test_progress_over_partitions_is_told_in_bytes(tmp_path: Path) -> None:
     names = ("topic-0", "topic-1", "topic-2")
     write_log_dir(tmp_path, *map(keyed_log, names), clean_shutdown=False, recovery_points={})
     seen: list[tuple[str, int, int]] = []
-    lent = Surroundings.of(now_ms=NOW, progress=lambda *step: seen.append(step))
+    lent = CallContext.of(now_ms=NOW, progress=lambda *step: seen.append(step))
     sizes = [report.bytes_before for report in recover_log_dir(tmp_path, None, Sources(), lent).partitions]
     assert len(sizes) == 3 and min(sizes) > 1000
     assert seen == [(f"{name} recover", sum(sizes[:n]), sum(sizes)) for n, name in enumerate(names)]
@@ -192,7 +192,7 @@ def refusing(tmp_path: Path, error: Exception) -> list[object]:
 
     write_log_dir(tmp_path, *(keyed_log(f"topic-{n}") for n in range(3)))
     sources = Sources(sets=[SetOption("topic", "cleanup.policy", "compact")])
-    return list(clean_log_dir(tmp_path, None, sources, CleanOptions(), Surroundings.of(Disk(), NOW)))
+    return list(clean_log_dir(tmp_path, None, sources, CleanOptions(), CallContext.of(Disk(), NOW)))
 
 
 def test_unexpected_error_in_one_log_does_not_stop_the_others(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_each_public_name_of_the_library_is_on_the_page() -> None:
     page = PAGE.read_text()
     words = set(re.findall(r"\w+", " ".join(re.findall(r"`[^`]+`", re.sub(r"```.*?```", "", page, flags=re.DOTALL)))))
     exported = {name: getattr(cleaner, name) for name in cleaner.__all__}
-    of_logs = {name: kind for name, kind in exported.items() if kind.__module__.startswith("cleaner.logs")}
+    of_logs = {name: kind for name, kind in exported.items() if kind.__module__.startswith("cleaner.log")}
     assert len(of_logs) > 10
     assert sorted(of_logs.keys() - words) == []
     wanted = {

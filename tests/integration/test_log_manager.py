@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.clock import Clock
+from cleaner.base.clock import Clock
+from cleaner.base.model import TopicPartition
 from cleaner.errors import (
     CorruptBatchError,
     ForkedError,
@@ -25,17 +26,16 @@ from cleaner.errors import (
     UnsupportedPlatformError,
     UsageError,
 )
-from cleaner.logs.manager import LogManager
-from cleaner.logs.reader import open_reader
-from cleaner.logs.record import Record
-from cleaner.model import TopicPartition
-from cleaner.storage.clean_shutdown import has_marker
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.log import list_segments
+from cleaner.log.manager import LogManager
+from cleaner.log.reader import open_reader
+from cleaner.log.record import Record
+from cleaner.storage.files.clean_shutdown import has_marker
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.load.loaded_log import list_segments
 from cleaner.storage.log_dir import LogDir
-from cleaner.storage.names import CLEAN_SHUTDOWN, CLEANER_CHECKPOINT
-from cleaner.testing.manual_clock import ManualClock
+from cleaner.storage.segment.names import CLEAN_SHUTDOWN, CLEANER_CHECKPOINT
 from tests.forked import killed_beside_its_fork
+from tests.support.manual_clock import ManualClock
 
 WAIT_SECONDS = 20.0
 QUICK = {
@@ -108,8 +108,8 @@ def test_closed_in_order_is_opened_without_recovery(tmp_path: Path) -> None:
 def test_killed_process_loses_nothing_that_was_durable(tmp_path: Path) -> None:
     """R-640: what the process wrote is in the page cache, and more is there than it was told of; an epoch begins."""
     script = f"""
-from cleaner.logs.manager import LogManager
-from cleaner.logs.record import Record
+from cleaner.log.manager import LogManager
+from cleaner.log.record import Record
 manager = LogManager({str(tmp_path)!r}, {{"flush.messages": "1"}}, create=True, cleaner=False)
 manager.create_topic("prices")
 log = manager.log("prices")

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.api.options import SetOption, Sources, Surroundings
-from cleaner.api.plan_log_dir import plan_log_dir
-from cleaner.model import TopicPartition
-from cleaner.testing.log_builder import CLEAN_SHUTDOWN, LogBuilder, write_log_dir
+from cleaner.app.options import CallContext, SetOption, Sources
+from cleaner.app.plan_log_dir import plan_log_dir
+from cleaner.base.model import TopicPartition
 from tests.integration.log_dirs import NOW, offsets
+from tests.support.log_builder import CLEAN_SHUTDOWN, LogBuilder, write_log_dir
 
 COMPACT = ("--set", "topic:cleanup.policy=compact")
 
@@ -65,7 +65,7 @@ def test_log_of_a_hundred_thousand_segments_is_planned_in_seconds(tmp_path: Path
     sources = Sources(sets=(SetOption("topic", "cleanup.policy", "compact"), lag))
     for _ in range(2):
         began = time.process_time()
-        (entry,) = plan_log_dir(tmp_path, sources, Surroundings.of(now_ms=NOW))
+        (entry,) = plan_log_dir(tmp_path, sources, CallContext.of(now_ms=NOW))
         assert time.process_time() - began < 20
         assert (entry.segments, entry.is_due) == (100_000, True)
         (tmp_path / CLEAN_SHUTDOWN).unlink(missing_ok=True)

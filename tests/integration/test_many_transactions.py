@@ -17,19 +17,19 @@ from pathlib import Path
 
 import pytest
 
+from cleaner.base.model import TopicPartition
 from cleaner.cli.main import main
-from cleaner.frames.decide import aborted_within
-from cleaner.frames.partition_log import LogLooker
-from cleaner.logs.manager import LogManager
-from cleaner.logs.reader import open_reader
-from cleaner.logs.record import ProducerStamp, Record
-from cleaner.logs.transactions import Identity
-from cleaner.model import TopicPartition
-from cleaner.storage.fs import FileSystem
-from cleaner.testing import batch_builder
-from cleaner.testing.batch_builder import Producer, data_batch, marker_batch
+from cleaner.log.manager import LogManager
+from cleaner.log.reader import open_reader
+from cleaner.log.record import ProducerStamp, Record
+from cleaner.log.transactions import Identity
+from cleaner.spark.source.decide import aborted_within
+from cleaner.spark.source.partition_log import LogLooker
+from cleaner.storage.fs.file_system import FileSystem
 from tests.bulk.local_jobs import bulk_clean
 from tests.integration.log_dirs import NOW
+from tests.support import batch_builder
+from tests.support.batch_builder import Producer, data_batch, marker_batch
 
 FEW = 3000
 MOST_TIMES_AS_LONG = 9  # linear work: 4, quadratic: 16

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.generate import Shape, generate
-from cleaner.model import TopicPartition
+from cleaner.base.model import TopicPartition
 from tests.peak_memory import run_measured
 
 PARTITION = TopicPartition("measurements", 0)

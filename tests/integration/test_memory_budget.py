@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.config import CleanerConfig
-from cleaner.engine.memory_budget import BASE_BYTES, MemoryBudget
-from cleaner.model import TopicPartition
-from cleaner.testing.batch_builder import Record, data_batch
-from cleaner.testing.log_builder import START_MS, LogBuilder, write_log_dir
+from cleaner.base.model import TopicPartition
+from cleaner.cleaning.round.memory_budget import BASE_BYTES, MemoryBudget
+from cleaner.config.values import CleanerConfig
 from tests.peak_memory import run_measured
+from tests.support.batch_builder import Record, data_batch
+from tests.support.log_builder import START_MS, LogBuilder, write_log_dir
 
 PARTITION = TopicPartition("small", 0)
 BATCHES = 250_000

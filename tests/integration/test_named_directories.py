@@ -12,13 +12,13 @@ import pytest
 import cleaner
 from cleaner.cli.main import main
 from cleaner.errors import CleanerError
-from cleaner.frames.find import find_partitions
-from cleaner.frames.options import read_options
-from cleaner.logs.manager import LogManager
-from cleaner.logs.reader import open_reader
-from cleaner.storage.fs import FileSystem
-from cleaner.testing.log_builder import write_log_dir
+from cleaner.log.manager import LogManager
+from cleaner.log.reader import open_reader
+from cleaner.spark.source.find import find_partitions
+from cleaner.spark.source.options import read_options
+from cleaner.storage.fs.file_system import FileSystem
 from tests.integration.log_dirs import keyed_log
+from tests.support.log_builder import write_log_dir
 
 PARTITION = "orders-0"
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from cleaner.cli.main import main
-from cleaner.testing.batch_builder import Record
-from cleaner.testing.log_builder import LogBuilder, write_log_dir
 from tests.integration.log_dirs import NOW
+from tests.support.batch_builder import Record
+from tests.support.log_builder import LogBuilder, write_log_dir
 
 CONFIDENTIAL = "confidential"
 FIRST = "00000000000000000000.log"

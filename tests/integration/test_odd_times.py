@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from cleaner.cli.main import main
-from cleaner.testing.batch_builder import Record
-from cleaner.testing.log_builder import LogBuilder, write_log_dir
 from tests.cleaner_run import REPOSITORY, WAIT_SECONDS, CleanerRun, wait_until
 from tests.integration.daemons import settings_for
 from tests.integration.log_dirs import keyed_log, offsets
+from tests.support.batch_builder import Record
+from tests.support.log_builder import LogBuilder, write_log_dir
 
 LIMITS = (2**63 - 1, 2**62, 0, -1, -(2**63))
 _BY_ANOTHER_CLOCK = """

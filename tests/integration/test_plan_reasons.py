@@ -12,20 +12,20 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.api import look
-from cleaner.api import plan_log_dir as plan_module
-from cleaner.api.look import Look, Place
-from cleaner.api.options import SetOption, Sources, Surroundings
-from cleaner.api.plan_log_dir import plan_log_dir
-from cleaner.api.plan_report import PlanEntry
+from cleaner.app import look
+from cleaner.app import plan_log_dir as plan_module
+from cleaner.app.look import Look, PlanTarget
+from cleaner.app.options import CallContext, SetOption, Sources
+from cleaner.app.plan_log_dir import plan_log_dir
+from cleaner.app.plan_report import PlanEntry
+from cleaner.base.model import TopicPartition
 from cleaner.cli.main import main
 from cleaner.errors import CorruptBatchError
-from cleaner.model import TopicPartition
-from cleaner.storage.fs import File, FileSystem, Found
+from cleaner.storage.fs.file_system import DirectoryEntry, File, FileSystem
 from cleaner.storage.glance import SeenFiles
-from cleaner.testing.batch_builder import Producer
-from cleaner.testing.log_builder import LogBuilder, write_log_dir
 from tests.integration.log_dirs import NOW, flip_bit, keyed_log
+from tests.support.batch_builder import Producer
+from tests.support.log_builder import LogBuilder, write_log_dir
 
 COMPACT = ("--set", "topic:cleanup.policy=compact")
 Capture = pytest.CaptureFixture[str]
@@ -221,11 +221,11 @@ class Vanishing(FileSystem):
     def __init__(self, times: int) -> None:
         self.times = times
 
-    def look_through(self, directory: Path, suffixes: tuple[str, ...]) -> list[Found]:
+    def look_through(self, directory: Path, suffixes: tuple[str, ...]) -> list[DirectoryEntry]:
         found = super().look_through(directory, suffixes)
         if self.times:
             self.times -= 1
-            found.append(Found(f"{70:020d}.log", 1, 100, 0))
+            found.append(DirectoryEntry(f"{70:020d}.log", 1, 100, 0))
         return found
 
 
@@ -246,7 +246,7 @@ def test_damage_in_a_log_that_is_in_use_is_looked_at_again(tmp_path: Path, monke
     write_log_dir(tmp_path, keyed_log(), clean_shutdown=False)
     failures = iter([True, True, False])
 
-    def look_at(place: Place, files: SeenFiles) -> Look:
+    def look_at(place: PlanTarget, files: SeenFiles) -> Look:
         if next(failures):
             raise CorruptBatchError(place.directory, 0, "the file became shorter while it was read")
         return look.look_at(place, files)
@@ -262,7 +262,7 @@ def test_damage_in_a_log_that_is_in_use_is_looked_at_again(tmp_path: Path, monke
 
 def _plan(log_dir: Path, fs: FileSystem) -> list[PlanEntry]:
     sources = Sources(sets=(SetOption("topic", "cleanup.policy", "compact"),))
-    return plan_log_dir(log_dir, sources, Surroundings.of(fs, NOW))
+    return plan_log_dir(log_dir, sources, CallContext.of(fs, NOW))
 
 
 class ReadOnly(FileSystem):

@@ -11,10 +11,10 @@ import pytest
 
 from cleaner import LogManager, Record, open_reader
 from cleaner.errors import LogTruncatedError
-from cleaner.logs.stream import Isolation
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.names import HIGH_WATERMARK_CHECKPOINT, PARTITION_METADATA, PUBLISHED
-from cleaner.testing.watched_fs import Operation, WatchedFileSystem
+from cleaner.log.stream import Isolation
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.segment.names import HIGH_WATERMARK_CHECKPOINT, PARTITION_METADATA, PUBLISHED
+from tests.support.watched_fs import Operation, WatchedFileSystem
 
 pytestmark = pytest.mark.kernels
 

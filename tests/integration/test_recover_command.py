@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from cleaner.cli.main import main
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.locks import LockMode, LockRole, LogDirLock
-from cleaner.testing.log_builder import LogBuilder, write_log_dir
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.lock.log_dir_lock import LockMode, LockRole, LogDirLock
 from tests.integration.log_dirs import NOW, contents, flip_bit, keyed_log, offsets
+from tests.support.log_builder import LogBuilder, write_log_dir
 
 MARKER = ".kafka_cleanshutdown"
 ACTIVE = "00000000000000000060.log"

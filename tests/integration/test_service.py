@@ -11,21 +11,21 @@ from pathlib import Path
 
 import pytest
 
+from cleaner.base.model import TopicPartition
 from cleaner.daemon.log_dir_watch import DirLook, WatchedLogDir
 from cleaner.daemon.scanners import Scanners
 from cleaner.daemon.service import Service
 from cleaner.daemon.steering import SteeringError
-from cleaner.daemon.troubles import troubles
 from cleaner.errors import ConfigError, LogDirOfflineError, NoSpaceError
-from cleaner.model import TopicPartition
-from cleaner.policy.circumstances import DirCondition
-from cleaner.policy.verdict import Reason
+from cleaner.policy.cleaning_status import Reason
+from cleaner.policy.selection_context import DirCondition
+from cleaner.present.problems import troubles
 from cleaner.state.journal_reader import JournalReader
-from cleaner.storage.fs import File, FileSystem
-from cleaner.storage.locks import LogDirLock
-from cleaner.testing.log_builder import write_log_dir
+from cleaner.storage.fs.file_system import File, FileSystem
+from cleaner.storage.lock.log_dir_lock import LogDirLock
 from tests.integration.daemons import UID, WAIT_SECONDS, RunningDaemon, daemon, made, settings_for
 from tests.integration.log_dirs import contents, flip_bit, keyed_log, offsets, record_offsets
+from tests.support.log_builder import write_log_dir
 
 LEFTOVERS = (".cleaned", ".swap", ".deleted")
 
@@ -45,8 +45,8 @@ def reasons(running: RunningDaemon) -> dict[str, Reason]:
 def hold_elsewhere(log_dir: Path) -> subprocess.Popen[str]:
     """Have another process hold a log dir's lock until its standard input ends."""
     code = (
-        "import sys; from pathlib import Path; from cleaner.storage.fs import FileSystem; "
-        "from cleaner.storage.locks import LogDirLock; lock = LogDirLock(FileSystem(), Path(sys.argv[1])); "
+        "import sys; from pathlib import Path; from cleaner.storage.fs.file_system import FileSystem; "
+        "from cleaner.storage.lock.log_dir_lock import LogDirLock; lock = LogDirLock(FileSystem(), Path(sys.argv[1])); "
         "print('held', flush=True); sys.stdin.read()"
     )
     holder = subprocess.Popen(
@@ -303,7 +303,7 @@ def test_log_that_cannot_be_recovered_keeps_no_other_from_being_cleaned(tmp_path
     LogDirLock(FileSystem(), logs).release()
 
 
-class Trouble(FileSystem):
+class Problem(FileSystem):
     """A disk that refuses to make files of one log, as often as it is told to."""
 
     def __init__(self, error: Exception, times: int) -> None:
@@ -324,7 +324,7 @@ class Trouble(FileSystem):
 def test_full_disk_is_tried_again_with_growing_delay(tmp_path: Path, logs: Path) -> None:
     """It says how many bytes are missing, and the other logs are cleaned meanwhile."""
     write_log_dir(logs, keyed_log("a-0"), keyed_log("b-0"))
-    fs = Trouble(NoSpaceError(logs, 12345), times=2)
+    fs = Problem(NoSpaceError(logs, 12345), times=2)
     with daemon(settings_for(logs, state_dir=tmp_path / "state", log_cleaner_backoff_ms="10"), fs) as running:
         running.log.wait("failed, will be tried again", count=2, partition="a-0")
         running.log.wait("cleaned", partition="b-0")
@@ -339,7 +339,7 @@ def test_recovery_without_room_is_tried_again_and_sets_nothing_aside(tmp_path: P
     write_log_dir(logs, keyed_log("a-0"), keyed_log("b-0"))
     (logs / ".kafka_cleanshutdown").unlink()
     (logs / "recovery-point-offset-checkpoint").unlink()
-    fs = Trouble(NoSpaceError(logs, 12345), times=2)
+    fs = Problem(NoSpaceError(logs, 12345), times=2)
     settings = settings_for(logs, state_dir=tmp_path / "state", log_cleaner_backoff_ms="10", cleaner_recover="true")
     with daemon(settings, fs) as running:
         event = running.log.wait(f"{logs}: cannot be recovered now", count=2)
@@ -356,7 +356,7 @@ def test_failing_disk_is_offline_and_comes_back(tmp_path: Path, logs: Path) -> N
     other.mkdir()
     write_log_dir(logs, keyed_log("a-0"))
     write_log_dir(other, keyed_log("b-0"))
-    fs = Trouble(LogDirOfflineError(logs, OSError(errno.EIO, "I/O error")), times=1)
+    fs = Problem(LogDirOfflineError(logs, OSError(errno.EIO, "I/O error")), times=1)
     # Long enough for a turn on a busy machine: what is tried again before one has never been seen offline.
     settings = settings_for(logs, other, state_dir=tmp_path / "state", log_cleaner_backoff_ms="1000")
     with daemon(settings, fs) as running:
@@ -382,7 +382,7 @@ def test_log_dir_that_goes_away_is_offline_and_comes_back(tmp_path: Path, logs: 
 def test_mistake_of_ours_sets_the_log_aside_with_its_traceback(tmp_path: Path, logs: Path) -> None:
     """Neither the worker nor the other logs suffer."""
     write_log_dir(logs, keyed_log("a-0"), keyed_log("b-0"))
-    fs = Trouble(ZeroDivisionError("a mistake"), times=1)
+    fs = Problem(ZeroDivisionError("a mistake"), times=1)
     with daemon(settings_for(logs, state_dir=tmp_path / "state"), fs) as running:
         event = running.log.wait("quarantined", partition="a-0")
         running.log.wait("cleaned", partition="b-0")

@@ -10,25 +10,25 @@ from uuid import UUID
 
 import pytest
 
-from cleaner.api.configuration import Loaded, load_settings
-from cleaner.api.options import SetOption
+from cleaner.app.configuration import Loaded, load_settings
+from cleaner.app.options import SetOption
+from cleaner.base.clock import SystemClock
+from cleaner.base.model import TopicPartition
 from cleaner.cli.explanations import explain
 from cleaner.cli.fitting import wide
 from cleaner.cli.main import main
-from cleaner.cli.meanings import BOUNDS, RATIO_SETTINGS
 from cleaner.cli.show_explain import show_explain
-from cleaner.clock import SystemClock
-from cleaner.config_table import TOPIC_SETTINGS
-from cleaner.control.verbs import answer
-from cleaner.daemon.service import Outfit, Service
+from cleaner.config.table import TOPIC_SETTINGS
+from cleaner.daemon.control.verbs import answer
+from cleaner.daemon.service import Service, ServiceDeps
 from cleaner.daemon.service_steering import ServiceSteering
-from cleaner.model import TopicPartition
+from cleaner.present.meanings import BOUNDS, RATIO_SETTINGS
 from cleaner.settings import parse_set
-from cleaner.storage.fs import FileSystem
-from cleaner.testing.log_builder import write_log_dir
-from cleaner.testing.metadata_builder import BROKER, TOPIC, config_record, topic_record, write_segment
+from cleaner.storage.fs.file_system import FileSystem
 from tests.integration.daemons import EventLog
 from tests.integration.log_dirs import keyed_log
+from tests.support.log_builder import write_log_dir
+from tests.support.metadata_builder import BROKER, TOPIC, config_record, topic_record, write_segment
 
 ID = UUID(int=5)
 LOG = "orders-0"
@@ -65,7 +65,7 @@ class Machine:
         """Return a daemon that has looked once; no thread of it runs."""
         sets = tuple(SetOption(*parse_set(text)) for text in self.sets)
         read: Callable[[], Loaded] = partial(load_settings, self.file, sets, environment)
-        outfit = Outfit(FileSystem(), SystemClock(), EventLog(), read, self.root / "state", "0-test")
+        outfit = ServiceDeps(FileSystem(), SystemClock(), EventLog(), read, self.root / "state", "0-test")
         service = Service(outfit, read())
         service.turn()
         return ServiceSteering(service)

@@ -16,8 +16,8 @@ from typing import IO
 
 import pytest
 
-from cleaner.testing.log_builder import write_log_dir
 from tests.integration.log_dirs import contents, keyed_log
+from tests.support.log_builder import write_log_dir
 
 COMMAND = [sys.executable, "-m", "cleaner"]
 COMPACT = ("--set", "topic:cleanup.policy=compact")

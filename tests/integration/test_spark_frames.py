@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cleaner import LogManager
-from cleaner.frames.columns import usual_columns
-from cleaner.model import TopicPartition
+from cleaner.base.model import TopicPartition
 from cleaner.spark import register
-from cleaner.testing.batch_builder import Producer, Record
-from cleaner.testing.log_builder import START_MS, LogBuilder, write_log_dir
+from cleaner.spark.source.columns import usual_columns
 from tests.golden.fixtures import unpacked
 from tests.golden.scenario import Step, steps
 from tests.golden.test_reading import as_consumer
-from tests.unit.frames.reading import Row, rows_of
+from tests.support.batch_builder import Producer, Record
+from tests.support.log_builder import START_MS, LogBuilder, write_log_dir
+from tests.unit.spark_source.reading import Row, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,7 +44,7 @@ SCENARIOS = ("broker-transactions", "headers-and-nulls", "legacy-magic")
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
     """Give one session for all tests here."""
-    from cleaner.bulk.session import make_spark
+    from cleaner.spark.clean.session import make_spark
 
     yield (session := register(make_spark("test", {"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2"})))
     session.stop()
@@ -160,7 +160,7 @@ def test_session_that_takes_no_rule_warns_and_reads_all_columns(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark's classes are its own, and may be other ones one day."""
-    from cleaner.frames import prune
+    from cleaner.spark.source import prune
 
     write_log_dir(tmp_path, a_log())
     monkeypatch.setattr(prune, "rule_source", lambda: "public class PruneColumns extends of.Another.Version {}")

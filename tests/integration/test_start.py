@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from cleaner.kernels.baseline import baseline_target, numba_is_as_always
-from cleaner.testing.batch_builder import Producer, Record
-from cleaner.testing.log_builder import LogBuilder, write_log_dir
 from tests.integration.log_dirs import contents, keyed_log
+from tests.support.batch_builder import Producer, Record
+from tests.support.log_builder import LogBuilder, write_log_dir
 
 # Runs the command in a fresh process; its last line on standard error lists what it has loaded.
 _PROGRAM = """
@@ -77,7 +77,7 @@ def test_clean_after_warm_loads_no_numba_and_writes_the_same(tmp_path: Path) -> 
     before = contents(alone)
     words = ("topic-0", "--set", "topic:cleanup.policy=compact", "--now", "1700003600000")
     loaded = loaded_by("clean", alone, *words)
-    assert {"cleaner.kernels.ready", "cleaner.engine.round"} <= loaded
+    assert {"cleaner.kernels.ready", "cleaner.cleaning.round.round"} <= loaded
     assert not loaded & {"numba", "cleaner.kernels.compile", "cleaner.kernels.retain", "importlib.metadata"}
     # numba's own default, so that it finds its cache; but a wish, with which nothing but numba is trusted
     assert "numba" in loaded_by("clean", by_numba, *words, NUMBA_OPT="3")
@@ -89,7 +89,7 @@ def test_help_loads_nothing_that_takes_time(words: list[str]) -> None:
     """It answers in a tenth of a second."""
     loaded = loaded_by(*words)
     assert "cleaner.cli.main" in loaded
-    assert not loaded & {"numba", "llvmlite", "numpy", "structlog", "cleaner.storage.loader"}
+    assert not loaded & {"numba", "llvmlite", "numpy", "structlog", "cleaner.storage.load.loader"}
 
 
 def test_plan_loads_no_kernels(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_plan_loads_no_kernels(tmp_path: Path) -> None:
     write_log_dir(tmp_path, keyed_log("topic-1"), transactional_log())
     before = contents(tmp_path)
     loaded = loaded_by("plan", tmp_path, "--set", "topic:cleanup.policy=compact")
-    assert {"cleaner.storage.loader", "cleaner.format.headers"} <= loaded
+    assert {"cleaner.storage.load.loader", "cleaner.format.headers"} <= loaded
     assert not loaded & {"numba", "llvmlite", "cleaner.format.batch", "cleaner.kernels.compile", "cleaner.engine"}
     assert contents(tmp_path) == before
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.clock import SystemClock
+from cleaner.base.clock import SystemClock
 from cleaner.daemon.snapshot import ServiceSnapshot
-from cleaner.status.routes import Routes
-from cleaner.status.server import Address, HttpServer
-from cleaner.testing.sample_daemons import at_work, hostile, in_trouble, with_many_logs
-from cleaner.testing.snapshots import snapshot
+from cleaner.present.http.routes import Routes
+from cleaner.present.http.server import Address, HttpServer
 from tests.browser import CHROMIUM, Browser
+from tests.support.sample_daemons import at_work, hostile, in_trouble, with_many_logs
+from tests.support.snapshots import snapshot
 
 DESKTOP, PHONE = 1280, 390
 

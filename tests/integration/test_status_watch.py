@@ -21,11 +21,11 @@ from pathlib import Path
 import pytest
 
 from cleaner.cli.main import main
-from cleaner.control.server import ControlServer
-from cleaner.storage.fs import FileSystem
-from cleaner.testing import sample_daemons
-from cleaner.testing.fake_steering import FakeSteering
-from cleaner.testing.manual_clock import ManualClock
+from cleaner.daemon.control.server import ControlServer
+from cleaner.storage.fs.file_system import FileSystem
+from tests.support import sample_daemons
+from tests.support.fake_steering import FakeSteering
+from tests.support.manual_clock import ManualClock
 
 WAIT_SECONDS = 30.0  # only ever waited for in full by a test that fails
 

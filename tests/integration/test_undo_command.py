@@ -12,10 +12,10 @@ import pytest
 
 import cleaner
 from cleaner.cli.main import main
-from cleaner.storage.fs import FileSystem
-from cleaner.testing.log_builder import LogBuilder, write_log_dir
+from cleaner.storage.fs.file_system import FileSystem
 from tests.integration.log_dirs import NOW, contents, flip_bit, keyed_log, offsets
 from tests.integration.test_recover_command import ACTIVE, logs, tear, unclean
+from tests.support.log_builder import LogBuilder, write_log_dir
 
 COMPACT = ("--set", "topic:cleanup.policy=compact")
 FIRST = "00000000000000000000.log"

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 import cleaner
-from cleaner.testing.log_builder import write_log_dir
 from tests.cleaner_run import wait_until
 from tests.integration.log_dirs import NOW, keyed_log, offsets
+from tests.support.log_builder import write_log_dir
 
 pytestmark = [
     pytest.mark.root,

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 import cleaner
-from cleaner.api.options import Sources, Surroundings
-from cleaner.api.verify_log_dirs import VerifyOptions, VerifyReport, verify_log_dirs
+from cleaner.app.options import CallContext, Sources
+from cleaner.app.verify_log_dirs import VerifyOptions, VerifyReport, verify_log_dirs
 from cleaner.cli.main import main
-from cleaner.storage.fs import FileSystem
-from cleaner.testing.batch_reader import split_batches
-from cleaner.testing.log_builder import write_log_dir
+from cleaner.storage.fs.file_system import FileSystem
 from tests.integration.log_dirs import NOW, contents, flip_bit, keyed_log
+from tests.support.batch_reader import split_batches
+from tests.support.log_builder import write_log_dir
 
 COMPACT = ("--set", "topic:cleanup.policy=compact")
 FIRST = "00000000000000000000.log"
@@ -168,7 +168,7 @@ def test_file_for_sorting_is_nobody_elses_where_all_may_write(tmp_path: Path) ->
     fs = _Noting()
     options = VerifyOptions(end_offset=1200, memory_bytes=1, temp_dir=shared)
     (outcome,) = verify_log_dirs(
-        tmp_path / "logs", tmp_path / "logs", Sources(), Surroundings.of(fs=fs, now_ms=NOW), options, []
+        tmp_path / "logs", tmp_path / "logs", Sources(), CallContext.of(fs=fs, now_ms=NOW), options, []
     )
     assert isinstance(outcome, VerifyReport)
     assert fs.seen == [(os.geteuid(), 0, 0o700)]

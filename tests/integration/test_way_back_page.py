@@ -8,9 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from cleaner.testing.log_builder import write_log_dir
 from tests.integration.log_dirs import contents, flip_bit, keyed_log
 from tests.integration.test_recover_command import unclean
+from tests.support.log_builder import write_log_dir
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -8,13 +8,13 @@ from uuid import UUID
 
 import cleaner
 from cleaner import LogManager, Record, open_reader
-from cleaner.model import TopicPartition
-from cleaner.storage.checkpoint import read_offset_checkpoint, write_offset_checkpoint
-from cleaner.storage.fs import FileSystem
+from cleaner.base.model import TopicPartition
+from cleaner.storage.files.checkpoint import read_offset_checkpoint, write_offset_checkpoint
+from cleaner.storage.files.partition_metadata import read_topic_id
+from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.log_dir import OffsetKind
-from cleaner.storage.names import PARTITION_METADATA
-from cleaner.storage.partition_metadata import read_topic_id
-from cleaner.testing.metadata_builder import TOPIC, config_record, partition_record, topic_record, write_snapshot
+from cleaner.storage.segment.names import PARTITION_METADATA
+from tests.support.metadata_builder import TOPIC, config_record, partition_record, topic_record, write_snapshot
 
 PRICES = "prices"
 TOPIC_ID = UUID("22f18111-b129-4501-af65-61b62645f05b")

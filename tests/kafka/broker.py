@@ -25,7 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-from cleaner.model import TopicPartition
+from cleaner.base.model import TopicPartition
 from tests.kafka.rig import CLIENT, Rig
 
 CLUSTER_ID = "bGctY2xlYW5lci10ZXN0cw"

@@ -24,18 +24,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import cleaner
-from cleaner.model import TopicPartition
-from cleaner.storage.names import SEGMENT_SUFFIXES
-from cleaner.testing.batch_builder import Producer
-from cleaner.testing.batch_reader import batch_info, split_batches
-from cleaner.testing.log_builder import START_MS, LogBuilder, write_log_dir
-from cleaner.testing.segment_builder import SegmentBuilder, offset_name
+from cleaner.base.model import TopicPartition
+from cleaner.storage.segment.names import SEGMENT_SUFFIXES
 from tests.crash.loader_model import load
 from tests.golden.archive import pack
 from tests.golden.comparison import contents, differences
 from tests.kafka.rig import CLEANING_ROUND, Rig
 from tests.reference.log_state import Settings
 from tests.reference.round import clean_round
+from tests.support.batch_builder import Producer
+from tests.support.batch_reader import batch_info, split_batches
+from tests.support.log_builder import START_MS, LogBuilder, write_log_dir
+from tests.support.segment_builder import SegmentBuilder, offset_name
 
 PARTITION = TopicPartition("t", 0)
 NOW_MS = START_MS + 1000

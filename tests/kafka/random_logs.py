@@ -21,16 +21,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import cleaner
-from cleaner.api.check_log_dir import CheckOptions, check_paths
-from cleaner.api.options import Sources, Surroundings
-from cleaner.api.verify_log_dirs import VerifyOptions, VerifyReport, verify_log_dirs
-from cleaner.check.findings import Finding
-from cleaner.check.partition import CheckedPartition
-from cleaner.model import TopicPartition
-from cleaner.testing.log_builder import write_log_dir
+from cleaner.app.check_log_dir import CheckOptions, check_paths
+from cleaner.app.options import CallContext, Sources
+from cleaner.app.verify_log_dirs import VerifyOptions, VerifyReport, verify_log_dirs
+from cleaner.base.model import TopicPartition
+from cleaner.verification.check.findings import Finding
+from cleaner.verification.check.partition import CheckedPartition
 from tests.golden.comparison import contents, differences
 from tests.kafka.rig import RANDOM_LOGS, Rig
 from tests.reference.batches import read_batches
+from tests.support.log_builder import write_log_dir
 
 PARTITION = TopicPartition("t", 0)
 CHUNK = 100
@@ -141,13 +141,13 @@ def check_proof(home: Path, number: int, work: Path) -> str:
         make_log_dir(home, number, got, work / name, is_result=is_result)
     sources = Sources.of_call(PARTITION.topic, settings, None, None)
     options = VerifyOptions(now_ms=got["now"])
-    (report,) = verify_log_dirs(work / "before", work / "after", sources, Surroundings.of(), options)
+    (report,) = verify_log_dirs(work / "before", work / "after", sources, CallContext.of(), options)
     if not isinstance(report, VerifyReport):
         return f"verify: {report}"
     if not report.is_proven:
         return f"verify: {report.findings[:3]}"
     checked = Checked()
-    check_paths([work / "after"], Sources(), Surroundings(), CheckOptions(), checked)
+    check_paths([work / "after"], Sources(), CallContext(), CheckOptions(), checked)
     return f"check: {checked.damages[:3]}" if checked.damages else ""
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pytest
 
 import cleaner
-from cleaner.model import TopicPartition
+from cleaner.base.model import TopicPartition
 from tests.golden.archive import DATA, unpack
 from tests.golden.scenario import steps
 from tests.kafka.broker import Broker, Consumed, Outgoing, install_partition, repairs_at_start, started_without_recovery

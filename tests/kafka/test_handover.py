@@ -19,11 +19,11 @@ from uuid import UUID
 import pytest
 
 from cleaner import Log, LogManager, Record, open_reader
-from cleaner.api.handover import hand_over
-from cleaner.api.options import Sources, Surroundings
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.kafka_uuid import format_uuid
-from cleaner.storage.partition_metadata import read_topic_id
+from cleaner.app.handover import hand_over
+from cleaner.app.options import CallContext, Sources
+from cleaner.storage.files.kafka_uuid import format_uuid
+from cleaner.storage.files.partition_metadata import read_topic_id
+from cleaner.storage.fs.file_system import FileSystem
 from tests.kafka.broker import (
     CLUSTER_ID,
     Broker,
@@ -33,8 +33,8 @@ from tests.kafka.broker import (
     started_without_recovery,
 )
 from tests.kafka.rig import Rig
-from tests.unit.frames.reading import Row
-from tests.unit.frames.writing import write_frame
+from tests.unit.spark_source.reading import Row
+from tests.unit.spark_source.writing import write_frame
 
 pytestmark = pytest.mark.kafka
 
@@ -139,7 +139,7 @@ def hand_over_to(broker: Broker, source: Path, topic: str, fs: FileSystem | None
     topic_id = read_topic_id(FileSystem(), broker.log_dir / f"{topic}-0" / "partition.metadata")
     assert topic_id is not None
     told: list[str] = []
-    report = hand_over(source, broker.log_dir, {topic: topic_id}, Sources(), Surroundings.of(fs, warn=told.append))
+    report = hand_over(source, broker.log_dir, {topic: topic_id}, Sources(), CallContext.of(fs, warn=told.append))
     assert [each.state for each in report.partitions] == ["handed over"], report.refused
     return told
 

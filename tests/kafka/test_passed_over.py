@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.api.check_log_dir import CheckOptions
+from cleaner.app.check_log_dir import CheckOptions
 from tests.kafka.rig import CLEANING_ROUND, Rig
 from tests.scratch import scratch_directory
-from tests.unit.check.checking import Checked, check
-from tests.unit.proof.passed_over import NAME, Round, prove, random_rounds
+from tests.unit.verification_check.checking import Checked, check
+from tests.unit.verification_proof.passed_over import NAME, Round, prove, random_rounds
 
 pytestmark = pytest.mark.kafka
 

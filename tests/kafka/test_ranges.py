@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 import cleaner
-from cleaner.testing.log_builder import START_MS
 from tests.integration.log_dirs import offsets
 from tests.kafka.rig import CLEANING_ROUND, Rig
 from tests.kafka.test_random_logs import fresh_seed
 from tests.property.closed_logs import write
+from tests.support.log_builder import START_MS
 
 pytestmark = pytest.mark.kafka
 

@@ -6,10 +6,10 @@ import random
 from pathlib import Path
 from typing import NamedTuple
 
-from cleaner.model import TopicPartition
-from cleaner.testing.batch_builder import Producer
-from cleaner.testing.log_builder import START_MS, LogBuilder, write_log_dir
+from cleaner.base.model import TopicPartition
 from tests.reference.log_state import LogState, Settings, load
+from tests.support.batch_builder import Producer
+from tests.support.log_builder import START_MS, LogBuilder, write_log_dir
 
 PRODUCERS = 4
 

@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from cleaner.model import TopicPartition
-from cleaner.testing.batch_builder import DELETE_HORIZON, LOG_APPEND_TIME, NO_PRODUCER, Producer, Record
-from cleaner.testing.batch_builder import TRANSACTIONAL as TRANSACTIONAL_BIT
-from cleaner.testing.codecs import CODEC_IDS
-from cleaner.testing.log_builder import START_MS, LogBuilder
+from cleaner.base.model import TopicPartition
+from tests.support.batch_builder import DELETE_HORIZON, LOG_APPEND_TIME, NO_PRODUCER, Producer, Record
+from tests.support.batch_builder import TRANSACTIONAL as TRANSACTIONAL_BIT
+from tests.support.codecs import CODEC_IDS
+from tests.support.log_builder import START_MS, LogBuilder
 
 PARTITION = TopicPartition("topic", 0)
 IDEMPOTENT = (1, 2)

@@ -13,20 +13,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from cleaner.api.clean_log_dir import clean_log_dir
-from cleaner.api.options import CleanOptions, Sources, Surroundings
-from cleaner.api.reports import Refusal
-from cleaner.logs.log_producer import LogProducer
-from cleaner.logs.manager import LogManager
-from cleaner.logs.record import Appended, Record
-from cleaner.model import TopicPartition
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.log import list_segments
+from cleaner.app.clean_log_dir import clean_log_dir
+from cleaner.app.options import CallContext, CleanOptions, Sources
+from cleaner.app.reports import Refusal
+from cleaner.base.model import TopicPartition
+from cleaner.log.log_producer import LogProducer
+from cleaner.log.manager import LogManager
+from cleaner.log.record import Appended, Record
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.load.loaded_log import list_segments
 from cleaner.storage.log_dir import LogDir
-from cleaner.storage.names import LOG
-from cleaner.testing.batch_reader import batch_info, read_marker, split_batches
-from cleaner.testing.manual_clock import ManualClock
+from cleaner.storage.segment.names import LOG
 from tests.coexistence.truth import Truth
+from tests.support.batch_reader import batch_info, read_marker, split_batches
+from tests.support.manual_clock import ManualClock
 
 PARTITION = TopicPartition("log", 0)
 SETTINGS = {
@@ -192,7 +192,7 @@ class ModelledLog:
         self._manager.upkeep.note_high_watermarks()
         self._cleaned_to = max(self._cleaned_to, list_segments(self.fs, self.log_dir / str(PARTITION))[-1].base_offset)
         sources = Sources.of_call(PARTITION.topic, SETTINGS, None, None)
-        lent = Surroundings(fs=self.fs, clock=self._clock)
+        lent = CallContext(fs=self.fs, clock=self._clock)
         with self._step():
             for outcome in clean_log_dir(self.log_dir, [str(PARTITION)], sources, CleanOptions(), lent):
                 if isinstance(outcome, Refusal):

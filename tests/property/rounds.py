@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import cleaner
-from cleaner.api import CleanReport
+from cleaner.app import CleanReport
 from cleaner.errors import UncleanableError
-from cleaner.testing.log_builder import HIGH_WATERMARKS, START_MS, LogBuilder, offset_checkpoint, write_log_dir
 from tests.golden.comparison import contents, differences
 from tests.property.logs import FIRST_ROUND_MS, PARTITION, Case, build
 from tests.reference.batches import Rec, read_batches, read_records
 from tests.reference.log_state import LogState, Settings, load
 from tests.reference.round import Result, clean_round
+from tests.support.log_builder import HIGH_WATERMARKS, START_MS, LogBuilder, offset_checkpoint, write_log_dir
 
 
 class Outcome(NamedTuple):

@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 
 import cleaner
-from cleaner.api import look
-from cleaner.api.options import Sources
+from cleaner.app import look
+from cleaner.app.options import Sources
 from cleaner.cli.main import main
 from cleaner.policy.cleanable import Cleanable
 from cleaner.policy.due import judge
-from cleaner.testing.batch_reader import batch_info, split_batches
-from cleaner.testing.log_builder import START_MS
 from tests.integration.daemons import WAIT_SECONDS, daemon, settings_for
 from tests.integration.log_dirs import offsets
 from tests.property.closed_logs import load_by_twin, write
 from tests.reference.log_state import LogState, Settings, cleanable_range
+from tests.support.batch_reader import batch_info, split_batches
+from tests.support.log_builder import START_MS
 from tests.unit.daemon.watching import Watch
 
 MIN_RATIO = 0.2

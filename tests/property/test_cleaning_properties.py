@@ -7,12 +7,12 @@ from pathlib import Path
 from hypothesis import HealthCheck, assume, given, settings
 
 import cleaner
+from cleaner.base.model import TopicPartition
 from cleaner.errors import UncleanableError
-from cleaner.model import TopicPartition
-from cleaner.testing.log_builder import START_MS, LogBuilder, write_log_dir
 from tests.property.logs import FIRST_ROUND_MS, PARTITION, Case, cases, never_cleaned
 from tests.property.rounds import cleaner_checkpoint, data_records, loaded, partition_files, run_rounds, write_case
 from tests.scratch import scratch_directory
+from tests.support.log_builder import START_MS, LogBuilder, write_log_dir
 
 common = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

@@ -13,16 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cleaner
-from cleaner.config import TopicConfig
-from cleaner.daemon.looked_log import LookedLog
+from cleaner.base.model import TopicPartition
+from cleaner.config.values import TopicConfig
+from cleaner.daemon.log_status import LogStatus
 from cleaner.daemon.retention_pass import RetentionPass
-from cleaner.model import TopicPartition
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.log_dir import LogDir
-from cleaner.storage.names import LOCK
-from cleaner.testing.log_builder import LogBuilder, write_log_dir
-from cleaner.testing.manual_clock import START_MS, ManualClock
+from cleaner.storage.segment.names import LOCK
 from tests.reference.batches import read_batches, read_records
+from tests.support.log_builder import LogBuilder, write_log_dir
+from tests.support.manual_clock import START_MS, ManualClock
 
 TP = TopicPartition("topic", 0)
 FS = FileSystem()
@@ -101,7 +101,7 @@ class Bench:
     def retain(self) -> None:
         """Make a pass; the log begins where Kafka would let it."""
         expected = kafkas_start(read(self.directory), self.start, self.topic, self.watermark, self.clock.now_ms())
-        looked = LookedLog(
+        looked = LogStatus(
             TP, str(self.root), self.directory, topic=self.topic, is_policy_trusted=True, has_segments_to_delete=True
         )
         self.retention.run(LogDir(FS, self.root), [looked], no_lock)

@@ -6,15 +6,15 @@ from typing import cast
 
 import pytest
 
-from cleaner.config import TopicConfig
-from cleaner.model import TopicPartition
-from cleaner.policy.circumstances import Circumstances, DirCondition, LogDirFacts, LogFacts
+from cleaner.base.model import TopicPartition
+from cleaner.config.values import TopicConfig
 from cleaner.policy.cleanable import cleanable
+from cleaner.policy.cleaning_status import Reason
 from cleaner.policy.due import earliest_dirty_timestamp_ms
 from cleaner.policy.retry import Retry, RetryDelays, after_failure
 from cleaner.policy.selection import Order, Survey, survey
+from cleaner.policy.selection_context import DirCondition, LogDirFacts, LogFacts, SelectionContext
 from cleaner.policy.states import PartitionStates
-from cleaner.policy.verdict import Reason
 from cleaner.policy.windows import Windows
 from tests.property.week import (
     HOUR_MS,
@@ -84,7 +84,7 @@ class Product:
         logs = [self._facts_of(cast(WeekLog, log), world.now_ms) for log in world.logs]
         has_windows = world.now_ms >= WINDOWS_FROM_MS
         opens_at_ms = self.windows.next_opening_ms(world.now_ms) if has_windows else None
-        circumstances = Circumstances(
+        circumstances = SelectionContext(
             world.now_ms,
             states=self.states.not_idle,
             log_dirs={log_dir: self._dir_facts(log_dir, world) for log_dir in LOG_DIRS},

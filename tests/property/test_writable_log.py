@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from cleaner.testing.forgetful_fs import ForgetfulFileSystem
 from tests.property.modelled_log import ModelledLog, Pairs
 from tests.scratch import scratch_directory
+from tests.support.forgetful_fs import ForgetfulFileSystem
 
 keys = st.sampled_from("abcdef")
 values = st.sampled_from(("", "v", "w" * 40, "x" * 300, None))

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Protocol, cast
 from zoneinfo import ZoneInfo
 
-from cleaner.model import TopicPartition
+from cleaner.base.model import TopicPartition
 from tests.reference.choices import Log, Name, World, cleanable_range
 
 ZONE = ZoneInfo("Europe/Berlin")

@@ -7,7 +7,7 @@ import struct
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cleaner.testing.codecs import compress, crc32c, decompress
+from tests.support.codecs import compress, crc32c, decompress
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CREATE_TIME, LOG_APPEND_TIME = 0, 1

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cleaner.testing.codecs import crc32c
 from tests.reference.batches import Batch, Rec, Unbuildable, read_records, rebuild, rebuild_empty, wrap_64
 from tests.reference.log_state import LogState, Segment, Settings, cleanable_range, load
 from tests.reference.segment_writer import IndexFull, OutOfRange, SegmentWriter
 from tests.reference.transactions import TransactionState
+from tests.support.codecs import crc32c
 
 
 @dataclass

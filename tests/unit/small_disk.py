@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs.file_system import FileSystem
 
 
 class SmallDisk(FileSystem):

@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 
 import cleaner
-from cleaner.clock import StillClock
-from cleaner.config import CleanerConfig, TopicConfig
-from cleaner.engine.context import RoundContext
-from cleaner.engine.round import clean_log
-from cleaner.model import TopicPartition
-from cleaner.offset_map import OffsetMap
+from cleaner.base.clock import StillClock
+from cleaner.base.model import TopicPartition
+from cleaner.cleaning.context import RoundContext
+from cleaner.cleaning.offset_map import OffsetMap
+from cleaner.cleaning.round.round import clean_log
+from cleaner.config.values import CleanerConfig, TopicConfig
 from cleaner.policy.cleanable import cleanable
-from cleaner.storage.fs import FileSystem
-from cleaner.testing.log_builder import START_MS, LogBuilder, write_log_dir
+from cleaner.storage.fs.file_system import FileSystem
 from tests.reference.batches import Rec, read_batches, read_records
 from tests.reference.log_state import Segment, Settings, load
-from tests.unit.engine.logs import load as load_stopped
+from tests.support.log_builder import START_MS, LogBuilder, write_log_dir
+from tests.unit.cleaning.logs import load as load_stopped
 
 PARTITION = TopicPartition("topic", 0)
 SETTINGS = {"cleanup.policy": "compact"}

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from cleaner.cli.main import make_parser
-from cleaner.control.verbs import VERBS
-from cleaner.testing.batch_reader import batch_info
+from cleaner.daemon.control.verbs import VERBS
 from tests.golden.archive import DATA, unpack
+from tests.support.batch_reader import batch_info
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [
@@ -111,7 +111,7 @@ def test_install_commands_name_this_distribution() -> None:
         for name in pattern.findall(path.read_text())
     ]
     ours = {path for path, name, _ in named if name == about["name"]}
-    assert {"README.md", "docs/spark.md", "cleaner/bulk/available.py"} <= ours
+    assert {"README.md", "docs/spark.md", "cleaner/spark/clean/available.py"} <= ours
     allowed = {False: {about["name"], *locked}, True: {about["name"], "."}}
     assert [(path, name) for path, name, is_extra in named if name not in allowed[is_extra]] == []
 

@@ -22,32 +22,32 @@ from typing import Any, NamedTuple
 import pytest
 
 import cleaner
-from cleaner.config_forms import parse_address, parse_log_dir_rates
-from cleaner.config_read import check_broker_keys
-from cleaner.config_topic import TopicConfig
-from cleaner.control.verbs import MAX_REQUEST_BYTES, answer
+from cleaner.base.properties import parse_properties, split_properties
+from cleaner.config.forms import parse_address, parse_log_dir_rates
+from cleaner.config.read import check_broker_keys
+from cleaner.config.topic import TopicConfig
+from cleaner.daemon.control.verbs import MAX_REQUEST_BYTES, answer
 from cleaner.errors import CleanerError
-from cleaner.frames.options import size as parse_size
-from cleaner.logs.transactions import FILE_NAME as TRANSACTIONAL_IDS
-from cleaner.logs.transactions import TransactionalIds
-from cleaner.properties import parse_properties, split_properties
+from cleaner.log.transactions import FILE_NAME as TRANSACTIONAL_IDS
+from cleaner.log.transactions import TransactionalIds
+from cleaner.present.http.message import MOST_HEAD_BYTES, parse_request
+from cleaner.present.http.web_config import MOST_BYTES, load
 from cleaner.settings import parse_set, read_environment
 from cleaner.settings.files import parse_cleaner_topics
 from cleaner.settings.windows import read_windows
+from cleaner.spark.source.options import size as parse_size
 from cleaner.state.journal import JournalEntry
 from cleaner.state.json_text import NotJsonError, parse_json
 from cleaner.state.kept_manifest import manifest
-from cleaner.status.message import MOST_HEAD_BYTES, parse_request
-from cleaner.status.web_config import MOST_BYTES, load
-from cleaner.storage.checkpoint import parse_offset_checkpoint
-from cleaner.storage.clean_shutdown import read_broker_epoch
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.leader_epochs import read_leader_epochs
-from cleaner.storage.meta_properties import LIMIT_BYTES as META_BYTES
-from cleaner.storage.meta_properties import read_meta_properties
-from cleaner.storage.names import CLEAN_SHUTDOWN, offset_of, parse_file_name, parse_partition_dir
-from cleaner.storage.partition_metadata import LIMIT_BYTES as ID_BYTES
-from cleaner.storage.partition_metadata import read_topic_id
+from cleaner.storage.files.checkpoint import parse_offset_checkpoint
+from cleaner.storage.files.clean_shutdown import read_broker_epoch
+from cleaner.storage.files.leader_epochs import read_leader_epochs
+from cleaner.storage.files.meta_properties import LIMIT_BYTES as META_BYTES
+from cleaner.storage.files.meta_properties import read_meta_properties
+from cleaner.storage.files.partition_metadata import LIMIT_BYTES as ID_BYTES
+from cleaner.storage.files.partition_metadata import read_topic_id
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.segment.names import CLEAN_SHUTDOWN, offset_of, parse_file_name, parse_partition_dir
 
 FS = FileSystem()
 ROOT = Path(cleaner.__file__).parent
@@ -57,13 +57,13 @@ MOST_SECONDS = 3.0
 
 NOT_FROM_OUTSIDE = {
     "cli/topics.py:wanted": "the operator's own pattern, over names of at most 249 characters",
-    "frames/options.py:text": "the pattern of who asks, over names of at most 249 characters",
-    "frames/options.py:self.topic_pattern": "the same",
-    "frames/write_options.py:allowed": "the table in the same file, over names of Spark's types",
+    "spark/source/options.py:text": "the pattern of who asks, over names of at most 249 characters",
+    "spark/source/options.py:self.topic_pattern": "the same",
+    "spark/source/write_options.py:allowed": "the table in the same file, over names of Spark's types",
     "kernels/linker.py:_SYSTEM_FUNCTIONS": "names in the kernel cache, which is used if nobody else can write there",
     "kernels/places.py:_VERSION": "a file of the installed package numba",
-    "storage/many_files.py:'(\\\\d+)\\\\.(\\\\d+)'": "the running kernel's name of its own release",
-    "storage/memory_limits.py:_MEM_TOTAL": "what the running kernel says of the machine's memory",
+    "storage/fs/many_files.py:'(\\\\d+)\\\\.(\\\\d+)'": "the running kernel's name of its own release",
+    "storage/fs/memory_limits.py:_MEM_TOTAL": "what the running kernel says of the machine's memory",
 }
 """Patterns that are not tried, and why."""
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.api.check_settings import check_topic_files
-from cleaner.api.configuration import load_settings
-from cleaner.config import CleanerConfig, TopicConfig
-from cleaner.config_table import BROKER_SETTINGS, SETTING_OF_SYNONYM, TOPIC_SETTINGS
-from cleaner.mistakes import Mistakes
-from cleaner.properties import parse_properties
+from cleaner.app.check_settings import check_topic_files
+from cleaner.app.configuration import load_settings
+from cleaner.base.mistakes import Mistakes
+from cleaner.base.properties import parse_properties
+from cleaner.config.table import BROKER_SETTINGS, SETTING_OF_SYNONYM, TOPIC_SETTINGS
+from cleaner.config.values import CleanerConfig, TopicConfig
 from cleaner.settings import SettingsResolver
 from cleaner.settings.internal_topics import INTERNAL_TOPICS
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs.file_system import FileSystem
 
 CONFIG = Path(__file__).parents[2] / "config"
 SAMPLE = CONFIG / "cleaner.properties"

@@ -22,8 +22,8 @@ from cleaner.errors import (
     UsageError,
     disk_error,
 )
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.locks import LogDirLock
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.lock.log_dir_lock import LogDirLock
 
 _LOG = Path("/data/a b-0/00000000000000000000.log")
 
@@ -118,7 +118,7 @@ def test_failure_without_advice_is_one_line(capsys: pytest.CaptureFixture[str]) 
 
 def test_refusal_as_json_has_the_advice() -> None:
     """Programs get it too."""
-    from cleaner.api.reports import Refusal
+    from cleaner.app.reports import Refusal
 
     line = refusal_line(Refusal("p-0", CorruptBatchError(_LOG, 61, "wrong checksum")), "clean")
     assert line.startswith('{"format": "cleaner-clean", "format_version": 1, "partition": "p-0", ')

@@ -21,7 +21,7 @@ def _holds(script: str, claim: str) -> None:
 def test_collector_held_back_does_not_look_while_libraries_are_loaded() -> None:
     """There are fewer new objects than it waits for."""
     looks = "gc.get_stats()[0]['collections']"
-    _holds(f"before = {looks}; import cleaner.engine.round, cleaner.logs.manager", f"{looks} == before")
+    _holds(f"before = {looks}; import cleaner.cleaning.round.round, cleaner.log.manager", f"{looks} == before")
 
 
 def test_collector_held_back_begins_once_a_command_has_loaded_what_it_needs() -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from cleaner.cli.main import main
 from cleaner.cli.settings_document import document
-from cleaner.config_table import BROKER_SETTINGS, TOPIC_SETTINGS
-from cleaner.testing.metadata_builder import TOPIC, config_record, topic_record, write_segment
+from cleaner.config.table import BROKER_SETTINGS, TOPIC_SETTINGS
+from tests.support.metadata_builder import TOPIC, config_record, topic_record, write_segment
 
 ID = UUID(int=5)
 

@@ -11,21 +11,21 @@ from pathlib import Path
 
 import pytest
 
+from cleaner.base.model import TopicPartition
 from cleaner.cli import now
 from cleaner.cli.explanations import explain
 from cleaner.cli.main import main, make_parser
-from cleaner.control.server import ControlServer
+from cleaner.daemon.control.server import ControlServer
 from cleaner.daemon.snapshot import ServiceSnapshot
 from cleaner.daemon.steering import ReloadResult
-from cleaner.model import TopicPartition
-from cleaner.policy.circumstances import DirCondition
-from cleaner.policy.verdict import Reason
+from cleaner.policy.cleaning_status import Reason
+from cleaner.policy.selection_context import DirCondition
 from cleaner.state.quarantine import Quarantine, QuarantinedLog
-from cleaner.storage.fs import FileSystem
-from cleaner.testing import sample_daemons
-from cleaner.testing.fake_steering import FakeSteering
-from cleaner.testing.manual_clock import ManualClock
-from cleaner.testing.snapshots import log, log_dir, snapshot
+from cleaner.storage.fs.file_system import FileSystem
+from tests.support import sample_daemons
+from tests.support.fake_steering import FakeSteering
+from tests.support.manual_clock import ManualClock
+from tests.support.snapshots import log, log_dir, snapshot
 
 Capture = pytest.CaptureFixture[str]
 DAEMON_COMMANDS = ["status", "explain", "jobs", "now", "pause", "resume", "release", "throttle", "reload", "quarantine"]

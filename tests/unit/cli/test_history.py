@@ -12,8 +12,8 @@ import pytest
 from cleaner.cli.history import parse_moment
 from cleaner.cli.main import main
 from cleaner.state.journal import Journal
-from cleaner.storage.fs import FileSystem
-from cleaner.testing.manual_clock import START_MS, ManualClock
+from cleaner.storage.fs.file_system import FileSystem
+from tests.support.manual_clock import START_MS, ManualClock
 
 Capture = pytest.CaptureFixture[str]
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-import cleaner.engine.warm_up
+import cleaner.cleaning.round.warm_up
 from cleaner.cli.main import main
-from cleaner.storage import ownership
-from cleaner.storage.ownership import LOADED_LATE, Owner
-from cleaner.testing.log_builder import write_log_dir
+from cleaner.storage.fs import ownership
+from cleaner.storage.fs.ownership import LOADED_LATE, Owner
 from tests.integration.log_dirs import keyed_log
+from tests.support.log_builder import write_log_dir
 
 pytestmark = [
     pytest.mark.root,
@@ -49,7 +49,7 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
                 os.chown(each, *THEM)
         (path / "config").write_text(f"log.dirs={path}/missing,{path}/theirs\ncleaner.state.dir={path}/state\n{WAIT}\n")
         monkeypatch.setattr(ownership, "become", become)
-        monkeypatch.setattr(cleaner.engine.warm_up, "warm_up", lambda: None)
+        monkeypatch.setattr(cleaner.cleaning.round.warm_up, "warm_up", lambda: None)
         yield path
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cleaner.cli.input_lines import LineInput, paced
-from cleaner.testing.manual_clock import ManualClock
+from tests.support.manual_clock import ManualClock
 
 
 def _never() -> bool:

@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 
 from cleaner.cli.picture import parts_of, picture, share_cells
-from cleaner.cli.words import Paint
 from cleaner.policy.sections import Sections
-from cleaner.testing.snapshots import GB, MB, sections
+from cleaner.present.formatting import Paint
+from tests.support.snapshots import GB, MB, sections
 
 PLAIN = Paint(io.StringIO())
 

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from cleaner.cli.reading import Printer, Reach, begin_at, follow, read
+from cleaner.cli.reading import Printer, ReadRange, begin_at, follow, read
 from cleaner.cli.record_text import TextFormat
 from cleaner.cli.stop import StopFlag
 from cleaner.errors import CleanerError, CleaningAborted
-from cleaner.logs.record import Record
-from cleaner.testing.manual_clock import ManualClock
+from cleaner.log.record import Record
+from tests.support.manual_clock import ManualClock
 
-REACH = Reach("read_uncommitted", "end")
+REACH = ReadRange("read_uncommitted", "end")
 
 
 class _Reader:
@@ -68,12 +68,12 @@ def _printer(out: io.BytesIO, most: int | None = None, **options: bool) -> Print
     [
         ("earliest", REACH, 10),
         ("latest", REACH, 15),
-        ("latest", Reach("read_uncommitted", "high_watermark"), 12),
-        ("latest", Reach("read_committed", "end"), 11),
+        ("latest", ReadRange("read_uncommitted", "high_watermark"), 12),
+        ("latest", ReadRange("read_committed", "end"), 11),
         (13, REACH, 13),
     ],
 )
-def test_reading_begins_where_it_was_asked_to(wanted: int | str, reach: Reach, offset: int) -> None:
+def test_reading_begins_where_it_was_asked_to(wanted: int | str, reach: ReadRange, offset: int) -> None:
     """`latest` is the end of what would be read."""
     assert begin_at(_Reader("abcde"), wanted, reach) == offset  # type: ignore[arg-type]
 

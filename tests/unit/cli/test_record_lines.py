@@ -6,7 +6,7 @@ import pytest
 
 from cleaner.cli.record_lines import LineFormat
 from cleaner.errors import InputError, UsageError
-from cleaner.logs.record import Record
+from cleaner.log.record import Record
 
 KEY = {"parse.key": "true", "key.separator": ":"}
 HEADERS = {"parse.headers": "true"}

@@ -6,7 +6,7 @@ import pytest
 
 from cleaner.cli.record_text import TextFormat
 from cleaner.errors import CleanerError, UsageError
-from cleaner.logs.record import Record
+from cleaner.log.record import Record
 
 RECORD = Record(b"p5", b"14", (("a", b"1"), ("b", None)), 1_700_000_000_000, 5)
 ALL = {f"print.{name}": "true" for name in ("timestamp", "partition", "offset", "epoch", "headers", "key", "delivery")}

@@ -10,8 +10,8 @@ from cleaner.cli.record_json import Addressed
 from cleaner.cli.record_lines import LineFormat
 from cleaner.cli.sending import Sender, feed
 from cleaner.errors import CleanerError, InputError, RecordTooLargeError
-from cleaner.logs.partitioner import Partitioner
-from cleaner.logs.record import Record
+from cleaner.log.partitioner import Partitioner
+from cleaner.log.record import Record
 
 
 class _Log:

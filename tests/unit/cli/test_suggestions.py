@@ -13,8 +13,8 @@ import cleaner
 from cleaner.cli.history import KINDS
 from cleaner.cli.main import main, make_parser
 from cleaner.cli.parser import Parser
-from cleaner.testing.log_builder import write_log_dir
 from tests.integration.log_dirs import keyed_log
+from tests.support.log_builder import write_log_dir
 
 Capture = pytest.CaptureFixture[str]
 

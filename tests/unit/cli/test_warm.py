@@ -15,7 +15,7 @@ from cleaner.cli.compiling import announce_compiling
 from cleaner.cli.main import main
 from cleaner.kernels.announce import announce_compiling as about_to_compile
 from cleaner.kernels.announce import before_compiling
-from cleaner.testing.log_builder import LogBuilder, write_log_dir
+from tests.support.log_builder import LogBuilder, write_log_dir
 
 COMPACT = ("--set", "topic:cleanup.policy=compact")
 
@@ -157,10 +157,10 @@ def test_compiling_without_a_place_is_said_to_come_again() -> None:
 
 def test_warm_that_keeps_nothing_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """An image would be built without the kernels it was to have."""
-    import cleaner.engine.warm_up
+    import cleaner.cleaning.round.warm_up
     import cleaner.kernels.compile as kernels
 
-    monkeypatch.setattr(cleaner.engine.warm_up, "warm_up", lambda: None)
+    monkeypatch.setattr(cleaner.cleaning.round.warm_up, "warm_up", lambda: None)
     monkeypatch.setattr(kernels, "kernel_statistics", lambda: kernels.KernelStatistics(71, 1, 0, (), None, "x86-64-v2"))
     assert main(["warm"]) == 1
     assert "70 kernels were compiled and could not be kept" in capsys.readouterr().err

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cleaner.cli.words import ago, moment, printable
-from cleaner.sizes import duration
+from cleaner.base.sizes import duration
+from cleaner.present.formatting import ago, moment, printable
 
 
 @pytest.mark.parametrize(

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cleaner.config_table import LONG_MAX
+from cleaner.base.model import TopicPartition
+from cleaner.config.table import LONG_MAX
 from cleaner.daemon.log_dir_watch import DirLook
-from cleaner.daemon.looked_log import LookedLog
-from cleaner.model import TopicPartition
-from cleaner.policy.circumstances import DirCondition, LogDirFacts, LogFacts
+from cleaner.daemon.log_status import LogStatus
 from cleaner.policy.cleanable import Cleanable
+from cleaner.policy.selection_context import DirCondition, LogDirFacts, LogFacts
 
 LOG_DIR = "/logs"
 
 
 def looked(
     name: str, dirty: int = 60, *, log_dir: str = LOG_DIR, compacted: bool = True, expired: bool = False
-) -> LookedLog:
+) -> LogStatus:
     """Return a log with `dirty` of 100 bytes dirty; due from 51 on."""
     partition = TopicPartition.parse(name)
     facts = LogFacts(
@@ -28,7 +28,7 @@ def looked(
         max_compaction_lag_ms=LONG_MAX,
         has_segments_to_delete=expired,
     )
-    return LookedLog(
+    return LogStatus(
         partition=partition,
         log_dir=log_dir,
         directory=Path(log_dir) / name,
@@ -43,7 +43,7 @@ def looked(
     )
 
 
-def look(*logs: LookedLog, condition: DirCondition = DirCondition.ONLINE, detail: str = "") -> DirLook:
+def look(*logs: LogStatus, condition: DirCondition = DirCondition.ONLINE, detail: str = "") -> DirLook:
     """Return the look of a log dir."""
     return DirLook(
         facts=LogDirFacts(condition, detail),

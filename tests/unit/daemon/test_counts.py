@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
+from cleaner.base.model import TopicPartition
 from cleaner.cli.show_status import show_status
-from cleaner.control.verbs import answer
+from cleaner.daemon.control.verbs import answer
 from cleaner.daemon.dump import summary
 from cleaner.daemon.faults import judge_failure
 from cleaner.daemon.log_dir_watch import DirLook
@@ -18,17 +19,16 @@ from cleaner.daemon.manager import Assignment, CleanerManager
 from cleaner.daemon.snapshot import Counts, ServiceSnapshot
 from cleaner.daemon.snapshot_json import snapshot_json
 from cleaner.errors import CorruptBatchError, LogDirOfflineError, NoSpaceError
-from cleaner.model import TopicPartition
-from cleaner.policy.circumstances import DirCondition
-from cleaner.policy.verdict import Reason
+from cleaner.policy.cleaning_status import Reason
+from cleaner.policy.selection_context import DirCondition
+from cleaner.present.html.page import overview
+from cleaner.present.http.exposition import encode
+from cleaner.present.metrics.metrics import SnapshotCollector
 from cleaner.state.json_text import parse_json
-from cleaner.status.exposition import encode
-from cleaner.status.metrics import SnapshotCollector
-from cleaner.status.page import overview
-from cleaner.testing.fake_steering import FakeSteering
-from cleaner.testing.sample_daemons import at_work, in_trouble
-from cleaner.testing.snapshots import log, snapshot
 from tests.integration.daemons import RunningDaemon, made, settings_for
+from tests.support.fake_steering import FakeSteering
+from tests.support.sample_daemons import at_work, in_trouble
+from tests.support.snapshots import log, snapshot
 from tests.unit.daemon.looks import look, looked
 
 A, B, C = (TopicPartition.parse(name) for name in ("a-0", "b-0", "c-0"))

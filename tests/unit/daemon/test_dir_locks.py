@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.clock import SystemClock
+from cleaner.base.clock import SystemClock
 from cleaner.daemon.dir_locks import DirLocks
 from cleaner.errors import LogDirLockedError
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.locks import LogDirLock, acquire_for_writing
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.lock.log_dir_lock import LogDirLock, acquire_for_writing
 
 FS = FileSystem()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cleaner.base.model import TopicPartition
 from cleaner.daemon.dump import dump, summary
 from cleaner.daemon.snapshot import (
     ConfigView,
@@ -21,9 +22,8 @@ from cleaner.daemon.snapshot import (
     ThrottleView,
     WorkerView,
 )
-from cleaner.model import TopicPartition
-from cleaner.policy.circumstances import DirCondition
 from cleaner.policy.retry import Retry
+from cleaner.policy.selection_context import DirCondition
 from cleaner.state.quarantine import QuarantinedLog
 
 PRICES = TopicPartition("prices", 0)

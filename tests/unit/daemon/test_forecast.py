@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from cleaner.base.model import TopicPartition
 from cleaner.cli.show_status import show_status
 from cleaner.daemon.forecast import WINDOW_SECONDS, Meter
 from cleaner.daemon.snapshot import Counts, Forecast, WorkerView
-from cleaner.model import TopicPartition
-from cleaner.policy.verdict import Reason
-from cleaner.status.page import overview
-from cleaner.testing.manual_clock import START_MS
-from cleaner.testing.snapshots import MB, log, round_of, snapshot, worker
+from cleaner.policy.cleaning_status import Reason
+from cleaner.present.html.page import overview
+from tests.support.manual_clock import START_MS
+from tests.support.snapshots import MB, log, round_of, snapshot, worker
 
 IDLE = (worker(0), worker(1))
 DUE = Counts(logs=9, due=5, due_bytes=400 * MB, work_bytes=1000 * MB, dirty_bytes=400 * MB)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from cleaner.base.model import TopicPartition
 from cleaner.daemon.jobs import CANCELLED, DONE, FAILED, QUEUED, RUNNING, JobBook
-from cleaner.model import TopicPartition
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 UID = 7

@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.api.options import SetOption, Sources
-from cleaner.config import CleanerConfig
+from cleaner.app.options import SetOption, Sources
+from cleaner.base.model import TopicPartition
+from cleaner.config.values import CleanerConfig
 from cleaner.errors import LogDirOfflineError
-from cleaner.model import TopicPartition
-from cleaner.policy.circumstances import DirCondition
-from cleaner.storage.fs import FileSystem, Space
-from cleaner.storage.locks import LockMode, LockRole, LogDirLock
+from cleaner.policy.selection_context import DirCondition
+from cleaner.storage.fs.file_system import FileSystem, Space
+from cleaner.storage.fs.ownership import OwnDirectories
+from cleaner.storage.lock.log_dir_lock import LockMode, LockRole, LogDirLock
 from cleaner.storage.log_dir import LogDir, OffsetKind
-from cleaner.storage.ownership import OwnDirectories
-from cleaner.testing.log_builder import LogBuilder, write_log_dir
 from tests.integration.log_dirs import contents
+from tests.support.log_builder import LogBuilder, write_log_dir
 from tests.unit.daemon.watching import Watch, sources
 
 FS = FileSystem()
@@ -41,8 +41,8 @@ def small_log(name: str = "topic-0") -> LogBuilder:
 HOLD = """
 import sys
 from pathlib import Path
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.locks import LockMode, LockRole, LogDirLock
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.lock.log_dir_lock import LockMode, LockRole, LogDirLock
 lock = LogDirLock(FileSystem(), Path(sys.argv[1]), LockMode(sys.argv[2]), LockRole[sys.argv[3]])
 print("held", flush=True)
 sys.stdin.read()

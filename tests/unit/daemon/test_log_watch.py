@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.api.load import NO_HIGH_WATERMARK
-from cleaner.api.options import SetOption, Sources
-from cleaner.config import CleanerConfig, TopicConfig
-from cleaner.daemon.looked_log import LookedLog
-from cleaner.model import TopicPartition
+from cleaner.app.load import NO_HIGH_WATERMARK
+from cleaner.app.options import SetOption, Sources
+from cleaner.base.model import TopicPartition
+from cleaner.config.values import CleanerConfig, TopicConfig
+from cleaner.daemon.log_status import LogStatus
 from cleaner.policy.cleanable import cleanable
 from cleaner.policy.due import due, earliest_dirty_timestamp_ms
-from cleaner.storage.checkpoint import write_offset_checkpoint
-from cleaner.storage.fs import File, FileSystem
-from cleaner.storage.locks import LockMode, LockRole, LogDirLock
-from cleaner.testing.batch_builder import Producer
-from cleaner.testing.log_builder import START_MS, LogBuilder, write_log_dir
+from cleaner.storage.files.checkpoint import write_offset_checkpoint
+from cleaner.storage.fs.file_system import File, FileSystem
+from cleaner.storage.lock.log_dir_lock import LockMode, LockRole, LogDirLock
+from tests.support.batch_builder import Producer
+from tests.support.log_builder import START_MS, LogBuilder, write_log_dir
 from tests.unit.daemon.watching import CountingFileSystem, Watch, sources, with_sets
 from tests.unit.storage.logs import TP, load
 
@@ -165,7 +165,7 @@ def test_minimum_lag_expires_to_the_millisecond(tmp_path: Path) -> None:
     assert old.good_until_ms is None
 
 
-def _dirty(log: LookedLog) -> int:
+def _dirty(log: LogStatus) -> int:
     assert log.facts is not None
     return log.facts.cleanable.cleanable_bytes
 

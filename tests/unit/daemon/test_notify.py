@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cleaner.daemon.notify import Notifier, Watchdog
-from cleaner.testing.manual_clock import ManualClock
+from tests.support.manual_clock import ManualClock
 
 
 @pytest.fixture(params=["path", "abstract"])

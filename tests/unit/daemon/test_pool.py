@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.daemon.choices import Rules
+from cleaner.daemon.choices import ChoiceSettings
 from cleaner.daemon.faults import Ending
 from cleaner.daemon.manager import Assignment, CleanerManager
 from cleaner.daemon.pool import WorkerPool
 from cleaner.daemon.round_task import RoundOutcome
 from cleaner.daemon.snapshot import RoundView
 from cleaner.state.quarantine import Quarantine
-from cleaner.storage.fs import FileSystem
-from cleaner.testing.manual_clock import ManualClock
+from cleaner.storage.fs.file_system import FileSystem
+from tests.support.manual_clock import ManualClock
 from tests.unit.daemon.looks import LOG_DIR, look, looked
 
 WAIT_SECONDS = 20  # only ever waited for in full by a test that fails
@@ -43,7 +43,7 @@ class Hall:
         self.deaths: list[tuple[str, BaseException]] = []
         quarantine = Quarantine(FileSystem(), tmp_path, print)
         self.manager = CleanerManager(
-            self.clock, quarantine, Rules(), wake=self.given_back.release, report=lambda _: None
+            self.clock, quarantine, ChoiceSettings(), wake=self.given_back.release, report=lambda _: None
         )
         self.pool = WorkerPool(self.manager, run_round, ended, lambda name, error: self.deaths.append((name, error)))
 

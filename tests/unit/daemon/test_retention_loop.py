@@ -6,16 +6,16 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from cleaner.config import CleanerConfig
+from cleaner.config.values import CleanerConfig
 from cleaner.daemon.log_dir_watch import DirLook
-from cleaner.daemon.looked_log import LookedLog
+from cleaner.daemon.log_status import LogStatus
 from cleaner.daemon.retention_loop import RetentionLoop, RetentionTarget
 from cleaner.daemon.retention_pass import Lock, RetentionPass
 from cleaner.errors import CleanerError, CleaningAborted, LogDirLockedError
-from cleaner.policy.circumstances import DirCondition, LogDirFacts
-from cleaner.storage.fs import FileSystem
+from cleaner.policy.selection_context import DirCondition, LogDirFacts
+from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.log_dir import LogDir
-from cleaner.testing.manual_clock import ManualClock
+from tests.support.manual_clock import ManualClock
 
 CONFIG = CleanerConfig(
     retention_enable=True, initial_task_delay_ms=30_000, retention_check_interval_ms=300_000, backoff_ms=15_000
@@ -37,7 +37,7 @@ class FakePass(RetentionPass):
         """Return when files may go."""
         return None if self.due_s is None else round(self.due_s * 1e9)
 
-    def run(self, log_dir: LogDir, logs: Sequence[LookedLog], lock: Lock, *, producer_id_expiration_ms: int = 0) -> int:
+    def run(self, log_dir: LogDir, logs: Sequence[LogStatus], lock: Lock, *, producer_id_expiration_ms: int = 0) -> int:
         """Note, and fail if told to."""
         self.passes.append((self.clock.monotonic_ns() / 1e9, log_dir.path.name))
         if self.errors:

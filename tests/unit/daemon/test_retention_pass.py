@@ -10,21 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.api.options import Sources
-from cleaner.config import CleanerConfig
-from cleaner.daemon.looked_log import LookedLog
+from cleaner.app.options import Sources
+from cleaner.base.model import EpochEntry, TopicPartition
+from cleaner.config.values import CleanerConfig
+from cleaner.daemon.log_status import LogStatus
 from cleaner.daemon.retention_pass import Lock, RetentionPass
 from cleaner.daemon.retention_report import RetentionReport
 from cleaner.errors import CleaningAborted, LogChangedError, LogDirLockedError, LogDirOfflineError
-from cleaner.model import EpochEntry, TopicPartition
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.generation import Generations
-from cleaner.storage.leader_epochs import read_leader_epochs
-from cleaner.storage.locks import LockMode, LockRole, LogDirLock
+from cleaner.storage.files.leader_epochs import read_leader_epochs
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.lock.log_dir_lock import LockMode, LockRole, LogDirLock
+from cleaner.storage.lock.partition_lock import partition_lock
 from cleaner.storage.log_dir import LogDir, OffsetKind
-from cleaner.storage.partition_lock import partition_lock
-from cleaner.testing.log_builder import LogBuilder, write_log_dir
-from cleaner.testing.manual_clock import START_MS, ManualClock
+from cleaner.storage.segment.generation import Generations
+from tests.support.log_builder import LogBuilder, write_log_dir
+from tests.support.manual_clock import START_MS, ManualClock
 from tests.unit.daemon.watching import Watch, sources, with_sets
 from tests.unit.storage.logs import TP, load
 
@@ -73,7 +73,7 @@ class Bench:
             check_done=self._check_done,
         )
 
-    def _take(self, logs: Collection[LookedLog]) -> list[TopicPartition]:
+    def _take(self, logs: Collection[LogStatus]) -> list[TopicPartition]:
         taken = [log.partition for log in logs if log.partition not in self.busy]
         self.held += taken
         return taken

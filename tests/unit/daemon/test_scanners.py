@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.clock import SystemClock
+from cleaner.base.clock import SystemClock
 from cleaner.daemon.log_dir_watch import DirLook
 from cleaner.daemon.scanners import Scanners
-from cleaner.policy.circumstances import DirCondition
-from cleaner.testing.manual_clock import ManualClock
+from cleaner.policy.selection_context import DirCondition
+from tests.support.manual_clock import ManualClock
 from tests.unit.daemon.looks import look, looked
 
 

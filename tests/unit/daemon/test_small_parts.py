@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from cleaner.base.model import TopicPartition
 from cleaner.daemon.activity import Activity, Effort
-from cleaner.daemon.obstacles import DirObstacles
+from cleaner.daemon.log_dir_backoff import LogDirBackoff
 from cleaner.daemon.pauses import Pauses
 from cleaner.daemon.snapshot import RoundView
 from cleaner.daemon.totals import ROUND_SECONDS, Totals
-from cleaner.model import TopicPartition
-from cleaner.policy.circumstances import DirCondition, LogDirFacts
 from cleaner.policy.retry import RetryDelays
+from cleaner.policy.selection_context import DirCondition, LogDirFacts
 
 A = TopicPartition("a", 0)
 DELAYS = RetryDelays(1000, 8000)
@@ -37,7 +37,7 @@ def test_pauses_of_everything_and_of_topics_are_counted_apart() -> None:
 
 def test_failed_log_dir_is_tried_again_ever_later() -> None:
     """Two workers that run into one failure count once."""
-    obstacles, seen = DirObstacles(), LogDirFacts()
+    obstacles, seen = LogDirBackoff(), LogDirFacts()
     obstacles.fail("/a", 0, "I/O error", DELAYS)
     obstacles.fail("/a", 1, "I/O error", DELAYS)
     assert obstacles.over("/a", seen, 999).condition is DirCondition.OFFLINE
@@ -52,7 +52,7 @@ def test_failed_log_dir_is_tried_again_ever_later() -> None:
 
 def test_what_a_look_saw_wins_over_what_a_round_knew() -> None:
     """A log dir that is gone is gone, whatever failed in it before."""
-    obstacles = DirObstacles()
+    obstacles = LogDirBackoff()
     obstacles.lock("/a", 0, 1000, "process 7")
     seen = LogDirFacts(DirCondition.OFFLINE, "no such directory")
     assert obstacles.over("/a", seen, 10) == seen
@@ -61,7 +61,7 @@ def test_what_a_look_saw_wins_over_what_a_round_knew() -> None:
 @pytest.mark.parametrize(("now_ms", "is_locked"), [(499, False), (500, True), (1499, True), (1500, False)])
 def test_locked_log_dir_is_free_after_its_delay(now_ms: int, is_locked: bool) -> None:
     """Also when the wall clock was set back meanwhile."""
-    obstacles = DirObstacles()
+    obstacles = LogDirBackoff()
     obstacles.lock("/a", 500, 1000, "process 7")
     found = obstacles.over("/a", LogDirFacts(), now_ms)
     assert (found.condition is DirCondition.LOCKED) is is_locked

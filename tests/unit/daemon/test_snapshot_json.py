@@ -7,10 +7,10 @@ import json
 import pytest
 
 from cleaner.daemon.snapshot_json import json_value, snapshot_json
-from cleaner.policy.circumstances import DirCondition
+from cleaner.policy.selection_context import DirCondition
 from cleaner.state.json_text import format_json
-from cleaner.testing.sample_daemons import at_work, hostile, in_trouble
-from cleaner.testing.snapshots import log, log_dir, partition, retry, round_of, snapshot
+from tests.support.sample_daemons import at_work, hostile, in_trouble
+from tests.support.snapshots import log, log_dir, partition, retry, round_of, snapshot
 
 
 @pytest.mark.parametrize("daemon", [at_work, in_trouble, hostile])

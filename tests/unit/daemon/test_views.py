@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cleaner.daemon.choices import Rules
+from cleaner.base.io_throttle import IoThrottle
+from cleaner.base.model import TopicPartition
+from cleaner.daemon.choices import ChoiceSettings
 from cleaner.daemon.manager import CleanerManager
 from cleaner.daemon.snapshot import WorkerView
 from cleaner.daemon.views import LogDirHistory, LogViews, throttle_view, worker_views
-from cleaner.io_throttle import IoThrottle
-from cleaner.model import TopicPartition
-from cleaner.policy.circumstances import DirCondition, LogDirFacts
+from cleaner.policy.selection_context import DirCondition, LogDirFacts
 from cleaner.state.quarantine import Quarantine
-from cleaner.storage.fs import FileSystem
-from cleaner.testing.manual_clock import ManualClock
+from cleaner.storage.fs.file_system import FileSystem
+from tests.support.manual_clock import ManualClock
 from tests.unit.daemon.looks import LOG_DIR, look, looked
 
 
 def test_only_views_of_logs_that_changed_are_made_anew(tmp_path: Path) -> None:
     """Of thousands of logs a turn finds a few changed."""
     manager = CleanerManager(
-        ManualClock(), Quarantine(FileSystem(), tmp_path, print), Rules(), wake=lambda: None, report=print
+        ManualClock(), Quarantine(FileSystem(), tmp_path, print), ChoiceSettings(), wake=lambda: None, report=print
     )
     same, views = looked("b-0", 10), LogViews()
     manager.take_looks({LOG_DIR: look(looked("a-0", 10), same, looked("c-0", compacted=False))}, 0)

@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from cleaner.api.options import SetOption, Sources
-from cleaner.clock import SystemClock
-from cleaner.config import CleanerConfig
+from cleaner.app.options import SetOption, Sources
+from cleaner.base.clock import SystemClock
+from cleaner.config.values import CleanerConfig
 from cleaner.daemon.log_dir_watch import DirLook, WatchedLogDir
-from cleaner.daemon.looked_log import LookedLog
-from cleaner.storage.fs import File, FileSystem, Found
+from cleaner.daemon.log_status import LogStatus
+from cleaner.storage.fs.file_system import DirectoryEntry, File, FileSystem
 
 
 def sources(*, config: Mapping[str, str] | None = None, **topics: str) -> Sources:
@@ -49,7 +49,7 @@ class CountingFileSystem(FileSystem):
         self.calls["stat"] += 1
         return super().stat_followed(path)
 
-    def look_through(self, directory: Path, suffixes: tuple[str, ...]) -> list[Found]:
+    def look_through(self, directory: Path, suffixes: tuple[str, ...]) -> list[DirectoryEntry]:
         """Count."""
         self.calls["list"] += 1
         return super().look_through(directory, suffixes)
@@ -76,6 +76,6 @@ class Watch:
         self.now_ms += after_ms
         return self.dir.look(self.now_ms)
 
-    def log(self, name: str = "topic-0", after_ms: int = 60_000) -> LookedLog:
+    def log(self, name: str = "topic-0", after_ms: int = 60_000) -> LogStatus:
         """Look, and return one log."""
         return next(log for log in self.look(after_ms).logs if str(log.partition) == name)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cleaner.errors import CorruptBatchError
 from cleaner.format.batch import HEADER_BYTES, HEADER_FIELDS, Chunk, ReadBuffer, SegmentReader
-from cleaner.testing.batch_builder import HEADER, Record, data_batch, legacy_batch
+from tests.support.batch_builder import HEADER, Record, data_batch, legacy_batch
 
 pytestmark = pytest.mark.kernels
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.compression import CODEC_NAMES, decompress
 from cleaner.format.encode import BatchProducer, NewBatch, encode_batches, join_columns, marker_batch, place
-from cleaner.testing import batch_builder
-from cleaner.testing.batch_builder import HEADER_BYTES, Producer, data_batch
-from cleaner.testing.batch_reader import batch_info, split_batches
-from cleaner.testing.codecs import crc32c
+from tests.support import batch_builder
+from tests.support.batch_builder import HEADER_BYTES, Producer, data_batch
+from tests.support.batch_reader import batch_info, split_batches
+from tests.support.codecs import crc32c
 
 pytestmark = pytest.mark.kernels
 

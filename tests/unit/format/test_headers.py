@@ -15,9 +15,9 @@ from cleaner.format import headers
 from cleaner.format.batch import HEADER_FIELDS, SegmentReader
 from cleaner.format.chunks import BATCH_DTYPE, CONTROL_FLAG, Chunk
 from cleaner.format.headers import HeaderReader
-from cleaner.testing.batch_builder import Producer, Record, data_batch, legacy_batch
-from cleaner.testing.batch_reader import split_batches
-from cleaner.testing.log_builder import LogBuilder
+from tests.support.batch_builder import Producer, Record, data_batch, legacy_batch
+from tests.support.batch_reader import split_batches
+from tests.support.log_builder import LogBuilder
 
 # Positions within a chunk, which differ as the chunks do.
 COMPARED = [name for name in BATCH_DTYPE.names or () if name not in ("start", "body_start", "body_end", "unpacked")]

@@ -6,7 +6,7 @@ import pytest
 
 from cleaner.format.chunks import Batches, Bytes
 from cleaner.format.legacy_checksums import first_bad_legacy_checksum
-from cleaner.testing.batch_builder import Record, data_batch, legacy_batch
+from tests.support.batch_builder import Record, data_batch, legacy_batch
 from tests.unit.kernels.arrays import padded, scan
 
 pytestmark = pytest.mark.kernels

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cleaner.format.metadata import MetadataImage, read_batch
 from cleaner.kernels.checksums import crc32c
-from cleaner.testing.metadata_builder import (
+from tests.support.metadata_builder import (
     ABORT,
     BEGIN,
     BROKER,

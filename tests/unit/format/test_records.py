@@ -9,10 +9,10 @@ from cleaner.errors import CorruptBatchError
 from cleaner.format import records as records_module
 from cleaner.format.records import Block, Unpacker, bad_record, leave_out
 from cleaner.kernels import records as kernel
-from cleaner.testing.batch_builder import Record, data_batch, encode_record, legacy_batch, with_offsets
-from cleaner.testing.codecs import CODEC_IDS, compress
 from tests.fuzz.mutations import sealed
-from tests.unit.recopy.retaining import PATH, only_chunk
+from tests.support.batch_builder import Record, data_batch, encode_record, legacy_batch, with_offsets
+from tests.support.codecs import CODEC_IDS, compress
+from tests.unit.cleaning.retaining import PATH, only_chunk
 
 LIMIT = 1 << 24
 RECORDS = [Record(b"k%d" % i, b"value %d" % i) for i in range(5)]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cleaner.format.rewrite import canonical_records, java_utf8
-from cleaner.testing.batch_builder import Record, encode_record, varint
+from tests.support.batch_builder import Record, encode_record, varint
 
 RECODE = Path(__file__).parents[1] / "java" / "RecodeUtf8.java"
 REPLACEMENT = b"\xef\xbf\xbd"

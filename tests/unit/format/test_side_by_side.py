@@ -17,15 +17,15 @@ from hypothesis import strategies as st
 from cleaner.errors import CorruptBatchError
 from cleaner.format.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk, ReadBuffer, SegmentReader
 from cleaner.format.chunks import ANY_KIND, TABLE_ROWS
-from cleaner.format.side_by_side import SideBySideReader, Window, WindowBuffer, verify_checksums
+from cleaner.format.parallel_reader import ParallelSegmentReader, Window, WindowBuffer, verify_checksums
 from cleaner.kernels.scan_status import KIND_LEGACY, KIND_PRODUCER
-from cleaner.testing.batch_builder import Producer, Record, data_batch, empty_batch, legacy_batch, marker_batch
+from tests.support.batch_builder import Producer, Record, data_batch, empty_batch, legacy_batch, marker_batch
 from tests.unit.format.test_batch import MemoryFile, batches, check_chunk
 
 pytestmark = pytest.mark.kernels
 
 PATH = Path("some.log")
-Said = tuple[int, str]
+Label = tuple[int, str]
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Found:
     log: bytes = b""
     cuts: list[tuple[int, int]] = field(default_factory=list)
     kinds: int = 0
-    said: Said | None = None
+    said: Label | None = None
 
     def add(self, chunk: Chunk) -> None:
         """Add a chunk, which must be in one piece."""
@@ -78,7 +78,7 @@ def side_by_side(
     Checksums are verified as late as possible, when the buffer is to be filled again: chunks must last until then.
     """
     rng, found = random.Random(seed), Found()
-    reader = SideBySideReader(
+    reader = ParallelSegmentReader(
         MemoryFile(log, shrink_to),
         size=len(log),
         start=start,
@@ -183,7 +183,7 @@ def test_windows_within_a_large_batch_are_not_all_read_for_nothing() -> None:
     """Whoever met it has read it whole; a window behind its middle is claimed only where the batch ends."""
     file = MemoryFile(batches(10_000, 10, 10))
     size = len(batches(10_000, 10, 10))
-    reader = SideBySideReader(file, size=size, start=0, window_bytes=100, check_order_from=0)
+    reader = ParallelSegmentReader(file, size=size, start=0, window_bytes=100, check_order_from=0)
     while (window := reader.claim()) is not None:
         buffer = WindowBuffer(100)
         reader.fill(window, buffer)
@@ -196,7 +196,7 @@ def test_reader_begins_at_start_and_stops_at_size() -> None:
     """Whatever lies behind `size` is not looked at, and nothing before `start`."""
     log, first, end = batches(10, 20, 30), len(batches(10)), len(batches(10, 20))
     file = MemoryFile(log + b"\xff" * 50)
-    reader = SideBySideReader(file, size=end, start=first, window_bytes=4096, check_order_from=0)
+    reader = ParallelSegmentReader(file, size=end, start=first, window_bytes=4096, check_order_from=0)
     window, buffer = reader.claim(), WindowBuffer(4096)
     assert window == Window(first, end - first)
     reader.fill(window, buffer)
@@ -216,7 +216,7 @@ def test_start_in_the_middle_gives_the_rest(window_bytes: int) -> None:
 
 def test_empty_file_has_no_window() -> None:
     """An empty segment is sound."""
-    reader = SideBySideReader(MemoryFile(b""), size=0, start=0, window_bytes=100, check_order_from=0)
+    reader = ParallelSegmentReader(MemoryFile(b""), size=0, start=0, window_bytes=100, check_order_from=0)
     assert reader.claim() is None
     assert reader.is_arranged
 
@@ -367,7 +367,7 @@ def test_checksum_of_a_marker_is_found_while_arranging() -> None:
     """What it says is needed in order, before anybody verifies; of data it is left for later."""
     for damaged, is_found in ((MARKER, True), (NEXT, False)):
         log = GOOD + damaged[:-1] + b"x"
-        reader = SideBySideReader(MemoryFile(log), size=len(log), start=0, window_bytes=4096, check_order_from=0)
+        reader = ParallelSegmentReader(MemoryFile(log), size=len(log), start=0, window_bytes=4096, check_order_from=0)
         window, buffer = reader.claim(), WindowBuffer(4096)
         assert window is not None
         reader.fill(window, buffer)
@@ -396,7 +396,7 @@ def test_earliest_of_a_bad_checksum_and_what_arranging_found_is_told() -> None:
 def test_nothing_is_arranged_behind_damage(lanes: int) -> None:
     """Windows claimed before are empty, and no more are claimed."""
     log = bytes(17) + batches(*[50] * 40, base=1)
-    reader = SideBySideReader(MemoryFile(log), size=len(log), start=0, window_bytes=64, check_order_from=0)
+    reader = ParallelSegmentReader(MemoryFile(log), size=len(log), start=0, window_bytes=64, check_order_from=0)
     claimed = [(window, WindowBuffer(64)) for window in (reader.claim() for _ in range(lanes)) if window is not None]
     for window, buffer in claimed:
         reader.fill(window, buffer)
@@ -410,7 +410,7 @@ def test_nothing_is_arranged_behind_damage(lanes: int) -> None:
 def test_file_that_becomes_shorter_fails_where_it_ends() -> None:
     """While a window is filled; whoever gives it up abandons it, and nothing is arranged any more."""
     log = batches(10, 10, 10, 10)
-    reader = SideBySideReader(MemoryFile(log, 150), size=len(log), start=0, window_bytes=100, check_order_from=0)
+    reader = ParallelSegmentReader(MemoryFile(log, 150), size=len(log), start=0, window_bytes=100, check_order_from=0)
     first, second, third = reader.claim(), reader.claim(), reader.claim()
     assert first is not None
     assert second is not None
@@ -437,7 +437,7 @@ def test_file_that_becomes_shorter_within_a_large_batch_fails_where_it_ends() ->
 def test_chunk_stays_as_it_is_while_others_are_filled_and_arranged() -> None:
     """What is carried over is a copy, and each window has its own memory."""
     log = batches(*[70] * 30, 900, *[70] * 30)
-    reader = SideBySideReader(MemoryFile(log), size=len(log), start=0, window_bytes=200, check_order_from=0)
+    reader = ParallelSegmentReader(MemoryFile(log), size=len(log), start=0, window_bytes=200, check_order_from=0)
     kept = []
     while (window := reader.claim()) is not None:
         buffer = WindowBuffer(200)

@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cleaner.format.varints import encode_varint, read_varint
-from cleaner.testing.batch_builder import varint
+from tests.support.batch_builder import varint
 
 
 @given(st.integers(-(2**63), 2**63 - 1))

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from cleaner.cleaning.offset_map import OffsetMap
 from cleaner.kernels import offset_map as kernel
-from cleaner.offset_map import OffsetMap
 from tests.unit.kernels.arrays import padded, scan
 
 

@@ -27,7 +27,7 @@ from cleaner.kernels.batches import (
     scan_batches,
 )
 from cleaner.kernels.scan_status import KIND_LEGACY, KIND_PRODUCER
-from cleaner.testing.batch_builder import Producer, Record, data_batch, empty_batch, legacy_entry, marker_batch
+from tests.support.batch_builder import Producer, Record, data_batch, empty_batch, legacy_entry, marker_batch
 from tests.unit.kernels.arrays import Scan, padded, scan
 
 pytestmark = pytest.mark.kernels

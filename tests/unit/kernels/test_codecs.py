@@ -16,8 +16,8 @@ from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.codec_errors import DecompressionError
 from cleaner.kernels import codecs
 from cleaner.kernels.checksums import xxhash32
-from cleaner.testing.batch_builder import Record, data_batch
-from cleaner.testing.codecs import compress, compress_snappy_raw, decompress
+from tests.support.batch_builder import Record, data_batch
+from tests.support.codecs import compress, compress_snappy_raw, decompress
 from tests.unit.kernels.arrays import guarded, scan
 
 pytestmark = pytest.mark.kernels

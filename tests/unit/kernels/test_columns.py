@@ -13,8 +13,8 @@ from cleaner.errors import CorruptBatchError
 from cleaner.format.batch import ReadBuffer, SegmentReader
 from cleaner.format.layout import cut_out, lay_out
 from cleaner.format.records import Unpacker
-from cleaner.testing.batch_builder import Record, data_batch, varint
 from tests.reference.batches import read_batches, read_records
+from tests.support.batch_builder import Record, data_batch, varint
 
 pytestmark = pytest.mark.kernels
 PATH = Path("0.log")

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cleaner.kernels import index as kernel
-from cleaner.testing.batch_builder import NO_PRODUCER
-from cleaner.testing.batch_reader import BatchInfo
-from cleaner.testing.segment_builder import SegmentBuilder
+from tests.support.batch_builder import NO_PRODUCER
+from tests.support.batch_reader import BatchInfo
+from tests.support.segment_builder import SegmentBuilder
 from tests.unit.kernels.arrays import guarded
 
 pytestmark = pytest.mark.kernels

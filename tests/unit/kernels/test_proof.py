@@ -13,7 +13,7 @@ from cleaner.format.batch import Chunk, ReadBuffer, SegmentReader
 from cleaner.format.layout import Layout, lay_out
 from cleaner.format.records import Unpacker
 from cleaner.kernels import proof
-from cleaner.testing.batch_builder import Record, data_batch
+from tests.support.batch_builder import Record, data_batch
 
 pytestmark = pytest.mark.kernels
 PATH = Path("0.log")

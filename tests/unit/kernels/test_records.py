@@ -18,7 +18,7 @@ from cleaner.kernels.records import (
     read_varint,
     skip_headers,
 )
-from cleaner.testing.batch_builder import Header, Record, encode_record, varint
+from tests.support.batch_builder import Header, Record, encode_record, varint
 from tests.unit.kernels.arrays import padded
 
 pytestmark = pytest.mark.kernels

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cleaner.kernels.varints import varint_size, write_field, write_varint
-from cleaner.testing.batch_builder import varint
+from tests.support.batch_builder import varint
 from tests.unit.kernels.arrays import padded
 
 pytestmark = pytest.mark.kernels

@@ -11,7 +11,7 @@ import pytest
 from cleaner.policy.cleanable import Cleanable, cleanable, first_young_segment, non_active_from, segments_between
 
 if TYPE_CHECKING:
-    from cleaner.config import TopicConfig
+    from cleaner.config.values import TopicConfig
 
 
 @dataclass

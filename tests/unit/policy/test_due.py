@@ -12,7 +12,7 @@ from cleaner.policy.cleanable import Cleanable
 from cleaner.policy.due import compaction_delay_ms, due
 
 if TYPE_CHECKING:
-    from cleaner.config import TopicConfig
+    from cleaner.config.values import TopicConfig
 
 NOW = 1_000
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cleaner.model import LastRecord
+from cleaner.base.model import LastRecord
 from cleaner.policy import record_filter
-from cleaner.policy.record_filter import BatchFate, batch_fate, delete_horizon, needs_horizon, retains_record
+from cleaner.policy.record_filter import BatchRetention, batch_fate, delete_horizon, needs_horizon, retains_record
 
 NOW = 1_000
 
@@ -57,13 +57,15 @@ def test_last_batch_of_an_active_producer_is_recognised(
 @pytest.mark.parametrize(
     ("is_last", "last_offset", "discards", "fate"),
     [
-        pytest.param(True, 5, True, BatchFate.KEEP_EVEN_EMPTY, id="producer-before-discard"),
-        pytest.param(False, 99, True, BatchFate.KEEP_EVEN_EMPTY, id="end-of-range-before-discard"),
-        pytest.param(False, 98, True, BatchFate.DROP, id="discard"),
-        pytest.param(False, 98, False, BatchFate.KEEP_IF_NOT_EMPTY, id="otherwise"),
+        pytest.param(True, 5, True, BatchRetention.KEEP_EVEN_EMPTY, id="producer-before-discard"),
+        pytest.param(False, 99, True, BatchRetention.KEEP_EVEN_EMPTY, id="end-of-range-before-discard"),
+        pytest.param(False, 98, True, BatchRetention.DROP, id="discard"),
+        pytest.param(False, 98, False, BatchRetention.KEEP_IF_NOT_EMPTY, id="otherwise"),
     ],
 )
-def test_first_matching_rule_decides_a_batch(is_last: bool, last_offset: int, discards: bool, fate: BatchFate) -> None:
+def test_first_matching_rule_decides_a_batch(
+    is_last: bool, last_offset: int, discards: bool, fate: BatchRetention
+) -> None:
     """R-541, with a range that ends at 100."""
     assert fate is batch_fate(
         is_last_of_producer=is_last, last_offset=last_offset, first_uncleanable_offset=100, discards_records=discards
@@ -72,7 +74,11 @@ def test_first_matching_rule_decides_a_batch(is_last: bool, last_offset: int, di
 
 def test_numbers_of_the_fates_are_fixed() -> None:
     """The kernels use the numbers."""
-    assert [(f.name, f.value) for f in BatchFate] == [("KEEP_IF_NOT_EMPTY", 0), ("KEEP_EVEN_EMPTY", 1), ("DROP", 2)]
+    assert [(f.name, f.value) for f in BatchRetention] == [
+        ("KEEP_IF_NOT_EMPTY", 0),
+        ("KEEP_EVEN_EMPTY", 1),
+        ("DROP", 2),
+    ]
 
 
 RECORD = {

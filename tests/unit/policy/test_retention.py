@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from cleaner.config import TopicConfig
+from cleaner.config.values import TopicConfig
 from cleaner.policy.retention import Limit, count_expired, daemon_limits, find_expired, limits
 
 NOW_MS = 10_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cleaner.config import CleanerConfig
+from cleaner.config.values import CleanerConfig
 from cleaner.policy.rounds_ahead import buffer_for, rounds_ahead
 
 

@@ -8,20 +8,20 @@ from typing import cast
 
 import pytest
 
-from cleaner.config import TopicConfig
+from cleaner.config.values import TopicConfig
 from cleaner.policy.cleanable import cleanable
 from cleaner.policy.sections import Sections, sections_of
-from cleaner.storage.fs import FileSystem, Found
-from cleaner.storage.glance import Glance, SeenSegment, glance
+from cleaner.storage.fs.file_system import DirectoryEntry, FileSystem
+from cleaner.storage.glance import LogSummary, SeenSegment, glance
 
 SIZES = (100, 200, 300, 400, 50)
 MTIMES_MS = (1_000, 2_000, 3_000, 9_000, 10_000)
 
 
-def seen(high_watermark: int = 99, log_start: int = 0) -> Glance:
+def seen(high_watermark: int = 99, log_start: int = 0) -> LogSummary:
     """Segments at 0, 10, 20, 30, 40 (active)."""
     segments = [
-        SeenSegment(FileSystem(), Path("nowhere"), Found(f"{10 * row:020d}.log", row, size, mtime * 1_000_000))
+        SeenSegment(FileSystem(), Path("nowhere"), DirectoryEntry(f"{10 * row:020d}.log", row, size, mtime * 1_000_000))
         for row, (size, mtime) in enumerate(zip(SIZES, MTIMES_MS, strict=True))
     ]
     return glance(Path("nowhere"), segments, log_start_offset=log_start, high_watermark=high_watermark)

@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleaner.config_table import LONG_MAX
-from cleaner.model import TopicPartition
-from cleaner.policy.circumstances import Circumstances, DirCondition, LogDirFacts, LogFacts
+from cleaner.base.model import TopicPartition
+from cleaner.config.table import LONG_MAX
 from cleaner.policy.cleanable import Cleanable
+from cleaner.policy.cleaning_status import Reason
 from cleaner.policy.due import Dueness
 from cleaner.policy.retry import Retry
 from cleaner.policy.selection import Order, deletable, survey
+from cleaner.policy.selection_context import DirCondition, LogDirFacts, LogFacts, SelectionContext
 from cleaner.policy.states import PartitionState, Phase
-from cleaner.policy.verdict import Reason
 
 NOW = 1_000_000
-FREE = Circumstances(NOW)
+FREE = SelectionContext(NOW)
 PAUSED = PartitionState(Phase.PAUSED, 2)
 IN_PROGRESS = PartitionState(Phase.IN_PROGRESS, holder="worker 1")
 ABORTED = PartitionState(Phase.ABORTED, holder="worker 1")
@@ -46,7 +46,7 @@ def log(
     )
 
 
-def queue(logs: list[LogFacts], order: Order, circumstances: Circumstances = FREE) -> list[int]:
+def queue(logs: list[LogFacts], order: Order, circumstances: SelectionContext = FREE) -> list[int]:
     """Return the numbers of the logs in the order they would be cleaned in."""
     return [facts.partition.partition for facts in survey(logs, circumstances, order).queue]
 
@@ -175,7 +175,7 @@ HELD = [
 @pytest.mark.parametrize("order", Order)
 @pytest.mark.parametrize(("circumstances", "reason", "words"), HELD)
 def test_obstacle_holds_its_log_alone_and_is_told(
-    circumstances: Circumstances, reason: Reason, words: str, order: Order
+    circumstances: SelectionContext, reason: Reason, words: str, order: Order
 ) -> None:
     """R-420, R-452: what holds a log, with its numbers; logs on other disks go on unless all are held."""
     found = survey([log(0, dirty=90), log(1, log_dir="/b")], circumstances, order)
@@ -198,7 +198,7 @@ def test_obstacle_holds_its_log_alone_and_is_told(
         pytest.param(replace(FREE, log_dirs={"/b": LogDirFacts(DirCondition.OFFLINE)}), 1, id="other-disk-offline"),
     ],
 )
-def test_obstacle_that_has_passed_holds_nothing(circumstances: Circumstances, place: int) -> None:
+def test_obstacle_that_has_passed_holds_nothing(circumstances: SelectionContext, place: int) -> None:
     """A locked log dir is tried again when its time has come."""
     assert survey([log()], circumstances, Order.KAFKA).verdicts[0].place == place
 
@@ -279,7 +279,7 @@ def test_checkpoint_outside_the_log_is_work_for_a_worker(facts: LogFacts, reason
         pytest.param(replace(FREE, is_paused=True), False, id="all-paused"),
     ],
 )
-def test_retention_takes_logs_nobody_has(circumstances: Circumstances, is_taken: bool) -> None:
+def test_retention_takes_logs_nobody_has(circumstances: SelectionContext, is_taken: bool) -> None:
     """R-433, R-452; unlike R-712 it waits for no worker and no window."""
     old = replace(log(), has_segments_to_delete=True)
     assert deletable([log(1), old], circumstances) == ([old] if is_taken else [])
@@ -301,7 +301,7 @@ facts_by_lot = st.builds(
 )
 partitions_by_lot = st.builds(TopicPartition, st.just("t"), st.integers(0, 5))
 circumstances_by_lot = st.builds(
-    Circumstances,
+    SelectionContext,
     now_ms=st.just(NOW),
     states=st.dictionaries(partitions_by_lot, st.sampled_from([PAUSED, IN_PROGRESS, ABORTED])),
     log_dirs=st.dictionaries(
@@ -328,7 +328,7 @@ circumstances_by_lot = st.builds(
     order=st.sampled_from(Order),
 )
 def test_survey_never_queues_a_log_that_is_held(
-    logs: list[LogFacts], circumstances: Circumstances, order: Order
+    logs: list[LogFacts], circumstances: SelectionContext, order: Order
 ) -> None:
     """Each log has one verdict that can be said; the queue holds free logs with something to clean, places in order."""
     found = survey(logs, circumstances, order)
@@ -359,8 +359,8 @@ def test_survey_that_goes_by_the_one_before_says_the_same(
     logs: list[LogFacts],
     others: list[LogFacts],
     changed: set[int],
-    begin: Circumstances,
-    end: Circumstances,
+    begin: SelectionContext,
+    end: SelectionContext,
     is_all_else: bool,
     later_ms: int,
     order: Order,
@@ -417,7 +417,7 @@ def test_overdue_log_waits_for_one_round_of_each_other_at_most(data: st.DataObje
         facts = [
             replace(log(n), earliest_dirty_timestamp_ms=earliest[n], last_round_ms=last_round[n]) for n in range(logs)
         ]
-        found = survey(facts, Circumstances(now_ms), Order.DEADLINE)
+        found = survey(facts, SelectionContext(now_ms), Order.DEADLINE)
         for number, verdict in enumerate(found.verdicts):
             overdue_picks[number] += verdict.reason is Reason.OVERDUE
         assert found.next is not None

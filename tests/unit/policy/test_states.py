@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from cleaner.model import TopicPartition
+from cleaner.base.model import TopicPartition
 from cleaner.policy.states import (
     IDLE,
     TRANSITIONS,

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from cleaner.settings.config_watch import ConfigWatch, fingerprint
-from cleaner.storage.fs import FileSystem
-from cleaner.testing.manual_clock import ManualClock
+from cleaner.storage.fs.file_system import FileSystem
+from tests.support.manual_clock import ManualClock
 
 
 class Watched:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cleaner.config_table import BROKER_SETTINGS, SETTING_OF_SYNONYM, TOPIC_SETTINGS
+from cleaner.config.table import BROKER_SETTINGS, SETTING_OF_SYNONYM, TOPIC_SETTINGS
 from cleaner.errors import ConfigError
 from cleaner.settings import read_environment, variable_of
 

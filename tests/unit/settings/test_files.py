@@ -8,7 +8,7 @@ import pytest
 
 from cleaner.errors import ConfigError, LogDirOfflineError, UsageError
 from cleaner.settings.files import parse_set, read_cleaner_topics, read_config_file, read_topic_file
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs.file_system import FileSystem
 
 FS = FileSystem()
 

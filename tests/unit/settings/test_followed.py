@@ -10,11 +10,11 @@ from uuid import UUID
 
 import pytest
 
-from cleaner.api.options import SetOption, Sources
+from cleaner.app.options import SetOption, Sources
 from cleaner.errors import ConfigError
 from cleaner.settings import FollowedSettings
-from cleaner.storage.fs import File, FileSystem
-from cleaner.testing.metadata_builder import TOPIC, config_record, topic_record, write_segment
+from cleaner.storage.fs.file_system import File, FileSystem
+from tests.support.metadata_builder import TOPIC, config_record, topic_record, write_segment
 
 ID = UUID(int=5)
 

@@ -10,9 +10,10 @@ import pytest
 
 from cleaner.errors import CorruptCheckpointError
 from cleaner.settings.metadata_log import find_metadata_log, read_metadata_log
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.kafka_uuid import parse_uuid
-from cleaner.testing.metadata_builder import (
+from cleaner.storage.files.kafka_uuid import parse_uuid
+from cleaner.storage.fs.file_system import FileSystem
+from tests.golden.archive import unpack
+from tests.support.metadata_builder import (
     BEGIN,
     NO_OP,
     TOPIC,
@@ -22,7 +23,6 @@ from cleaner.testing.metadata_builder import (
     write_segment,
     write_snapshot,
 )
-from tests.golden.archive import unpack
 
 ARCHIVE = Path(__file__).parents[2] / "golden" / "cluster-metadata.tar.xz"
 FS = FileSystem()

@@ -10,9 +10,10 @@ import pytest
 
 from cleaner.errors import ConfigError, CorruptCheckpointError
 from cleaner.settings import ResolvedTopic, SettingsResolver, parse_set
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.partition_metadata import read_topic_id
-from cleaner.testing.metadata_builder import (
+from cleaner.storage.files.partition_metadata import read_topic_id
+from cleaner.storage.fs.file_system import FileSystem
+from tests.golden.archive import unpack
+from tests.support.metadata_builder import (
     BROKER,
     TOPIC,
     config_record,
@@ -20,7 +21,6 @@ from cleaner.testing.metadata_builder import (
     topic_record,
     write_segment,
 )
-from tests.golden.archive import unpack
 
 ARCHIVE = Path(__file__).parents[2] / "golden" / "cluster-metadata.tar.xz"
 FS = FileSystem()

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.api.options import Sources
-from cleaner.config import CleanerConfig
+from cleaner.app.options import Sources
+from cleaner.config.values import CleanerConfig
 from cleaner.errors import ConfigError
 from cleaner.settings import SettingsResolver, windows_of
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs.file_system import FileSystem
 
 
 def test_windows_of_the_settings_open_by_the_clock_of_their_zone() -> None:

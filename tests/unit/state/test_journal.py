@@ -12,10 +12,10 @@ import pytest
 from cleaner.errors import CleanerError
 from cleaner.state.journal import MAX_LINE_BYTES, Journal, JournalEntry, journal_numbers, journal_path
 from cleaner.state.journal_reader import JournalFilter, JournalReader
-from cleaner.storage.fs import FileSystem
-from cleaner.testing.forgetful_fs import ForgetfulFileSystem
-from cleaner.testing.manual_clock import START_MS, ManualClock
-from cleaner.testing.watched_fs import FailingFileSystem, Kind
+from cleaner.storage.fs.file_system import FileSystem
+from tests.support.forgetful_fs import ForgetfulFileSystem
+from tests.support.manual_clock import START_MS, ManualClock
+from tests.support.watched_fs import FailingFileSystem, Kind
 
 SMALL = 400
 """Bytes of a file for some four entries."""

@@ -11,14 +11,14 @@ import pytest
 
 from cleaner.errors import LogDirOfflineError, StateDirLockedError
 from cleaner.state.lock_file import LockFile
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs.file_system import FileSystem
 from tests.forked import killed_beside_its_fork
 
 HOLD = """
 import sys
 from pathlib import Path
 from cleaner.state.lock_file import LockFile
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs.file_system import FileSystem
 lock = LockFile(FileSystem(), Path(sys.argv[1]), "it")
 print("held", flush=True)
 sys.stdin.read()

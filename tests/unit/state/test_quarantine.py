@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from cleaner.base.model import TopicPartition
 from cleaner.errors import CorruptBatchError, LogDirOfflineError, UncleanableError
-from cleaner.model import TopicPartition
 from cleaner.state.quarantine import FILE_NAME, Quarantine, QuarantinedLog, read_quarantine
 from cleaner.state.state_file import BadStateError
-from cleaner.storage.fs import FileSystem
-from cleaner.testing.watched_fs import FailingFileSystem
+from cleaner.storage.fs.file_system import FileSystem
+from tests.support.watched_fs import FailingFileSystem
 
 ORDERS = TopicPartition("orders", 0)
 PRICES = TopicPartition("prices", 3)

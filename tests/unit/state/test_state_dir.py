@@ -11,7 +11,7 @@ import pytest
 
 from cleaner.errors import ConfigError, StateDirLockedError
 from cleaner.state.state_dir import StateDir, require_outside_log_dirs
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs.file_system import FileSystem
 
 
 @pytest.fixture(params=[0o022, 0o077, 0o000], ids=oct)

@@ -11,9 +11,9 @@ import pytest
 from cleaner.errors import CleanerError, LogDirOfflineError
 from cleaner.state.json_text import JsonValue
 from cleaner.state.state_file import BadStateError, StateFile
-from cleaner.storage.fs import FileSystem
-from cleaner.testing.forgetful_fs import ForgetfulFileSystem
-from cleaner.testing.watched_fs import FailingFileSystem
+from cleaner.storage.fs.file_system import FileSystem
+from tests.support.forgetful_fs import ForgetfulFileSystem
+from tests.support.watched_fs import FailingFileSystem
 
 
 def _read(version: int, values: dict[str, JsonValue]) -> str:

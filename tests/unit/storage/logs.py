@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from cleaner.config import TopicConfig
-from cleaner.model import TopicPartition
-from cleaner.storage.fs import File, FileSystem
-from cleaner.storage.loader import load_log
-from cleaner.storage.log import Log
-from cleaner.testing.log_builder import START_MS
+from cleaner.base.model import TopicPartition
+from cleaner.config.values import TopicConfig
+from cleaner.storage.fs.file_system import File, FileSystem
+from cleaner.storage.load.loaded_log import LoadedLog
+from cleaner.storage.load.loader import load_log
+from tests.support.log_builder import START_MS
 
 # Small enough for a few batches to get index entries; `LogBuilder` is to be given the same.
 INTERVAL_BYTES = 100
@@ -31,7 +31,7 @@ def load(
     read_only: bool = False,
     now_ms: int = START_MS,
     check_done: Callable[[], None] = lambda: None,
-) -> Log:
+) -> LoadedLog:
     """Load a log with everyday settings."""
     return load_log(
         fs or FileSystem(),
@@ -50,7 +50,7 @@ def load(
     )
 
 
-def finish(log: Log) -> None:
+def finish(log: LoadedLog) -> None:
     """Settle and close."""
     log.settle(FileSystem())
     log.close(FileSystem())

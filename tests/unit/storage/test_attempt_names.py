@@ -6,8 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.storage.leftovers import find_leftovers
-from cleaner.storage.names import SEGMENT_SUFFIXES, attempt_file_name, attempt_of, name_in_place_of, segment_file_name
+from cleaner.storage.load.leftovers import find_leftovers
+from cleaner.storage.segment.names import (
+    SEGMENT_SUFFIXES,
+    attempt_file_name,
+    attempt_of,
+    name_in_place_of,
+    segment_file_name,
+)
 
 
 @pytest.mark.parametrize("suffix", SEGMENT_SUFFIXES)

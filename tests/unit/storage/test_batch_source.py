@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from cleaner.errors import CorruptBatchError
-from cleaner.storage import batch_source
-from cleaner.storage.batch_source import batch_headers, checked_batches
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.segment import Segment
-from cleaner.testing.log_builder import LogBuilder
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.segment import batch_source
+from cleaner.storage.segment.batch_source import batch_headers, checked_batches
+from cleaner.storage.segment.segment import Segment
+from tests.support.log_builder import LogBuilder
 
 
 @pytest.fixture

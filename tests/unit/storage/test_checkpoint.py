@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cleaner.base.model import TopicPartition
 from cleaner.errors import CorruptCheckpointError, LogDirOfflineError
-from cleaner.model import TopicPartition
-from cleaner.storage import checkpoint
-from cleaner.storage.checkpoint import create_checkpoint, read_offset_checkpoint, write_offset_checkpoint
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.files import checkpoint
+from cleaner.storage.files.checkpoint import create_checkpoint, read_offset_checkpoint, write_offset_checkpoint
+from cleaner.storage.fs.file_system import FileSystem
 
 FS = FileSystem()
 A0 = TopicPartition("a", 0)
@@ -99,7 +99,7 @@ def test_checkpoint_foreign_bytes_in_message_are_escaped_and_short(tmp_path: Pat
 
 def test_checkpoint_absurdly_long_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sparse file of a terabyte costs no memory."""
-    monkeypatch.setattr("cleaner.storage.fs.File.read", lambda *_: pytest.fail("the file was read"))
+    monkeypatch.setattr("cleaner.storage.fs.file_system.File.read", lambda *_: pytest.fail("the file was read"))
     with (tmp_path / "file").open("wb") as file:
         file.truncate(1 << 40)
     with pytest.raises(CorruptCheckpointError, match="1099511627776 bytes"):

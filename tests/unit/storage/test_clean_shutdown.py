@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.storage.clean_shutdown import has_marker, read_broker_epoch, remove_marker, write_marker
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.files.clean_shutdown import has_marker, read_broker_epoch, remove_marker, write_marker
+from cleaner.storage.fs.file_system import FileSystem
 
 FS = FileSystem()
 

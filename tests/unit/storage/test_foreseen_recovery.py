@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.config import TopicConfig
-from cleaner.model import TopicPartition
+from cleaner.base.model import TopicPartition
+from cleaner.config.values import TopicConfig
 from cleaner.storage import foreseen_recovery
 from cleaner.storage.foreseen_recovery import ForeseenEnd, foresee_end
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.glance import look_through
-from cleaner.storage.loader import load_log
-from cleaner.testing.log_builder import START_MS, LogBuilder
+from cleaner.storage.load.loader import load_log
 from tests.integration.log_dirs import keyed_log
+from tests.support.log_builder import START_MS, LogBuilder
 
 FS = FileSystem()
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from cleaner.base.model import TopicPartition
 from cleaner.errors import LogDirOfflineError
-from cleaner.model import TopicPartition
-from cleaner.storage.fs import File, FileSystem
-from cleaner.storage.generation import Generations, raise_generation
-from cleaner.storage.names import GENERATIONS
+from cleaner.storage.fs.file_system import File, FileSystem
+from cleaner.storage.segment.generation import Generations, raise_generation
+from cleaner.storage.segment.names import GENERATIONS
 
 FS = FileSystem()
 ORDERS, PRICES = TopicPartition("orders", 0), TopicPartition("prices", 3)

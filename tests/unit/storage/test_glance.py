@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from cleaner.errors import NotCleanlyShutDownError
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.glance import Leavings, glance, look_through
-from cleaner.testing.log_builder import LogBuilder
+from tests.support.log_builder import LogBuilder
 
 FS = FileSystem()
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cleaner.errors import LogDirOfflineError, OutOfDescriptorsError
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs.file_system import FileSystem
 
 ROOT = pytest.mark.skipif(
     os.geteuid() != 0, reason="SKIPPED FOR WANT OF ROOT: rights that others lack are not shown here"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cleaner.errors import UncleanableError
 from cleaner.format.batch import BATCH_DTYPE, Batches
-from cleaner.storage.index_builder import IndexBuilder, OffsetOverflowError, OffsetsOutOfOrderError
+from cleaner.storage.segment.index_builder import IndexBuilder, OffsetOverflowError, OffsetsOutOfOrderError
 
 SIZE = 100
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cleaner.base.model import AbortedTxn
 from cleaner.errors import CorruptIndexError
-from cleaner.model import AbortedTxn
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.indexes import (
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.segment.indexes import (
     OFFSET_ENTRY,
     TIME_ENTRY,
     OffsetIndexCheck,

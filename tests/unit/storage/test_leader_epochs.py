@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cleaner.base.model import EpochEntry
 from cleaner.errors import CorruptCheckpointError
-from cleaner.model import EpochEntry
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.leader_epochs import (
+from cleaner.storage.files.leader_epochs import (
     assign_epoch,
     read_leader_epochs,
     truncate_from_end,
     truncate_from_start,
     write_leader_epochs,
 )
+from cleaner.storage.fs.file_system import FileSystem
 
 FS = FileSystem()
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.config import TopicConfig
+from cleaner.config.values import TopicConfig
 from cleaner.errors import CleanerError, NotCleanlyShutDownError
 from cleaner.policy.cleanable import Cleanable, cleanable
-from cleaner.storage.log import Log
-from cleaner.testing.batch_builder import Producer, Record, data_batch
-from cleaner.testing.log_builder import START_MS, LogBuilder
+from cleaner.storage.load.loaded_log import LoadedLog
+from tests.support.batch_builder import Producer, Record, data_batch
+from tests.support.log_builder import START_MS, LogBuilder
 from tests.unit.storage.logs import INTERVAL_BYTES, content, load
 
 TOPIC = TopicConfig(index_interval_bytes=INTERVAL_BYTES)
@@ -34,7 +34,7 @@ def busy_log() -> LogBuilder:
     return log
 
 
-def facts(log: Log) -> tuple[object, ...]:
+def facts(log: LoadedLog) -> tuple[object, ...]:
     """Return all that a plan is made of."""
     segments = [(s.base_offset, s.size, s.largest_timestamp(), s.first_batch_timestamp()) for s in log.segments]
     ranges: list[Cleanable] = [cleanable(log, dirty, TOPIC, START_MS + 10**6) for dirty in (None, 20, 60)]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from cleaner.base.model import LastRecord
 from cleaner.errors import (
     CleaningAborted,
     CorruptBatchError,
@@ -14,9 +15,8 @@ from cleaner.errors import (
     CorruptLogError,
     NotCleanlyShutDownError,
 )
-from cleaner.model import LastRecord
-from cleaner.testing.batch_builder import Producer
-from cleaner.testing.log_builder import START_MS, LogBuilder
+from tests.support.batch_builder import Producer
+from tests.support.log_builder import START_MS, LogBuilder
 from tests.unit.storage.logs import DAY_MS, INTERVAL_BYTES, content, finish, load
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from cleaner.base.model import TopicPartition
 from cleaner.errors import LogDirLockedError
-from cleaner.model import TopicPartition
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.lock_probe import LockHolder, LockReport, probe
-from cleaner.storage.locks import LockMode, LockRole, LogDirLock, acquire_for_cleaning, acquire_for_writing
-from cleaner.storage.partition_lock import partition_lock
-from cleaner.testing.manual_clock import ManualClock
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.lock.lock_probe import LockHolder, LockReport, probe
+from cleaner.storage.lock.log_dir_lock import LockMode, LockRole, LogDirLock, acquire_for_cleaning, acquire_for_writing
+from cleaner.storage.lock.partition_lock import partition_lock
+from tests.support.manual_clock import ManualClock
 
 FS = FileSystem()
 EXCLUSIVE, SHARED = LockMode.EXCLUSIVE, LockMode.SHARED
@@ -24,8 +24,8 @@ CLEANER, WRITER = LockRole.CLEANER, LockRole.WRITER
 HOLD = """
 import sys
 from pathlib import Path
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.locks import LockMode, LockRole, LogDirLock
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.lock.log_dir_lock import LockMode, LockRole, LogDirLock
 lock = LogDirLock(FileSystem(), Path(sys.argv[1]), LockMode(sys.argv[2]), LockRole[sys.argv[3]])
 print("held", flush=True)
 sys.stdin.read()

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from cleaner.base.model import TopicPartition
 from cleaner.errors import LogChangedError, LogDirLockedError, LogDirOfflineError
-from cleaner.model import TopicPartition
-from cleaner.storage.fs import File, FileSystem
-from cleaner.storage.lock_probe import LockHolder, LockReport, probe
-from cleaner.storage.locks import LockMode, LockRole, LogDirLock, locks_of_ours
-from cleaner.storage.partition_lock import partition_lock
-from cleaner.testing.manual_clock import ManualClock
+from cleaner.storage.fs.file_system import File, FileSystem
+from cleaner.storage.lock.lock_probe import LockHolder, LockReport, probe
+from cleaner.storage.lock.log_dir_lock import LockMode, LockRole, LogDirLock, locks_of_ours
+from cleaner.storage.lock.partition_lock import partition_lock
 from tests.crash.interrupts import Interrupt, Interrupter
 from tests.forked import killed_beside_its_fork
+from tests.support.manual_clock import ManualClock
 
 FS = FileSystem()
 EXCLUSIVE, SHARED = LockMode.EXCLUSIVE, LockMode.SHARED
@@ -66,7 +66,7 @@ def test_lock_in_another_process_is_refused(tmp_path: Path) -> None:
     """Another process is refused with exit code 75, and gets the lock once it is free."""
     program = (
         "import sys; from pathlib import Path; from cleaner.errors import CleanerError\n"
-        "from cleaner.storage.fs import FileSystem; from cleaner.storage.locks import LogDirLock\n"
+        "from cleaner.storage.fs.file_system import FileSystem; from cleaner.storage.lock.log_dir_lock import LogDirLock\n"
         "try: LogDirLock(FileSystem(), Path(sys.argv[1]))\n"
         "except CleanerError as error: sys.exit(error.exit_code)\n"
     )
@@ -225,7 +225,7 @@ def test_lock_file_created_by_somebody_faster_is_opened(tmp_path: Path) -> None:
 
 def test_lock_file_is_not_created_in_another_users_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that could not be given to the directory's owner is not even made: deleting it again is not safe."""
-    monkeypatch.setattr("cleaner.storage.locks.can_own", lambda _: False)
+    monkeypatch.setattr("cleaner.storage.lock.log_dir_lock.can_own", lambda _: False)
     monkeypatch.setattr(FileSystem, "create", lambda *_, **__: pytest.fail("created"))
     with pytest.raises(LogDirOfflineError, match="belongs to another user"):
         LogDirLock(FS, tmp_path)

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.model import AbortedTxn
-from cleaner.storage.log import Log
-from cleaner.testing.batch_builder import Producer
-from cleaner.testing.log_builder import LogBuilder
+from cleaner.base.model import AbortedTxn
+from cleaner.storage.load.loaded_log import LoadedLog
+from tests.support.batch_builder import Producer
+from tests.support.log_builder import LogBuilder
 from tests.unit.storage.logs import load
 
 
-def segmented(tmp_path: Path, *, log_start_offset: int = 0) -> Log:
+def segmented(tmp_path: Path, *, log_start_offset: int = 0) -> LoadedLog:
     """Segments at 10, 20, 30, each of ten batches; an abort in each of the first two, at 15 and 25."""
     log = LogBuilder(base_offset=10)
     for base in (10, 20, 30):

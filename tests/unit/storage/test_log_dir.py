@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from cleaner.base.model import TopicPartition
 from cleaner.errors import CorruptCheckpointError, LogDirOfflineError, UncleanableError
-from cleaner.model import TopicPartition
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.log_dir import LogDir, OffsetKind, StillLogDir, find_conflicts
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)

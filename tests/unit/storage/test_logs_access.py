@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from cleaner.errors import LogDirLockedError
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.locks import (
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.lock.log_dir_lock import (
     LockMode,
     LockRole,
     LogDirLock,
     acquire_for_cleaning,
     acquire_for_writing,
 )
-from cleaner.testing.manual_clock import ManualClock
+from tests.support.manual_clock import ManualClock
 
 FS = FileSystem()
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from cleaner.errors import LogDirOfflineError, NoSpaceError
-from cleaner.storage import fs as fs_module
-from cleaner.storage import many_files
-from cleaner.storage.fs import File, FileSystem
-from cleaner.storage.held import HeldDirectories
-from cleaner.storage.many_files import SYNCFS_FROM, large_ones, share_out, sync_at_once
-from cleaner.testing.watched_fs import Operation, WatchedFileSystem
+from cleaner.storage.fs import file_system as fs_module
+from cleaner.storage.fs import many_files
+from cleaner.storage.fs.file_system import File, FileSystem
+from cleaner.storage.fs.held import HeldDirectories
+from cleaner.storage.fs.many_files import SYNCFS_FROM, large_ones, share_out, sync_at_once
+from tests.support.watched_fs import Operation, WatchedFileSystem
 
 EXT4, FUSE = 0xEF53, 0x65735546
 NAMES = [f"{number:020d}.log" for number in range(2 * SYNCFS_FROM)]

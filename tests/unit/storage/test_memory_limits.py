@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.memory_limits import anonymous_bytes, lowest_memory_limit
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.fs.memory_limits import anonymous_bytes, lowest_memory_limit
 
 GIB = 1 << 30
 V1_UNLIMITED = "9223372036854771712"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from cleaner.errors import CorruptCheckpointError
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.kafka_uuid import parse_uuid
-from cleaner.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from cleaner.storage.files.kafka_uuid import parse_uuid
+from cleaner.storage.files.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from cleaner.storage.fs.file_system import FileSystem
 
 FS = FileSystem()
 FROM_KAFKA = (

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.mounts import kind_of_file_system, lacks
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.fs.mounts import kind_of_file_system, lacks
 
 MOUNTS = r"""
 22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleaner.model import TopicPartition
-from cleaner.storage import names
-from cleaner.storage.names import DirKind, LogFile, PartitionDir
+from cleaner.base.model import TopicPartition
+from cleaner.storage.segment import names
+from cleaner.storage.segment.names import DirKind, LogFile, PartitionDir
 
 UNIQUE = "0123456789abcdef" * 2
 

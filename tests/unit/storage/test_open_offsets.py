@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleaner.storage.open_offsets import OpenOffsets
+from cleaner.storage.load.open_offsets import OpenOffsets
 
 _STEPS = st.lists(st.tuples(st.booleans(), st.integers(0, 12), st.integers(0, 3)), max_size=200)
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from cleaner.storage import open_transactions
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.glance import Glance, SeenFiles, glance, look_through
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.glance import LogSummary, SeenFiles, glance, look_through
 from cleaner.storage.open_transactions import OpenTransactions, Use
-from cleaner.testing.batch_builder import Producer
-from cleaner.testing.log_builder import START_MS, LogBuilder
 from tests.reference.log_state import Settings
 from tests.reference.log_state import load as load_by_twin
+from tests.support.batch_builder import Producer
+from tests.support.log_builder import START_MS, LogBuilder
 from tests.unit.storage.logs import load
 
 FS = FileSystem()
@@ -68,7 +68,7 @@ def lose_snapshots(directory: Path, kept: str) -> None:
         path.write_bytes(path.read_bytes()[:-1] + b"?")
 
 
-def seen(directory: Path, files: SeenFiles, high_watermark: int, log_end_offset: int | None, **more: int) -> Glance:
+def seen(directory: Path, files: SeenFiles, high_watermark: int, log_end_offset: int | None, **more: int) -> LogSummary:
     """Put the log together from its listing."""
     return glance(
         directory,

@@ -15,17 +15,17 @@ import pytest
 
 from cleaner.cli.identity import take_identity
 from cleaner.errors import ForeignDirectoryError
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.ownership import OwnDirectories, Owner, can_own, closed_to, owner_of
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.fs.ownership import OwnDirectories, Owner, can_own, closed_to, owner_of
 
 NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="SKIPPED FOR WANT OF ROOT: giving root up is not shown here")
 
 PROGRAM = """
 import json, os, sys, threading
 from pathlib import Path
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs.file_system import FileSystem
 from cleaner.cli.identity import take_identity
-from cleaner.storage.ownership import owner_of
+from cleaner.storage.fs.ownership import owner_of
 path = Path(sys.argv[1])
 owner = owner_of([path])
 take_identity(path, stay_root=False, needs_kernels=False)

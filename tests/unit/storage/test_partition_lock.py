@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from cleaner.base.model import TopicPartition
 from cleaner.errors import CleaningAborted, LogChangedError, LogDirLockedError
-from cleaner.model import TopicPartition
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.lock_bytes import SLOTS, slot_of
-from cleaner.storage.locks import LockMode, LockRole, LogDirLock
-from cleaner.storage.partition_lock import checkpoint_lock, partition_lock
-from cleaner.testing.manual_clock import ManualClock
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.lock.lock_bytes import SLOTS, slot_of
+from cleaner.storage.lock.log_dir_lock import LockMode, LockRole, LogDirLock
+from cleaner.storage.lock.partition_lock import checkpoint_lock, partition_lock
+from tests.support.manual_clock import ManualClock
 
 FS = FileSystem()
 ORDERS, PRICES = TopicPartition("orders", 0), TopicPartition("prices", 3)
@@ -73,9 +73,9 @@ def test_partition_lock_does_not_meet_the_lock_of_the_log_dir(log_dir: Path, mod
 def test_partition_lock_of_a_killed_process_is_free(log_dir: Path) -> None:
     """A process that is killed while it holds the lock leaves nothing: no byte locked, no byte in the file."""
     program = (
-        "import sys, time; from pathlib import Path; from cleaner.clock import SystemClock\n"
-        "from cleaner.model import TopicPartition; from cleaner.storage.fs import FileSystem\n"
-        "from cleaner.storage.partition_lock import partition_lock\n"
+        "import sys, time; from pathlib import Path; from cleaner.base.clock import SystemClock\n"
+        "from cleaner.base.model import TopicPartition; from cleaner.storage.fs.file_system import FileSystem\n"
+        "from cleaner.storage.lock.partition_lock import partition_lock\n"
         "with partition_lock(FileSystem(), Path(sys.argv[1]), TopicPartition('orders', 0), SystemClock()):\n"
         "    print('held', flush=True); sys.stdin.read()\n"
     )

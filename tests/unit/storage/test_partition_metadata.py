@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cleaner.errors import CorruptCheckpointError
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.kafka_uuid import format_uuid, parse_uuid
-from cleaner.storage.partition_metadata import read_topic_id, write_topic_id
+from cleaner.storage.files.kafka_uuid import format_uuid, parse_uuid
+from cleaner.storage.files.partition_metadata import read_topic_id, write_topic_id
+from cleaner.storage.fs.file_system import FileSystem
 
 FS = FileSystem()
 FROM_KAFKA = b"version: 0\ntopic_id: YtvD2zgwZDjoVl7HCIonJw"

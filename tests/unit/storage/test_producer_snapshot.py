@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from cleaner.errors import CorruptCheckpointError
 from cleaner.kernels.checksums import crc32c
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.producer_snapshot import (
+from cleaner.storage.files.producer_snapshot import (
     ProducerEntry,
     decode_snapshot,
     encode_snapshot,
@@ -20,6 +19,7 @@ from cleaner.storage.producer_snapshot import (
     read_snapshot,
     write_snapshot,
 )
+from cleaner.storage.fs.file_system import FileSystem
 
 FS = FileSystem()
 PATH = Path("log/00000000000000000062.snapshot")

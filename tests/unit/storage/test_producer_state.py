@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.model import AbortedTxn, LastRecord
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.producer_snapshot import ProducerEntry, read_snapshot
-from cleaner.storage.producer_state import CompletedTxn, ProducerState, TransactionStateError, last_sequence
-from cleaner.storage.snapshots import Snapshots
+from cleaner.base.model import AbortedTxn, LastRecord
+from cleaner.storage.files.producer_snapshot import ProducerEntry, read_snapshot
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.load.producer_state import CompletedTxn, ProducerState, TransactionStateError, last_sequence
+from cleaner.storage.load.snapshots import Snapshots
 
 NOW_MS = 1_000_000
 EXPIRATION_MS = 1000

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from cleaner.base.model import TopicPartition
 from cleaner.errors import LogDirLockedError
-from cleaner.model import TopicPartition
-from cleaner.storage.byte_ranges import READ, WRITE, try_lock
-from cleaner.storage.fs import File, FileSystem
-from cleaner.storage.names import PUBLISHED
-from cleaner.storage.published import BOOT_ID, ENTRY_BYTES, UNKNOWN, Published, Publisher
-from cleaner.testing.watched_fs import Operation, WatchedFileSystem
+from cleaner.storage.files.published import BOOT_ID, ENTRY_BYTES, UNKNOWN, Published, Publisher
+from cleaner.storage.fs.file_system import File, FileSystem
+from cleaner.storage.lock.byte_ranges import READ, WRITE, try_lock
+from cleaner.storage.segment.names import PUBLISHED
+from tests.support.watched_fs import Operation, WatchedFileSystem
 
 FS = FileSystem()
 ORDERS, PRICES = TopicPartition("orders", 0), TopicPartition("prices", 3)
@@ -68,8 +68,8 @@ def test_offset_of_a_writer_that_left_is_not_believed(tmp_path: Path, publisher:
 def test_offset_of_a_writer_that_was_killed_is_not_believed(tmp_path: Path, prices: Published) -> None:
     """The kernel gives its lock back; the next writer's offsets count, of this very partition alone."""
     code = (
-        "import sys; from pathlib import Path; from cleaner.model import TopicPartition\n"
-        "from cleaner.storage.fs import FileSystem; from cleaner.storage.published import Publisher\n"
+        "import sys; from pathlib import Path; from cleaner.base.model import TopicPartition\n"
+        "from cleaner.storage.fs.file_system import FileSystem; from cleaner.storage.files.published import Publisher\n"
         f"publisher = Publisher(FileSystem(), Path({str(tmp_path)!r}))\n"
         "publisher.publish(TopicPartition('prices', 3), 9); print('there', flush=True); sys.stdin.read()"
     )

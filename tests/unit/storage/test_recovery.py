@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.config import TopicConfig
+from cleaner.config.values import TopicConfig
 from cleaner.errors import CorruptBatchError, TruncationRefusedError
-from cleaner.storage import loading
-from cleaner.storage.log import list_segments
-from cleaner.storage.segment import Segment
-from cleaner.storage.torn_tail import holds_whole_batch
-from cleaner.testing.batch_builder import Producer, Record, data_batch
-from cleaner.testing.log_builder import LogBuilder
+from cleaner.storage.load import loading
+from cleaner.storage.load.loaded_log import list_segments
+from cleaner.storage.load.torn_tail import holds_whole_batch
+from cleaner.storage.segment.segment import Segment
+from tests.support.batch_builder import Producer, Record, data_batch
+from tests.support.log_builder import LogBuilder
 from tests.unit.storage.logs import INTERVAL_BYTES, WatchedFileSystem, content, finish, load
 
 ACTIVE = "00000000000000000012"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.removals import Removals
-from cleaner.testing.manual_clock import ManualClock
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.remove.removals import Removals
+from tests.support.manual_clock import ManualClock
 
 
 def test_files_and_directories_go_after_their_delays(tmp_path: Path) -> None:

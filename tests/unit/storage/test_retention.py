@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.retention import delete_oldest
-from cleaner.testing.batch_builder import Producer
-from cleaner.testing.log_builder import LogBuilder
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.remove.retention import delete_oldest
+from tests.support.batch_builder import Producer
+from tests.support.log_builder import LogBuilder
 from tests.unit.storage.logs import WatchedFileSystem, content, finish, load
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from cleaner.errors import CorruptBatchError, CorruptIndexError
-from cleaner.storage.fs import File, FileSystem
-from cleaner.storage.log import list_segments
-from cleaner.storage.segment import Segment, SegmentIndexes
-from cleaner.testing.log_builder import START_MS, LogBuilder
+from cleaner.storage.fs.file_system import File, FileSystem
+from cleaner.storage.load.loaded_log import list_segments
+from cleaner.storage.segment.segment import Segment, SegmentIndexes
+from tests.support.log_builder import START_MS, LogBuilder
 
 FS = FileSystem()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cleaner.errors import NoSpaceError
-from cleaner.storage.space import require_room
+from cleaner.storage.fs.space import require_room
 from tests.unit.small_disk import SmallDisk
 
 OVERHEAD = 512 << 10

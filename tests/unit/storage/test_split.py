@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.config import TopicConfig
+from cleaner.base.model import AbortedTxn
+from cleaner.config.values import TopicConfig
 from cleaner.errors import CorruptBatchError
 from cleaner.format.batch import ReadBuffer
-from cleaner.model import AbortedTxn
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.indexes import txn_index_bytes
-from cleaner.storage.segment import Segment
-from cleaner.storage.split import split_overflowed_segment
-from cleaner.testing.batch_builder import Record, data_batch
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.segment.indexes import txn_index_bytes
+from cleaner.storage.segment.segment import Segment
+from cleaner.storage.swap.split import split_overflowed_segment
+from tests.support.batch_builder import Record, data_batch
 from tests.unit.storage.logs import WatchedFileSystem, content, finish, load
 
 FAR = 2**31

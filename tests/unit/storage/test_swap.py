@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from cleaner.errors import LogDirLockedError, LogDirOfflineError, NoSpaceError
-from cleaner.storage.fs import FileSystem
-from cleaner.storage.swap import discard_cleaned, fsync_sources, remove_deleted, replace_segments
-from cleaner.testing.watched_fs import FailingFileSystem, Operation, WatchedFileSystem
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.swap.swap import discard_cleaned, fsync_sources, remove_deleted, replace_segments
 from tests.crash.swap_cases import CASES, Case, run
+from tests.support.watched_fs import FailingFileSystem, Operation, WatchedFileSystem
 
 MERGED = CASES[0]
 

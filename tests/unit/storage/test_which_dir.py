@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from cleaner.errors import LogDirOfflineError, UsageError
-from cleaner.storage.fs import FileSystem
+from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.which_dir import Nature, nature_of, place_around, require_log_dir, why_no_log_dir
-from cleaner.testing.log_builder import write_log_dir
 from tests.integration.log_dirs import keyed_log
+from tests.support.log_builder import write_log_dir
 
 FS = FileSystem()
 LOG = "00000000000000000000.log"

@@ -1,0 +1,293 @@
+"""
+`check`: everything in log dirs or partition directories read, and what is wrong in them told.
+
+Without `repair` nothing is locked and nothing written; with it each log dir is locked as for a round.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+from cleaner.app.options import CallContext, Sources
+from cleaner.app.reports import Refusal
+from cleaner.app.session import Session, as_cleaner_errors, attempt, open_session
+from cleaner.base.model import TopicPartition
+from cleaner.cleaning.passes.pipeline import lanes_for
+from cleaner.config.values import TopicConfig
+from cleaner.errors import CorruptCheckpointError, UsageError, describe
+from cleaner.format.parallel_reader import WindowBuffer
+from cleaner.settings.resolver import SettingsResolver
+from cleaner.storage.files.partition_metadata import read_topic_id
+from cleaner.storage.fs.file_system import FileSystem, real_path
+from cleaner.storage.log_dir import OffsetKind
+from cleaner.storage.segment import names
+from cleaner.storage.segment.names import parse_partition_dir
+from cleaner.storage.which_dir import is_partition_dir, require_log_dir
+from cleaner.verification.check.batches import BatchChecker
+from cleaner.verification.check.findings import Finding, FindingKind
+from cleaner.verification.check.log_dirs import SurveyedLogDir, compare, survey
+from cleaner.verification.check.log_file import CheckLaneMemory
+from cleaner.verification.check.partition import CheckContext, CheckedPartition, PartitionCheck, Surveyed
+from cleaner.verification.check.repair import (
+    RepairContext,
+    RepairedFile,
+    is_repairable,
+    repair_partition,
+    repairable_files,
+)
+from cleaner.verification.check.twice import DEFAULT_MEMORY_BYTES, new_keys
+
+
+class CheckObserver(Protocol):
+    """Told of results as they come."""
+
+    def on_log_dir(self, path: Path, findings: Sequence[Finding]) -> None:
+        """A log dir's own files were read."""
+
+    def on_partition(self, partition: CheckedPartition, repaired: Sequence[RepairedFile]) -> None:
+        """A partition was read; with repairs, `partition` is what was found after them."""
+
+
+@dataclass(frozen=True)
+class CheckOptions:
+    """
+    What to check.
+
+    Attributes:
+        clean_section: also look for keys that occur twice below `cleaner-offset-checkpoint`.
+        repair: make anew what intact logs determine.
+        memory_bytes: for digests of keys.
+    """
+
+    clean_section: bool = False
+    repair: bool = False
+    memory_bytes: int = DEFAULT_MEMORY_BYTES
+
+
+@dataclass
+class CheckTotals:
+    """Sums over all that was checked: damage, files to be repaired and notes after repairs, and what was repaired."""
+
+    partitions: int = 0
+    segments: int = 0
+    bytes: int = 0
+    damages: int = 0
+    repairable: int = 0
+    notes: int = 0
+    repaired: int = 0
+    not_repaired: int = 0
+    in_use: bool = False
+
+
+def check_paths(
+    paths: Sequence[Path], sources: Sources, surroundings: CallContext, options: CheckOptions, observer: CheckObserver
+) -> CheckTotals:
+    """
+    Check log dirs and partition directories; several log dirs are taken for those of one broker (D-14).
+
+    Args:
+        paths: each a log dir or a partition's directory; none: `log.dirs` of the configuration.
+        sources: where settings come from.
+        surroundings: the caller's clock and the like.
+        options: what to check.
+        observer: told of everything that was found.
+    Raises:
+        UsageError: a path that is neither, or a partition's directory whose name does not say whose.
+        ConfigError: a bad setting.
+        LogDirLockedError: with `repair`, somebody else is at work.
+    """
+    paths = paths_to_check(surroundings.fs, paths, sources)
+    log_dirs = [path for path in paths if not _is_named_partition(surroundings.fs, path)]
+    for path in log_dirs:
+        require_log_dir(surroundings.fs, path)
+    work = _Check(sources, surroundings, options, observer)
+    surveyed = [work.survey(path) for path in log_dirs]
+    across = compare(surveyed)
+    for each in surveyed:
+        mine = [finding for finding in across if finding.path.is_relative_to(each.log_dir.path)]
+        work.check_log_dir(each, mine)
+    for path in paths:
+        if path not in log_dirs:
+            work.check_partition_dir(real_path(path))
+    return work.totals
+
+
+def paths_to_check(fs: FileSystem, paths: Sequence[Path], sources: Sources) -> Sequence[Path]:
+    """
+    Return what is to be checked: what was named, else `log.dirs` of the configuration.
+
+    Raises:
+        UsageError: there is neither.
+        ConfigError: a bad setting.
+    """
+    if paths:
+        return paths
+    configured = SettingsResolver.of(fs, None, sources).cleaner.log_dirs
+    if not configured:
+        raise UsageError("no directory named, and no log.dirs in --config")
+    return [Path(text) for text in configured]
+
+
+def _is_named_partition(fs: FileSystem, path: Path) -> bool:
+    """Tell whether a path is a partition's directory, whose name says which partition."""
+    try:
+        parse_partition_dir(real_path(path).name)
+    except ValueError:
+        return False
+    return is_partition_dir(fs, path)
+
+
+@dataclass
+class _Check:
+    sources: Sources
+    surroundings: CallContext
+    options: CheckOptions
+    observer: CheckObserver
+    totals: CheckTotals = field(default_factory=CheckTotals)
+
+    def survey(self, path: Path) -> SurveyedLogDir:
+        """Look at a log dir as a whole."""
+        with as_cleaner_errors(path):
+            return survey(self.surroundings.fs, path)
+
+    def check_log_dir(self, surveyed: SurveyedLogDir, across: Sequence[Finding]) -> None:
+        """Check a log dir's partitions."""
+        path = surveyed.log_dir.path
+        findings = [*surveyed.findings, *across]
+        self.observer.on_log_dir(path, findings)
+        self._count(findings)
+        with self._session(surveyed) as session:
+            settings = _Settings(self, path, session)
+            for topic_partition, directory in sorted(surveyed.listing.current.items()):
+                self._check(surveyed, settings, topic_partition, directory)
+
+    def check_partition_dir(self, directory: Path) -> None:
+        """Check one partition; what its log dir says of it is taken into account, and not checked itself."""
+        surveyed = self.survey(directory.parent)
+        # A copy that lies anywhere: nothing around it says that anybody is to recover it.
+        if surveyed.properties is None and not any(surveyed.offsets.values()):
+            surveyed.is_clean = True
+        with self._session(surveyed) as session:
+            settings = _Settings(self, surveyed.log_dir.path, session)
+            self._check(surveyed, settings, parse_partition_dir(directory.name).topic_partition, directory)
+
+    @contextlib.contextmanager
+    def _session(self, surveyed: SurveyedLogDir) -> Iterator[Session | None]:
+        """Open the log dir for a repair; None where nothing is to be changed, or may be."""
+        if not self.options.repair:
+            yield None
+            return
+        with open_session(surveyed.log_dir.path, self.sources, self.surroundings) as session:
+            yield session
+
+    def _check(
+        self, surveyed: SurveyedLogDir, settings: _Settings, topic_partition: TopicPartition, directory: Path
+    ) -> None:
+        self.surroundings.check_done()
+        session, topic = settings.session, settings.topic(topic_partition, directory)
+        here = Surveyed(
+            directory.name,
+            directory,
+            log_start_offset=surveyed.offset(OffsetKind.LOG_START, topic_partition) or 0,
+            recovery_point=surveyed.offset(OffsetKind.RECOVERY_POINT, topic_partition) or 0,
+            cleaner_offset=surveyed.offset(OffsetKind.CLEANER, topic_partition),
+            is_clean=surveyed.is_clean,
+            is_in_use=surveyed.is_in_use if session is None else session.beside_writer,
+        )
+        context = self._context(settings, topic)
+        repaired: list[RepairedFile] = []
+
+        def work() -> CheckedPartition:
+            found = PartitionCheck(context, here).run()
+            if session is not None and any(map(is_repairable, found.findings)):
+                with self.surroundings.fs.hold(directory):
+                    repaired[:] = self._repair(session, topic, topic_partition, here, found)
+                found = PartitionCheck(context, here).run()
+            return found
+
+        found = attempt(topic_partition, directory, work)
+        if isinstance(found, Refusal):
+            finding = Finding(FindingKind.UNREADABLE, directory, describe(found.error))
+            found = CheckedPartition(here.name, directory, 0, 0, 0, here.is_in_use, (finding,))
+        self.observer.on_partition(found, repaired)
+        self._count(found.findings)
+        totals = self.totals
+        totals.partitions += 1
+        totals.repairable += len(repairable_files(found.findings))
+        totals.segments += found.segments
+        totals.bytes += found.bytes
+        totals.repaired += sum(not file.error for file in repaired)
+        totals.not_repaired += sum(bool(file.error) for file in repaired)
+        totals.in_use |= found.in_use
+
+    def _count(self, findings: Sequence[Finding]) -> None:
+        damages = sum(finding.is_damage for finding in findings)
+        self.totals.damages += damages
+        self.totals.notes += len(findings) - damages
+
+    def _context(self, settings: _Settings, topic: TopicConfig) -> CheckContext:
+        lent = self.surroundings
+        return CheckContext(
+            lent.fs,
+            settings.lanes(topic),
+            lent.progress,
+            lent.check_done,
+            clean_section=self.options.clean_section,
+            memory_bytes=self.options.memory_bytes,
+        )
+
+    def _repair(
+        self,
+        session: Session,
+        topic: TopicConfig,
+        topic_partition: TopicPartition,
+        here: Surveyed,
+        found: CheckedPartition,
+    ) -> list[RepairedFile]:
+        context = RepairContext(
+            self.surroundings.fs,
+            topic,
+            here.log_start_offset,
+            now_ms=self.surroundings.clock.now_ms(),
+            expiration_ms=session.settings.cleaner.producer_id_expiration_ms,
+            keeps_active=session.beside_writer,
+            still_held=session.still_held,
+        )
+        with session.swapping(topic_partition):
+            return repair_partition(context, here.directory, found.findings)
+
+
+class _Settings:
+    """The settings of one log dir's topics, and the memory to check with."""
+
+    def __init__(self, check: _Check, log_dir: Path, session: Session | None) -> None:
+        self.session = session
+        self._fs = check.surroundings.fs
+        self._resolver = SettingsResolver.of(self._fs, log_dir, check.sources)
+        self._lanes: dict[int, list[CheckLaneMemory]] = {}
+
+    def topic(self, topic_partition: TopicPartition, directory: Path) -> TopicConfig:
+        """Return a topic's settings; a damaged id is as good as none."""
+        topic_id = None
+        with contextlib.suppress(CorruptCheckpointError):
+            topic_id = read_topic_id(self._fs, directory / names.PARTITION_METADATA)
+        return self._resolver.topic(topic_partition.topic, topic_id).config
+
+    @cached_property
+    def _buffers(self) -> list[WindowBuffer]:
+        return [WindowBuffer() for _ in range(lanes_for(self._resolver.cleaner.pipeline_threads))]
+
+    def lanes(self, topic: TopicConfig) -> list[CheckLaneMemory]:
+        """Return the memory of all lanes, for batches as large as the topic's may get."""
+        limit_bytes = self._resolver.cleaner.batch_limit_bytes(topic)
+        if limit_bytes not in self._lanes:
+            keys = new_keys()
+            self._lanes[limit_bytes] = [
+                CheckLaneMemory(buffer, BatchChecker(limit_bytes, keys)) for buffer in self._buffers
+            ]
+        return self._lanes[limit_bytes]

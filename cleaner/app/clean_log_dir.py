@@ -1,0 +1,173 @@
+"""
+`clean`: a round or more for the partitions named, or for all that are due.
+
+Each partition by itself: load, find the cleanable range, rounds, retention, close, checkpoints. Until a round has read
+the whole dirty section and found it sound, nothing on disk changes; so a partition that is refused is left as it was,
+and the next one is taken.
+
+Beside a writer of ours only the rounds are the cleaner's; recovery, retention and closing are the writer's. The writer
+may cut a log or delete from it while it is cleaned: whatever fails then, fails because of that, and is tried again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from cleaner.app import load as loading
+from cleaner.app.beside_writer import noticing_changes
+from cleaner.app.each_partition import one_by_one, side_by_side
+from cleaner.app.keep_old import check_outside
+from cleaner.app.options import CallContext, CleanOptions, Sources
+from cleaner.app.recover_log_dir import recover_partitions
+from cleaner.app.replication import replication_warning
+from cleaner.app.reports import CleanReport, Refusal, Skipped
+from cleaner.app.rounds import Work, run_rounds
+from cleaner.app.session import Session, as_cleaner_errors, attempt, choose_partitions, open_session, parse_names
+from cleaner.app.trust import standing
+from cleaner.base.clock import require_set
+from cleaner.base.model import TopicPartition
+from cleaner.cleaning.round.retention import delete_expired_segments
+from cleaner.config.values import TopicConfig
+from cleaner.errors import LogChangedError, NotCleanlyShutDownError, PolicyRefusedError
+from cleaner.policy.cleanable import cleanable
+from cleaner.policy.due import due
+from cleaner.storage.load.loaded_log import LoadedLog
+from cleaner.storage.lock.log_dir_lock import LockMode
+
+Outcome = CleanReport | Refusal | Skipped
+
+_ATTEMPTS = 5
+"""Times a log is begun that the writer keeps changing; it has to cut or delete again each time, within a round."""
+
+
+def clean_log_dir(
+    log_dir: Path,
+    partitions: Sequence[str] | None,
+    sources: Sources,
+    options: CleanOptions,
+    surroundings: CallContext,
+) -> Iterator[Outcome]:
+    """
+    Clean partitions of a log dir: one after the other, or as many side by side as the options say.
+
+    Args:
+        log_dir: the directory.
+        partitions: names; cleaned whenever anything in them is cleanable. None: every partition that is due.
+        sources: where settings come from.
+        options: how to clean.
+        surroundings: the caller's clock, progress and the like.
+    Yields:
+        For each partition in turn a report, why it was refused, or (of those not named) why it was passed over. The
+        lock is held until the last one was taken.
+    Raises:
+        UsageError: no such directory or partition.
+        NotCleanlyShutDownError: no clean-shutdown marker, and `options.recover` is not set.
+        LogDirLockedError: the log dir is in use; also when the lock was lost on the way.
+        WriterWaitingError: a writer wants the logs; as `CleaningAborted`.
+        CorruptCheckpointError, UncleanableError: the directory as a whole is not sound; nothing was changed.
+        CleaningAborted: `surroundings.check_done` said so; groups already swapped stay.
+    """
+    named = None if partitions is None else parse_names(partitions)
+    with as_cleaner_errors(log_dir), open_session(log_dir, sources, surroundings, mode=LockMode.SHARED) as session:
+        if options.keep_old is not None:
+            check_outside(session, options.keep_old, "--keep-old")
+        todo = choose_partitions(session, named)
+        is_clean = session.beside_writer or session.log_dir.has_clean_shutdown_marker()
+        if not is_clean and not options.recover:
+            raise NotCleanlyShutDownError(
+                f"{session.log_dir.path}: no clean-shutdown marker (.kafka_cleanshutdown), so its logs may be torn; "
+                "recover them first (cleaner recover, or clean --recover)"
+            )
+        if not is_clean and named is None:
+            recovered = recover_partitions(session, todo, allow_truncate=options.allow_truncate)
+            yield from recovered.refused
+            refused = {refusal.partition for refusal in recovered.refused}
+            todo = {tp: path for tp, path in todo.items() if str(tp) not in refused}
+            is_clean = True  # what is left in `todo` was recovered and closed in order, with a marker or without
+        job = _Job(session, options, named is not None, is_clean)
+        yield from _clean_each(job, todo)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What all partitions of one call have in common."""
+
+    session: Session
+    options: CleanOptions
+    is_named: bool
+    clean_shutdown: bool
+
+
+def _clean_each(job: _Job, todo: Mapping[TopicPartition, Path]) -> Iterator[Outcome]:
+    """Clean all partitions, in the way the options say."""
+    places = job.options.side_by_side
+    work = partial(_attempt, job)
+    return one_by_one(todo, work) if places is None else side_by_side(todo, work, places)
+
+
+def _attempt(job: _Job, topic_partition: TopicPartition, directory: Path) -> Outcome:
+    work = partial(_clean_while_it_changes, job, topic_partition, directory)
+    return attempt(topic_partition, directory, work)
+
+
+def _clean_while_it_changes(job: _Job, topic_partition: TopicPartition, directory: Path) -> CleanReport | Skipped:
+    """Clean one partition, again if the writer beside us changed it meanwhile."""
+    for _ in range(_ATTEMPTS - 1):
+        with contextlib.suppress(LogChangedError):
+            return _clean_partition(job, topic_partition, directory)
+    return _clean_partition(job, topic_partition, directory)
+
+
+def _clean_partition(job: _Job, topic_partition: TopicPartition, directory: Path) -> CleanReport | Skipped:
+    """Clean one partition, step by step."""
+    began = time.monotonic()
+    session, options = job.session, job.options
+    session.check_done()
+    resolved = session.topic(topic_partition, directory)
+    verdict = standing(resolved, is_named=job.is_named, trust_default=session.trusts_default_policy)
+    if not verdict.is_allowed:
+        if job.is_named:
+            raise PolicyRefusedError(f"{topic_partition}: {verdict.reason}", topic_partition.topic)
+        return Skipped(str(topic_partition), verdict.reason, is_doubtful=resolved.config.compact)
+    topic, now_ms = resolved.config, require_set(session.surroundings.clock.now_ms())
+    with session.surroundings.fs.hold(directory), noticing_changes(session, directory) as follow:
+        log = loading.load(
+            session,
+            topic_partition,
+            directory,
+            topic,
+            now_ms=now_ms,
+            clean_shutdown=job.clean_shutdown,
+            high_watermark=options.high_watermark,
+            allow_truncate=options.allow_truncate,
+        )
+        follow(log)
+        report = _clean_loaded(job, log, topic, now_ms, refuses_keyless=verdict.refuses_keyless)
+    if isinstance(report, Skipped):
+        return report
+    replicas = "" if options.keep_tombstones else replication_warning(resolved)
+    warnings = (*resolved.warnings, replicas) if replicas else tuple(resolved.warnings)
+    return replace(report, elapsed_seconds=time.monotonic() - began, warnings=warnings)
+
+
+def _clean_loaded(
+    job: _Job, log: LoadedLog, topic: TopicConfig, now_ms: int, *, refuses_keyless: bool
+) -> CleanReport | Skipped:
+    """Find the range, run rounds, delete what has expired, and close."""
+    session, options, topic_partition = job.session, job.options, log.topic_partition
+    found = cleanable(log, session.log_dir.cleaner_offsets.get(topic_partition), topic, now_ms)
+    if not job.is_named and not (answer := due(log, found, topic, now_ms)).is_due:
+        if found.force_checkpoint:  # R-420: corrected whether or not the log is taken
+            session.put_cleaner_offset(topic_partition, found.first_dirty_offset)
+        return Skipped(str(topic_partition), answer.reason)
+    work = Work(session, options, log, topic, now_ms, refuses_keyless=refuses_keyless)
+    report = run_rounds(work, found)
+    has_retention = options.retention and not session.beside_writer
+    deleted = delete_expired_segments(session.surroundings.fs, log, topic, now_ms) if has_retention else 0
+    loading.close(session, log)
+    return replace(report, retention_deleted_segments=deleted)

@@ -1,0 +1,183 @@
+"""
+`doctor`: whether a machine and its log dirs are fit to be cleaned. No lock is taken, nothing changes.
+
+Each question is asked of the code that a command or the daemon asks before its own work: what passes here is refused
+there only if it has changed meanwhile.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from cleaner.app.check_settings import check_log_dirs
+from cleaner.app.configuration import Loaded
+from cleaner.base.clock import Clock, SystemClock, require_set
+from cleaner.base.mistakes import Mistakes
+from cleaner.base.sizes import human_bytes
+from cleaner.cleaning.round.memory_budget import MemoryBudget, require_memory
+from cleaner.config.values import CleanerConfig
+from cleaner.errors import CleanerError, ConfigError, UncleanableError
+from cleaner.kernels.ready import what_is_kept
+from cleaner.settings.given import DEFAULT
+from cleaner.spark.clean.available import why_not_available
+from cleaner.state.state_dir import STATE_DIR_KEY, require_own_way, require_private
+from cleaner.storage.fs.file_system import FileSystem, real_path
+from cleaner.storage.fs.memory_limits import lowest_memory_limit
+from cleaner.storage.fs.ownership import become, owner_of
+
+Result = TypeVar("Result")
+
+
+class Grade(enum.Enum):
+    """`FAIL`: commands or the daemon refuse. `WARN`: they work, with what is said. `PASS`: nothing to do."""
+
+    PASS = "PASS"  # noqa: S105 - a grade
+    WARN = "WARN"
+    FAIL = "FAIL"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """
+    The answer to one question.
+
+    Attributes:
+        check: the question, one word.
+        grade: how it was answered.
+        finding: what is so.
+        remedy: what to do; empty with `PASS`, or where `error` says it.
+        log_dir: which one it is about; None: the machine.
+        error: what a command would be refused with.
+    """
+
+    check: str
+    grade: Grade
+    finding: str
+    remedy: str = ""
+    log_dir: Path | None = None
+    error: CleanerError | None = field(default=None, compare=False)
+
+
+def passed(check: str, finding: str) -> Answer:
+    """Answer that all is well."""
+    return Answer(check, Grade.PASS, finding)
+
+
+def warned(check: str, finding: str, remedy: str) -> Answer:
+    """Answer that it works, with what is said."""
+    return Answer(check, Grade.WARN, finding, remedy)
+
+
+def failed(check: str, finding: str, remedy: str, error: CleanerError | None = None) -> Answer:
+    """Answer that it would be refused."""
+    return Answer(check, Grade.FAIL, finding, remedy, error=error)
+
+
+def examine_machine(config: CleanerConfig, *, clock: Clock | None = None) -> Iterator[Answer]:
+    """Answer what has nothing to do with any log dir; as the user who was started, root too."""
+    fs, clock = FileSystem(), clock or SystemClock()
+    yield _memory(fs, config)
+    yield _kernels()
+    reason = why_not_available()
+    do = "needed for `cleaner bulk` and DataFrames only"
+    yield warned("spark", reason, do) if reason else passed("spark", "Java, pyspark, pyarrow and pandas are there")
+    yield _clock(clock)
+
+
+def _memory(fs: FileSystem, config: CleanerConfig) -> Answer:
+    limit, needed = lowest_memory_limit(fs), MemoryBudget.of(config).total
+    if limit is None:
+        return warned(
+            "memory", f"{human_bytes(needed)} may be needed, and how much there is is not known", "mount /proc"
+        )
+    try:
+        require_memory(config, limit)
+    except CleanerError as error:
+        return failed("memory", str(error), "set what it names to that, or give the process more", error)
+    return passed("memory", f"at most {human_bytes(needed)} are needed, {limit.source} has {human_bytes(limit.size)}")
+
+
+def _kernels() -> Answer:
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        kept = what_is_kept()
+    reasons = "".join(f"; {each.message}" for each in told)
+    if not kept.is_asked:
+        what = "kept kernels are not used: NUMBA_ variables, an untried numba, or an old processor"
+        return warned("kernels", what, "unset NUMBA_ variables but NUMBA_CACHE_DIR; see `cleaner warm --help`")
+    if not kept.missing:
+        return passed("kernels", f"compiled{f', kept in {kept.writable}' if kept.writable else ''}{reasons}")
+    if kept.writable is None:
+        return warned(
+            "kernels",
+            f"compiled at every start, which takes seconds: there is no place to keep them{reasons}",
+            "let NUMBA_CACHE_DIR name a directory that only you can write to, and run `cleaner warm`",
+        )
+    return warned("kernels", f"not compiled yet; they will be kept in {kept.writable}{reasons}", "run `cleaner warm`")
+
+
+def _clock(clock: Clock) -> Answer:
+    try:
+        require_set(clock.now_ms())
+    except CleanerError as error:
+        return failed("clock", str(error), "set the machine's clock, and keep it in time (NTP)", error)
+    return passed("clock", "is set")
+
+
+def examine_settings(fs: FileSystem, loaded: Loaded, log_dirs: Sequence[Path]) -> Iterator[Answer]:
+    """Answer as `config check` does; log dirs are those named, or (none) those of the settings."""
+    mistakes = Mistakes()
+    found: list[Answer] = []
+    try:
+        with mistakes.collected():
+            checked = check_log_dirs(fs, loaded, log_dirs, mistakes)
+            what_next = "`cleaner config show` says where each value comes from"
+            found += [warned("settings", warning, what_next) for warning in checked.warnings]
+    except CleanerError as error:
+        if not isinstance(error, UncleanableError):  # a name in a log dir, which is answered there
+            found.append(failed("settings", str(error), "", error))
+    # A log dir that was named is its own question.
+    found += [wrong_setting(mistake) for mistake in mistakes.all() if mistake.key != "--log-dir"]
+    yield from found or [passed("settings", "sound")]
+
+
+def wrong_setting(mistake: ConfigError) -> Answer:
+    """Return the answer that a mistake in the settings is."""
+    return failed("settings", str(mistake), "change it where it comes from: `cleaner config check`", mistake)
+
+
+def examine_owner(log_dirs: Sequence[Path], *, stay_root: bool = False) -> Answer:
+    """Answer who root becomes to work in some log dirs, and become that user for the questions that follow."""
+    if os.geteuid() != 0 or stay_root:
+        return passed("owner", f"works as user {os.geteuid()}")
+    try:
+        owner = owner_of(log_dirs)
+        if owner is not None:
+            become(owner)
+    except CleanerError as error:
+        return failed("owner", str(error), "", error)
+    except OSError as error:
+        return failed("owner", str(error), "see what is wrong with the directory")
+    return passed("owner", "root stays root" if owner is None else f"root becomes {owner}, the owner of the logs")
+
+
+def examine_state_dir(fs: FileSystem, loaded: Loaded) -> Iterator[Answer]:
+    """Answer whether the daemon will take its state directory, where somebody has named one; as the user it will be."""
+    path = Path(loaded.config.state_dir)
+    if loaded.values[STATE_DIR_KEY].origin == DEFAULT:
+        return
+    try:
+        require_own_way(path, STATE_DIR_KEY, path)
+        if fs.exists(real_path(path)):
+            require_private(fs, real_path(path), STATE_DIR_KEY, path)
+        yield passed("state", f"{path} is this user's own, or will be made")
+    except CleanerError as error:
+        yield failed("state", str(error), "", error)
+    except OSError as error:
+        yield failed("state", f"{path}: {error.strerror}", "name another directory")

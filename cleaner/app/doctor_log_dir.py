@@ -1,0 +1,280 @@
+"""`doctor`: the questions about a log dir, each asked in a thread: a disk that hangs is not waited for endlessly."""
+
+from __future__ import annotations
+
+import os
+import resource
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from pathlib import Path
+from shlex import quote
+from typing import TypeVar
+
+from cleaner.app.configuration import Loaded
+from cleaner.app.doctor import Answer, Grade, failed, passed, warned
+from cleaner.app.options import Sources
+from cleaner.base.clock import Clock, SystemClock
+from cleaner.base.sizes import human_bytes
+from cleaner.config.values import TopicConfig
+from cleaner.errors import CleanerError, NoSpaceError, UncleanableError, describe, disk_error
+from cleaner.settings import SettingsResolver
+from cleaner.storage.files.partition_metadata import read_topic_id
+from cleaner.storage.fs.file_system import FileSystem, real_path
+from cleaner.storage.fs.mounts import kind_of_file_system, lacks
+from cleaner.storage.fs.ownership import Owner, can_own, code_closed_to
+from cleaner.storage.fs.space import require_room
+from cleaner.storage.glance import SeenFiles, look_through
+from cleaner.storage.lock.lock_probe import LockHolder, LockReport, probe
+from cleaner.storage.log_dir import LogDir, find_conflicts
+from cleaner.storage.open_transactions import Use
+from cleaner.storage.segment.names import PARTITION_METADATA
+from cleaner.storage.which_dir import why_no_log_dir
+
+Result = TypeVar("Result")
+
+PATIENCE_SECONDS = 60.0
+"""A look at thousands of logs takes a few; what needs longer hangs."""
+
+# Measured: a round has 16 open at most, whatever its segments; what several threads read comes on top.
+_DESCRIPTORS_OF_PROCESS = 32
+_DESCRIPTORS_OF_ROUND = 32
+# Measured: a writer has the active segment, its index and its time index of each log open.
+_DESCRIPTORS_OF_WRITTEN_LOG = 3
+
+_SKEW_MS = 60_000  # clocks that are kept in time differ by less
+
+
+class _Examination:
+    """
+    The questions about one log dir.
+
+    Args:
+        fs: the door to the file system.
+        path: the directory.
+        loaded: the settings.
+        clock: the time.
+        is_named: by the operator, not by the settings.
+    """
+
+    def __init__(self, fs: FileSystem, path: Path, loaded: Loaded | None, clock: Clock, *, is_named: bool) -> None:
+        self._is_named = is_named
+        self._fs, self._path, self._clock = fs, path, clock
+        self._loaded = loaded
+        self._seen: Mapping[str, SeenFiles] = {}
+        self._lock = LockReport()
+
+    def questions(self) -> Sequence[Callable[[], Answer]]:
+        """Return what is asked, in this order; the first has to pass."""
+        of_logs = (self.directories, self.access, self.lock, self.marker)
+        return (*of_logs, self.space, self.descriptors, self.clock, self.file_system)
+
+    def directories(self) -> Answer:
+        """Is it a log dir, and sound as a whole?"""
+        reason = why_no_log_dir(self._fs, self._path)
+        if reason is not None and not self._is_named:
+            return warned("directories", reason, "see `settings`: the daemon refuses it, or waits for it")
+        if reason is not None:
+            return failed("directories", reason, "name a log dir, or mount its disk")
+        try:
+            self._log_dir.check()
+        except UncleanableError as error:
+            return failed("directories", str(error), "move what it names out of the log dir", error)
+        listing = self._log_dir.listing()
+        self._seen = {str(name): look_through(self._fs, path) for name, path in listing.current.items()}
+        bytes_ = sum(segment.size for seen in self._seen.values() for segment in seen.segments)
+        segments = sum(len(seen.segments) for seen in self._seen.values())
+        return passed("directories", f"{len(self._seen)} partitions, {segments} segments, {human_bytes(bytes_)}")
+
+    def access(self) -> Answer:
+        """May this user, whom root has become, read and replace all of it?"""
+        if not can_own(self._fs.stat(real_path(self._path))):
+            do = "start as its owner, or as root, who becomes the owner"
+            return failed("access", "the log dir belongs to another user", do)
+        closed = next(self._closed(), None)
+        if closed is not None:
+            return failed("access", f"user {os.geteuid()} may not read and replace {closed}", "chown or chmod it")
+        code = code_closed_to(Owner(os.geteuid(), os.getegid())) if os.geteuid() else None
+        if code is not None:
+            finding = f"user {os.geteuid()} cannot read the program, for {code}: `cleaner bulk` is refused"
+            return warned("access", finding, "install it where all may read, as in /opt, not below /root")
+        return passed("access", f"user {os.geteuid()} may read and replace all of it")
+
+    def _closed(self) -> Iterator[Path]:
+        directory = real_path(self._path)
+        for place in (directory, *(directory / name for name in self._seen)):
+            if not os.access(place, os.R_OK | os.W_OK | os.X_OK):
+                yield place
+                continue
+            for name in self._fs.list_files(place):
+                file = place / name
+                if not file.is_symlink() and file.exists() and not os.access(file, os.R_OK | os.W_OK):
+                    yield file
+
+    def lock(self) -> Answer:
+        """Is it free, or whose?"""
+        self._lock = probe(self._fs, self._path)
+        pid = f" (process {self._lock.pid})" if self._lock.pid is not None else ""
+        holder = f"held by {self._lock.holder.value}{pid}"
+        if self._lock.holder is LockHolder.BROKER:
+            return failed("lock", holder, "stop the broker first; its own cleaner serves it while it runs")
+        if self._lock.holder is not LockHolder.NOBODY:
+            return warned("lock", holder, "wait for it, or ask the daemon that runs: `cleaner status`")
+        return passed("lock", "a writer has it, which lets a cleaner in" if self._lock.has_writer else "free")
+
+    def marker(self) -> Answer:
+        """Was it left in order?"""
+        is_marked = self._log_dir.has_clean_shutdown_marker()
+        is_held = self._lock.holder is not LockHolder.NOBODY
+        match Use.of(is_marked=is_marked, has_writer=self._lock.has_writer, is_held=is_held):
+            case Use.CLOSED:
+                return passed("marker", "left in order: it has its clean-shutdown marker")
+            case Use.TORN if self._seen:
+                do = f"`cleaner recover {quote(str(self._path))}`, or start and stop its writer"
+                return failed("marker", "not left in order: no clean-shutdown marker, and nobody has it open", do)
+            case Use.TORN:
+                return passed("marker", "none, and no log that could be torn")
+            case _:
+                return passed("marker", "none while it is open, as it should be")
+
+    def space(self) -> Answer:
+        """Is there room for the round of the largest log?"""
+        found = self._fs.space(self._path)
+        if found.is_read_only:
+            return failed("space", "the file system is read-only", "`dmesg | tail` says why; mount it read-write")
+        largest, name = max(((self._group_bytes(each), each) for each in self._seen), default=(0, ""))
+        require_room(self._fs, self._path, 0)
+        try:
+            require_room(self._fs, self._path, largest)
+        except NoSpaceError as error:
+            free, most = human_bytes(found.free_bytes), human_bytes(largest)
+            what = f"{free} are free, and a group of {name} may need {most} for a moment"
+            missing = human_bytes(error.missing_bytes)
+            do = f"free {missing}, or clean smaller logs first: `cleaner plan --estimate` foretells"
+            return warned("space", what, do)
+        return passed(
+            "space",
+            f"{human_bytes(found.free_bytes)} are free, a round needs at most {human_bytes(largest)} for a moment",
+        )
+
+    def _group_bytes(self, name: str) -> int:
+        """Return the most that a group of a log takes beside its sources."""
+        segments = self._seen[name].segments[:-1]
+        limit = max([self._segment_bytes(name), *(segment.size for segment in segments)])
+        return min(sum(segment.size for segment in segments), limit)
+
+    def _segment_bytes(self, name: str) -> int:
+        try:
+            topic_id = read_topic_id(self._fs, self._log_dir.path / name / PARTITION_METADATA)
+            return self._resolver.topic(name.rpartition("-")[0], topic_id).config.segment_bytes
+        except (CleanerError, OSError):
+            return TopicConfig().segment_bytes  # another question has the answer
+
+    @cached_property
+    def _log_dir(self) -> LogDir:
+        return LogDir(self._fs, self._path)
+
+    @cached_property
+    def _resolver(self) -> SettingsResolver:
+        sources = Sources() if self._loaded is None else self._loaded.sources
+        return SettingsResolver.of(self._fs, self._path, sources)
+
+    def descriptors(self) -> Answer:
+        """May this process open as many files as it will?"""
+        limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        threads = 1 if self._loaded is None else self._loaded.config.threads
+        needed = _DESCRIPTORS_OF_PROCESS + threads * _DESCRIPTORS_OF_ROUND
+        writing = _DESCRIPTORS_OF_PROCESS + len(self._seen) * _DESCRIPTORS_OF_WRITTEN_LOG
+        do = f"`ulimit -n {max(needed, writing)}` (at most {most} here), or LimitNOFILE= of the unit"
+        if limit < needed:
+            return failed("descriptors", f"{limit} may be open, rounds need {needed}", do)
+        if limit < writing:
+            what = f"{limit} may be open: enough for rounds, not for a writer of all {len(self._seen)} logs ({writing})"
+            return warned("descriptors", what, do)
+        return passed("descriptors", f"{limit} may be open, rounds need {needed}, a writer of all logs {writing}")
+
+    def clock(self) -> Answer:
+        """Is the machine's time behind what is written here?"""
+        now_ms, newest_ms, where = self._clock.now_ms(), 0, ""
+        for name, seen in self._seen.items():
+            for segment in seen.segments[-1:]:
+                newest = max(segment.mtime_ns // 1_000_000, segment.largest_timestamp())
+                if newest > newest_ms:
+                    newest_ms, where = newest, name
+        if newest_ms > now_ms + _SKEW_MS:
+            what = f"{where} has records or files of {(newest_ms - now_ms) // 1000} s in the future"
+            do = "see whether the clock is right (NTP); lags and retention of such records begin when their time comes"
+            return warned("clock", what, do)
+        return passed("clock", "nothing here is newer than now")
+
+    def file_system(self) -> Answer:
+        """Does the file system keep what renames, fsyncs and locks promise?"""
+        kind = kind_of_file_system(self._fs, real_path(self._path))
+        reason = lacks(kind)
+        if reason:
+            return warned("file-system", f"{kind}: {reason}", "keep logs on a local disk, with ext4 or XFS")
+        return passed("file-system", kind or "its type is not known")
+
+
+def examine_log_dir(
+    fs: FileSystem,
+    path: Path,
+    loaded: Loaded | None,
+    *,
+    is_named: bool = True,
+    clock: Clock | None = None,
+    patience_seconds: float = PATIENCE_SECONDS,
+) -> Iterator[Answer]:
+    """
+    Answer all questions about one log dir; what is no log dir, or does not answer, is asked no further ones.
+
+    Args:
+        loaded: the settings; None: they are not sound.
+        is_named: by the operator, not by the settings, of which the daemon waits for what is not there yet.
+        patience_seconds: how long an answer is waited for.
+    """
+    for question in _Examination(fs, path, loaded, clock or SystemClock(), is_named=is_named).questions():
+        check = question.__name__.replace("_", "-")
+        answer = within(patience_seconds, partial(_asked, check, question, path))
+        if answer is None:
+            do = f"`dmesg | tail`, `findmnt --target {quote(str(path))}`: mend the disk or the mount"
+            yield replace(failed(check, f"no answer for {patience_seconds:.0f} s", do), log_dir=path)
+            return
+        yield replace(answer, log_dir=path)
+        if check == "directories" and answer.grade is not Grade.PASS:
+            return
+
+
+def within(seconds: float, work: Callable[[], Result]) -> Result | None:
+    """Return what some work returns; None if that takes longer: its thread ends with the process, if not before."""
+    done: list[Result] = []
+    thread = threading.Thread(target=lambda: done.append(work()), name="cleaner-doctor", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return done[0] if done else None
+
+
+def _asked(check: str, question: Callable[[], Answer], path: Path) -> Answer:
+    """Return an answer, or what kept it from being given."""
+    try:
+        return question()
+    except CleanerError as error:
+        return failed(check, str(error), "", error)
+    except FileNotFoundError as error:
+        return warned(check, f"{error.filename} went away meanwhile: somebody is at work", "ask again")
+    except OSError as error:
+        named = disk_error(path, error)
+        return failed(check, str(named), "", named)
+    except Exception as error:  # noqa: BLE001 - even a mistake of ours hides no other answer
+        return failed(check, describe(error), "this is a mistake in the cleaner itself")
+
+
+def examine_conflicts(fs: FileSystem, log_dirs: Sequence[Path]) -> Iterator[Answer]:
+    """Answer for what log dirs of one broker both claim."""
+    try:
+        found = find_conflicts([LogDir(fs, path) for path in log_dirs if why_no_log_dir(fs, path) is None])
+    except (CleanerError, OSError):
+        return  # answered for each of them
+    for conflict in found:
+        yield failed("directories", str(conflict), "`cleaner check` with all of them says which can go")

@@ -1,0 +1,96 @@
+"""Partition after partition, or several side by side: one never stops the others, a disk or a lock that fails does."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import NoReturn, TypeVar
+
+from cleaner.app.reports import Refusal
+from cleaner.base.model import TopicPartition
+from cleaner.errors import CleanerError, CleaningAborted, WriterWaitingError, is_disk_failure
+
+Result = TypeVar("Result")
+Work = Callable[[TopicPartition, Path], Result]
+"""Does one partition's work; refusals are results, what it raises ends the whole call."""
+
+MOST_SIDE_BY_SIDE = 64
+"""Whatever is asked for: every one is a loaded log and some threads."""
+
+_LOOK_UP_SECONDS = 0.1
+
+
+def one_by_one(todo: Mapping[TopicPartition, Path], work: Work[Result]) -> Iterator[Result | Refusal]:
+    """Work on partition after partition; when the disk itself fails, the rest is not begun."""
+    waiting = dict(todo)
+    for topic_partition, directory in todo.items():
+        del waiting[topic_partition]
+        try:
+            outcome = work(topic_partition, directory)
+        except CleaningAborted as error:
+            _end(error, len(waiting))
+        yield outcome
+        if _has_disk_failed(outcome):
+            break
+    yield from map(_not_begun, waiting)
+
+
+def side_by_side(
+    todo: Mapping[TopicPartition, Path], work: Work[Result], places: Callable[[], int]
+) -> Iterator[Result | Refusal]:
+    """
+    Work on several partitions at a time, each in a thread; outcomes come in the order of the partitions.
+
+    When the disk fails, or one raises, no more are begun, and those under way are waited for.
+
+    Args:
+        places: how many may be under way, at least one; asked again and again, as it may change.
+    """
+    waiting = deque(todo.items())
+    tasks: deque[Future[Result]] = deque()  # in order, until their outcome was taken
+    busy: set[Future[Result]] = set()
+    has_ended = False
+    with ThreadPoolExecutor(MOST_SIDE_BY_SIDE, thread_name_prefix="cleaner-partition") as pool:
+        while waiting and not has_ended:
+            if len(busy) < min(places(), MOST_SIDE_BY_SIDE):
+                task = pool.submit(work, *waiting.popleft())
+                tasks.append(task)
+                busy.add(task)
+            else:
+                wait(busy, _LOOK_UP_SECONDS, FIRST_COMPLETED)
+            done = {task for task in busy if task.done()}
+            busy -= done
+            has_ended = any(task.exception() is not None or _has_disk_failed(task.result()) for task in done)
+            while tasks and tasks[0].done() and tasks[0].exception() is None:
+                yield tasks.popleft().result()
+        errors = []
+        for task in tasks:
+            error = task.exception()
+            if error is None:
+                yield task.result()
+            else:
+                errors.append(error)
+    if errors:
+        _end(errors[0], len(waiting))
+    yield from (_not_begun(topic_partition) for topic_partition, _ in waiting)
+
+
+def _has_disk_failed(outcome: object) -> bool:
+    return isinstance(outcome, Refusal) and is_disk_failure(outcome.error)
+
+
+def _not_begun(topic_partition: TopicPartition) -> Refusal:
+    return Refusal(str(topic_partition), CleanerError("not begun: the disk failed before"))
+
+
+def _end(error: BaseException, left: int) -> NoReturn:
+    """Raise what ends the call; a stop says how many partitions are left."""
+    try:
+        if not left or not isinstance(error, CleaningAborted):
+            raise error
+        kind = WriterWaitingError if isinstance(error, WriterWaitingError) else CleaningAborted
+        raise kind(f"{error}; {left} more partitions were not begun") from error
+    finally:
+        del error  # or it would know this function, and this function it

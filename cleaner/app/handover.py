@@ -1,0 +1,390 @@
+"""
+`handover`: logs of ours put in the place of a stopped broker's empty ones, under the ids the cluster gave their topics.
+
+    1. both log dirs are locked, and nobody else is in them; a dry run only asks who is, and writes nothing at all
+    2. every partition of the topics is looked at, in both, and held against the cluster's metadata; if one of them is
+       refused, or there is no room for all, nothing is done
+    3. partition by partition: the log is loaded and closed, copied, and the copy takes the broker's place
+       (`storage/handover.py`); what is refused only now, as it has a damaged batch, does not stop the others
+
+The broker's own empty directory has to be there: it says that this broker has the partition, in this log dir, under
+this topic id. A broker would set any other aside (R-107), or refuse to start beside it (R-105).
+
+A crash leaves each partition handed over or not begun; the same command finishes. Ours are left as they are.
+"""
+
+from __future__ import annotations
+
+import stat
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from uuid import UUID
+
+from cleaner.app import load as loading
+from cleaner.app.options import CallContext, Sources
+from cleaner.app.reports import Refusal
+from cleaner.app.session import Session, as_cleaner_errors, attempt, one_by_one, open_session
+from cleaner.base.mistakes import did_you_mean
+from cleaner.base.model import TopicPartition
+from cleaner.errors import HandoverRefusedError, LogDirLockedError, NotCleanlyShutDownError, UsageError
+from cleaner.settings.cluster import Cluster
+from cleaner.settings.files import read_cleaner_topics
+from cleaner.storage.files.kafka_uuid import format_uuid
+from cleaner.storage.files.partition_metadata import read_topic_id
+from cleaner.storage.fs.file_system import FileSystem, real_path
+from cleaner.storage.handover import (
+    bytes_to_write,
+    hand_over_partition,
+    is_same_log,
+    require_room,
+    settle_handover,
+    stands_aside,
+)
+from cleaner.storage.load.loaded_log import LoadedLog, list_segments
+from cleaner.storage.lock.lock_probe import LockHolder, probe
+from cleaner.storage.lock.log_dir_lock import LockMode
+from cleaner.storage.log_dir import LogDir, OffsetKind
+from cleaner.storage.segment import names
+
+WAS_THERE = "was there"
+HANDED_OVER = "handed over"
+TO_BE_HANDED_OVER = "to be handed over"
+NOT_BEGUN = "not begun"
+
+_PARTS = (names.LEADER_EPOCHS, names.PARTITION_METADATA)
+"""Of a log, too; written anew in the broker's directory."""
+
+
+@dataclass(frozen=True)
+class HandedOver:
+    """
+    What became of one partition.
+
+    Attributes:
+        partition: as its directory is named.
+        topic_id: as Kafka writes it.
+        log_start_offset, log_end_offset: of the log.
+        bytes: of its `.log` files.
+        state: `handed over`, `was there` (an earlier call has done it), in a dry run `to be handed over`, or
+            `not begun`, as another partition was refused.
+        elapsed_seconds: for this partition.
+    """
+
+    partition: str
+    topic_id: str
+    log_start_offset: int
+    log_end_offset: int
+    bytes: int
+    state: str
+    elapsed_seconds: float
+
+
+@dataclass(frozen=True)
+class HandoverReport:
+    """
+    What was handed over, in order of names, and what was refused; if that was before anything was done, nothing was.
+    """
+
+    partitions: tuple[HandedOver, ...]
+    refused: tuple[Refusal, ...] = ()
+
+
+def hand_over(
+    from_dir: Path,
+    to_dir: Path,
+    topic_ids: Mapping[str, UUID],
+    sources: Sources,
+    surroundings: CallContext,
+    *,
+    dry_run: bool = False,
+) -> HandoverReport:
+    """
+    Hand all partitions of some topics over to a broker that is stopped.
+
+    Args:
+        from_dir: a log dir that was closed in order.
+        to_dir: one of the broker's `log.dirs`.
+        topic_ids: the ids that the cluster has given the topics.
+        sources: of the broker: its `server.properties`, and where its metadata log is.
+        surroundings: the caller's; `warn` is told what the broker will do differently.
+        dry_run: only look, and write nothing; damaged batches are found only when they are copied.
+    Raises:
+        UsageError: no such directory or topic, or both directories are the same.
+        LogDirLockedError: one of them is in use.
+        NotCleanlyShutDownError: `from_dir` was not closed in order.
+        HandoverRefusedError: `to_dir` is no broker's.
+        NoSpaceError: `to_dir` has no room for all of them; nothing is done.
+        CorruptCheckpointError, UncleanableError: one of them as a whole is not sound.
+        CleaningAborted: `surroundings.check_done` said so.
+    """
+    for directory in (from_dir, to_dir):
+        if not directory.is_dir():
+            raise UsageError(f"{directory}: no such directory")
+    if real_path(from_dir) == real_path(to_dir):
+        raise UsageError(f"{from_dir}: the log dir to hand over from and the broker's are the same")
+    mode = None if dry_run else LockMode.EXCLUSIVE
+    with as_cleaner_errors(to_dir):
+        if dry_run:
+            for directory in (from_dir, to_dir):
+                _require_nobody(surroundings.fs, directory)
+        with (
+            open_session(from_dir, Sources(), surroundings, mode=mode) as ours,
+            open_session(to_dir, sources, surroundings, mode=mode) as theirs,
+        ):
+            return _Handover(ours, theirs, topic_ids, sources).run(dry_run=dry_run)
+
+
+def _require_nobody(fs: FileSystem, log_dir: Path) -> None:
+    """Make sure that a log dir could be locked. Raises LogDirLockedError: somebody is at work in it."""
+    report = probe(fs, log_dir)
+    if report.holder is not LockHolder.NOBODY or report.has_writer:
+        who = report.holder.value if report.holder is not LockHolder.NOBODY else "a writer"
+        pid = "" if report.pid is None else f" (process {report.pid})"
+        raise LogDirLockedError(f"{log_dir / names.LOCK}: locked by {who}{pid}; stop it first")
+
+
+_Work = Callable[[TopicPartition, Path], HandedOver]
+
+
+class _Handover:
+    """Two log dirs, both locked, and what the cluster says of the topics."""
+
+    def __init__(self, ours: Session, theirs: Session, topic_ids: Mapping[str, UUID], sources: Sources) -> None:
+        self._ours = ours
+        self._theirs = theirs
+        self._topic_ids = topic_ids
+        self._fs: FileSystem = ours.surroundings.fs
+        self._cluster = Cluster(self._fs, theirs.log_dir.path, sources.metadata_dir, sources.config)
+        others = [real_path(Path(text)) for text in theirs.settings.cleaner.log_dirs]
+        self._wanted_bytes = 0
+        self._others = [LogDir(self._fs, path) for path in others if path != theirs.log_dir.path and path.is_dir()]
+
+    def run(self, *, dry_run: bool) -> HandoverReport:
+        """Look at all partitions, and hand them over unless one is refused or this is all that is wanted."""
+        if not self._ours.log_dir.has_clean_shutdown_marker():
+            path = self._ours.log_dir.path
+            raise NotCleanlyShutDownError(
+                f"{path}: not closed in order: there is no clean-shutdown marker; first `cleaner recover {path}`"
+            )
+        if self._theirs.log_dir.meta_properties() is None:
+            raise HandoverRefusedError(
+                self._theirs.log_dir.path, "no broker's log dir: there is no meta.properties in it"
+            )
+        partitions = self._partitions()
+        self._warn(partitions)
+        done, refused = self._each(partitions, self._look)
+        if not refused:
+            require_room(self._fs, self._theirs.log_dir.path, self._wanted_bytes)
+        if dry_run:
+            return HandoverReport(tuple(done), tuple(refused))
+        if refused:
+            done = [replace(each, state=NOT_BEGUN) if each.state == TO_BE_HANDED_OVER else each for each in done]
+        else:
+            done, refused = self._each(partitions, self._hand_over)
+        return HandoverReport(tuple(done), tuple(refused))
+
+    def _each(self, partitions: Mapping[TopicPartition, Path], work: _Work) -> tuple[list[HandedOver], list[Refusal]]:
+        done: list[HandedOver] = []
+        refused: list[Refusal] = []
+        for topic_partition, directory in one_by_one(self._ours, partitions, "hand over"):
+            outcome = attempt(topic_partition, directory, partial(work, topic_partition, directory))
+            if isinstance(outcome, Refusal):
+                refused.append(outcome)
+            else:
+                done.append(outcome)
+        return done, refused
+
+    def _partitions(self) -> dict[TopicPartition, Path]:
+        """Return the partitions of the topics, by name. Raises UsageError: a topic has none."""
+        found = self._ours.log_dir.listing()
+        there = {each.topic for each in (*found.current, *found.linked)}
+        for topic in self._topic_ids:
+            if topic not in there:
+                raise UsageError(
+                    f"{self._ours.log_dir.path}: no partition of topic {topic}{did_you_mean(topic, there)}"
+                )
+        for each, path in found.linked.items():
+            if each.topic in self._topic_ids:
+                raise UsageError(f"{path}: a symbolic link, which is never followed")
+        return {each: path for each, path in sorted(found.current.items()) if each.topic in self._topic_ids}
+
+    # ---- looking ---------------------------------------------------------------------------------------------------
+
+    def _look(self, topic_partition: TopicPartition, directory: Path) -> HandedOver:
+        began = time.monotonic()
+        self._check_cluster(topic_partition)
+        with self._fs.hold(directory):
+            self._check_files(directory)
+            log = self._load(topic_partition, directory, read_only=True)
+            if log.producers.first_unstable_offset() is not None:
+                raise HandoverRefusedError(
+                    directory,
+                    f"a transaction is open at offset {log.producers.first_unstable_offset()}, which nobody could end "
+                    "at the broker; whoever opens the log dir to write (cleaner produce, LogManager) aborts it",
+                )
+            was_there = self._check_place(topic_partition, directory)
+            if not was_there:
+                topic_id = self._topic_ids[topic_partition.topic]
+                self._wanted_bytes += bytes_to_write(self._theirs.log_dir, topic_partition, topic_id, directory)
+        return self._report(topic_partition, log, WAS_THERE if was_there else TO_BE_HANDED_OVER, began)
+
+    def _check_cluster(self, topic_partition: TopicPartition) -> None:
+        """Refuse what the cluster's metadata, if it is at hand, says otherwise of."""
+        cluster, topic = self._cluster, topic_partition.topic
+        if not cluster.is_known:
+            return
+        place, topic_id = self._theirs.log_dir.path, self._topic_ids[topic]
+        known = cluster.image.topic_ids.get(topic)
+        if known is None:
+            raise HandoverRefusedError(place, f"the cluster has no topic {topic}; create it at the broker first")
+        if known != topic_id:
+            raise HandoverRefusedError(
+                place, f"the cluster's topic {topic} has the id {format_uuid(known)}, not {format_uuid(topic_id)}"
+            )
+        replicas = cluster.image.replicas.get(topic_id, {})
+        if topic_partition.partition not in replicas:
+            raise HandoverRefusedError(
+                place,
+                f"the cluster's topic {topic} has {len(replicas)} partitions, 0 to {len(replicas) - 1}; give it more "
+                "at the broker, and start that once",
+            )
+        if replicas[topic_partition.partition] > 1:
+            raise HandoverRefusedError(
+                place,
+                f"{topic_partition} has {replicas[topic_partition.partition]} replicas: the others know nothing of "
+                "this log, and one of them that leads would have it cut; hand it over to one replica, add others then",
+            )
+
+    def _check_files(self, directory: Path) -> None:
+        """Refuse files that are not the directory's owner's, or none at all; whatever is no part of a log stays."""
+        owner, foreign = self._fs.stat(directory).st_uid, []
+        for name in self._fs.list_dir(directory):
+            about = self._fs.stat(directory / name)
+            parsed = names.parse_file_name(name)
+            if parsed is None and name not in _PARTS:
+                foreign.append(name)
+            elif not stat.S_ISREG(about.st_mode):
+                raise HandoverRefusedError(directory / name, "not a regular file")
+            elif about.st_uid != owner:
+                raise HandoverRefusedError(
+                    directory / name, f"belongs to user {about.st_uid}, and its directory to user {owner}"
+                )
+        if foreign:
+            self._ours.surroundings.warn(f"{directory}: no part of the log, and stays here: {', '.join(foreign)}")
+
+    def _check_place(self, topic_partition: TopicPartition, directory: Path) -> bool:
+        """Tell whether the log is in its place already. Raises HandoverRefusedError: there is no place for it."""
+        theirs, topic_id = self._theirs.log_dir, self._topic_ids[topic_partition.topic]
+        home = theirs.path / str(topic_partition)
+        place = stands_aside(theirs, topic_partition, topic_id) or home
+        found = theirs.listing()
+        if topic_partition in found.linked or topic_partition in found.future:
+            raise HandoverRefusedError(home, "a symbolic link, or about to be moved: not a plain partition directory")
+        if not self._fs.exists(place):
+            others = [other.path for other in self._others if topic_partition in other.partitions()]
+            where = f"; it is in {others[0]}" if others else ""
+            raise HandoverRefusedError(
+                home,
+                "the broker has no such partition here: create the topic, and let the broker make its directories; "
+                f"each log is handed over to the one of its log.dirs that has it{where}",
+            )
+        there = read_topic_id(self._fs, place / names.PARTITION_METADATA)
+        if there != topic_id:
+            has = "no topic id" if there is None else f"the topic id {format_uuid(there)}"
+            raise HandoverRefusedError(place, f"has {has}, not {format_uuid(topic_id)}")
+        segments = list_segments(self._fs, place)
+        if not any(segment.size or segment.base_offset for segment in segments):
+            return False
+        if is_same_log(self._fs, directory, place):
+            return True
+        raise HandoverRefusedError(
+            place, "the broker's log is not empty, or was not always; delete the topic and make it anew"
+        )
+
+    def _warn(self, partitions: Mapping[TopicPartition, Path]) -> None:
+        """Tell what the broker will do differently."""
+        warn, cluster = self._ours.surroundings.warn, self._cluster
+        if not cluster.is_known:
+            warn(
+                f"{self._theirs.log_dir.path}: no metadata log here, so that topic ids, numbers of partitions and "
+                "replicas are not held against it: --metadata-dir, or --config with the broker's server.properties"
+            )
+        told: list[str] = []
+        settings = read_cleaner_topics(
+            self._fs, self._ours.log_dir.path, {each.topic for each in self._ours.log_dir.listing().current}, told
+        )
+        for topic, topic_id in self._topic_ids.items():
+            theirs = cluster.image.topic_configs.get(topic, {})
+            missing = {key: value for key, value in settings.get(topic, {}).items() if theirs.get(key) != value}
+            if missing:
+                listed = ",".join(f"{key}=[{v}]" if "," in v else f"{key}={v}" for key, v in missing.items())
+                warn(
+                    f"topic {topic}: a broker goes by its own settings, and may delete by them what is old. Those "
+                    "it had here are set by: kafka-configs.sh --bootstrap-server ... --alter --entity-type topics "
+                    f"--entity-name {topic} --add-config {listed}"
+                )
+            mine, count = (
+                [each for each in partitions if each.topic == topic],
+                len(cluster.image.replicas.get(topic_id, {})),
+            )
+            if count > len(mine):
+                warn(f"topic {topic}: {len(mine)} partitions here, {count} at the broker: keys may belong to others")
+
+    # ---- doing -----------------------------------------------------------------------------------------------------
+
+    def _hand_over(self, topic_partition: TopicPartition, directory: Path) -> HandedOver:
+        began = time.monotonic()
+        theirs, topic_id = self._theirs.log_dir, self._topic_ids[topic_partition.topic]
+        settle_handover(theirs, topic_partition, topic_id)
+        with self._fs.hold(directory):
+            was_there = self._check_place(topic_partition, directory)
+            log = self._load(topic_partition, directory, read_only=False)
+            if was_there:
+                return self._report(topic_partition, log, WAS_THERE, began)
+            loading.close(self._ours, log)
+            ours = self._ours.log_dir
+            hand_over_partition(
+                theirs,
+                topic_partition,
+                topic_id,
+                directory,
+                {
+                    OffsetKind.RECOVERY_POINT: log.log_end_offset,
+                    OffsetKind.HIGH_WATERMARK: ours.high_watermarks.get(topic_partition),
+                    OffsetKind.CLEANER: ours.cleaner_offsets.get(topic_partition),
+                    OffsetKind.LOG_START: log.log_start_checkpoint,
+                },
+                log_start_offset=log.log_start_offset,
+                still_held=self._still_held,
+                check_done=self._ours.check_done,
+            )
+        return self._report(topic_partition, log, HANDED_OVER, began)
+
+    def _still_held(self) -> None:
+        self._ours.still_held()
+        self._theirs.still_held()
+
+    def _load(self, topic_partition: TopicPartition, directory: Path, *, read_only: bool) -> LoadedLog:
+        return loading.load(
+            self._ours,
+            topic_partition,
+            directory,
+            self._ours.topic(topic_partition, directory).config,
+            now_ms=self._ours.surroundings.clock.now_ms(),
+            clean_shutdown=True,
+            read_only=read_only,
+        )
+
+    def _report(self, topic_partition: TopicPartition, log: LoadedLog, state: str, began: float) -> HandedOver:
+        return HandedOver(
+            partition=str(topic_partition),
+            topic_id=format_uuid(self._topic_ids[topic_partition.topic]),
+            log_start_offset=log.log_start_offset,
+            log_end_offset=log.log_end_offset,
+            bytes=log.size,
+            state=state,
+            elapsed_seconds=time.monotonic() - began,
+        )

@@ -1,0 +1,287 @@
+"""`plan`: what each partition of a log dir is like and whether it is due; nothing is locked, nothing changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from cleaner.app import load as loading
+from cleaner.app.look import Look, PlanTarget, look_at
+from cleaner.app.options import CallContext, HighWatermark, Sampling, Sources
+from cleaner.app.plan_report import PlanEntry, Why
+from cleaner.app.plan_settings import settings_in_force
+from cleaner.app.replication import replication_warning
+from cleaner.app.session import Session, as_cleaner_errors, choose_partitions, open_session, parse_names
+from cleaner.app.trust import origin_of_policy, policy_words, standing
+from cleaner.base.model import TopicPartition
+from cleaner.config.values import TopicConfig
+from cleaner.errors import CleanerError, CleaningAborted, ConfigError, CorruptLogError, as_value, unexpected
+from cleaner.policy.cleanable import bounds_of, first_young_segment
+from cleaner.policy.due import Dueness, due_words, earliest_dirty_timestamp_ms, judge, overdue_ms
+from cleaner.policy.rounds_ahead import rounds_ahead
+from cleaner.policy.sections import sections_of
+from cleaner.settings import ResolvedTopic
+from cleaner.storage.glance import SeenFiles, look_through
+from cleaner.storage.lock.lock_probe import LockHolder, probe
+from cleaner.storage.log_dir import StillLogDir
+from cleaner.storage.open_transactions import Use
+from cleaner.storage.segment.segment import Segment
+from cleaner.storage.undecided import undecided_at
+
+_ATTEMPTS = 5  # so often a log is looked at whose files come and go under the eye
+
+_WHY = {
+    Dueness.NOTHING_TO_CLEAN: Why.NOTHING_TO_CLEAN,
+    Dueness.OVERDUE: Why.OVERDUE,
+    Dueness.OVER_RATIO: Why.OVER_RATIO,
+    Dueness.UNDER_RATIO: Why.UNDER_RATIO,
+}
+
+
+def plan_log_dir(
+    log_dir: Path,
+    sources: Sources,
+    surroundings: CallContext,
+    *,
+    partitions: Sequence[str] | None = None,
+    high_watermark: HighWatermark = "checkpoint",
+    as_if_all: bool = False,
+    sampling: Sampling | None = None,
+) -> list[PlanEntry]:
+    """
+    Look at every partition of a log dir.
+
+    A live broker may be at work in it: what is told is then true for a moment, and says so.
+
+    Args:
+        log_dir: the directory.
+        sources: where settings come from.
+        surroundings: the caller's clock and the like.
+        partitions: names, judged as the operator's choice; None: all of them, judged as by `clean --all`.
+        high_watermark: up to where records count as replicated.
+        as_if_all: judge those named as by `clean --all`, too.
+        sampling: also foretell what cleaning would do; None: do not.
+    Raises:
+        UsageError: no such directory or partition.
+        CorruptCheckpointError, UncleanableError: the directory as a whole is not sound.
+        ConfigError: a bad setting of the process.
+    """
+    with as_cleaner_errors(log_dir), open_session(log_dir, sources, surroundings, mode=None) as session:
+        named = None if partitions is None else parse_names(partitions)
+        session = replace(session, log_dir=StillLogDir(surroundings.fs, session.log_dir.path))
+        state = _DirState.of(session)
+        entries = []
+        for topic_partition, directory in choose_partitions(session, named).items():
+            surroundings.check_done()
+            is_named = named is not None and not as_if_all
+            view = _View(session, topic_partition, directory, is_named, high_watermark, state, sampling)
+            entries.append(view.entry())
+        return entries
+
+
+class _DirState(NamedTuple):
+    """
+    What is true of all partitions of a log dir.
+
+    `in_use` is who is at work in it, in words; `keeps_out` whether that keeps a cleaner out; `is_marked` whether it has
+    a clean-shutdown marker; `use` is what follows for a load.
+    """
+
+    in_use: str
+    keeps_out: bool
+    is_marked: bool
+    use: Use
+
+    @staticmethod
+    def of(session: Session) -> _DirState:
+        """Look who holds the lock; nothing is locked for that, not for a moment."""
+        report = probe(session.surroundings.fs, session.log_dir.path)
+        is_marked = session.log_dir.has_clean_shutdown_marker()
+        keeps_out = report.holder is not LockHolder.NOBODY
+        pid = f" (process {report.pid})" if report.pid is not None else ""
+        beside = "a writer" if report.has_writer else ""
+        use = Use.of(is_marked=is_marked, has_writer=report.has_writer, is_held=keeps_out)
+        return _DirState(report.holder.value + pid if keeps_out else beside, keeps_out, is_marked, use)
+
+
+@dataclass(frozen=True)
+class _View:
+    """One partition that is being looked at."""
+
+    session: Session
+    topic_partition: TopicPartition
+    directory: Path
+    is_named: bool
+    high_watermark: HighWatermark
+    state: _DirState
+    sampling: Sampling | None
+
+    def entry(self) -> PlanEntry:
+        """Return what there is to see, or what keeps it from being seen; listed again when a file vanishes."""
+        now_ms = self.session.surroundings.clock.now_ms()
+        entry = PlanEntry(str(self.topic_partition), now_ms=now_ms, in_use=self.state.in_use)
+        for _ in range(_ATTEMPTS):
+            try:
+                with as_cleaner_errors(self.directory):
+                    files = look_through(self.session.surroundings.fs, self.directory)
+                    entry = replace(entry, segments=len(files.segments), bytes=sum(s.size for s in files.segments))
+                    resolved = self.session.topic(self.topic_partition, self.directory)
+                    entry = self._describe(entry, resolved)
+                    return self._judge(entry, resolved, files)
+            except CleaningAborted:
+                raise
+            except ConfigError as error:
+                reason = "a setting of its topic is wrong"
+                return replace(entry, error=str(as_value(error)), why=Why.BAD_SETTING, reason=reason)
+            except CleanerError as error:
+                failed = replace(entry, error=str(as_value(error)), reason="cannot be looked at")
+                # Beside somebody who cleans, a file may be another one by the time it is read.
+                is_replaced = bool(entry.in_use) and isinstance(error, CorruptLogError)
+                if not (is_replaced or isinstance(error.__cause__, FileNotFoundError)):
+                    return failed
+                # Its files come and go: somebody is at work, whoever has the lock.
+                entry = replace(entry, in_use=entry.in_use or "somebody whose files come and go")
+            except Exception as error:  # noqa: BLE001 - a mistake of ours about one log must not hide the others
+                return replace(entry, error=str(unexpected(self.directory, error)), reason="cannot be looked at")
+        return failed
+
+    def _describe(self, entry: PlanEntry, resolved: ResolvedTopic) -> PlanEntry:
+        """Add what is known of the topic."""
+        replicas = replication_warning(resolved)
+        return replace(
+            entry,
+            policy=policy_words(resolved.config),
+            policy_origin=origin_of_policy(resolved),
+            policy_trusted=resolved.policy_trusted,
+            settings=settings_in_force(self.session, resolved),
+            replicas=resolved.replicas,
+            replicas_origin=resolved.replicas_origin,
+            warnings=(*resolved.warnings, replicas) if replicas else resolved.warnings,
+        )
+
+    def _judge(self, entry: PlanEntry, resolved: ResolvedTopic, files: SeenFiles) -> PlanEntry:
+        """Say whether it would be cleaned."""
+        trust_default = self.session.trusts_default_policy
+        verdict = standing(resolved, is_named=self.is_named, trust_default=trust_default)
+        if resolved.config.compact:
+            entry = self._weigh(entry, resolved, files)
+        if not verdict.is_allowed:
+            why = Why.POLICY_NOT_TRUSTED if resolved.config.compact else Why.NOT_COMPACTED
+            return replace(entry, is_due=False, why=why, reason=verdict.reason)
+        return self._as_log_dir_allows(entry)
+
+    def _as_log_dir_allows(self, entry: PlanEntry) -> PlanEntry:
+        """Say what of the whole log dir keeps a partition that is due from being cleaned."""
+        if not entry.is_due:
+            return entry
+        if self.state.keeps_out:
+            return replace(entry, why=Why.LOCKED, reason=f"{entry.reason}; in use by {self.state.in_use}")
+        if not self.state.is_marked and not self.state.in_use:
+            return replace(entry, why=Why.NEEDS_RECOVERY, reason=f"{entry.reason}; the log dir has to be recovered")
+        return entry
+
+    def _weigh(self, entry: PlanEntry, resolved: ResolvedTopic, files: SeenFiles) -> PlanEntry:
+        """Find the cleanable range, what it weighs and what bounds it."""
+        session, state, topic, now_ms = self.session, self.state, resolved.config, entry.now_ms
+        is_in_use = bool(entry.in_use)
+        place = PlanTarget(
+            session,
+            self.topic_partition,
+            self.directory,
+            topic,
+            now_ms,
+            self.high_watermark,
+            state.use,
+            is_in_use,
+        )
+        look = look_at(place, files)
+        log, found = look.log, look.found
+        earliest_ms = None
+        if topic.max_compaction_lag_ms < now_ms:
+            earliest_ms = earliest_dirty_timestamp_ms(log, found.first_dirty_offset)
+        delay_ms = overdue_ms(earliest_ms, topic.max_compaction_lag_ms, now_ms)
+        dueness = judge(found, delay_ms, topic.min_cleanable_dirty_ratio)
+        entry = replace(
+            entry,
+            first_dirty_offset=found.first_dirty_offset,
+            first_uncleanable_offset=found.first_uncleanable_offset,
+            clean_bytes=found.clean_bytes,
+            dirty_bytes=found.cleanable_bytes,
+            uncleanable_bytes=found.uncleanable_bytes,
+            ratio=found.ratio,
+            is_due=dueness.is_due,
+            why=_WHY[dueness],
+            overdue_ms=delay_ms,
+            overdue_at_ms=None if delay_ms or earliest_ms is None else earliest_ms + topic.max_compaction_lag_ms + 1,
+            sections=sections_of(log, found, topic.delete_retention_ms),
+            rounds=rounds_ahead(
+                session.settings.cleaner,
+                keys=max(0, found.first_uncleanable_offset - found.first_dirty_offset),
+                dirty_bytes=found.cleanable_bytes,
+            ),
+            cut_bytes=look.cut_bytes,
+        )
+        entry = self._bound(entry, look, place)
+        if self.sampling is not None and found.cleanable_bytes:
+            entry = self._foretell(entry, look, topic, now_ms, self.sampling.most_bytes)
+        reason = due_words(dueness, found, delay_ms, topic.min_cleanable_dirty_ratio)
+        if dueness is Dueness.NOTHING_TO_CLEAN:
+            if loading.lacks_high_watermark(session, self.topic_partition, self.high_watermark):
+                return replace(entry, why=Why.NO_HIGH_WATERMARK, reason=loading.NO_HIGH_WATERMARK)
+            reason += _figure_of_bound(entry)
+        return replace(entry, reason=reason)
+
+    def _foretell(
+        self, entry: PlanEntry, look: Look, topic: TopicConfig, now_ms: int, sample_bytes: int | None
+    ) -> PlanEntry:
+        """Add what cleaning would do; there is something to clean."""
+        from cleaner.cleaning.context import RoundContext
+        from cleaner.cleaning.estimate.estimate import estimate  # loads kernels: not for those who only ask
+
+        lent, config = self.session.surroundings, self.session.settings.cleaner
+        segments = [
+            Segment(lent.fs, self.directory, seen.base_offset, size=seen.size, mtime_ns=seen.mtime_ns)
+            for seen in look.log.segments
+            if seen.base_offset < look.found.first_uncleanable_offset
+        ]
+        context = RoundContext(lent.fs, lent.clock, now_ms, check_done=self.session.check_done)
+        foretold, ahead = estimate(segments, look.found, topic, config, context, sample_bytes)
+        return replace(entry, estimate=foretold, rounds=ahead)
+
+    def _bound(self, entry: PlanEntry, look: Look, place: PlanTarget) -> PlanEntry:
+        """Add each bound of the range with its figure."""
+        log, found, topic = look.log, look.found, place.topic
+        lag_ms = topic.min_compaction_lag_ms
+        young = first_young_segment(log, found.first_dirty_offset, lag_ms, place.now_ms)
+        undecided = None
+        if log.last_stable_offset < log.high_watermark:
+            fs = self.session.surroundings.fs
+            undecided = undecided_at(fs, self.directory, log.segments, log.last_stable_offset)
+        return replace(
+            entry,
+            log_start_offset=log.log_start_offset,
+            log_end_offset=log.log_end_offset,
+            high_watermark=log.high_watermark,
+            last_stable_offset=log.last_stable_offset,
+            bounded_by=found.bounded_by,
+            bounds=tuple(bounds_of(log, found.first_dirty_offset, lag_ms, place.now_ms)),
+            checkpoint_offset=self.session.log_dir.cleaner_offsets.get(self.topic_partition),
+            is_checkpoint_reset=found.force_checkpoint,
+            undecided=undecided,
+            lag_ends_ms=None if young is None else young.largest_timestamp() + lag_ms,
+        )
+
+
+def _figure_of_bound(entry: PlanEntry) -> str:
+    """Return the number behind what ends the range."""
+    offset = next((bound.offset for bound in entry.bounds if bound.name == entry.bounded_by), None)
+    words = f" at offset {offset} of {entry.log_end_offset}"
+    if entry.bounded_by == "last stable offset" and entry.undecided is not None:
+        open_ms = max(0, entry.now_ms - entry.undecided.since_ms)
+        whose = f"producer {entry.undecided.producer_id}, epoch {entry.undecided.producer_epoch}"
+        return f"{words}: a transaction of {whose} is open for {open_ms} ms"
+    if entry.bounded_by == "min.compaction.lag.ms" and entry.lag_ends_ms is not None:
+        return f"{words}: the segment is too young for {entry.lag_ends_ms - entry.now_ms} ms more"
+    return words

@@ -1,0 +1,34 @@
+"""The settings that what `plan` says of a partition rests on, each with its value and who says so."""
+
+from __future__ import annotations
+
+from cleaner.app.plan_report import SettingInForce
+from cleaner.app.session import Session
+from cleaner.config.table import BROKER_SETTINGS
+from cleaner.settings import ResolvedTopic
+from cleaner.settings.given import DEFAULT, Given
+
+_OF_TOPIC = (
+    "cleanup.policy",
+    "min.cleanable.dirty.ratio",
+    "min.compaction.lag.ms",
+    "max.compaction.lag.ms",
+    "delete.retention.ms",
+    "segment.ms",
+    "segment.bytes",
+)
+_OF_PROCESS = ("log.cleaner.dedupe.buffer.size", "log.cleaner.io.buffer.load.factor", "log.cleaner.threads")
+
+
+def topic_settings(resolved: ResolvedTopic) -> tuple[SettingInForce, ...]:
+    """Return the settings of a topic that decide over its cleaning."""
+    return tuple(SettingInForce(key, *resolved.in_force(key)) for key in _OF_TOPIC)
+
+
+def settings_in_force(session: Session, resolved: ResolvedTopic) -> tuple[SettingInForce, ...]:
+    """Return the settings of a topic, and those of the process."""
+    return (*topic_settings(resolved), *(_of_process(session, key) for key in _OF_PROCESS))
+
+
+def _of_process(session: Session, key: str) -> SettingInForce:
+    return SettingInForce(key, *session.given.get(key, Given(BROKER_SETTINGS[key].default or "", DEFAULT)))

@@ -1,0 +1,148 @@
+"""
+`recover`: bring logs that were not closed in order to what a broker would make of them at its start.
+
+A clean-shutdown marker promises that every log of the directory may be trusted. It is written only when every partition
+directory was recovered in this very run; in all other cases there is none and a broker recovers by itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from cleaner.app import load as loading
+from cleaner.app.keep_old import CutSaver, check_outside
+from cleaner.app.options import CallContext, Sources
+from cleaner.app.reports import RecoveredPartition, RecoverReport, Refusal
+from cleaner.app.session import (
+    Session,
+    as_cleaner_errors,
+    attempt,
+    choose_partitions,
+    log_bytes,
+    one_by_one,
+    open_session,
+    parse_names,
+)
+from cleaner.base.model import TopicPartition
+from cleaner.storage.load.load_changes import SaveCut
+from cleaner.storage.lock.log_dir_lock import LockMode
+
+
+def recover_log_dir(
+    log_dir: Path,
+    partitions: Sequence[str] | None,
+    sources: Sources,
+    surroundings: CallContext,
+    *,
+    allow_truncate: bool = False,
+    save_cut: Path | None = None,
+) -> RecoverReport:
+    """
+    Load, recover and close partitions in order.
+
+    With a clean-shutdown marker there is nothing to recover: logs are loaded and closed, and the marker stays.
+
+    Args:
+        log_dir: the directory.
+        partitions: names; None or empty: all of them.
+        sources: where settings come from.
+        surroundings: the caller's clock and the like.
+        allow_truncate: let recovery cut more than the torn end of a last segment.
+        save_cut: a directory outside of all log dirs that takes what is cut.
+    Raises:
+        UsageError: no such directory or partition; `save_cut` is in a log dir.
+        LogDirLockedError: the log dir is in use.
+        CorruptCheckpointError, UncleanableError: the directory as a whole is not sound; nothing was changed.
+        CleaningAborted: `surroundings.check_done` said so; no marker is written.
+    """
+    named = parse_names(partitions) if partitions else None
+    with (
+        as_cleaner_errors(log_dir),
+        open_session(log_dir, sources, surroundings, mode=LockMode.EXCLUSIVE) as session,
+    ):
+        if save_cut is not None:
+            check_outside(session, save_cut, "--save-cut")
+        return recover_partitions(
+            session, choose_partitions(session, named), allow_truncate=allow_truncate, save_cut=save_cut
+        )
+
+
+def recover_partitions(
+    session: Session,
+    partitions: Mapping[TopicPartition, Path],
+    *,
+    allow_truncate: bool,
+    save_cut: Path | None = None,
+) -> RecoverReport:
+    """Recover partitions of an open log dir, and write the marker if these are all there are and none was refused."""
+    had_marker = session.log_dir.has_clean_shutdown_marker()
+    recovered: list[RecoveredPartition] = []
+    refused: list[Refusal] = []
+    for topic_partition, directory in one_by_one(session, partitions, "recover"):
+        saver = None if save_cut is None else CutSaver(session.surroundings.fs, save_cut / str(topic_partition)).save
+        work = partial(_recover_one, session, topic_partition, directory, had_marker, allow_truncate, saver)
+        outcome = attempt(topic_partition, directory, work)
+        if isinstance(outcome, Refusal):
+            refused.append(outcome)
+        else:
+            recovered.append(outcome)
+    note = _why_no_marker(session, partitions, refused)
+    if not note and not had_marker:
+        session.still_held()
+        session.log_dir.write_marker()
+    return RecoverReport(
+        tuple(recovered), tuple(refused), has_marker=had_marker or not note, note="" if had_marker else note
+    )
+
+
+def _recover_one(
+    session: Session,
+    topic_partition: TopicPartition,
+    directory: Path,
+    had_marker: bool,
+    allow_truncate: bool,
+    save_cut: SaveCut | None,
+) -> RecoveredPartition:
+    began = time.monotonic()
+    with session.surroundings.fs.hold(directory):
+        before = log_bytes(session, directory)
+        log = loading.load(
+            session,
+            topic_partition,
+            directory,
+            session.topic(topic_partition, directory).config,
+            now_ms=session.surroundings.clock.now_ms(),
+            clean_shutdown=had_marker,
+            allow_truncate=allow_truncate,
+            save_cut=save_cut,
+        )
+        loading.close(session, log)
+        return RecoveredPartition(
+            partition=str(topic_partition),
+            log_start_offset=log.log_start_offset,
+            log_end_offset=log.log_end_offset,
+            bytes_before=before,
+            bytes_after=log_bytes(session, directory),
+            elapsed_seconds=time.monotonic() - began,
+        )
+
+
+def _why_no_marker(session: Session, partitions: Mapping[TopicPartition, Path], refused: Sequence[Refusal]) -> str:
+    """Return what keeps the log dir from being marked clean, empty if nothing does."""
+    found = session.log_dir.listing()
+    rest = "no clean-shutdown marker is written and a broker will recover when it starts"
+    if refused:
+        return f"{len(refused)} of {len(partitions)} partitions were refused: {rest}"
+    left = [*(str(tp) for tp in found.current if tp not in partitions), *(str(tp) for tp in found.linked)]
+    if left:
+        return f"{_some(left)} not recovered in this run: {rest}"
+    # A broker loads these too, and would trust them; they are not ours to touch (D-07).
+    foreign = [*(path.name for path in found.future.values()), *(n for n in found.set_aside if n.endswith("-stray"))]
+    return f"{_some(foreign)} is never touched by this command: {rest}" if foreign else ""
+
+
+def _some(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"

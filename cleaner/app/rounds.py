@@ -1,0 +1,180 @@
+"""The rounds of one loaded log, and the report that sums them up."""
+
+from __future__ import annotations
+
+import math
+from contextlib import closing
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from cleaner.app import load as loading
+from cleaner.app.keep_old import Keeper
+from cleaner.app.options import CleanOptions, CleanRound
+from cleaner.app.reports import CleanReport, KeptDamage, Removed
+from cleaner.app.session import Session
+from cleaner.config.values import TopicConfig
+from cleaner.errors import CleaningAborted, LogChangedError, WriterWaitingError
+from cleaner.policy.cleanable import Cleanable, cleanable, segments_between
+from cleaner.storage.load.loaded_log import LoadedLog
+
+if TYPE_CHECKING:
+    from cleaner.cleaning.context import RoundContext
+    from cleaner.cleaning.round.round import RoundResult
+
+
+@dataclass(frozen=True)
+class Work:
+    """
+    One loaded log and what is to be done with it.
+
+    Attributes:
+        session: the log dir.
+        options: the caller's.
+        log: loaded, not yet settled.
+        topic: its settings.
+        now_ms: the one moment of all its rounds.
+        refuses_keyless: a record without a key in the range stops the cleaning before anything changes.
+    """
+
+    session: Session
+    options: CleanOptions
+    log: LoadedLog
+    topic: TopicConfig
+    now_ms: int
+    refuses_keyless: bool = False
+
+    def write_checkpoint(self, offset: int) -> None:
+        """Write the partition's line in `cleaner-offset-checkpoint`, unless the writer has cut the log meanwhile."""
+        topic_partition = self.log.topic_partition
+        with self.session.partition_lock(topic_partition):
+            self.log.require_unchanged(())
+            self.session.put_cleaner_offset(topic_partition, offset)
+
+    def settle(self) -> None:
+        """Make the changes loading has left to be made."""
+        with self.session.partition_lock(self.log.topic_partition):
+            self.log.settle(self.session.surroundings.fs)
+
+    def context(self) -> RoundContext:
+        """Return the surroundings of a round."""
+        from cleaner.cleaning.context import RoundContext
+
+        lent, name = self.session.surroundings, str(self.log.topic_partition)
+        context = RoundContext(
+            fs=lent.fs,
+            clock=lent.clock,
+            now_ms=self.now_ms,
+            still_held=self.session.still_held,
+            check_done=self.session.check_done,
+            swapping=partial(self.session.swapping, self.log.topic_partition),
+            throttle=self.session.throttle.for_worker(self.session.check_done, self.session.log_dir.path),
+            progress=lambda phase, done, total: lent.progress(f"{name} {phase}", done, total),
+            write_checkpoint=self.write_checkpoint,
+            verify=self.options.verify,
+            max_dirty_bytes=self.options.max_dirty_bytes,
+            max_seconds=self.options.max_seconds,
+            refuse_keyless=self.refuses_keyless,
+            keep_tombstones=self.options.keep_tombstones,
+            keep_damaged=self.options.damaged == "keep",
+        )
+        if self.options.keep_old is None:
+            return context
+        return replace(context, keep_old=Keeper(self.session, self.log, self.options.keep_old).keep)
+
+
+def run_rounds(work: Work, found: Cleanable) -> CleanReport:
+    """Run rounds until the range is clean or enough were run; without anything to clean, only settle the log."""
+    report = _nothing_yet(work, found)
+    if found.cleanable_bytes == 0:
+        work.settle()
+        if found.force_checkpoint:
+            work.write_checkpoint(found.first_dirty_offset)
+        return replace(report, note=_why_nothing(work, found))
+    if work.options.clean_round is not None:
+        return _run_rounds(work, found, report, work.context(), work.options.clean_round)
+    from cleaner.cleaning.offset_map import OffsetMap  # compiles kernels: not for those who only ask
+    from cleaner.cleaning.round.round import clean_log
+
+    config = work.session.settings.cleaner
+    with closing(OffsetMap(config.key_limit, config.slots)) as offset_map:
+        return _run_rounds(work, found, report, replace(work.context(), offset_map=offset_map), clean_log)
+
+
+def _run_rounds(
+    work: Work, found: Cleanable, report: CleanReport, context: RoundContext, clean_round: CleanRound
+) -> CleanReport:
+    while True:
+        try:
+            result = clean_round(work.log, found, work.topic, work.session.settings.cleaner, context)
+        except LogChangedError:
+            raise
+        except CleaningAborted as error:
+            left = f"offsets {found.first_dirty_offset} to {found.first_uncleanable_offset}"
+            kind = WriterWaitingError if isinstance(error, WriterWaitingError) else CleaningAborted
+            raise kind(
+                f"{report.partition}: {error}: groups already swapped stay, {left} remain to be cleaned"
+            ) from error
+        report = _add(report, result, work.session.settings.cleaner.key_limit)
+        has_advanced = result.end_offset > found.first_dirty_offset
+        found = cleanable(work.log, result.end_offset, work.topic, work.now_ms)
+        if found.cleanable_bytes == 0:
+            return report
+        if report.rounds == work.options.rounds or not has_advanced:
+            return _unfinished(report, result, work.log)
+
+
+def _nothing_yet(work: Work, found: Cleanable) -> CleanReport:
+    return CleanReport(
+        partition=str(work.log.topic_partition),
+        first_dirty_offset=found.first_dirty_offset,
+        first_uncleanable_offset=found.first_uncleanable_offset,
+        end_offset=found.first_dirty_offset,
+    )
+
+
+def _add(report: CleanReport, result: RoundResult, key_limit: int) -> CleanReport:
+    """Add a round to the report."""
+    removed = {
+        field.name: getattr(report.removed, field.name) + getattr(result.removed, field.name)
+        for field in fields(Removed)
+    }
+    return replace(
+        report,
+        end_offset=result.end_offset,
+        rounds=report.rounds + 1,
+        bytes_read=report.bytes_read + result.bytes_read,
+        bytes_written=report.bytes_written + result.bytes_written,
+        messages_read=report.messages_read + result.messages_read,
+        messages_written=report.messages_written + result.messages_written,
+        map_bytes_read=report.map_bytes_read + result.map_bytes_read,
+        map_messages_read=report.map_messages_read + result.map_messages_read,
+        map_utilization=max(report.map_utilization, result.map_entries / key_limit),
+        invalid_messages=report.invalid_messages + result.invalid_messages,
+        removed=Removed(**removed),
+        map_seconds=report.map_seconds + result.map_seconds,
+        copy_seconds=report.copy_seconds + result.copy_seconds,
+        kept_damage=tuple(
+            KeptDamage(str(batch.path), batch.position, batch.base_offset, batch.last_offset, batch.reason)
+            for batch in result.kept_damage
+        ),
+    )
+
+
+def _unfinished(report: CleanReport, result: RoundResult, log: LoadedLog) -> CleanReport:
+    """Say how much is left: the map was too small, or the round was to end early."""
+    end, bound = result.end_offset, report.first_uncleanable_offset
+    left_bytes = sum(segment.size for segment in segments_between(log.segments, end, max(end, bound)))
+    remaining = max(1, math.ceil(left_bytes / max(1, result.map_bytes_read)))
+    why = "the offset map was full" if result.map_full else "the round was to end early"
+    return replace(
+        report,
+        rounds_remaining=remaining,
+        note=f"{why} at offset {end} of {bound}: about {remaining} more rounds (--rounds all)",
+    )
+
+
+def _why_nothing(work: Work, found: Cleanable) -> str:
+    if loading.lacks_high_watermark(work.session, work.log.topic_partition, work.options.high_watermark):
+        return loading.NO_HIGH_WATERMARK
+    return f"nothing to clean from offset {found.first_dirty_offset} on: the range ends at the {found.bounded_by}"

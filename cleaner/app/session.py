@@ -1,0 +1,291 @@
+"""A log dir opened for a command: locked, its own files read and found sound, its settings at hand."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, TypeVar
+from uuid import UUID
+
+from cleaner.app.options import CallContext, Sources
+from cleaner.app.reports import Refusal
+from cleaner.base.io_throttle import IoThrottle
+from cleaner.base.mistakes import did_you_mean
+from cleaner.base.model import TopicPartition
+from cleaner.config.values import CleanerConfig
+from cleaner.errors import (
+    CleanerError,
+    CleaningAborted,
+    LogChangedError,
+    LogDirLockedError,
+    UsageError,
+    WriterWaitingError,
+    as_value,
+    disk_error,
+    unexpected,
+)
+from cleaner.settings import Given, ResolvedTopic, SettingsResolver
+from cleaner.storage.files.partition_metadata import read_topic_id
+from cleaner.storage.fs.file_system import real_path
+from cleaner.storage.lock.log_dir_lock import LockMode, LockRole, LogDirLock, acquire_for_cleaning
+from cleaner.storage.lock.partition_lock import checkpoint_lock, partition_lock
+from cleaner.storage.log_dir import LogDir, OffsetKind, find_conflicts
+from cleaner.storage.segment.generation import raise_generation
+from cleaner.storage.segment.names import LOG, PARTITION_METADATA
+from cleaner.storage.which_dir import require_log_dir
+
+Result = TypeVar("Result")
+
+
+class SettingsLike(Protocol):
+    """Settings of a log dir: a `SettingsResolver`, or something that follows them as they change."""
+
+    @property
+    def cleaner(self) -> CleanerConfig:
+        """Those of the process."""
+
+    def topic(self, topic: str, topic_id: UUID | None) -> ResolvedTopic:
+        """Return a topic's; raises ConfigError for a bad one."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """
+    What every step on a log dir needs.
+
+    Attributes:
+        log_dir: its files.
+        settings: of its topics and of the process.
+        surroundings: the caller's clock, progress and the like.
+        throttle: slows reading and writing, one for all partitions (R-715).
+        trusts_default_policy: the operator takes a default for the truth.
+        lock: None where nothing is going to be changed.
+        given: settings of the process that somebody gave, and who says so; empty where that is not asked for.
+    """
+
+    log_dir: LogDir
+    settings: SettingsLike
+    surroundings: CallContext
+    throttle: IoThrottle
+    trusts_default_policy: bool = False
+    lock: LogDirLock | None = None
+    given: Mapping[str, Given] = field(default_factory=dict)
+
+    @property
+    def beside_writer(self) -> bool:
+        """
+        A writer of ours is at work in the log dir; the same for as long as a round is at work.
+
+        What a clean stop leaves is then the writer's to leave; see `docs/coexistence.md`.
+        """
+        return self.lock is not None and self.lock.is_beside_writer
+
+    def topic(self, topic_partition: TopicPartition, directory: Path) -> ResolvedTopic:
+        """
+        Return the settings of a partition's topic.
+
+        Raises:
+            CorruptCheckpointError: `partition.metadata` is damaged.
+            ConfigError: a bad setting.
+        """
+        topic_id = read_topic_id(self.surroundings.fs, directory / PARTITION_METADATA)
+        return self.settings.topic(topic_partition.topic, topic_id)
+
+    def still_held(self) -> None:
+        """Raise LogDirLockedError when the lock was lost; without a lock there is nothing to lose."""
+        if self.lock is not None:
+            self.lock.still_held()
+
+    def check_done(self) -> None:
+        """
+        Go on, or not: to be asked before each buffer and each partition.
+
+        Raises:
+            CleaningAborted: the caller says so (`CallContext.check_done`).
+            WriterWaitingError: a writer wants the logs; the session has to be closed before it gets them.
+        """
+        self.surroundings.check_done()
+        if self.lock is not None and self.lock.logs.is_writer_waiting():
+            raise WriterWaitingError(f"{self.log_dir.path}: a writer is about to load the logs, rounds end for now")
+
+    def partition_lock(self, topic_partition: TopicPartition) -> AbstractContextManager[object]:
+        """
+        Return the lock of a partition, for a `with` block: to be held for as long as names in it change.
+
+        Without a lock of the log dir nothing is going to change, and this does nothing.
+
+        Raises:
+            LogChangedError: on entering: another process does not give it back.
+        """
+        if self.lock is None:
+            return contextlib.nullcontext()
+        lent = self.surroundings
+        return partition_lock(lent.fs, self.log_dir.path, topic_partition, lent.clock, check_done=lent.check_done)
+
+    @contextlib.contextmanager
+    def swapping(self, topic_partition: TopicPartition) -> Iterator[None]:
+        """Hold the lock of a partition for a swap, and tell its readers that they will have to look again."""
+        with self.partition_lock(topic_partition):
+            raise_generation(self.surroundings.fs, self.log_dir.path, topic_partition)
+            yield
+
+    def put_cleaner_offset(self, topic_partition: TopicPartition, offset: int | None) -> None:
+        """Write, or drop (None), a partition's line in `cleaner-offset-checkpoint`; a writer that cuts lowers it."""
+        lent = self.surroundings
+        with checkpoint_lock(lent.fs, self.log_dir.path, lent.clock, check_done=lent.check_done):
+            self.log_dir.put(OffsetKind.CLEANER, topic_partition, offset)
+
+
+@contextlib.contextmanager
+def open_session(
+    log_dir: Path,
+    sources: Sources,
+    surroundings: CallContext,
+    *,
+    mode: LockMode | None = LockMode.SHARED,
+    lock: LogDirLock | None = None,
+) -> Iterator[Session]:
+    """
+    Open a log dir for the length of a `with` block.
+
+    Args:
+        log_dir: the directory.
+        sources: where settings come from.
+        surroundings: the caller's.
+        mode: how to lock it. `SHARED` is for rounds, alone or beside a writer; `EXCLUSIVE` for a recovery that meets
+            nobody; None takes no lock and leaves not even a lock file.
+        lock: one the caller holds already, in the cleaner's role, and keeps; `mode` does not count then.
+    Raises:
+        UsageError: it is no log dir; says what it is instead.
+        LogDirLockedError: a live broker, another cleaner, or a writer that loads its logs.
+        CorruptCheckpointError, UncleanableError: the directory as a whole is not sound; nothing in it may be changed.
+        ConfigError: a bad setting of the process.
+    """
+    fs = surroundings.fs
+    require_log_dir(fs, log_dir)
+    with contextlib.ExitStack() as stack:
+        if lock is not None:
+            lock.logs.enter()
+            stack.callback(lock.logs.leave)
+        elif mode is LockMode.SHARED:
+            lock = stack.enter_context(acquire_for_cleaning(fs, log_dir))
+        elif mode is LockMode.EXCLUSIVE:
+            lock = stack.enter_context(LogDirLock(fs, log_dir, mode, LockRole.CLEANER))
+        directory = LogDir(fs, log_dir)
+        directory.check()
+        settings = SettingsResolver.of(fs, directory.path, sources)
+        for warning in (*settings.warnings, *_conflicts(directory, settings)):
+            surroundings.warn(warning)
+        trusts_default = sources.trust_default_policy or settings.cleaner.trust_default_policy
+        throttle = IoThrottle(settings.cleaner.io_max_bytes_per_second, surroundings.clock)
+        yield Session(directory, settings, surroundings, throttle, trusts_default, lock, settings.process_values)
+
+
+def _conflicts(log_dir: LogDir, settings: SettingsResolver) -> list[str]:
+    """Return what another log dir of the same broker claims too (D-14), if the configuration names this one."""
+    paths = [real_path(Path(text)) for text in settings.cleaner.log_dirs]
+    if log_dir.path not in paths:
+        return []
+    family = [LogDir(log_dir.fs, path) for path in dict.fromkeys(paths) if path.is_dir()]
+    return [str(conflict) for conflict in find_conflicts(family)]
+
+
+def parse_names(texts: Sequence[str]) -> list[TopicPartition]:
+    """
+    Read names of partitions as given by the caller, each once, in the order given.
+
+    Raises:
+        UsageError: not a topic, a dash and a number.
+    """
+    try:
+        return list(dict.fromkeys(TopicPartition.parse(text.rstrip("/").rpartition("/")[2]) for text in texts))
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def choose_partitions(session: Session, named: Sequence[TopicPartition] | None) -> dict[TopicPartition, Path]:
+    """
+    Return the directories of the partitions named, or (None) of all of them by name.
+
+    Raises:
+        UsageError: one of them is not there, or is a symbolic link.
+    """
+    found = session.log_dir.listing()
+    if named is None:
+        return dict(sorted(found.current.items()))
+    for topic_partition in named:
+        if topic_partition in found.linked:
+            raise UsageError(f"{found.linked[topic_partition]}: a symbolic link, which is never followed")
+        if topic_partition not in found.current:
+            likely = did_you_mean(str(topic_partition), map(str, found.current))
+            raise UsageError(f"{session.log_dir.path}: no partition {topic_partition}{likely}")
+    return {topic_partition: found.current[topic_partition] for topic_partition in named}
+
+
+class as_cleaner_errors:
+    """Turn what the operating system says, where it was not expected, into an error with a name."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        """Raise in the place of an `OSError`."""
+        if isinstance(error, OSError):
+            raise disk_error(Path(error.filename) if error.filename else self._path, error) from error
+
+
+def attempt(topic_partition: TopicPartition, directory: Path, work: Callable[[], Result]) -> Result | Refusal:
+    """
+    Do one partition's work, or say why it was refused: as in Kafka (R-452), one log never stops the others.
+
+    Raises:
+        LogDirLockedError, CleaningAborted: these end the whole call, but for `LogChangedError`, which is about one log.
+    """
+    try:
+        with as_cleaner_errors(directory):
+            return work()
+    except LogChangedError as error:
+        return Refusal(str(topic_partition), as_value(error))
+    except (LogDirLockedError, CleaningAborted):
+        raise
+    except CleanerError as error:
+        return Refusal(str(topic_partition), as_value(error))
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with one log, even a mistake of ours
+        return Refusal(str(topic_partition), as_value(unexpected(directory, error)))
+
+
+def one_by_one(
+    session: Session, partitions: Mapping[TopicPartition, Path], phase: str
+) -> Iterator[tuple[TopicPartition, Path]]:
+    """Yield partitions to be worked on, and tell the caller by the bytes of their logs how far that is."""
+    sizes = {topic_partition: _log_bytes_known(session, directory) for topic_partition, directory in partitions.items()}
+    done, total = 0, sum(sizes.values())
+    for topic_partition, directory in partitions.items():
+        session.check_done()
+        session.surroundings.progress(f"{topic_partition} {phase}", done, total)
+        yield topic_partition, directory
+        done += sizes[topic_partition]
+
+
+def log_bytes(session: Session, directory: Path) -> int:
+    """Return how many bytes the `.log` files of a partition have. Raises OSError."""
+    fs = session.surroundings.fs
+    return sum(fs.stat(directory / name).st_size for name in fs.list_dir(directory) if name.endswith(LOG))
+
+
+def _log_bytes_known(session: Session, directory: Path) -> int:
+    try:
+        return log_bytes(session, directory)
+    except (OSError, CleanerError):
+        return 0  # what is wrong with it is said when its turn comes

@@ -1,0 +1,245 @@
+"""
+`undo`: puts back what `clean --keep-old` has kept, if nothing was appended or cleaned since.
+
+    1. everything is looked at: the kept files, the segments that took their place, the active segment
+    2. the cleaner checkpoint goes back: from here on the range counts as dirty, which is never wrong
+    3. group by group, the last one swapped first, the old segments take the place of the new one (`swap_apart.py`)
+    4. the manifest goes, and then the kept files
+
+Why the last one first: an expired tombstone of a later group has deleted records of an earlier one. Were those put back
+first, a crash would leave them without it, and a deleted key would live again.
+
+A crash leaves each group new or old; the same command finishes. Kafka's loader accepts whatever it left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from cleaner.app import load as loading
+from cleaner.app.options import CallContext, Sources
+from cleaner.app.reports import Refusal
+from cleaner.app.session import Session, as_cleaner_errors, attempt, open_session, parse_names
+from cleaner.base.mistakes import did_you_mean
+from cleaner.base.model import TopicPartition
+from cleaner.errors import NotCleanlyShutDownError, UndoRefusedError, UsageError
+from cleaner.state.kept_manifest import GROUP_DIGITS, KeptGroup, KeptPartition, manifest
+from cleaner.state.state_file import BadStateError
+from cleaner.storage.fs.file_system import UNFINISHED, FileSystem, real_path
+from cleaner.storage.load.loaded_log import LoadedLog
+from cleaner.storage.lock.log_dir_lock import LockMode
+from cleaner.storage.segment import names
+from cleaner.storage.swap.backup import crc32_of, keep_files
+from cleaner.storage.swap.split_swap import replace_by_several
+
+
+@dataclass(frozen=True)
+class UndoReport:
+    """
+    What was put back of one partition.
+
+    Attributes:
+        partition: as its directory is named.
+        log_dir: where.
+        groups: how many were put back; those that had never been swapped, or were put back before, do not count.
+        segments, bytes: of the `.log` files put back.
+        checkpoint: the line in `cleaner-offset-checkpoint` now; None for none.
+    """
+
+    partition: str
+    log_dir: str
+    groups: int
+    segments: int
+    bytes: int
+    checkpoint: int | None
+
+
+def log_dir_of(fs: FileSystem, kept_dir: Path) -> Path:
+    """
+    Return the log dir that a directory keeps segments of.
+
+    Raises:
+        UsageError: it keeps none, or of several log dirs.
+        UndoRefusedError: a manifest is damaged.
+    """
+    found = {kept.log_dir for _, kept in _manifests(fs, kept_dir)}
+    if len(found) != 1:
+        what = "segments of several log dirs" if found else "no segments; `clean --keep-old` fills it"
+        raise UsageError(f"{kept_dir}: keeps {what}")
+    return Path(found.pop())
+
+
+def undo_clean(kept_dir: Path, sources: Sources, surroundings: CallContext) -> Iterator[UndoReport | Refusal]:
+    """
+    Put back what a directory keeps, partition by partition.
+
+    Raises:
+        UsageError, UndoRefusedError: as `log_dir_of`.
+        NotCleanlyShutDownError: no clean-shutdown marker: the logs may not be what they were.
+        LogDirLockedError: the log dir is in use.
+    """
+    fs, kept_dir = surroundings.fs, real_path(kept_dir)
+    log_dir = log_dir_of(fs, kept_dir)
+    with (
+        as_cleaner_errors(log_dir),
+        fs.hold(kept_dir),
+        open_session(log_dir, sources, surroundings, mode=LockMode.SHARED) as session,
+    ):
+        if not session.beside_writer and not session.log_dir.has_clean_shutdown_marker():
+            raise NotCleanlyShutDownError(
+                f"{log_dir}: no clean-shutdown marker (.kafka_cleanshutdown), so its logs may be torn; recover them "
+                "first (cleaner recover)"
+            )
+        partitions = session.log_dir.partitions()
+        for directory, kept in _manifests(fs, kept_dir):
+            (name,) = parse_names([kept.partition])
+            if name not in partitions:
+                raise UsageError(f"{log_dir}: no partition {name}{did_you_mean(str(name), map(str, partitions))}")
+            work = partial(_undo, session, name, partitions[name], directory, kept)
+            yield attempt(name, partitions[name], work)
+
+
+def _manifests(fs: FileSystem, kept_dir: Path) -> list[tuple[Path, KeptPartition]]:
+    if not kept_dir.is_dir():
+        raise UsageError(f"{kept_dir}: no such directory")
+    found = []
+    for name in fs.list_dirs(kept_dir):
+        file = manifest(fs, kept_dir / name)
+        try:
+            kept = file.peek()
+        except BadStateError as error:
+            raise UndoRefusedError(file.path, str(error)) from error
+        if kept is not None:
+            found.append((kept_dir / name, kept))
+    return found
+
+
+def _undo(session: Session, name: TopicPartition, directory: Path, kept_dir: Path, kept: KeptPartition) -> UndoReport:
+    with session.surroundings.fs.hold(directory), session.surroundings.fs.hold(kept_dir):
+        return _undo_held(session, name, directory, kept_dir, kept)
+
+
+def _undo_held(
+    session: Session, name: TopicPartition, directory: Path, kept_dir: Path, kept: KeptPartition
+) -> UndoReport:
+    lent = session.surroundings
+    log = loading.load(
+        session,
+        name,
+        directory,
+        session.topic(name, directory).config,
+        now_ms=lent.clock.now_ms(),
+        clean_shutdown=True,
+        high_watermark="end",
+    )
+    _check_active(log, kept)
+    todo = _groups_to_undo(lent.fs, log, kept_dir, kept)
+    log.settle(lent.fs)
+    if session.log_dir.cleaner_offsets.get(name) != kept.checkpoint:
+        session.put_cleaner_offset(name, kept.checkpoint)
+    for group in todo:
+        session.check_done()
+        with session.swapping(name):
+            session.still_held()
+            _put_back(lent.fs, directory, kept_dir / group.directory, group)
+    _put_back_snapshots(lent.fs, directory, kept_dir, kept)
+    _forget(lent.fs, kept_dir)
+    logs = [file for group in todo for file in group.old_logs.values()]
+    return UndoReport(str(name), kept.log_dir, len(todo), len(logs), sum(file.bytes for file in logs), kept.checkpoint)
+
+
+def _check_active(log: LoadedLog, kept: KeptPartition) -> None:
+    active = log.active_segment
+    if (active.base_offset, active.size) != (kept.active_base, kept.active_bytes):
+        raise UndoRefusedError(
+            active.log_path,
+            f"{active.size} bytes where the active segment was {kept.active_base} with {kept.active_bytes}: records "
+            "were appended, or cut, since",
+        )
+
+
+def _groups_to_undo(fs: FileSystem, log: LoadedLog, kept_dir: Path, kept: KeptPartition) -> list[KeptGroup]:
+    """
+    Return the groups that are to be put back, the last one swapped first, and make sure that each can be.
+
+    One that the disk holds the old segments of needs nothing: it was never swapped, or put back before a crash.
+    """
+    on_disk = {segment.base_offset: segment for segment in log.segments}
+
+    def look(base: int) -> tuple[int, int] | None:
+        return crc32_of(fs, on_disk[base].log_path) if base in on_disk else None
+
+    # What `.log` files there will be once the groups before this one were put back; looked at when first asked for.
+    logs: dict[int, tuple[int, int] | None] = {}
+    todo = []
+    for group in reversed(kept.groups):
+        base, new = group.new_log
+        old = group.old_logs
+        for each in old:
+            if each not in logs:
+                logs[each] = look(each)
+        if all(logs[each] == (file.bytes, file.crc32) for each, file in old.items()):
+            continue
+        # Old segments that hold nothing new come back by themselves after a crash (R-633).
+        others = ((logs[each], (file.bytes, file.crc32)) for each, file in old.items() if each != base)
+        if logs[base] != (new.bytes, new.crc32) or any(found not in (None, was) for found, was in others):
+            path = log.directory / new.name
+            raise UndoRefusedError(
+                path, "is not what the round has left there: it was cleaned again, deleted or changed"
+            )
+        _check_kept(fs, kept_dir / group.directory, group)
+        logs |= {each: (file.bytes, file.crc32) for each, file in old.items()}
+        todo.append(group)
+    return todo
+
+
+def _check_kept(fs: FileSystem, directory: Path, group: KeptGroup) -> None:
+    for file in group.old:
+        path = directory / file.name
+        try:
+            found = crc32_of(fs, path)
+        except FileNotFoundError as error:
+            raise UndoRefusedError(path, "the kept file is gone") from error
+        if found != (file.bytes, file.crc32):
+            raise UndoRefusedError(path, f"the kept file is damaged: {found[0]} bytes, {file.bytes} were kept")
+
+
+def _put_back(fs: FileSystem, directory: Path, source: Path, group: KeptGroup) -> None:
+    """Let a group's old segments take the place of the new one."""
+    files = [file.name for file in group.old if not file.name.endswith(names.SNAPSHOT)]
+    keep_files(fs, source, directory, [(name, name + names.CLEANED) for name in files])
+    replace_by_several(fs, directory, group.new_log[0], sorted(group.old_logs))
+
+
+def _put_back_snapshots(fs: FileSystem, directory: Path, kept_dir: Path, kept: KeptPartition) -> None:
+    """Put back the producer snapshots that went with segments; the first round that met one had the right one."""
+    for group in kept.groups:
+        for file in group.old:
+            if file.name.endswith(names.SNAPSHOT) and not fs.exists(directory / file.name):
+                fs.write_atomically(directory / file.name, fs.read_bytes(kept_dir / group.directory / file.name))
+
+
+def _forget(fs: FileSystem, kept_dir: Path) -> None:
+    """
+    Remove what was kept, the manifest first: without it the files are nobody's.
+
+    Without a fence: a manifest that a power cut brings back finds every group old, and needs no kept file.
+
+    Of a group that a crash has kept out of the manifest the files go too. What is no file of a segment stays.
+    """
+    fs.remove(kept_dir / names.KEPT_MANIFEST)
+    for name in fs.list_dirs(kept_dir):
+        if len(name) == GROUP_DIGITS and name.isdigit():
+            files = fs.list_files(kept_dir / name)
+            fs.remove_all(kept_dir / name, [file for file in files if names.parse_file_name(file) is not None])
+            _remove_if_empty(fs, kept_dir / name)
+    fs.remove(kept_dir / (names.KEPT_MANIFEST + UNFINISHED))
+    _remove_if_empty(fs, kept_dir)
+
+
+def _remove_if_empty(fs: FileSystem, directory: Path) -> None:
+    if not fs.list_dir(directory):
+        fs.remove_dir(directory)

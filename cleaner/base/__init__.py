@@ -1,0 +1,1 @@
+"""Small things that every room uses: time, sizes, names, arguments. Imports nothing but `errors`."""

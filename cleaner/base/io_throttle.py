@@ -1,0 +1,195 @@
+"""
+Reading and writing kept under a rate that all workers share (R-715).
+
+A limit is an account in bytes. Time pays in, workers draw; a worker that overdraws sleeps until the account is even
+again, each behind those that came before it. So the long-run rate is exact whatever the chunks' size and however many
+workers there are: nothing is judged by intervals, in which a worker could run ahead.
+
+- An account never holds more than 100 ms of the rate. A worker that overslept, or worked for a while, may make up for
+  it; a night in which nothing was cleaned does not become a burst.
+- Up to 5 ms of debt nobody sleeps: many small chunks are then one sleep and not many.
+- Both together are the most by which any ten seconds can be off: about 1 %.
+
+Kafka's threads sleep with the lock of their throttle held. Here nobody holds a lock while asleep, a sleeper looks up
+every 25 ms, and a new rate counts from that moment on, also for what is still to be paid.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cleaner.base.clock import Clock
+
+MOST_CREDIT_NS = 100_000_000
+MOST_DEBT_NS = 5_000_000
+LOOK_UP_NS = 25_000_000
+"""How long a sleeper sleeps at a time: a stop and a new rate are noticed as soon as this."""
+
+UNLIMITED_FROM = 1e15
+"""Bytes a second beyond any machine; Kafka's default, the largest double, is above it and means no limit."""
+
+_SECOND_NS = 1_000_000_000
+
+
+class RateLimit:
+    """
+    One account. Thread-safe; no call of it sleeps.
+
+    Args:
+        bytes_per_second: above 0; from `UNLIMITED_FROM` on nothing ever waits.
+        clock: tells the time.
+    """
+
+    def __init__(self, bytes_per_second: float, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        # All guarded by _lock. The balance is what `_as_of_ns` has paid in beyond what was drawn; negative: debt.
+        self._bytes_per_second = _checked(bytes_per_second)
+        self._drawn = 0
+        self._balance = 0.0
+        self._as_of_ns = clock.monotonic_ns()
+
+    @property
+    def bytes_per_second(self) -> float:
+        """The rate now."""
+        return self._bytes_per_second
+
+    def change(self, bytes_per_second: float) -> None:
+        """Set another rate from now on. A debt stays the same number of bytes."""
+        checked = _checked(bytes_per_second)
+        with self._lock:
+            self._settle()
+            self._bytes_per_second = checked
+            self._settle()
+
+    def draw(self, count: int) -> int:
+        """Draw so many bytes; returns the ticket to ask `wait_ns` with."""
+        with self._lock:
+            self._settle()
+            self._drawn += count
+            self._balance -= count
+            return self._drawn
+
+    def wait_ns(self, ticket: int) -> int:
+        """Return how long it takes, at the rate of this moment, until all that was drawn up to a ticket is paid."""
+        with self._lock:
+            self._settle()
+            if self._bytes_per_second >= UNLIMITED_FROM:
+                return 0
+            due = ticket - self._drawn - self._balance
+            return max(0, math.ceil(due * _SECOND_NS / self._bytes_per_second))
+
+    def _settle(self) -> None:
+        """Pay in what time has brought, as far as the account may hold it. Called with the lock held."""
+        now_ns = self._clock.monotonic_ns()
+        if self._bytes_per_second >= UNLIMITED_FROM:
+            self._balance = 0.0
+        else:
+            most = self._bytes_per_second * MOST_CREDIT_NS / _SECOND_NS
+            paid_in = self._bytes_per_second * (now_ns - self._as_of_ns) / _SECOND_NS
+            self._balance = min(self._balance + paid_in, most)
+        self._as_of_ns = now_ns
+
+
+def _checked(bytes_per_second: float) -> float:
+    if not bytes_per_second > 0:
+        raise ValueError(f"a rate of {bytes_per_second} bytes a second: must be above 0")
+    return bytes_per_second
+
+
+@dataclass(frozen=True)
+class ThrottleStatistics:
+    """
+    What a throttle has done so far.
+
+    Attributes:
+        bytes_per_second: the rate of all workers together.
+        bytes: read and written under it.
+        waited_ns: time asleep, of all workers added up; grows while they sleep.
+        waiting: workers asleep at this moment.
+    """
+
+    bytes_per_second: float
+    bytes: int
+    waited_ns: int
+    waiting: int
+
+
+class IoThrottle:
+    """
+    The limit of a whole process, and one for each log dir that is given one. Thread-safe.
+
+    Where two limits apply bytes are drawn from both at once, and the later of the two lets them pass.
+
+    Args:
+        bytes_per_second: of all workers together, reads and writes; see `RateLimit`.
+        clock: the time, and the only way to sleep.
+    """
+
+    def __init__(self, bytes_per_second: float, clock: Clock) -> None:
+        self._clock = clock
+        self._shared = RateLimit(bytes_per_second, clock)
+        self._lock = threading.Lock()  # guards all below; never held asleep
+        self._log_dirs: dict[Path, RateLimit] = {}
+        self._bytes = self._waited_ns = self._waiting = 0
+
+    def for_worker(self, check_done: Callable[[], None], log_dir: Path | None = None) -> Callable[[int], None]:
+        """
+        Return what a worker calls with each number of bytes it has read or is about to work on; it sleeps if it must.
+
+        Args:
+            check_done: asked before each short sleep; raises to stop. The bytes stay drawn: they have been read.
+            log_dir: where the bytes are; its own limit counts too, also one that is set later.
+        """
+        limits = (self._shared,) if log_dir is None else (self._shared, self._limit_of(log_dir))
+
+        def throttle(count: int) -> None:
+            self._pass(count, limits, check_done)
+
+        return throttle
+
+    def change_rate(self, bytes_per_second: float, log_dir: Path | None = None) -> None:
+        """Set the rate of all workers together, or that of a log dir; whoever sleeps for it notices at once."""
+        limit = self._shared if log_dir is None else self._limit_of(log_dir)
+        limit.change(bytes_per_second)
+
+    def statistics(self) -> ThrottleStatistics:
+        """Return what was done so far."""
+        with self._lock:
+            return ThrottleStatistics(self._shared.bytes_per_second, self._bytes, self._waited_ns, self._waiting)
+
+    def _limit_of(self, log_dir: Path) -> RateLimit:
+        with self._lock:
+            limit = self._log_dirs.get(log_dir)
+            if limit is None:
+                limit = self._log_dirs[log_dir] = RateLimit(math.inf, self._clock)
+            return limit
+
+    def _pass(self, count: int, limits: tuple[RateLimit, ...], check_done: Callable[[], None]) -> None:
+        drawn = [(limit, limit.draw(count)) for limit in limits]
+        wait_ns = max(limit.wait_ns(ticket) for limit, ticket in drawn)
+        sleeps = wait_ns > MOST_DEBT_NS
+        with self._lock:
+            self._bytes += count
+            self._waiting += sleeps
+        if not sleeps:
+            return
+        try:
+            while wait_ns > 0:
+                check_done()
+                self._sleep(min(wait_ns, LOOK_UP_NS))
+                wait_ns = max(limit.wait_ns(ticket) for limit, ticket in drawn)
+        finally:
+            with self._lock:
+                self._waiting -= 1
+
+    def _sleep(self, sleep_ns: int) -> None:
+        began_ns = self._clock.monotonic_ns()
+        self._clock.sleep(sleep_ns / _SECOND_NS)
+        slept_ns = self._clock.monotonic_ns() - began_ns
+        with self._lock:
+            self._waited_ns += slept_ns

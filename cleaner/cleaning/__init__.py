@@ -1,0 +1,1 @@
+"""One cleaning round of one log."""

@@ -1,0 +1,77 @@
+"""What a round is given from outside: the disk, the time, and the ways to watch, slow and stop it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+from cleaner.base.clock import Clock
+from cleaner.cleaning.offset_map import OffsetMap
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.segment.segment import Segment
+
+
+def _nothing() -> None:
+    """The usual answer of `check_done` and `still_held`: go on."""
+
+
+def _no_throttle(_bytes: int) -> None:
+    """Let every byte pass."""
+
+
+def _no_progress(_phase: str, _done: int, _total: int) -> None:
+    """Tell nobody."""
+
+
+def _keep_nothing(_group: Sequence[Segment]) -> None:
+    """Let the old segments go."""
+
+
+def _no_checkpoint(_offset: int) -> None:
+    """Write no checkpoint: the caller does so itself."""
+
+
+@dataclass(frozen=True)
+class RoundContext:
+    """
+    The surroundings of one round.
+
+    Attributes:
+        fs: the door to the disk.
+        clock: for durations; `now_ms` is the round's one moment (R-501).
+        now_ms: wall clock, read once.
+        swapping: entered while a group is swapped: keeps a writer, readers and other threads out of the partition, and
+            tells readers.
+        still_held: called before each group's first rename; raises LogDirLockedError when the lock is lost.
+        check_done: called before each buffer; raises CleaningAborted to stop (R-431).
+        throttle: told of bytes about to be processed and written; sleeps as long as it takes (R-715).
+        progress: told of (phase `map` or `copy`, bytes done, bytes in all).
+        keep_old: called before a group is swapped, when the `.cleaned` files are finished: keeps the old segments.
+        write_checkpoint: stores the new first dirty offset, the round's last step.
+        verify: re-read every cleaned segment before it is swapped in (rule R9).
+        refuse_keyless: stop, with nothing changed, when the dirty section holds records without a key, which cleaning
+            would remove: the topic was hardly meant to be compacted.
+        keep_tombstones: give tombstones and markers their horizons, but remove none whose horizon has passed.
+        keep_damaged: carry over batches with wrong checksums or records that cannot be read, as they are.
+        max_dirty_bytes, max_seconds: end the map early, just as a smaller map would.
+        offset_map: the caller's, cleared and used; None makes one for this round.
+    """
+
+    fs: FileSystem
+    clock: Clock
+    now_ms: int
+    swapping: Callable[[], AbstractContextManager[object]] = nullcontext
+    still_held: Callable[[], None] = _nothing
+    check_done: Callable[[], None] = _nothing
+    throttle: Callable[[int], None] = _no_throttle
+    progress: Callable[[str, int, int], None] = _no_progress
+    keep_old: Callable[[Sequence[Segment]], None] = _keep_nothing
+    write_checkpoint: Callable[[int], None] = _no_checkpoint
+    verify: bool = True
+    refuse_keyless: bool = False
+    keep_tombstones: bool = False
+    keep_damaged: bool = False
+    max_dirty_bytes: int | None = None
+    max_seconds: float | None = None
+    offset_map: OffsetMap | None = None

@@ -1,0 +1,1 @@
+"""What a round would do, foretold from a sample."""

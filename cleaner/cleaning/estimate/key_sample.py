@@ -1,0 +1,124 @@
+"""
+The keys met in drawn cells of a log, and how likely each record met is to stay.
+
+The two sections of a log ask different questions. A key's last record in the dirty section stays; one of the clean
+section stays if its key does not come again in the dirty one. Neither is known where not all cells were drawn: how many
+stay in all is estimated (`unseen_keys.py`), and those met that may be among them get chances that add up to that.
+
+Of very many keys only those are kept whose digest is below a threshold, with all that was met of each: a random part of
+the keys, so that memory is bounded (Wegman's adaptive sampling; Flajolet, 1990).
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import numpy.typing as npt
+
+from cleaner.cleaning.estimate.unseen_keys import Counts, Floats, Occurrences
+from cleaner.cleaning.offset_map import Words
+
+GROUPS = 10  # the jackknife leaves out a tenth of the cells at a time
+_MOST_RECORDS = 1 << 22
+_ALL = 2**64 - 1
+
+
+class KeySample:
+    """
+    Keys of drawn cells and, once they are judged, chances of records.
+
+    Args:
+        is_dirty: of each cell, in log order, whether it is of the dirty section.
+        place: of each where in that section it lies, 0 the begin and 1 the end.
+        sizes: of each its bytes.
+        section_bytes: all bytes of the clean and of the dirty section.
+
+    Attributes:
+        groups: of each cell the number of its group, by lot.
+        secret: the SipHash key, of two words.
+        shares: the parts of the clean and of the dirty section that were drawn.
+        dirty: the keys of the dirty section, of those that the sample keeps.
+        staying: how many records of the clean and of the dirty section stay, with keys that the sample keeps.
+        without: the same, a row a group, as estimated without the group's cells.
+    """
+
+    dirty: Occurrences
+    staying: Floats
+    without: Floats
+
+    def __init__(self, is_dirty: npt.NDArray[np.bool_], place: Floats, sizes: Counts, section_bytes: Counts) -> None:
+        self.groups = np.random.default_rng(0).permutation(len(sizes)) % GROUPS
+        self.secret: Words = np.frombuffer(bytearray(os.urandom(16)), np.uint64)
+        self._is_dirty, self._place, self._sizes, self._section_bytes = is_dirty, place, sizes, section_bytes
+        self.shares = self._shares(-1)
+        self._threshold = np.uint64(_ALL)
+        nothing = np.zeros(0, np.uint64)
+        self._parts: list[tuple[int, Words, Words]] = [(0, nothing, nothing)]
+        self._kept = 0
+
+    @property
+    def part(self) -> float:
+        """The part of all keys that is kept."""
+        return (float(self._threshold) + 1) / 2**64
+
+    def add(self, cell: int, digests: Words, offsets: Words) -> None:
+        """Add records of a cell, in order: digests of their keys, and their offsets plus 1."""
+        self._keep(cell, digests, offsets)
+        while self._kept > _MOST_RECORDS:
+            self._threshold >>= np.uint64(1)
+            parts, self._parts, self._kept = self._parts, [], 0
+            for part in parts:
+                self._keep(*part)
+
+    def _keep(self, cell: int, digests: Words, offsets: Words) -> None:
+        is_kept = digests <= self._threshold
+        self._parts.append((cell, digests[is_kept], offsets[is_kept]))
+        self._kept += int(is_kept.sum())
+
+    def judge(self) -> None:
+        """Estimate what stays, all cells having been added."""
+        cells, digests, offsets = zip(*self._parts, strict=True)
+        cell, offset = np.repeat(cells, list(map(len, offsets))), np.concatenate(offsets)
+        # One digest that no record has: there is always one to be found.
+        self._digests, row = np.unique(np.append(np.concatenate(digests), np.uint64(_ALL)), return_inverse=True)
+        row, is_dirty = row[:-1], self._is_dirty[cell]
+        last_offset, last_place = np.zeros(len(self._digests), np.uint64), np.zeros(len(self._digests))
+        # Of a key's records the last one wins: they come in log order.
+        last_offset[row[is_dirty]], last_place[row[is_dirty]] = offset[is_dirty], self._place[cell[is_dirty]]
+        # A key of the dirty section counts once a cell, however often it lies there.
+        met, met_in = np.divmod(np.unique(row[is_dirty] * len(self._sizes) + cell[is_dirty]), len(self._sizes))
+        clean, clean_in = row[~is_dirty], cell[~is_dirty]
+
+        def estimate(without: int) -> tuple[Floats, Occurrences, Counts]:
+            clean_share, dirty_share = self._shares(without)
+            times = np.bincount(met[self.groups[met_in] != without], minlength=len(self._digests))
+            dirty = Occurrences.estimate(times[times > 0], dirty_share)
+            again = times[clean[self.groups[clean_in] != without]]
+            superseded = Occurrences.estimate(again[again > 0], dirty_share).total
+            staying = max(0.0, len(again) - superseded) / max(1e-9, clean_share)
+            return np.array([staying, dirty.total]), dirty, times
+
+        self.staying, self.dirty, times = estimate(-1)
+        is_exact = bool((self.shares >= 1).all())
+        self.without = np.array([self.staying if is_exact else estimate(group)[0] for group in range(GROUPS)])
+        here = self.staying * self.shares
+        is_met = times > 0
+        chance = np.zeros(len(times))
+        chance[is_met] = self.dirty.chances_of_last(times[is_met], last_place[is_met])
+        self._last_offset, self._chance = last_offset, chance
+        self._clean_chance = min(1.0, here[0] / max(1, (times[clean] == 0).sum()))
+        self._usual = np.minimum(1, here / np.maximum(1, np.bincount(is_dirty, minlength=2)))
+
+    def chances(self, digests: Words, offsets: Words, is_dirty: bool) -> Floats:
+        """Return the chance of each of some records of one section to stay; arguments are those of `add`."""
+        row = np.minimum(np.searchsorted(self._digests, digests), len(self._digests) - 1)
+        last = np.where(self._digests[row] == digests, self._last_offset[row], 0)
+        known = np.where(last == offsets, self._chance[row], 0) if is_dirty else self._clean_chance * (last == 0)
+        chances: Floats = np.where(digests <= self._threshold, known, self._usual[int(is_dirty)])
+        return chances
+
+    def _shares(self, without: int) -> Floats:
+        drawn = np.bincount(self._is_dirty, self._sizes * (self.groups != without), minlength=2)
+        shares: Floats = np.where(self._section_bytes > 0, drawn / np.maximum(1, self._section_bytes), 1)
+        return shares

@@ -1,0 +1,1 @@
+"""The first pass: the offset map and what fills it."""

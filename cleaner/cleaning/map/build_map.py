@@ -1,0 +1,305 @@
+"""
+The first pass of a round: every key of the dirty section into the offset map (R-510..R-513).
+
+On the way every batch of the dirty section is checked, so that nothing is swapped in a log that is damaged there. When
+the map is full the rest of that segment is still read and its checksums verified: it will be recopied too.
+
+Chunks are read, checked and digested on several lanes side by side, and put in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+
+from cleaner.cleaning.context import RoundContext
+from cleaner.cleaning.map.digests import DigestedChunk, DirtyChunk
+from cleaner.cleaning.offset_map import OffsetMap
+from cleaner.cleaning.passes.damage import NO_DAMAGE, KnownDamage
+from cleaner.cleaning.passes.lane_memory import LaneMemory
+from cleaner.cleaning.passes.pipeline import OrderedPipeline
+from cleaner.cleaning.passes.segment_chunks import Claim, SegmentChunks
+from cleaner.cleaning.passes.transactions import CleanedTransactions
+from cleaner.errors import CorruptBatchError, CorruptLogError
+from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG
+from cleaner.format.parallel_reader import WindowBuffer
+from cleaner.kernels.ready import offset_map as kernel
+from cleaner.policy.cleanable import Cleanable
+from cleaner.storage.load.loaded_log import LoadedLog
+from cleaner.storage.segment.segment import Segment
+
+_MOST_LEFT_IN_CACHE_BYTES = 256 << 20
+
+
+@dataclass(frozen=True)
+class BuiltMap:
+    """
+    What the first pass found.
+
+    Attributes:
+        end_offset: first offset not covered: the round's new checkpoint.
+        is_full: the pass ended before the end of the cleanable section.
+        bytes_read: of whole chunks worked on (R-718).
+        messages_read: records seen; batches of aborted transactions count whole, markers as one.
+        keyless_messages: records without a key in the range, which the second pass removes; where the map is full, also
+            the few behind its end that were read with it, which the next round removes.
+        messages_by_segment: records of each segment covered whole, by base offset.
+    """
+
+    end_offset: int
+    is_full: bool
+    bytes_read: int
+    messages_read: int
+    keyless_messages: int
+    messages_by_segment: Mapping[int, int]
+
+
+class MapBuilder:
+    """
+    Builds the offset map of one round.
+
+    Args:
+        log: the log.
+        cleanable: the range to cover.
+        offset_map: cleared by `build`.
+        lanes: memory, as many as `lanes_for` says.
+        context: the round's surroundings; its limits may end the map early.
+        damage: batches whose keys are not taken.
+    """
+
+    def __init__(
+        self,
+        log: LoadedLog,
+        cleanable: Cleanable,
+        offset_map: OffsetMap,
+        lanes: Sequence[LaneMemory],
+        context: RoundContext,
+        damage: KnownDamage = NO_DAMAGE,
+    ) -> None:
+        self._damage = damage
+        self.offset_map = offset_map
+        self.first_dirty_offset = cleanable.first_dirty_offset
+        self._log = log
+        self._cleanable = cleanable
+        self._context = context
+        self._segments = log.segments_between(cleanable.first_dirty_offset, cleanable.first_uncleanable_offset)
+        self._lanes = lanes
+        self._began_ns = context.clock.monotonic_ns()
+        self._window_bytes = lanes[0].buffer.window_bytes
+        self._is_damaged = False
+        self._full_in: int | None = None
+        self._bytes_read = self._messages = self._keyless = 0
+        self._messages_by_segment: dict[int, int] = {}
+
+    def build(self) -> BuiltMap:
+        """
+        Read the dirty section.
+
+        Raises:
+            CorruptBatchError, CorruptIndexError: damage; nothing on disk has been changed.
+            CleaningAborted: asked to stop.
+        """
+        first_dirty, end = self._cleanable.first_dirty_offset, self._cleanable.first_uncleanable_offset
+        self.offset_map.clear(first_dirty, end)
+        self._transactions = CleanedTransactions()
+        self._transactions.add_aborted(self._log.collect_aborted(first_dirty, end))
+        # The second pass finds in memory what a short log left there; of a long one it would find the wrong end.
+        is_long = sum(segment.size for segment in self._segments) > _MOST_LEFT_IN_CACHE_BYTES
+        self._chunks = SegmentChunks(self._wanted(), self._window_bytes, drops_behind=is_long, damage=self._damage)
+        try:
+            # Held by nobody else: they know this object, and what they hold is large.
+            OrderedPipeline([_Lane(self, memory) for memory in self._lanes], "cleaner-map").run()
+        finally:
+            self._chunks.close()
+        if self._full_in is None:
+            self._reach(len(self._segments))
+        whole = self._segments[: self._full_in]
+        return BuiltMap(
+            end_offset=self.offset_map.latest_offset + 1,
+            is_full=self._full_in is not None and self.offset_map.latest_offset + 1 < end,
+            bytes_read=self._bytes_read,
+            messages_read=self._messages,
+            keyless_messages=self._keyless,
+            messages_by_segment={
+                segment.base_offset: self._messages_by_segment.get(segment.base_offset, 0)
+                for segment in whole
+                if segment.base_offset >= first_dirty
+            },
+        )
+
+    def _wanted(self) -> Generator[tuple[int, Segment, int], None, None]:
+        """List the segments to be read, until the map has ended before one."""
+        for number, segment in enumerate(self._segments):
+            if self._full_in is not None and number > self._full_in:
+                return
+            self._claiming = number
+            yield number, segment, segment.position_at(self.first_dirty_offset)
+
+    def next_task(self) -> DirtyChunk | None:
+        """Claim the next chunk; None at the end. Never called by two lanes at once."""
+        if self._is_damaged:
+            return None
+        try:
+            claim = self._chunks.claim()
+        except CorruptLogError as error:
+            # Whether this matters is known when all before it is in the map: it may end before this segment.
+            self._is_damaged = True
+            return DirtyChunk(self._claiming, self._segments[self._claiming], error=error)
+        if claim is None:
+            return None
+        # Before it is read: beside a writer the disk is to be left alone, not only the processor.
+        self._context.throttle(claim.window.size)
+        return DirtyChunk(claim.number, claim.segment, claim)
+
+    def fill(self, task: DirtyChunk, buffer: WindowBuffer) -> None:
+        """Read a claimed chunk. Called by all lanes at once."""
+        try:
+            if task.claim is not None:
+                self._chunks.fill(task.claim, buffer)
+        except CorruptLogError as error:
+            task.error = error
+
+    def arrange(self, task: DirtyChunk, buffer: WindowBuffer) -> None:
+        """List a chunk's batches and see what transactions make of them. Called in order."""
+        if task.claim is None:
+            return
+        if task.error is not None:
+            self._chunks.abandon(task.claim)
+            return
+        task.arranged = self._chunks.arrange(task.claim, buffer)
+        chunk = task.arranged.chunk
+        if not chunk.length:
+            return
+        self._context.check_done()
+        rows = chunk.batches
+        if not chunk.kinds & (TRANSACTIONAL_FLAG | CONTROL_FLAG):
+            task.skipped = self._damage.flags(task.segment.base_offset, rows)
+            return
+        is_control = (rows["attributes"] & CONTROL_FLAG != 0) & (rows["magic"] == 2)
+        try:
+            task.skipped = self._transactions.discardable(task.claim.path, chunk) | is_control
+        except CorruptBatchError as error:
+            task.error = self._chunks.first_damage(task.arranged, error)
+
+    def release(self, claim: Claim) -> None:
+        """Let go of a chunk's place. Called by all lanes at once."""
+        self._chunks.release(claim)
+
+    def put(self, task: DirtyChunk, digested: DigestedChunk) -> None:
+        """Put a chunk's keys into the map, once all before it are in. Raises what is wrong with the chunk."""
+        if self._full_in is not None:
+            # Behind the map's end nothing but checksums and indexes counts, and those of its last segment only.
+            error = self._first_error(task, None)
+            if error is not None and task.number <= self._full_in:
+                raise error
+            return
+        error = self._first_error(task, digested.error)
+        if error is not None and error is not task.failure:
+            raise error
+        self._put(task, digested)
+        if error is not None and (self._full_in is None or task.number <= self._full_in):
+            raise error
+
+    def _first_error(self, task: DirtyChunk, record_error: CorruptLogError | None) -> CorruptLogError | None:
+        if task.error is None and task.arranged is not None and task.chunk is not None:
+            try:
+                self._chunks.check_index(task.arranged, task.chunk)
+            except CorruptLogError as error:
+                return error
+        return task.error or record_error or task.failure
+
+    def _put(self, task: DirtyChunk, digested: DigestedChunk) -> None:
+        if not task.length:
+            return
+        self._reach(task.number)
+        done = self.offset_map.put(digested.digests, digested.keyed)
+        if done < digested.keyed:
+            self._end_within(task, digested, done)
+            return
+        last_offset = int(task.batches[-1]["last_offset"])
+        if last_offset >= self.first_dirty_offset:
+            self.offset_map.latest_offset = last_offset
+        self._count(task, digested.messages)
+        self._keyless += digested.keyless
+        self._bytes_read += task.length
+        self._context.progress("map", self._bytes_read, self._cleanable.cleanable_bytes)
+        if self._is_enough():
+            self._full_in = task.number
+
+    def _reach(self, number: int) -> None:
+        """Note that all segments before this one are in; offsets may be missing at their ends (R-513)."""
+        if number:
+            is_within = number < len(self._segments)
+            end = self._segments[number].base_offset if is_within else self._cleanable.first_uncleanable_offset
+            self.offset_map.latest_offset = max(self.offset_map.latest_offset, end - 1)
+
+    def _end_within(self, task: DirtyChunk, digested: DigestedChunk, done: int) -> None:
+        """Note that the map is full: it ends with the last record put, or the last batch complete since (R-513)."""
+        refused = int(digested.digests[kernel.DIGEST_WORDS * done + 2]) - 1
+        rows = task.batches
+        complete = rows["last_offset"][rows["last_offset"] < refused]
+        reached = [self.offset_map.latest_offset]
+        if done:
+            reached.append(int(digested.digests[kernel.DIGEST_WORDS * (done - 1) + 2]) - 1)
+        if len(complete) and complete[-1] >= self.first_dirty_offset:
+            reached.append(int(complete[-1]))
+        self.offset_map.latest_offset = max(reached)
+        self._count(task, int(digested.digests[kernel.DIGEST_WORDS * done + 3]))
+        self._keyless += digested.keyless
+        self._full_in = task.number
+
+    def _count(self, task: DirtyChunk, messages: int) -> None:
+        self._messages += messages
+        base = task.segment.base_offset
+        self._messages_by_segment[base] = self._messages_by_segment.get(base, 0) + messages
+
+    def _is_enough(self) -> bool:
+        """Tell whether the caller's limits end the map here; it must at least have made some way."""
+        if self.offset_map.latest_offset < self.first_dirty_offset:
+            return False
+        most_bytes, most_seconds = self._context.max_dirty_bytes, self._context.max_seconds
+        if most_bytes is not None and self._bytes_read >= most_bytes:
+            return True
+        seconds = (self._context.clock.monotonic_ns() - self._began_ns) / 1e9
+        return most_seconds is not None and seconds >= most_seconds
+
+
+class _Lane:
+    """One thread's way of putting a chunk's keys into the map."""
+
+    _task: DirtyChunk
+
+    def __init__(self, builder: MapBuilder, memory: LaneMemory) -> None:
+        self._builder = builder
+        self._memory = memory
+        self._digested = DigestedChunk(memory.digests)
+
+    def take(self) -> bool:
+        task = self._builder.next_task()
+        if task is None:
+            return False
+        self._memory.buffer.shrink()
+        self._task = task
+        return True
+
+    def fill(self) -> None:
+        self._builder.fill(self._task, self._memory.buffer)
+
+    def arrange(self) -> None:
+        self._builder.arrange(self._task, self._memory.buffer)
+
+    def work(self) -> int:
+        task, builder = self._task, self._builder
+        calls_before = self._memory.unpacker.library_calls
+        if task.arranged is not None and task.error is None:
+            task.chunk = SegmentChunks.verify(task.arranged)
+            task.skipped = task.skipped[: len(task.batches)]
+        self._digested.digest(task, self._memory.unpacker, builder.first_dirty_offset, builder.offset_map.keys)
+        return self._memory.unpacker.library_calls - calls_before
+
+    def commit(self) -> None:
+        self._builder.put(self._task, self._digested)
+
+    def finish(self) -> None:
+        if self._task.claim is not None:
+            self._builder.release(self._task.claim)

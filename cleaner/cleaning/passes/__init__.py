@@ -1,0 +1,1 @@
+"""What both passes share: chunks of segments, worked on side by side."""

@@ -1,0 +1,217 @@
+"""
+The chunks of some segments, read by several lanes: what both passes of a round have in common.
+
+The steps are those of `pipeline.py`. A segment's file is open from its first window's claim until its last one's
+release; its offset index is held against the batches once their checksums are known to be good. What the page cache did
+not hold before is not left there: a round over an archive does not push everything else out of memory.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cleaner.cleaning.passes.damage import NO_DAMAGE, KnownDamage, Longs
+from cleaner.cleaning.passes.index_follower import IndexFollower
+from cleaner.errors import CorruptBatchError
+from cleaner.format.chunks import Chunk
+from cleaner.format.parallel_reader import ParallelSegmentReader, Window, WindowBuffer, verify_checksums
+from cleaner.storage.fs.file_system import File
+from cleaner.storage.segment.segment import Segment
+
+
+class _Source:
+    """One segment while its chunks are under way."""
+
+    def __init__(self, number: int, segment: Segment, start: int, window_bytes: int, excused: Longs) -> None:
+        self.number = number
+        self.excused = excused
+        self.segment = segment
+        self.path = segment.log_path
+        # From the middle of a log the index cannot be followed from its first entry on.
+        self.index_check = (
+            None if start else IndexFollower(segment.offset_index(), segment.index_path, segment.base_offset)
+        )
+        self.file: File = segment.open_log()
+        self.is_cold = not self.file.is_cached(start)
+        if self.is_cold:
+            self.file.expect_sequential_reads()
+        self.reader = ParallelSegmentReader(
+            self.file,
+            size=segment.size,
+            start=start,
+            window_bytes=window_bytes,
+            check_order_from=segment.base_offset,
+        )
+        self.has_ended = False
+        self._lock = threading.Lock()
+        # Guarded by _lock: windows claimed and not released, and one for the claims that may come.
+        self._holders = 1
+
+    def hold(self) -> None:
+        with self._lock:
+            self._holders += 1
+
+    def release(self) -> None:
+        with self._lock:
+            self._holders -= 1
+            is_last = self._holders == 0
+        if is_last:
+            self.file.close()
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A window of a segment."""
+
+    source: _Source
+    window: Window
+
+    @property
+    def number(self) -> int:
+        """Of the segment, as given."""
+        return self.source.number
+
+    @property
+    def segment(self) -> Segment:
+        """The segment."""
+        return self.source.segment
+
+    @property
+    def path(self) -> Path:
+        """Of its `.log`."""
+        return self.source.path
+
+
+@dataclass(frozen=True)
+class ArrangedChunk:
+    """
+    A chunk whose batches are listed; its checksums are not verified yet.
+
+    Attributes:
+        ends_segment: nothing of the segment is left behind it.
+    """
+
+    claim: Claim
+    chunk: Chunk
+    ends_segment: bool
+
+
+class SegmentChunks:
+    """
+    Hands out the chunks of some segments.
+
+    Args:
+        segments: number, segment and the position to begin at, in order; asked for one after the other.
+        window_bytes: the windows' size.
+        drops_behind: drop from the page cache what is released, of segments that were not there before.
+        damage: batches that may be damaged.
+
+    Attributes:
+        found_cold: whether a segment so far was not in the page cache.
+    """
+
+    def __init__(
+        self,
+        segments: Iterable[tuple[int, Segment, int]],
+        window_bytes: int,
+        *,
+        drops_behind: bool = False,
+        damage: KnownDamage = NO_DAMAGE,
+    ) -> None:
+        self.found_cold = False
+        self._drops_behind = drops_behind
+        self._damage = damage
+        self._segments = iter(segments)
+        self._window_bytes = window_bytes
+        self._source: _Source | None = None
+        self._opened: list[_Source] = []
+
+    def claim(self) -> Claim | None:
+        """
+        Claim the next window; None when there is none. Never to be called by two lanes at once.
+
+        Raises:
+            CorruptIndexError: an offset index is damaged.
+        """
+        while True:
+            if self._source is not None:
+                window = self._source.reader.claim()
+                if window is not None:
+                    self._source.hold()
+                    return Claim(self._source, window)
+                self._source.release()
+                self._source = None
+            following = next(self._segments, None)
+            if following is None:
+                return None
+            number, segment, start = following
+            if segment.size:
+                excused = self._damage.positions(segment.base_offset)
+                self._source = _Source(number, segment, start, self._window_bytes, excused)
+                self.found_cold |= self._source.is_cold
+                self._opened = [source for source in self._opened if not source.file.is_closed]
+                self._opened.append(self._source)
+
+    @staticmethod
+    def fill(claim: Claim, buffer: WindowBuffer) -> None:
+        """Read a claimed window."""
+        claim.source.reader.fill(claim.window, buffer)
+
+    @staticmethod
+    def arrange(claim: Claim, buffer: WindowBuffer) -> ArrangedChunk:
+        """List the batches of a filled window; to be called in the order of the claims."""
+        source = claim.source
+        chunk = source.reader.arrange(claim.window, buffer)
+        ends_segment = source.reader.is_arranged and not source.has_ended
+        source.has_ended |= ends_segment
+        return ArrangedChunk(claim, chunk, ends_segment)
+
+    @staticmethod
+    def abandon(claim: Claim) -> None:
+        """Give up a segment whose window could not be filled; in place of arranging it."""
+        claim.source.reader.abandon()
+
+    @staticmethod
+    def verify(arranged: ArrangedChunk) -> Chunk:
+        """Verify the checksums of a chunk: it, or its good part with a `failure`."""
+        excused = arranged.claim.source.excused
+        if not len(excused):
+            return verify_checksums(arranged.claim.path, arranged.chunk)
+        return verify_checksums(arranged.claim.path, arranged.chunk, lambda row: bool(row["position"] in excused))
+
+    @staticmethod
+    def first_damage(arranged: ArrangedChunk, error: CorruptBatchError) -> CorruptBatchError:
+        """Of what was found while arranging and a bad checksum, return what comes first in the file."""
+        failure = SegmentChunks.verify(arranged).failure
+        return error if failure is None or failure.position > error.position else failure
+
+    @staticmethod
+    def check_index(arranged: ArrangedChunk, chunk: Chunk) -> None:
+        """
+        Hold the segment's offset index against a verified chunk; to be called in order.
+
+        Raises:
+            CorruptIndexError: the index leads astray.
+        """
+        check = arranged.claim.source.index_check
+        if check is None:
+            return
+        check.add_batches(chunk.batches)
+        if arranged.ends_segment and chunk.failure is None:
+            check.finish()
+
+    def release(self, claim: Claim) -> None:
+        """Let go of a window; to be called once for each claim, when its file is needed no more for it."""
+        if self._drops_behind and claim.source.is_cold:
+            claim.source.file.drop_cache(claim.window.position, claim.window.size)
+        claim.source.release()
+
+    def close(self) -> None:
+        """Close all files; no lane may be at work any more. What named the segments may know who holds this object."""
+        for source in self._opened:
+            source.file.close()
+        self._opened.clear()
+        self._source, self._segments = None, iter(())

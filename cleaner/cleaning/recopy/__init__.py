@@ -1,0 +1,1 @@
+"""The second pass: a group of segments made into one."""

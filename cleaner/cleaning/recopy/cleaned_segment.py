@@ -1,0 +1,243 @@
+"""
+The segment a group becomes, while it is written: `.cleaned` files of a log and its indexes (R-590, R-591,
+R-320..R-322).
+
+Appends keep what the index entries depend on; `finish` closes the indexes, forces everything to disk and gives the
+files the time of the last source. Until then nothing of it counts, and `discard` removes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from cleaner.base.model import AbortedTxn
+from cleaner.errors import UncleanableError
+from cleaner.format.buffers import GrowingBuffer
+from cleaner.kernels.ready import index as kernel
+from cleaner.storage.fs.file_system import File, FileSystem
+from cleaner.storage.segment.indexes import LAST_OFFSET, Aborts, abort_rows, txn_index_bytes
+from cleaner.storage.segment.names import CLEANED, SEGMENT_SUFFIXES, attempt_file_name, segment_file_name
+from cleaner.storage.swap.swap import discard_cleaned
+
+# What the appender notes of each batch: all that index entries depend on.
+WRITTEN_DTYPE = np.dtype([("size", np.int64), ("last_offset", np.int64), ("max_timestamp", np.int64)])
+
+_MAX_FILE_BYTES = 2**31 - 1  # Kafka's file positions are 32 bits (R-597)
+# The disk begins to write while later chunks are worked on, so that the fsync at the end finds little left to do.
+_WRITEBACK_BYTES = 8 << 20
+_MAX_RELATIVE_OFFSET = 2**31 - 1  # R-304
+
+_REASONS = {
+    kernel.INDEX_OFFSET_FULL: "its offset index would be full (segment.index.bytes)",
+    kernel.INDEX_TIME_FULL: "its time index would be full (segment.index.bytes)",
+    kernel.INDEX_OVERFLOW: "an offset is more than 2**31 - 1 above the segment's base offset",
+}
+
+
+def add_offsets(offset_sum: int, batches: np.ndarray) -> int:
+    """Add the last offsets of some batches to a sum of 64 bits."""
+    return (offset_sum + int(batches["last_offset"].sum())) % 2**64
+
+
+class CleanedIndexes:
+    """
+    The offset and time index of a segment that is written from empty.
+
+    Args:
+        path: the segment's `.log`, for errors.
+        base_offset: the segment's.
+        interval_bytes: `index.interval.bytes`.
+        max_bytes: `segment.index.bytes`.
+    """
+
+    def __init__(self, path: Path, base_offset: int, interval_bytes: int, max_bytes: int) -> None:
+        self._path = path
+        self._base_offset = base_offset
+        self._interval_bytes = interval_bytes
+        self._max_bytes = max_bytes
+        self._offsets, self._times = GrowingBuffer(), GrowingBuffer()
+        self._state = np.zeros(kernel.STATE_CELLS, np.int64)
+        self._state[kernel.STATE_MAX_TIMESTAMP] = -1
+        self._state[kernel.STATE_MAX_TIMESTAMP_OFFSET] = -1
+        self._state[kernel.STATE_LAST_TIME] = -1
+
+    def append(self, written: np.ndarray) -> None:
+        """
+        Take note of batches appended in order; rows have `size`, `last_offset`, `max_timestamp` (R-320).
+
+        Raises:
+            UncleanableError: an index is full, or an offset does not fit it (R-311, R-304).
+        """
+        offset_bytes, time_bytes = (
+            int(self._state[kernel.STATE_OFFSET_BYTES]),
+            int(self._state[kernel.STATE_TIME_BYTES]),
+        )
+        rows = len(written) + 1
+        self._offsets.ensure(offset_bytes + rows * kernel.OFFSET_ENTRY_BYTES, keep=offset_bytes)
+        self._times.ensure(time_bytes + rows * kernel.TIME_ENTRY_BYTES, keep=time_bytes)
+        status = kernel.index_batches(
+            written,
+            self._base_offset,
+            self._interval_bytes,
+            self._max_bytes,
+            self._offsets.array,
+            self._times.array,
+            self._state,
+        )
+        if status != kernel.INDEX_DONE:
+            raise UncleanableError(self._path, _REASONS[status])
+
+    def close(self) -> None:
+        """Write the closing time entry, whether the time index is full or not (R-322)."""
+        time_bytes = int(self._state[kernel.STATE_TIME_BYTES])
+        self._times.ensure(time_bytes + kernel.TIME_ENTRY_BYTES, keep=time_bytes)
+        status = kernel.append_time_entry(
+            self._times.array,
+            self._base_offset,
+            int(self._state[kernel.STATE_MAX_TIMESTAMP]),
+            int(self._state[kernel.STATE_MAX_TIMESTAMP_OFFSET]),
+            self._state,
+        )
+        if status != kernel.INDEX_DONE:
+            raise UncleanableError(self._path, _REASONS[status])
+
+    @property
+    def offset_index(self) -> memoryview:
+        """The offset index's bytes so far."""
+        return self._offsets.view[: int(self._state[kernel.STATE_OFFSET_BYTES])]
+
+    @property
+    def time_index(self) -> memoryview:
+        """The time index's bytes so far."""
+        return self._times.view[: int(self._state[kernel.STATE_TIME_BYTES])]
+
+
+class CleanedSegment:
+    """
+    A group's output under construction.
+
+    Args:
+        fs: the door to the disk.
+        directory: of the partition.
+        base_offset: of the group's first segment.
+        like: the group's first `.log`, whose owner, mode and attributes the new files take over; None where that is
+            not for this process to do.
+        interval_bytes, max_index_bytes: `index.interval.bytes` and `segment.index.bytes`.
+        attempt: where several processes may write the same segment, what the names of this one's files tell it by.
+
+    Attributes:
+        path: the `.log.cleaned` file.
+        size, batch_count, offset_sum: bytes and batches appended, and the sum of their last offsets, to be compared
+            with what is read back: a batch's checksum does not cover its offset.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: Path,
+        base_offset: int,
+        *,
+        like: Path | None,
+        interval_bytes: int,
+        max_index_bytes: int,
+        attempt: str = "",
+    ) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._like = like
+        self._attempt = attempt
+        self.base_offset = base_offset
+        self._discard_files()
+        self.path = self._name("log")
+        self.size = 0
+        self.batch_count = 0
+        self.offset_sum = 0
+        self.indexes = CleanedIndexes(self.path, base_offset, interval_bytes, max_index_bytes)
+        self._file: File = fs.create(self.path, like=like)
+
+    def _name(self, extension: str) -> Path:
+        suffix = f".{extension}"
+        if self._attempt:
+            return self._directory / attempt_file_name(self.base_offset, suffix, self._attempt)
+        return self._directory / segment_file_name(self.base_offset, suffix, CLEANED)
+
+    def reserve(self, size: int, written: np.ndarray, largest_offset: int) -> int:
+        """
+        Note that whole batches come next. To be called in their order; the bytes may be written in any.
+
+        Args:
+            size: of the batches, bytes.
+            written: one row of WRITTEN_DTYPE a batch.
+            largest_offset: highest last offset of a batch.
+        Returns:
+            The position to `write` them at.
+        Raises:
+            UncleanableError: the file would exceed 2**31 - 1 bytes (R-597), or an offset does not fit (R-320, D-15).
+        """
+        position = self.size
+        if position + size > _MAX_FILE_BYTES:
+            raise UncleanableError(self.path, f"the cleaned segment would exceed {_MAX_FILE_BYTES} bytes")
+        if len(written) and largest_offset - self.base_offset > _MAX_RELATIVE_OFFSET:
+            reason = f"offset {largest_offset} is more than 2**31 - 1 above base offset {self.base_offset}"
+            raise UncleanableError(self.path, reason)
+        self.indexes.append(written)
+        self.size += size
+        self.batch_count += len(written)
+        self.offset_sum = add_offsets(self.offset_sum, written)
+        return position
+
+    def write(self, data: memoryview, position: int) -> None:
+        """Write batches at the position reserved for them; several threads may do so at once."""
+        self._file.write(data, position)
+        first, last = position // _WRITEBACK_BYTES, (position + len(data)) // _WRITEBACK_BYTES
+        if last > first:
+            self._file.begin_writeback(first * _WRITEBACK_BYTES, (last - first) * _WRITEBACK_BYTES)
+
+    def finish(self, aborts: Aborts | Sequence[AbortedTxn], mtime_ns: int) -> None:
+        """
+        Complete all files and force them, then their names, to disk (step S0 of the swap).
+
+        Args:
+            aborts: the transaction index; without entries there is no file.
+            mtime_ns: of the group's last source (R-591), in whole milliseconds as Kafka sets it.
+        Raises:
+            UncleanableError: transactions that end in another order than their markers came: where transaction indexes
+                and markers contradict each other. Kafka cannot write such an index either (R-303).
+        """
+        last_offsets = abort_rows(aborts)[:, LAST_OFFSET]
+        if (last_offsets[1:] <= last_offsets[:-1]).any():
+            reason = "its transaction indexes name aborted transactions that its markers do not end in that order"
+            raise UncleanableError(self._directory, reason)
+        self.indexes.close()
+        self._fs.set_mtime_ns(self.path, mtime_ns)
+        self._file.fsync()
+        self._file.close()
+        for extension, content in (("index", self.indexes.offset_index), ("timeindex", self.indexes.time_index)):
+            self._write(extension, content, mtime_ns)
+        if len(aborts):
+            self._write("txnindex", txn_index_bytes(aborts), None)
+        self._fs.fsync_dir(self._directory)
+
+    def _write(self, extension: str, content: bytes | memoryview, mtime_ns: int | None) -> None:
+        source = None if self._like is None else self._like.with_suffix("." + extension)
+        like = source if source is not None and self._fs.exists(source) else self._like
+        with self._fs.create(self._name(extension), like=like) as file:
+            file.write(content, 0)
+            if mtime_ns is not None:
+                self._fs.set_mtime_ns(file.path, mtime_ns)
+            file.fsync()
+
+    def discard(self) -> None:
+        """Remove everything written so far."""
+        self._file.close()
+        self._discard_files()
+
+    def _discard_files(self) -> None:
+        if self._attempt:
+            names = [attempt_file_name(self.base_offset, suffix, self._attempt) for suffix in SEGMENT_SUFFIXES]
+            self._fs.remove_all(self._directory, names)
+        else:
+            discard_cleaned(self._fs, self._directory, self.base_offset)

@@ -1,0 +1,301 @@
+"""
+One group of source segments made into one `.cleaned` segment (R-590, R-591).
+
+Each source is read from its first byte to its last, in chunks; every batch is checked, judged, and copied, rebuilt or
+left out. What depends on the order of batches (offsets, transactions, fates, the place in the output, index entries)
+happens chunk after chunk; the rest on several lanes side by side (`pipeline.py`, `segment_chunks.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from cleaner.base.model import AbortedTxn
+from cleaner.cleaning.passes.damage import NO_DAMAGE, KnownDamage
+from cleaner.cleaning.passes.lane_memory import LaneMemory
+from cleaner.cleaning.passes.pipeline import OrderedPipeline
+from cleaner.cleaning.passes.segment_chunks import ArrangedChunk, Claim, SegmentChunks
+from cleaner.cleaning.passes.transactions import CleanedTransactions
+from cleaner.cleaning.recopy.batch_retention import ActiveProducers, decide_fates
+from cleaner.cleaning.recopy.cleaned_segment import CleanedSegment
+from cleaner.cleaning.recopy.retained import CopyCounts, Output, RetainedWriter
+from cleaner.cleaning.recopy.survivors import BlockRetention, Flags, Survivors
+from cleaner.errors import CorruptBatchError, CorruptLogError, UncleanableError
+from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk
+from cleaner.format.parallel_reader import WindowBuffer
+from cleaner.kernels.scan_status import KIND_PRODUCER
+from cleaner.storage.segment.indexes import Aborts
+from cleaner.storage.segment.segment import Segment
+
+# Of all other batches nothing is decided before their records are read.
+_KINDS_WITH_A_FATE = TRANSACTIONAL_FLAG | CONTROL_FLAG | KIND_PRODUCER
+
+
+@dataclass(frozen=True)
+class RecopyRules:
+    """
+    What the fate of a batch depends on beside the survivors; the same for all groups of a round.
+
+    Attributes:
+        first_uncleanable_offset: the batch ending right below it stays even if empty (R-541).
+        legacy_horizon_ms: tombstones of magic 0 and 1 stay in segments whose mtime is above it (R-502, R-551).
+        now_ms: the round's time.
+        removal_ms: markers whose horizon is at or below it may go.
+        delete_retention_ms: the topic's.
+    """
+
+    first_uncleanable_offset: int
+    legacy_horizon_ms: int
+    now_ms: int
+    removal_ms: int
+    delete_retention_ms: int
+
+    @property
+    def new_horizon_ms(self) -> int:
+        """The delete horizon batches get in this round; the sum wraps like Java's (R-563, R-568)."""
+        return (self.now_ms + self.delete_retention_ms + 2**63) % 2**64 - 2**63
+
+
+class MappedBatches:
+    """
+    Tells of what batches the first pass took no keys, which may know other aborted transactions than the second.
+
+    Args:
+        transactions: what the first pass knew where the first group begins, or where it began itself.
+        first_offset, first_position: base offset of the segment it began in, and the batch there.
+    """
+
+    def __init__(self, transactions: CleanedTransactions, first_offset: int, first_position: int) -> None:
+        self._transactions = transactions
+        self._first = (first_offset, first_position)
+
+    def left_out(self, claim: Claim, chunk: Chunk) -> Flags:
+        """Return uint8 a batch: 1 for those whose records were left out. To be called in order."""
+        rows = chunk.batches
+        result: Flags = np.zeros(len(rows), np.uint8)
+        base_offset = claim.segment.base_offset
+        if base_offset < self._first[0] or not len(rows):
+            return result
+        is_within = base_offset == self._first[0]
+        first = int(np.searchsorted(rows["position"], self._first[1])) if is_within else 0
+        if first == len(rows):
+            return result
+        result[first:] = self._transactions.discardable(claim.path, replace(chunk, batches=rows[first:]))
+        return result
+
+
+@dataclass(frozen=True)
+class RecopyChunk:
+    """A chunk of a source segment whose batches are listed, and what was decided of them."""
+
+    arranged: ArrangedChunk
+    fates: BlockRetention
+
+
+class GroupRecopier:
+    """
+    Recopies the groups of one round, one after the other.
+
+    Args:
+        rules: see `RecopyRules`.
+        make_survivors: makes the judge of one lane.
+        producers: the log's active producers (R-545).
+        collect_aborted: aborted transactions of an offset range (R-535); called once a source segment (R-536).
+        lanes: memory, as many as `lanes_for` says.
+        before_read: called in order with the bytes of every window before it is read.
+        before_chunk: called in order with the bytes of every chunk before it is worked on; may raise to stop.
+        after_write: called with the bytes written of every chunk, by any lane.
+        transactions: what is known where the first group begins; None at the beginning of a log.
+        mapped: tells of what batches the first pass took no keys, for survivors that need to know.
+        damage: batches that are carried over as they are.
+    """
+
+    def __init__(
+        self,
+        *,
+        rules: RecopyRules,
+        make_survivors: Callable[[], Survivors],
+        producers: ActiveProducers,
+        collect_aborted: Callable[[int, int], Aborts | Sequence[AbortedTxn]],
+        lanes: Sequence[LaneMemory],
+        before_read: Callable[[int], None],
+        before_chunk: Callable[[int], None],
+        after_write: Callable[[int], None],
+        transactions: CleanedTransactions | None = None,
+        mapped: MappedBatches | None = None,
+        damage: KnownDamage = NO_DAMAGE,
+    ) -> None:
+        self._damage = damage
+        self._rules = rules
+        self._producers = producers
+        self._collect_aborted = collect_aborted
+        self.before_read = before_read
+        self._before_chunk = before_chunk
+        self._transactions = transactions or CleanedTransactions()
+        self._mapped = mapped
+        self._window_bytes = lanes[0].buffer.window_bytes
+        self._make_survivors = make_survivors
+        self._after_write = after_write
+        self._lanes = lanes
+        self._writers = [RetainedWriter(rules.new_horizon_ms, (lane.output, lane.rebuilt)) for lane in lanes]
+
+    @property
+    def counts(self) -> CopyCounts:
+        """What was read and what stayed so far."""
+        return CopyCounts.total(writer.counts for writer in self._writers)
+
+    @property
+    def found_cold(self) -> bool:
+        """Whether a segment of the last group was not in the page cache."""
+        return self.chunks.found_cold
+
+    def recopy(self, group: Sequence[Segment], target: CleanedSegment) -> Aborts:
+        """
+        Write what stays of a group's segments to `target`, which the caller finishes or discards.
+
+        Returns:
+            The transaction index of the new segment: aborts whose markers stay (R-533).
+        Raises:
+            CorruptBatchError, CorruptIndexError: a source is damaged.
+            UncleanableError: Kafka's cleaner could not write it either.
+        """
+        self._transactions.begin_segment()
+        self._group, self._entered = group, 0
+        self.chunks = SegmentChunks(
+            ((i, segment, 0) for i, segment in enumerate(group)),
+            self._window_bytes,
+            drops_behind=True,
+            damage=self._damage,
+        )
+        try:
+            # Held by nobody else: they know this object, and what they hold is large.
+            OrderedPipeline(
+                [
+                    _Lane(self, memory, self._make_survivors(), writer, target, self._after_write)
+                    for memory, writer in zip(self._lanes, self._writers, strict=True)
+                ],
+                "cleaner-copy",
+            ).run()
+        finally:
+            self.chunks.close()
+        self._enter(len(group) - 1)
+        return self._transactions.retained_aborts
+
+    def arrange(self, claim: Claim, buffer: WindowBuffer) -> RecopyChunk:
+        """List a chunk's batches and decide all that depends on their order. Never called by two lanes at once."""
+        self._enter(claim.number)
+        arranged = self.chunks.arrange(claim, buffer)
+        if arranged.chunk.length:
+            self._before_chunk(arranged.chunk.length)
+        try:
+            damaged = self._damage.flags(claim.segment.base_offset, arranged.chunk.batches)
+            fates = self._fates(claim, arranged.chunk)
+            return RecopyChunk(arranged, fates.carrying_over(damaged) if damaged.any() else fates)
+        except CorruptBatchError as error:
+            raise self.chunks.first_damage(arranged, error) from error
+
+    def _enter(self, number: int) -> None:
+        """Learn of the aborted transactions up to a segment of the group, empty ones included."""
+        while self._entered <= number:
+            segment, self._entered = self._group[self._entered], self._entered + 1
+            is_last = self._entered == len(self._group)
+            upper = segment.next_offset() if is_last else self._group[self._entered].base_offset
+            self._transactions.add_aborted(self._collect_aborted(segment.base_offset, upper))
+
+    def _fates(self, claim: Claim, chunk: Chunk) -> BlockRetention:
+        rows = chunk.batches
+        is_last = len(rows) and rows["last_offset"][-1] >= self._rules.first_uncleanable_offset - 1
+        legacy_deletes_stay = claim.segment.mtime_ms > self._rules.legacy_horizon_ms
+        if not is_last and not chunk.kinds & _KINDS_WITH_A_FATE:
+            return BlockRetention.undecided(len(rows), legacy_deletes_stay)
+        fates = decide_fates(
+            rows,
+            self._transactions.discardable(claim.path, chunk),
+            self._producers,
+            first_uncleanable_offset=self._rules.first_uncleanable_offset,
+            now_ms=self._rules.removal_ms,
+            legacy_deletes_stay=legacy_deletes_stay,
+        )
+        return fates if self._mapped is None else replace(fates, unmapped=self._mapped.left_out(claim, chunk))
+
+
+class _Lane:
+    """One thread's way of recopying a chunk."""
+
+    _claim: Claim
+    _task: RecopyChunk
+    _chunk: Chunk
+    _error: CorruptLogError | UncleanableError | None
+    _output: Output
+    _position: int
+
+    def __init__(
+        self,
+        recopier: GroupRecopier,
+        memory: LaneMemory,
+        survivors: Survivors,
+        writer: RetainedWriter,
+        target: CleanedSegment,
+        after_write: Callable[[int], None],
+    ) -> None:
+        self._writer = writer
+        self._target = target
+        self._recopier = recopier
+        self._memory = memory
+        self._survivors = survivors
+        self._after_write = after_write
+        self._verdicts: Flags = np.zeros(0, np.uint8)
+
+    def take(self) -> bool:
+        claim = self._recopier.chunks.claim()
+        if claim is None:
+            return False
+        self._recopier.before_read(claim.window.size)
+        self._memory.buffer.shrink()
+        self._claim = claim
+        return True
+
+    def fill(self) -> None:
+        SegmentChunks.fill(self._claim, self._memory.buffer)
+
+    def arrange(self) -> None:
+        self._task = self._recopier.arrange(self._claim, self._memory.buffer)
+
+    def work(self) -> int:
+        calls_before = self._memory.unpacker.library_calls + self._writer.library_calls
+        self._chunk = SegmentChunks.verify(self._task.arranged)
+        self._error = self._chunk.failure
+        self._writer.begin(len(self._chunk.batches))
+        try:
+            self._recopy(self._claim.path, self._chunk, self._task.fates)
+        except (CorruptLogError, UncleanableError) as error:
+            self._error = error
+        self._output = self._writer.end()
+        return self._memory.unpacker.library_calls + self._writer.library_calls - calls_before
+
+    def _recopy(self, path: Path, chunk: Chunk, fates: BlockRetention) -> None:
+        for block in self._memory.unpacker.blocks(path, chunk, unwanted=fates.unread[: len(chunk.batches)] != 0):
+            mine = fates.part(block.first, len(block.batches))
+            records = block.record_count(mine.unread)
+            if len(self._verdicts) < records:
+                self._verdicts = np.zeros(records, np.uint8)
+            self._survivors.judge(path, block, mine, self._verdicts)
+            self._writer.write(path, block, mine, self._verdicts)
+
+    def commit(self) -> None:
+        # An index that leads astray is told before a damaged record, as it was noticed before records were read.
+        SegmentChunks.check_index(self._task.arranged, self._chunk)
+        if self._error is not None:
+            raise self._error
+        output = self._output
+        self._position = self._target.reserve(len(output.data), output.written, output.largest_offset)
+
+    def finish(self) -> None:
+        if len(self._output.data):
+            self._target.write(self._output.data, self._position)
+            self._after_write(len(self._output.data))
+        self._recopier.chunks.release(self._claim)

@@ -1,0 +1,155 @@
+"""
+Reading a cleaned segment back before it takes the place of its sources (rule R9).
+
+A bad disk, a bad codec or a wrong kernel is caught while the old data is still there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from cleaner.cleaning.passes.damage import NO_DAMAGE, KnownDamage
+from cleaner.cleaning.passes.pipeline import OrderedPipeline
+from cleaner.cleaning.recopy.cleaned_segment import CleanedIndexes, add_offsets
+from cleaner.errors import CorruptBatchError, CorruptIndexError
+from cleaner.format.chunks import Chunk
+from cleaner.format.parallel_reader import ParallelSegmentReader, Window, WindowBuffer, verify_checksums
+from cleaner.storage.fs.file_system import FileSystem
+
+
+class Written(Protocol):
+    """What whoever wrote a segment knows of it; see `CleanedSegment`."""
+
+    @property
+    def path(self) -> Path:
+        """The `.log.cleaned` file."""
+
+    @property
+    def base_offset(self) -> int:
+        """The segment's."""
+
+    @property
+    def size(self) -> int:
+        """Bytes written."""
+
+    @property
+    def batch_count(self) -> int:
+        """Batches written."""
+
+    @property
+    def offset_sum(self) -> int:
+        """The sum of their last offsets."""
+
+
+class _Readback:
+    """What was read back so far."""
+
+    def __init__(self, segment: Written, reader: ParallelSegmentReader, indexes: CleanedIndexes) -> None:
+        self.segment = segment
+        self.reader = reader
+        self.indexes = indexes
+        self.bytes = self.batches = self.messages = self.offset_sum = 0
+
+    def add(self, chunk: Chunk) -> None:
+        """Count a chunk with good checksums. Raises what is wrong behind it."""
+        self.indexes.append(chunk.batches)
+        self.bytes += chunk.length
+        self.batches += len(chunk.batches)
+        self.messages += int(chunk.batches["count"].sum())
+        self.offset_sum = add_offsets(self.offset_sum, chunk.batches)
+        if chunk.failure is not None:
+            raise chunk.failure
+
+
+class _Lane:
+    """One chunk on its way back."""
+
+    _window: Window
+    _chunk: Chunk
+
+    def __init__(self, readback: _Readback, buffer: WindowBuffer, damage: KnownDamage) -> None:
+        self._readback = readback
+        self._damage = damage
+        self._buffer = buffer
+
+    def take(self) -> bool:
+        window = self._readback.reader.claim()
+        if window is None:
+            return False
+        self._window = window
+        return True
+
+    def fill(self) -> None:
+        self._readback.reader.fill(self._window, self._buffer)
+
+    def arrange(self) -> None:
+        self._chunk = self._readback.reader.arrange(self._window, self._buffer)
+
+    def work(self) -> int:
+        self._chunk = verify_checksums(self._readback.segment.path, self._chunk, self._was_so)
+        return 0
+
+    def _was_so(self, row: np.void) -> bool:
+        """Tell whether the source had these very bytes, wrong checksum and all."""
+        start = int(row["start"])
+        return self._damage.has(int(row["base_offset"]), self._chunk.data.data[start : start + int(row["size"])])
+
+    def commit(self) -> None:
+        self._readback.add(self._chunk)
+
+    def finish(self) -> None:
+        """Everything is counted."""
+
+
+def verify_cleaned(
+    fs: FileSystem,
+    segment: Written,
+    messages: int,
+    *,
+    interval_bytes: int,
+    max_index_bytes: int,
+    buffers: Sequence[WindowBuffer],
+    leaves_cache: bool = True,
+    damage: KnownDamage = NO_DAMAGE,
+) -> None:
+    """
+    Check checksums, order, counts and indexes of the files a group was written to.
+
+    Args:
+        segment: finished.
+        messages: records that were kept.
+        interval_bytes, max_index_bytes: as it was written with; recovery rebuilds the same entries (R-323).
+        buffers: as many as `lanes_for` says.
+        damage: batches that may be damaged, if they are the bytes they were.
+        leaves_cache: False drops the segment from the page cache: its sources were not there either.
+    Raises:
+        CorruptBatchError, CorruptIndexError: what is on disk is not what was written.
+    """
+    indexes = CleanedIndexes(segment.path, segment.base_offset, interval_bytes, max_index_bytes)
+    with fs.open(segment.path) as file:
+        reader = ParallelSegmentReader(
+            file,
+            size=file.size(),
+            start=0,
+            window_bytes=buffers[0].window_bytes,
+            check_order_from=segment.base_offset,
+        )
+        found = _Readback(segment, reader, indexes)
+        OrderedPipeline([_Lane(found, buffer, damage) for buffer in buffers], "cleaner-verify").run()
+        if not leaves_cache:
+            file.drop_cache(0, 0)
+    indexes.close()
+    if (found.bytes, found.batches, found.messages) != (segment.size, segment.batch_count, messages):
+        written = f"{segment.size} bytes, {segment.batch_count} batches and {messages} records were written"
+        reason = f"{written}, {found.bytes}, {found.batches} and {found.messages} read back"
+        raise CorruptBatchError(segment.path, found.bytes, reason)
+    if found.offset_sum != segment.offset_sum:
+        raise CorruptBatchError(segment.path, found.bytes, "the offsets read back are not those that were written")
+    for extension, content in (("index", indexes.offset_index), ("timeindex", indexes.time_index)):
+        path = segment.path.with_name(segment.path.name.replace(".log.", f".{extension}."))
+        if fs.read_bytes(path) != content:
+            raise CorruptIndexError(path, 0, "what was read back does not fit the log it was written for")

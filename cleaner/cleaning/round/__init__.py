@@ -1,0 +1,1 @@
+"""A round from its first look to its checkpoint."""

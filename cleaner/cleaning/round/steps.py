@@ -1,0 +1,102 @@
+"""The steps of a round that are the same whoever finds the survivors and recopies the groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+
+from cleaner.cleaning.context import RoundContext
+from cleaner.cleaning.recopy.group import RecopyRules
+from cleaner.config.values import TopicConfig
+from cleaner.errors import CleaningAborted, PolicyRefusedError
+from cleaner.policy.cleanable import Cleanable
+from cleaner.policy.grouping import group_segments
+from cleaner.policy.record_filter import NEVER_MS, legacy_delete_horizon_ms, removal_moment_ms
+from cleaner.storage.load.loaded_log import LoadedLog
+from cleaner.storage.segment.segment import Segment
+from cleaner.storage.swap.swap import fsync_sources, remove_deleted, replace_segments
+
+
+def refuse_keyless(log: LoadedLog, keyless_messages: int, context: RoundContext) -> None:
+    """Raise PolicyRefusedError for records without a key, where the caller does not want them removed."""
+    if context.refuse_keyless and keyless_messages:
+        reason = f"{keyless_messages} records without a key would be removed; name the partition to clean it"
+        raise PolicyRefusedError(f"{log.directory}: {reason}")
+
+
+def settle_before_swaps(log: LoadedLog, context: RoundContext) -> None:
+    """
+    Force the sources to disk and make the changes of the load, once the dirty section is known to be sound.
+
+    A swap drops older values for newer ones: those, and all names, must be on disk first (D-10). So must the rest of a
+    log that somebody only copied here: what the swap makes durable must not be all that a power cut leaves. Beside a
+    writer the active segment is left to it.
+    """
+    sources = log.segments[:-1] if log.is_beside_writer else log.segments
+    fsync_sources(context.fs, log.directory, [segment.base_offset for segment in sources])
+    if not log.is_beside_writer:
+        with context.swapping():
+            log.settle(context.fs)
+
+
+def groups_of(log: LoadedLog, cleanable: Cleanable, topic: TopicConfig, end_offset: int) -> list[list[Segment]]:
+    """Divide the segments up to the end of the round into the groups that become one segment each."""
+    return group_segments(
+        log.segments_between(0, end_offset),
+        max_log_bytes=topic.segment_bytes,
+        max_index_bytes=topic.segment_index_bytes,
+        first_uncleanable_offset=cleanable.first_uncleanable_offset,
+    )
+
+
+def rules_of(log: LoadedLog, cleanable: Cleanable, topic: TopicConfig, context: RoundContext) -> RecopyRules:
+    """Return what the fates of batches depend on; to be asked before the first swap."""
+    clean = log.segments_between(0, cleanable.first_dirty_offset)
+    last_clean_ms = clean[-1].mtime_ms if clean else None
+    legacy_horizon_ms = legacy_delete_horizon_ms(last_clean_ms, topic.delete_retention_ms)
+    return RecopyRules(
+        first_uncleanable_offset=cleanable.first_uncleanable_offset,
+        legacy_horizon_ms=NEVER_MS if context.keep_tombstones else legacy_horizon_ms,
+        now_ms=context.now_ms,
+        removal_ms=removal_moment_ms(context.now_ms, keeps_tombstones=context.keep_tombstones),
+        delete_retention_ms=topic.delete_retention_ms,
+    )
+
+
+def install_group(
+    log: LoadedLog, group: Sequence[Segment], context: RoundContext, *, discard: Callable[[], None], threads: int
+) -> None:
+    """
+    Swap in the finished `.cleaned` segment of a group.
+
+    Files are removed when the partition is free again: that takes longer than all renames.
+
+    Args:
+        discard: removes the `.cleaned` files; called if the old segments could not be kept, or the log was changed
+            meanwhile.
+        threads: how many may remove files.
+    """
+    new_base = group[0].base_offset
+    old_bases = [segment.base_offset for segment in group]
+    try:
+        context.keep_old(group)
+    except BaseException:
+        discard()
+        raise
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(context.swapping())
+            log.require_unchanged(group)
+        except CleaningAborted:
+            discard()
+            raise
+        replace_segments(
+            context.fs,
+            log.directory,
+            new_base=new_base,
+            old_bases=old_bases,
+            still_held=context.still_held,
+            keep_deleted=True,
+        )
+        log.replace(group, new_base)
+    remove_deleted(context.fs, log.directory, old_bases, threads=threads)

@@ -1,0 +1,179 @@
+"""
+Getting every kernel of a round ready before it is needed.
+
+A kernel is compiled, or loaded from the cache, when it is first called. A process that gives up root must have all of
+them by then, as the cache belongs to root; a daemon must not keep its first partition waiting. So a log of a few
+records is taken through both passes, in memory: the same calls with the same types as a real one.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from cleaner.base.model import AbortedTxn, LastRecord
+from cleaner.cleaning.offset_map import OffsetMap
+from cleaner.cleaning.passes.index_follower import IndexFollower
+from cleaner.cleaning.passes.transactions import CleanedTransactions
+from cleaner.cleaning.recopy.batch_retention import ActiveProducers, decide_fates
+from cleaner.cleaning.recopy.cleaned_segment import CleanedIndexes
+from cleaner.cleaning.recopy.offset_bits import OffsetBits
+from cleaner.cleaning.recopy.retained import RetainedWriter
+from cleaner.cleaning.recopy.survivors import BitmapSurvivors, MapSurvivors
+from cleaner.format.batch import Chunk, ReadBuffer, SegmentReader
+from cleaner.format.buffers import GrowingBuffer
+from cleaner.format.compression import LZ4, NONE, SNAPPY, compress
+from cleaner.format.encode import encode_batches, join_columns
+from cleaner.format.layout import Layout, cut_out, lay_out
+from cleaner.format.parallel_reader import verify_checksums
+from cleaner.format.records import Unpacker
+from cleaner.kernels import PAD_BYTES
+from cleaner.kernels.checksums import crc32c, xxhash32
+from cleaner.kernels.ready import columns as column_kernel
+from cleaner.kernels.ready import offset_map as map_kernel
+from cleaner.kernels.ready import proof, retain
+from cleaner.kernels.ready import transactions as transaction_kernel
+from cleaner.storage.segment.indexes import offset_entries
+
+# length 10, attributes 0, deltas 0, key "k", value "value", no headers (R-220)
+_RECORD = bytes([24, 0, 0, 0, 2]) + b"k" + bytes([10]) + b"value" + bytes([0])
+# The same with a header that is not UTF-8: a rewrite changes it (R-223).
+_ODD_RECORD = bytes([30]) + _RECORD[1:-1] + bytes([2, 2, 0xFF, 1])
+_GZIP = 1
+
+
+class _MemoryFile:
+    """A `.log` that is not on any disk."""
+
+    def __init__(self, content: bytes) -> None:
+        self.path = Path("warm-up")
+        self._content = content
+
+    def read_into(self, buffer: memoryview, position: int) -> int:
+        part = self._content[position : position + len(buffer)]
+        buffer[: len(part)] = part
+        return len(part)
+
+
+def _batch(offset: int, attributes: int, records: bytes) -> bytes:
+    """Return a batch of magic 2 with one record."""
+    data = np.zeros(61 + len(records) + PAD_BYTES, np.uint8)
+    data[:8] = np.frombuffer(offset.to_bytes(8, "big"), np.uint8)
+    data[16] = 2
+    data[22] = attributes
+    data[27:57] = 255  # timestamps, producer id, epoch and sequence: none
+    data[60] = 1
+    data[61 : 61 + len(records)] = np.frombuffer(records, np.uint8)
+    retain.seal_batch(data, 0, 61 + len(records))
+    return data[: 61 + len(records)].tobytes()
+
+
+def _wrapper(offset: int, packed: bytes) -> bytes:
+    """Return a compressed batch of magic 0 (R-241) around some entries."""
+    body = bytes([0, _GZIP]) + b"\xff\xff\xff\xff" + len(packed).to_bytes(4, "big") + packed
+    entry = zlib.crc32(body).to_bytes(4, "big") + body
+    return offset.to_bytes(8, "big") + len(entry).to_bytes(4, "big") + entry
+
+
+def _log() -> bytes:
+    """Return batches of every kind that has kernels of its own: plain, packed with snappy, odd, and of magic 0."""
+    packed = GrowingBuffer()
+    size = compress(SNAPPY, memoryview(bytearray(_RECORD)), packed, 0)
+    log = _batch(0, 0, _RECORD) + _batch(1, SNAPPY, packed.view[:size].tobytes()) + _batch(2, 0, _ODD_RECORD)
+    inner_body = b"\0\0" + b"\xff" * 8  # magic 0, no codec, null key and value
+    inner = zlib.crc32(inner_body).to_bytes(4, "big") + inner_body
+    return log + _wrapper(3, gzip.compress((3).to_bytes(8, "big") + len(inner).to_bytes(4, "big") + inner, mtime=0))
+
+
+def _encode() -> None:
+    """Build batches as an append does, whose kernels take other arrays than a round's."""
+    columns = join_columns([b"value", None], [b"k", None], 0, [[("h", b"x")], []])
+    for codec in (NONE, LZ4):
+        encode_batches(columns, GrowingBuffer(), codec=codec, batch_bytes=1024, scratch=GrowingBuffer())
+
+
+def _split_columns(layout: Layout) -> None:
+    """Put keys and headers one behind the other, as a DataFrame has them."""
+    count = len(layout)
+    ends, is_there = np.zeros(count + 1, np.int32), np.zeros(count // 8 + 1, np.uint8)
+    target = GrowingBuffer()
+    column_kernel.join_fields(layout.data, layout.key_starts, layout.key_sizes, target.array, 0, ends, is_there, 0)
+    total = column_kernel.count_headers(layout.data, layout.header_starts, np.zeros(count, np.int64))
+    column_kernel.find_headers(layout.data, layout.header_starts, np.zeros((4, int(total)), np.int64))
+
+
+def _prove(chunk: Chunk, layout: Layout) -> None:
+    """Hold a chunk and its records against themselves, as a proof does two logs."""
+    rows, partners = chunk.batches, np.zeros(len(chunk.batches), np.int64)
+    proof.find_same_batches(chunk.data, rows, chunk.data, rows, partners, np.zeros(len(rows), np.uint8))
+    keys = np.zeros(proof.DIGEST_WORDS, np.uint64)
+    digests = np.zeros(proof.DIGEST_WORDS * len(layout), np.uint64)
+    proof.digest_fields(layout.data, layout.key_starts, layout.key_sizes, keys, digests)
+    columns = (
+        layout.data,
+        layout.timestamps_ms,
+        layout.key_starts,
+        layout.key_sizes,
+        layout.value_starts,
+        layout.value_sizes,
+        layout.header_starts,
+    )
+    of_records = np.zeros(len(layout), np.int64)
+    proof.compare_records(*columns, *columns, of_records, np.zeros(len(layout), np.uint8))
+
+
+def warm_up() -> None:
+    """
+    Compile or load every kernel a round, an append or a reader uses: some 20 seconds the first time on a machine, then
+    a tenth of one.
+    """
+    _encode()
+    log = _log()
+    offset_map, unpacker, path = OffsetMap(8, 8), Unpacker(1 << 20), Path("warm-up")
+    bits = OffsetBits(0)
+    bits.set(np.zeros(1, np.int64))
+    by_bits = BitmapSurvivors(bits, 0, 0, 0)
+    survivors, writer = MapSurvivors(offset_map, 0), RetainedWriter(0)
+    indexes = CleanedIndexes(path, 0, 0, 1024)
+    digests = np.zeros(4 * map_kernel.DIGEST_WORDS, np.uint64)
+    state = np.zeros(map_kernel.STATE_CELLS, np.int64)
+    crc32c(b"")
+    xxhash32(b"")
+    for chunk in SegmentReader(_MemoryFile(log), size=len(log), buffer=ReadBuffer(4096), check_order_from=0):
+        indexes.append(chunk.batches)
+        verify_checksums(path, chunk)
+        IndexFollower(offset_entries([], []), path, 0).add_batches(chunk.batches)
+        no_flags = np.zeros(len(chunk.batches), np.uint8)
+        transactions = CleanedTransactions()
+        transactions.add_aborted([AbortedTxn(7, 0, 0, 1)])
+        transaction_kernel.list_markers(chunk.data, chunk.batches, np.empty(len(chunk.batches), np.int8))
+        fates = decide_fates(
+            chunk.batches,
+            transactions.discardable(path, chunk),
+            ActiveProducers({7: LastRecord(3, 0)}),
+            first_uncleanable_offset=4,
+            now_ms=0,
+            legacy_deletes_stay=True,
+        )
+        verdicts = np.zeros(4, np.uint8)
+        writer.begin(len(chunk.batches))
+        for block in unpacker.blocks(path, chunk):
+            layout = lay_out(path, block, no_flags, 0, 4)
+            cut_out(layout.data, layout.key_starts, layout.key_sizes)
+            _prove(chunk, layout)
+            _split_columns(layout)
+            map_kernel.digest_records(
+                block.data, block.unpacked, block.batches, no_flags, 0, offset_map.keys, digests, state
+            )
+            offset_map.put(digests, int(state[map_kernel.STATE_KEYED]))
+            survivors.judge(path, block, fates, verdicts)
+            by_bits.judge(path, block, fates, verdicts)
+            verdicts[:] = map_kernel.KEEP_TOMBSTONE  # a horizon: all are rebuilt, some of them packed
+            writer.write(path, block, fates, verdicts)
+        indexes.append(writer.end().written)
+    indexes.close()
+    offset_map.get(b"k")
+    map_kernel.move_entries(offset_map.table, OffsetMap(8, 8).table, 9, 0, 0)

@@ -1,0 +1,167 @@
+"""
+What a setting is: its type, default, bounds and other names; and how its value is read, as Kafka's ConfigDef does.
+
+The settings themselves are the rows of `config_table.py`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from cleaner.base.sizes import parse_size
+from cleaner.errors import ConfigError
+
+Kind = Literal["int", "long", "double", "boolean", "string", "list"]
+Value = int | float | bool | str | tuple[str, ...]
+
+_INTEGER_BITS = {"int": 31, "long": 63}
+_INTEGER = re.compile(r"[+-]?[0-9]{1,40}\Z")
+_REAL = re.compile(r"([+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?)[dDfF]?\Z")
+
+
+@dataclass(frozen=True)
+class Synonym:
+    """
+    A broker's name for a topic setting; its value times `factor` is the topic setting's.
+
+    With `negative_is_unlimited` every negative value means -1, and zero is refused (R-805).
+    """
+
+    name: str
+    factor: int = 1
+    negative_is_unlimited: bool = False
+
+
+@dataclass(frozen=True)
+class Setting:
+    """
+    One setting.
+
+    `minimum` and `maximum` are refused when broken. `kafka_minimum` is a bound that Kafka puts on the setting but not
+    on the files, so that breaking it is only worth a warning. A `dynamic` setting counts from the next reload on, the
+    others from the next start on. A `daemon` setting is read by the daemon alone. One `in_bytes` may be written as a
+    size (`128M`), which Kafka does not know: what is written into a file is `canonical`.
+    """
+
+    name: str
+    kind: Kind
+    default: str | None
+    doc: str
+    minimum: float | None = None
+    maximum: float | None = None
+    kafka_minimum: int | None = None
+    choices: tuple[str, ...] = ()
+    synonyms: tuple[Synonym, ...] = ()
+    dynamic: bool = True
+    daemon: bool = False
+    in_bytes: bool = False
+
+    @cached_property
+    def default_value(self) -> Value | None:
+        """The default by type; None when there is none."""
+        return None if self.default is None else self.parse(self.default)
+
+    def bound(self) -> str:
+        """Return the bound in words, empty when any value of the type will do."""
+        words = []
+        if self.choices:
+            words.append(f"{'each of' if self.kind == 'list' else 'one of'} {', '.join(self.choices)}")
+        if self.minimum is not None and self.maximum is not None:
+            words.append(f"{self.minimum} to {self.maximum}")
+        elif self.minimum is not None:
+            words.append(f"at least {self.minimum}")
+        if self.kafka_minimum is not None:
+            words.append(f"Kafka: at least {self.kafka_minimum} (here only a warning)")
+        return "; ".join(words)
+
+    def parse(self, text: str, under: Synonym | None = None) -> Value:
+        """
+        Read a value as Kafka's ConfigDef does: blanks around it do not count, letters' case does (but for booleans).
+
+        Args:
+            text: the value as written.
+            under: the broker's name it was written under, if it was.
+        Raises:
+            ConfigError: not of the type, or out of bounds; names key, value and bound.
+        """
+        key = under.name if under else self.name
+        text = text.strip()
+        if self.in_bytes and self.kind != "list":
+            text = self._without_suffix(text, key)
+        match self.kind:
+            case "int" | "long":
+                return self._parse_integer(text, key, under or Synonym(key))
+            case "double":
+                return self._parse_real(text, key)
+            case "boolean":
+                if text.lower() not in ("true", "false"):
+                    raise ConfigError(key, text, "must be true or false")
+                return text.lower() == "true"
+            case "string" | "list" if "\0" in text:
+                raise ConfigError(key, text, "must not hold a NUL character")
+            case "string":
+                self._check_choice(text, text, key)
+                return text
+            case "list":
+                elements = tuple(element.strip() for element in text.split(",")) if text else ()
+                for element in elements:
+                    self._check_choice(element, text, key)
+                return elements
+
+    def canonical(self, text: str) -> str:
+        """Return a value as it is shown and compared: the same for all ways to write it. Raises ConfigError."""
+        return format_value(self.parse(text))
+
+    def _without_suffix(self, text: str, key: str) -> str:
+        """Return a size in plain bytes; what is not a digit to a letter is a number already, or a mistake like any."""
+        if not (text[:1].isdigit() and text[-1:].isalpha()) or _REAL.match(text):
+            return text
+        try:
+            return str(parse_size(text))
+        except ValueError as error:
+            raise ConfigError(key, text, str(error)) from None
+
+    def _parse_integer(self, text: str, key: str, under: Synonym) -> int:
+        if not _INTEGER.match(text):
+            raise ConfigError(key, text, f"must be a whole number ({self.kind})")
+        value = int(text) * under.factor
+        limit = 1 << _INTEGER_BITS[self.kind]
+        if not -limit <= value < limit:
+            raise ConfigError(key, text, f"must fit {self.kind}, {-limit} to {limit - 1}")
+        if under.negative_is_unlimited:
+            if value == 0:
+                raise ConfigError(key, text, "must be -1 (unlimited) or at least 1")
+            value = max(value, -1)
+        self._check_range(value, text, key)
+        return value
+
+    def _parse_real(self, text: str, key: str) -> float:
+        match = _REAL.match(text)
+        if match is None:
+            raise ConfigError(key, text, "must be a number")
+        value = float(match.group(1))
+        if not math.isfinite(value):
+            raise ConfigError(key, text, "must be a finite number")
+        self._check_range(value, text, key)
+        return value
+
+    def _check_range(self, value: float, text: str, key: str) -> None:
+        is_low = self.minimum is not None and value < self.minimum
+        is_high = self.maximum is not None and value > self.maximum
+        if is_low or is_high:
+            raise ConfigError(key, text, f"must be {self.bound()}")
+
+    def _check_choice(self, element: str, text: str, key: str) -> None:
+        if self.choices and element not in self.choices:
+            raise ConfigError(key, text, f"must be {self.bound()}")
+
+
+def format_value(value: Value) -> str:
+    """Write a value so that it is read back as the same."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return ",".join(value) if isinstance(value, tuple) else str(value)

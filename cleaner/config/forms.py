@@ -1,0 +1,57 @@
+"""Values with a form of their own inside: addresses, and rates of single log dirs."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from cleaner.base.sizes import parse_size
+from cleaner.errors import ConfigError
+
+LISTEN_KEY = "cleaner.http.listen"
+LOG_DIR_RATES_KEY = "cleaner.log.dir.io.max.bytes.per.second"
+
+_ADDRESS = re.compile(r"(?:\[([0-9a-fA-F:.%]+)\]|([^\s:\[\]]+)):([0-9]{1,5})\Z", re.ASCII)
+_RATE = re.compile(r"[0-9]++(?:\.[0-9]*+)?(?:[eE][+-]?[0-9]++)?\Z", re.ASCII)
+
+
+def parse_address(text: str) -> tuple[str, int] | None:
+    """
+    Read `HOST:PORT`; returns host (an IPv6 address without its brackets) and port, None for an empty text.
+
+    Port 0 is any free one.
+
+    Raises:
+        ConfigError: not of the form, or no such port.
+    """
+    if not text:
+        return None
+    match = _ADDRESS.match(text)
+    if match is None or int(match.group(3)) > 65535:
+        raise ConfigError(LISTEN_KEY, text, "must be HOST:PORT, port 0 to 65535, such as 127.0.0.1:9404; or empty")
+    return match.group(1) or match.group(2), int(match.group(3))
+
+
+def parse_log_dir_rates(words: tuple[str, ...]) -> tuple[tuple[str, float], ...]:
+    """
+    Read words `path=rate`; returns paths and bytes a second.
+
+    Raises:
+        ConfigError: not of the form, a relative path, a path named twice, or a rate that is not above 0.
+    """
+    rates: dict[str, float] = {}
+    for word in words:
+        path, _, rate = (part.strip() for part in word.rpartition("="))
+        try:
+            found = float(rate) if _RATE.match(rate) else float(parse_size(rate))
+        except ValueError:
+            found = None
+        if not path.startswith("/") or found is None:
+            reason = "must be path=rate, an absolute path and bytes a second, such as /data/kafka=50M"
+            raise ConfigError(LOG_DIR_RATES_KEY, word, reason)
+        if not 0 < found < math.inf:
+            raise ConfigError(LOG_DIR_RATES_KEY, word, "must be a rate above 0")
+        if path in rates:
+            raise ConfigError(LOG_DIR_RATES_KEY, word, f"{path} has a rate already")
+        rates[path] = found
+    return tuple(rates.items())

@@ -1,0 +1,196 @@
+"""
+Reading texts against the table of settings: which names are known, and values by type.
+
+A name nobody knows is passed over with a warning, unless it is so like a known one that it must be a slip: a
+misspelt `cleanup.polcy` that is passed over would be a topic that is never cleaned, or one that is when it must not be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from cleaner.base.mistakes import Mistakes, nearest
+from cleaner.config.bulk_rows import SPARK_PREFIX
+from cleaner.config.definition import Setting, Value
+from cleaner.config.kafka_keys import FORMER_TOPIC_KEYS, is_broker_key
+from cleaner.config.table import BROKER_SETTINGS, SETTING_OF_SYNONYM, TOPIC_SETTINGS, UNUSED_TOPIC_KEYS
+from cleaner.errors import ConfigError, shortened
+
+_MOST_UNKNOWN = 1000
+"""Names nobody knows that are passed over in one file, each after a search for what it may have meant."""
+
+_MOST_NAMED = 50  # of them in a warning
+
+# How alike two names must be (difflib's ratio) for one to be taken for a slip of the other: two or three letters.
+_ALIKE = 0.88
+_TOPIC_KEYS = frozenset(TOPIC_SETTINGS) | UNUSED_TOPIC_KEYS
+_READ_KEYS = frozenset(TOPIC_SETTINGS) | frozenset(BROKER_SETTINGS) | frozenset(SETTING_OF_SYNONYM)
+
+
+class SettingReader:
+    """
+    Values of settings by type, from texts under Kafka's names; a setting that is not given has its default.
+
+    So has one with a mistake, which is remembered: whoever reads raises `mistakes` when all settings are read.
+
+    Args:
+        table: the settings that may be asked for.
+        values: the texts; other names among them are no matter here.
+        warnings: gets a line for each value below a bound that is only Kafka's.
+        mistakes: gets what is wrong.
+    """
+
+    def __init__(
+        self, table: Mapping[str, Setting], values: Mapping[str, str], warnings: list[str], mistakes: Mistakes
+    ) -> None:
+        self._table = table
+        self._values = values
+        self._warnings = warnings
+        self._mistakes = mistakes
+        self._unsound: set[str] = set()
+
+    def is_given(self, name: str) -> bool:
+        """Tell whether the setting, or a broker's name for it, is among the texts."""
+        return name in self._values or any(synonym.name in self._values for synonym in self._table[name].synonyms)
+
+    def is_sound(self, *names: str) -> bool:
+        """Tell whether none of the settings read so far had a mistake, so that they can be judged together."""
+        return not self._unsound.intersection(names)
+
+    def integer(self, name: str) -> int:
+        """Return an `int` or `long` setting."""
+        value = self._read(name)
+        assert isinstance(value, int)  # noqa: S101 - the table says so
+        return value
+
+    def optional_integer(self, name: str) -> int | None:
+        """Return an `int` or `long` setting without a default; None when it is not given."""
+        value = self._read(name)
+        assert value is None or isinstance(value, int)  # noqa: S101 - the table says so
+        return value
+
+    def real(self, name: str) -> float:
+        """Return a `double` setting."""
+        value = self._read(name)
+        assert isinstance(value, float)  # noqa: S101 - the table says so
+        return value
+
+    def flag(self, name: str) -> bool:
+        """Return a `boolean` setting."""
+        return self._read(name) is True
+
+    def text(self, name: str) -> str:
+        """Return a `string` setting; nothing where one without a default has a mistake."""
+        value = self._read(name)
+        assert value is None or isinstance(value, str)  # noqa: S101 - the table says so
+        return value or ""
+
+    def optional_text(self, name: str) -> str | None:
+        """Return a `string` setting without a default; None when it is not given, or empty."""
+        value = self._read(name)
+        assert value is None or isinstance(value, str)  # noqa: S101 - the table says so
+        return value or None
+
+    def words(self, name: str) -> tuple[str, ...]:
+        """Return a `list` setting; nothing where one without a default has a mistake."""
+        value = self._read(name)
+        assert value is None or isinstance(value, tuple)  # noqa: S101 - the table says so
+        return value or ()
+
+    def _read(self, name: str) -> Value | None:
+        setting = self._table[name]
+        under = None
+        text = self._values.get(name)
+        if text is None:
+            for synonym in setting.synonyms:
+                if synonym.name in self._values:
+                    under, text = synonym, self._values[synonym.name]
+                    break
+        if text is None:
+            return setting.default_value
+        try:
+            value = setting.parse(text, under)
+        except ConfigError as error:
+            self._mistakes.add(error)
+            self._unsound.add(name)
+            return setting.default_value
+        if setting.kafka_minimum is not None and isinstance(value, int) and value < setting.kafka_minimum:
+            self._warnings.append(f"{under.name if under else name}={value}: {setting.bound()}")
+        return value
+
+
+def check_topic_keys(values: Mapping[str, str]) -> list[str]:
+    """
+    Go through the names of settings given for a topic; returns warnings.
+
+    Raises:
+        ConfigError: names no topic has, but very like ones that matter.
+    """
+    warnings = []
+    mistakes = Mistakes()
+    unknown = UnknownNames()
+    for key in values:
+        if key in SETTING_OF_SYNONYM and key not in _TOPIC_KEYS:
+            setting, _ = SETTING_OF_SYNONYM[key]
+            warnings.append(f"{key} is a broker's name: taken as the topic's {setting.name}")
+        elif key not in _TOPIC_KEYS and key not in FORMER_TOPIC_KEYS:
+            unknown.add(key)
+            with mistakes.collected():
+                refuse_slip(key, _TOPIC_KEYS | frozenset(SETTING_OF_SYNONYM))
+                warnings.append(f"{shortened(key)} is no topic setting: passed over")
+    mistakes.raise_any()
+    return warnings
+
+
+def check_broker_keys(values: Mapping[str, str]) -> list[str]:
+    """
+    Go through the names in a `server.properties` or a smaller file of ours; returns warnings.
+
+    Raises:
+        ConfigError: names no broker and no topic has, but very like ones that matter.
+    """
+    unknown = UnknownNames()
+    mistakes = Mistakes()
+    for key in values:
+        if key.startswith(SPARK_PREFIX):
+            continue
+        if key not in _READ_KEYS and key not in _TOPIC_KEYS and key not in FORMER_TOPIC_KEYS and not is_broker_key(key):
+            unknown.add(key)
+            with mistakes.collected():
+                refuse_slip(key, _READ_KEYS)
+    mistakes.raise_any()
+    return [f"unknown settings are passed over: {unknown}"] if unknown.names else []
+
+
+class UnknownNames:
+    """Names that are no setting's, of one file; a file of nothing else was given by mistake, or to keep us busy."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def add(self, name: str) -> None:
+        """Take one in. Raises ConfigError: these are too many."""
+        if len(self.names) >= _MOST_UNKNOWN:
+            raise ConfigError(name, None, f"more than {_MOST_UNKNOWN} names that are no setting's: no configuration")
+        self.names.append(name)
+
+    def __str__(self) -> str:
+        named = ", ".join(shortened(name) for name in sorted(self.names)[:_MOST_NAMED])
+        return f"{named} and {len(self.names) - _MOST_NAMED} more" if len(self.names) > _MOST_NAMED else named
+
+
+def refuse_slip(key: str, known: Collection[str]) -> None:
+    """
+    Raise ConfigError when `key` is nearly one of the `known` names.
+
+    What the setting was to be is not said: who slips in the name of a password would have it in a log.
+    """
+    plain = key.strip().lower().replace("_", ".").replace("-", ".")
+    if plain in known:
+        raise ConfigError(key, None, f"unknown setting; did you mean {plain}?")
+    for prefix in ("log.cleaner.", "log.", "cleaner."):
+        if prefix + plain in known:
+            raise ConfigError(key, None, f"unknown setting; did you mean {prefix + plain}?")
+    alike = nearest(plain, sorted(known), _ALIKE)
+    if alike:
+        raise ConfigError(key, None, f"unknown setting; did you mean {alike}?")

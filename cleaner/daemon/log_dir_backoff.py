@@ -1,0 +1,60 @@
+"""
+What rounds have found out about log dirs: a disk that failed, a directory somebody else holds.
+
+A look only reads a little; it is work that shows what a disk is like. So what a round ran into is laid over what the
+last look saw, until it is time to try again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from cleaner.policy.retry import Retry, RetryDelays, after_failure
+from cleaner.policy.selection_context import DirCondition, LogDirFacts
+
+
+@dataclass(frozen=True)
+class _Locked:
+    until_ms: int
+    since_ms: int
+    detail: str
+
+
+class LogDirBackoff:
+    """Obstacles by log dir. Not guarded: the manager's lock is held."""
+
+    def __init__(self) -> None:
+        self._failed: dict[str, Retry] = {}
+        self._locked: dict[str, _Locked] = {}
+
+    def fail(self, log_dir: str, now_ms: int, cause: str, delays: RetryDelays) -> None:
+        """Note that the disk failed; the more often in a row, the later it is tried again."""
+        before = self._failed.get(log_dir)
+        if before is not None and before.remaining_ms(now_ms):
+            return  # another worker of the same log dir ran into the same failure
+        self._failed[log_dir] = after_failure(before, now_ms, cause, delays)
+
+    def lock(self, log_dir: str, now_ms: int, delay_ms: int, detail: str) -> None:
+        """Note that another process has the log dir."""
+        self._locked[log_dir] = _Locked(now_ms + delay_ms, now_ms, detail)
+
+    def clear(self, log_dir: str) -> None:
+        """Note that a round ended well there."""
+        self._failed.pop(log_dir, None)
+        self._locked.pop(log_dir, None)
+
+    def over(self, log_dir: str, seen: LogDirFacts, now_ms: int) -> LogDirFacts:
+        """Return what counts: what was seen, unless it was fine and a round knows better."""
+        if seen.condition is not DirCondition.ONLINE:
+            return seen
+        failed = self._failed.get(log_dir)
+        if failed is not None and failed.remaining_ms(now_ms):
+            again = failed.remaining_ms(now_ms)
+            detail = f"{failed.cause}; tried again in {again // 1000} s"
+            return replace(seen, condition=DirCondition.OFFLINE, detail=detail)
+        locked = self._locked.get(log_dir)
+        # A wall clock that was set back does not prolong the wait.
+        if locked is not None and locked.since_ms <= now_ms < locked.until_ms:
+            detail, until_ms = locked.detail, locked.until_ms
+            return replace(seen, condition=DirCondition.LOCKED, detail=detail, not_before_ms=until_ms)
+        return seen

@@ -1,0 +1,110 @@
+"""What the manager knows of everything, at one moment: what is shown is made from it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from cleaner.base.model import TopicPartition
+from cleaner.daemon.log_dir_watch import DirLook
+from cleaner.daemon.log_status import LogStatus
+from cleaner.daemon.snapshot import JobView, WorkerView
+from cleaner.policy.cleaning_status import CleaningStatus, Reason
+from cleaner.policy.retry import Retry
+from cleaner.policy.selection import Survey
+from cleaner.policy.selection_context import LogDirFacts
+
+
+class Hands(NamedTuple):
+    """
+    In whose hands logs are, whatever the last survey says of them: it is kept while logs are taken and given back.
+
+    Attributes:
+        workers: who works on a log, by partition and log dir; those asked to stop are in `stopping`.
+        stopping: the partitions among them that are asked to stop.
+        retention: partitions that retention works on.
+        to_be_looked_at: partitions that were given back, and not looked at since.
+    """
+
+    workers: Mapping[tuple[TopicPartition, str], str]
+    stopping: frozenset[TopicPartition]
+    retention: frozenset[TopicPartition]
+    to_be_looked_at: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True)
+class ManagerSnapshot:
+    """
+    What the manager knows, at one moment.
+
+    Attributes:
+        logs: every log and its verdict; None where it may not be cleaned or could not be looked at.
+        hands: in whose hands they are; what the verdicts and the last survey have been made to agree with.
+        looks: the log dirs, by path.
+        log_dirs: their facts as they count now.
+        survey: the last one.
+    """
+
+    logs: Sequence[tuple[LogStatus, CleaningStatus | None]]
+    hands: Hands
+    looks: Mapping[str, DirLook]
+    log_dirs: Mapping[str, LogDirFacts]
+    survey: Survey
+    workers: tuple[WorkerView, ...]
+    stuck: tuple[str, ...]
+    jobs: tuple[JobView, ...]
+    pauses: tuple[str, ...]
+    retries: Mapping[TopicPartition, Retry]
+    last_round_ms: Mapping[TopicPartition, int]
+    opens_at_ms: int | None
+
+
+def as_of_now(
+    logs: Iterable[LogStatus], verdicts: Iterable[CleaningStatus], hands: Hands
+) -> list[tuple[LogStatus, CleaningStatus | None]]:
+    """
+    Return every log with its verdict, as it is now that some have been taken or given back since the survey.
+
+    Args:
+        logs: in the survey's order, with those in it that may not be cleaned.
+        verdicts: of the survey.
+        hands: in whose hands logs are now.
+    """
+    said = iter(verdicts)
+    shown: list[tuple[LogStatus, CleaningStatus | None]] = []
+    taken: list[int] = []
+    moved = {partition for partition, _ in hands.workers} | hands.retention | hands.to_be_looked_at
+    for log in logs:
+        verdict = next(said) if log.facts is not None else None
+        if verdict is not None and log.partition in moved:
+            now = _as_of_now(verdict, log, hands)
+            if verdict.place is not None and now.place is None:
+                taken.append(verdict.place)
+            verdict = now
+        shown.append((log, verdict))
+    if taken:
+        taken.sort()
+        shown = [(log, verdict and _moved_up(verdict, taken)) for log, verdict in shown]
+    return shown
+
+
+def _as_of_now(verdict: CleaningStatus, log: LogStatus, hands: Hands) -> CleaningStatus:
+    worker = hands.workers.get((log.partition, log.log_dir))
+    if worker is not None:
+        reason = Reason.ABORTED if log.partition in hands.stopping else Reason.IN_PROGRESS
+        return replace(verdict, reason=reason, place=None, detail=worker)
+    if log.partition in hands.retention:
+        return replace(verdict, reason=Reason.RETENTION, place=None, detail="")
+    # What holds it for long (a pause, a retry, its disk) is still true; what its numbers said is not.
+    if verdict.reason.is_due_and_free or verdict.reason in (Reason.IN_PROGRESS, Reason.ABORTED):
+        return replace(verdict, reason=Reason.TO_BE_LOOKED_AT, place=None, detail="")
+    return verdict
+
+
+def _moved_up(verdict: CleaningStatus, taken: Sequence[int]) -> CleaningStatus:
+    """Return the verdict of a log in the queue with its place now that some before it have left."""
+    if verdict.place is None or verdict.place < taken[0]:
+        return verdict
+    return replace(verdict, place=verdict.place - bisect_left(taken, verdict.place))

@@ -1,0 +1,213 @@
+"""
+What is kept only to be shown: the last rounds, sums, the last turn, since when log dirs are as they are.
+
+Of it and of what the parts of the daemon know a `ServiceSnapshot` is made.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from cleaner.app.configuration import Loaded
+from cleaner.base.clock import Clock
+from cleaner.base.io_throttle import IoThrottle
+from cleaner.base.model import TopicPartition
+from cleaner.cleaning.round.memory_budget import MemoryBudget
+from cleaner.daemon.forecast import Meter
+from cleaner.daemon.manager_snapshot import ManagerSnapshot
+from cleaner.daemon.round_task import RoundOutcome
+from cleaner.daemon.snapshot import ConfigView, LogView, RoundView, ServiceSnapshot
+from cleaner.daemon.totals import Totals
+from cleaner.daemon.views import LogDirHistory, LogViews, throttle_view, worker_views
+from cleaner.policy.selection_context import LogDirFacts
+from cleaner.state.quarantine import Quarantine
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.fs.memory_limits import anonymous_bytes
+
+ROUNDS_SHOWN = 50
+
+
+@dataclass(frozen=True)
+class Turn:
+    """
+    The scheduler's last turn.
+
+    Attributes:
+        ended_ms, ended_ns: when it ended, by both clocks.
+        seconds: how long it took.
+        next_ms: when the next one comes, unless something wakes the scheduler.
+    """
+
+    ended_ms: int
+    ended_ns: int
+    seconds: float
+    next_ms: int
+
+
+class StatusHistory:
+    """
+    See the head of the file. Thread-safe.
+
+    Args:
+        fs, clock: the disk and the time.
+        version: of the program.
+        settings: those in force at the start.
+        quarantine, throttle: shown as they are.
+    Attributes:
+        totals: sums since the start.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        clock: Clock,
+        version: str,
+        settings: Loaded,
+        quarantine: Quarantine,
+        throttle: IoThrottle,
+    ) -> None:
+        self._fs = fs
+        self._clock = clock
+        self._version = version
+        self._quarantine = quarantine
+        self._throttle = throttle
+        self._started_ms = clock.now_ms()
+        self.totals = Totals()
+        self._lock = threading.Lock()
+        # All below guarded by _lock.
+        self._config = _config_view(settings, self._started_ms)
+        self._needed_bytes = MemoryBudget.of(settings.config).total
+        self._rounds: deque[RoundView] = deque(maxlen=ROUNDS_SHOWN)
+        self._rates: dict[Path | None, float] = {}
+        self._turn: Turn | None = None
+        self._history = LogDirHistory()
+        self._log_views = LogViews()
+        self._meter = Meter()
+
+    def note_turn(self, turn: Turn) -> None:
+        """Take note of a turn that ended."""
+        with self._lock:
+            self._turn = turn
+
+    @property
+    def turn(self) -> Turn | None:
+        """The last turn; None before the first has ended."""
+        with self._lock:
+            return self._turn
+
+    def note_round(self, outcome: RoundOutcome) -> None:
+        """Take note of a round that ended."""
+        self.totals.add_round(outcome.view, outcome.map_bytes_read)
+        with self._lock:
+            self._rounds.appendleft(outcome.view)
+            self._meter.note_round(outcome.view, outcome.map_bytes_read)
+
+    def note_conditions(self, log_dirs: Mapping[str, LogDirFacts]) -> list[str]:
+        """Take note of what log dirs are like; returns those whose condition has changed."""
+        with self._lock:
+            return self._history.note(log_dirs, self._clock.now_ms())
+
+    def note_rate(self, bytes_per_second: float, log_dir: Path | None) -> None:
+        """Take note of a speed limit, of all workers (None) or of a log dir."""
+        with self._lock:
+            if self._rates.get(log_dir) != bytes_per_second:
+                self._meter.forget()
+            self._rates[log_dir] = bytes_per_second
+
+    def prepare(self, board: ManagerSnapshot) -> None:
+        """Make the views of all logs after a look, so that whoever asks next finds them made, and measure."""
+        now_ms, now_ns = self._clock.now_ms(), self._clock.monotonic_ns()
+        charged = self._throttle.statistics().bytes
+        seen = frozenset(path for path, look in board.looks.items() if look.looked_at_ms is not None)
+        with self._lock:
+            self._meter.sample(seen, self._log_views.counts_of(board), board.workers, charged, now_ms, now_ns)
+
+    def note_settings(self, settings: Loaded, needs_restart: tuple[str, ...]) -> None:
+        """Take note of a reload that succeeded."""
+        with self._lock:
+            self._config = replace(_config_view(settings, self._clock.now_ms()), needs_restart=needs_restart)
+            # Some settings wait for a restart, and what was needed before may be kept for a while.
+            self._needed_bytes = max(self._needed_bytes, MemoryBudget.of(settings.config).total)
+
+    def note_refused_settings(self, errors: tuple[str, ...]) -> None:
+        """Take note of a reload that did not."""
+        with self._lock:
+            self._config = replace(self._config, is_last_reload_good=False, errors=errors)
+
+    def snapshot(
+        self, state: str, board: ManagerSnapshot, stuck: tuple[str, ...], workers: tuple[list[str], int]
+    ) -> ServiceSnapshot:
+        """
+        Make a snapshot.
+
+        Args:
+            state: of the service.
+            board: what the manager knows.
+            stuck: what does not move.
+            workers: their names, and how many have died.
+        """
+        now_ms = self._clock.now_ms()
+        names, deaths = workers
+        quarantine = tuple(self._quarantine.entries())
+        with self._lock:
+            logs, counts = self._log_views.of(board), self._log_views.counts_of(board)
+            config, turn = self._config, self._turn
+            needed_bytes = self._needed_bytes
+            rounds = tuple(self._rounds)
+            limit = throttle_view(self._throttle, {str(path): rate for path, rate in self._rates.items() if path})
+            shown_workers = worker_views(names, board.workers, now_ms)
+            forecast = self._meter.forecast(
+                counts, shown_workers, limit.bytes, limit.bytes_per_second, now_ms, self._clock.monotonic_ns()
+            )
+            log_dirs = tuple(
+                self._history.view(path, look, board.log_dirs[path], quarantine, now_ms)
+                for path, look in board.looks.items()
+            )
+        return ServiceSnapshot(
+            version=self._version,
+            now_ms=now_ms,
+            started_ms=self._started_ms,
+            state=state,
+            is_ready=state == "running",
+            turn_ended_ms=turn.ended_ms if turn else None,
+            turn_seconds=turn.seconds if turn else None,
+            next_turn_ms=turn.next_ms if turn else None,
+            is_progressing=not stuck,
+            stuck=stuck,
+            config=config,
+            throttle=limit,
+            logs=logs,
+            log_dirs=log_dirs,
+            workers=shown_workers,
+            worker_deaths=deaths,
+            counts=counts,
+            forecast=forecast,
+            queue=_queue(logs),
+            quarantine=quarantine,
+            retries=board.retries,
+            jobs=board.jobs,
+            rounds=rounds,
+            pauses=board.pauses,
+            opens_at_ms=board.opens_at_ms,
+            topics=self.totals.topics(),
+            round_seconds=self.totals.round_seconds(),
+            waiting_removals=sum(log.deleted_files for log, _ in board.logs),
+            open_files=len(self._fs.list_dir(Path("/proc/self/fd"))),
+            ended_ms=self.totals.ended_ms,
+            anonymous_bytes=anonymous_bytes(self._fs),
+            needed_bytes=needed_bytes,
+        )
+
+
+def _queue(logs: Iterable[LogView]) -> tuple[TopicPartition, ...]:
+    """Return the logs that only wait for a worker, in order."""
+    places = [(view.verdict.place, view.partition) for view in logs if view.verdict and view.verdict.place is not None]
+    return tuple(partition for _, partition in sorted(places))
+
+
+def _config_view(settings: Loaded, now_ms: int) -> ConfigView:
+    return ConfigView(None if settings.file is None else str(settings.file), now_ms, values=settings.rows())

@@ -1,0 +1,376 @@
+"""
+The segment that is appended to: its files, its indexes, and when it is full.
+
+Batches are *staged* one by one, which decides their index entries and whether the next one still fits, and then
+*committed*: all bytes in one write, the index entries behind them. What fails in between is taken back to where it was.
+
+Entries of the indexes are those Kafka writes (R-320): one pair for the first batch that begins more than
+`index.interval.bytes` behind the last entry. Unlike Kafka's, the files are not made long beforehand (R-310): they hold
+just the entries, so that a process that reads along finds nothing else in them. Until a segment is closed they are not
+forced to disk: who finds no clean-shutdown marker makes the indexes of the last segment anew, whatever is in them.
+
+Source: rules R-301 to R-324, R-804, R-920, R-921; `LogSegment.java`, `OffsetIndex.java`, `TimeIndex.java`.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from cleaner.base.model import AbortedTxn
+from cleaner.config.values import TopicConfig
+from cleaner.errors import CleanerError, LogDirOfflineError, LogWriteError, OutOfDescriptorsError
+from cleaner.log.retention import ActiveOne
+from cleaner.storage.fs.file_system import File, FileSystem
+from cleaner.storage.segment import names
+from cleaner.storage.segment.indexes import (
+    MAX_RELATIVE_OFFSET,
+    OFFSET_ENTRY,
+    TIME_ENTRY,
+    offset_entries,
+    time_entries,
+    txn_index_bytes,
+)
+from cleaner.storage.segment.segment import Segment
+
+_WRITEBACK_BYTES = 8 << 20
+"""The disk is set to work after so many bytes, so that a roll finds little left to wait for."""
+
+_NO_TIMESTAMP = -1
+
+
+@dataclass
+class _Tail:
+    """Where the segment ends, and what the next index entry depends on. Copied to be able to go back."""
+
+    size: int
+    offset_entry_count: int
+    time_entry_count: int
+    last_entry_timestamp: int
+    max_timestamp: int
+    offset_of_max: int
+    first_timestamp: int | None
+    bytes_since_entry: int = 0
+    txn_index_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class AppendMark:
+    """A state of an active segment to go back to."""
+
+    base_offset: int
+    tail: _Tail
+
+
+class ActiveSegment:
+    """
+    The last segment of a log that is written to; the caller has the log's lock for every call.
+
+    Args:
+        fs: the door to the file system.
+        segment: it, as it was loaded, its indexes trimmed.
+        topic: sizes and intervals.
+        now_ms: counts as its birth, which only matters while it has no batch with a timestamp (R-920).
+        jitter_ms: taken off `segment.ms` for this segment.
+    Raises:
+        FileNotFoundError, LogDirOfflineError: a file is missing or cannot be opened.
+        CorruptIndexError: an index that makes no sense.
+    """
+
+    def __init__(self, fs: FileSystem, segment: Segment, topic: TopicConfig, *, now_ms: int, jitter_ms: int) -> None:
+        self.base_offset = segment.base_offset
+        self.directory = segment.directory
+        self.topic = topic
+        self._fs = fs
+        # Held while files are forced to disk, and while they are closed.
+        self._fsync_guard = threading.RLock()
+        # The system tells of a failed fsync once: whoever comes next has to be told by the one before.
+        self._fsync_error: CleanerError | None = None
+        self._is_retired = False
+        self._is_forcing = False
+        self._is_txn_index_touched = False
+        self._created_ms = now_ms
+        self._jitter_ms = jitter_ms
+        times, offsets = segment.time_index(), segment.offset_index()
+        last = times[-1] if len(times) else None
+        timestamp = _NO_TIMESTAMP if last is None else int(last["timestamp"])
+        self._tail = _Tail(
+            size=segment.size,
+            offset_entry_count=len(offsets),
+            time_entry_count=len(times),
+            last_entry_timestamp=timestamp,
+            max_timestamp=timestamp,
+            offset_of_max=self.base_offset + (0 if last is None else int(last["relative_offset"])),
+            first_timestamp=segment.first_batch_timestamp() if segment.size else None,
+            txn_index_bytes=_size_of(fs, segment.txn_index_path),
+        )
+        self._committed = replace(self._tail)
+        self._new_offsets: list[tuple[int, int]] = []
+        self._new_times: list[tuple[int, int]] = []
+        self._written_back = segment.size
+        self._files: list[File] = []
+        try:
+            for suffix in (names.LOG, names.INDEX, names.TIME_INDEX):
+                self._files.append(fs.open(segment.path(suffix), write=True))
+        except BaseException:
+            self.retire()
+            raise
+
+    @property
+    def is_retired(self) -> bool:
+        """Tell whether its files are closed."""
+        return self._is_retired
+
+    @property
+    def fsync_error(self) -> CleanerError | None:
+        """Why nobody knows what of it is on disk, once no fsync is under way; None where that is known (R3)."""
+        with self._fsync_guard:
+            return None if self._is_forcing else self._fsync_error
+
+    @property
+    def size(self) -> int:
+        """Bytes of the `.log`, staged ones included."""
+        return self._tail.size
+
+    def as_kept(self, listed: Segment) -> ActiveOne:
+        """Return it as retention sees it; `listed` is the same one as it was found on disk."""
+        timestamp_ms = self._tail.max_timestamp
+        return ActiveOne(self.base_offset, self._tail.size, timestamp_ms if timestamp_ms >= 0 else listed.mtime_ms)
+
+    # ---- rolling ---------------------------------------------------------------------------------------------------
+
+    def is_full(self, size: int, max_timestamp: int, last_offset: int, now_ms: int) -> bool:
+        """Tell whether a batch wants a new segment (R-920)."""
+        tail = self._tail
+        return (
+            tail.size > self.topic.segment_bytes - size
+            or (tail.size > 0 and self._waited_ms(max_timestamp, now_ms) > self.topic.max_segment_ms - self._jitter_ms)
+            or tail.offset_entry_count >= self.topic.segment_index_bytes // OFFSET_ENTRY.itemsize
+            # A slot is kept for the entry that closes the segment (R-311).
+            or tail.time_entry_count >= self.topic.segment_index_bytes // TIME_ENTRY.itemsize - 1
+            or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
+        )
+
+    def _waited_ms(self, max_timestamp: int, now_ms: int) -> int:
+        first = self._tail.first_timestamp
+        return max_timestamp - first if first is not None and first >= 0 else now_ms - self._created_ms
+
+    # ---- appending -------------------------------------------------------------------------------------------------
+
+    def stage(self, size: int, max_timestamp: int, last_offset: int) -> None:
+        """Take in a batch whose bytes are going to be committed (R-320)."""
+        tail = self._tail
+        if tail.first_timestamp is None:
+            tail.first_timestamp = max_timestamp
+        if max_timestamp > tail.max_timestamp:
+            tail.max_timestamp, tail.offset_of_max = max_timestamp, last_offset
+        if tail.bytes_since_entry > self.topic.index_interval_bytes:
+            self._new_offsets.append((last_offset - self.base_offset, tail.size))
+            tail.offset_entry_count += 1
+            self._stage_time_entry()
+            tail.bytes_since_entry = 0
+        tail.size += size
+        tail.bytes_since_entry += size
+
+    def _stage_time_entry(self) -> None:
+        tail = self._tail
+        if tail.max_timestamp > tail.last_entry_timestamp:
+            self._new_times.append((tail.max_timestamp, tail.offset_of_max - self.base_offset))
+            tail.last_entry_timestamp = tail.max_timestamp
+            tail.time_entry_count += 1
+
+    def commit(self, data: memoryview | bytes | bytearray) -> None:
+        """
+        Write the staged batches, whose bytes these are; on an error the caller goes back to a mark.
+
+        Raises:
+            NoSpaceError, LogDirOfflineError: the disk.
+        """
+        if len(data) != self._tail.size - self._committed.size:
+            raise ValueError(f"{len(data)} bytes for {self._tail.size - self._committed.size} staged ones")
+        self._files[0].write(data, self._committed.size)
+        self._write_entries()
+        self._committed = replace(self._tail)
+        if self._tail.size - self._written_back >= _WRITEBACK_BYTES:
+            self._files[0].begin_writeback(self._written_back, self._tail.size - self._written_back)
+            self._written_back = self._tail.size
+
+    def _write_entries(self) -> None:
+        """Write the staged index entries behind those there are."""
+        if self._new_offsets:
+            relative, positions = zip(*self._new_offsets, strict=True)
+            data = offset_entries(relative, positions).tobytes()
+            self._files[1].write(data, self._committed.offset_entry_count * OFFSET_ENTRY.itemsize)
+        if self._new_times:
+            timestamps, relative = zip(*self._new_times, strict=True)
+            data = time_entries(timestamps, relative).tobytes()
+            self._files[2].write(data, self._committed.time_entry_count * TIME_ENTRY.itemsize)
+        self._new_offsets.clear()
+        self._new_times.clear()
+
+    def add_aborted(self, txns: Sequence[AbortedTxn]) -> None:
+        """Add entries to the transaction index, which is made with the first one (R-303)."""
+        path = self.directory / names.segment_file_name(self.base_offset, names.TXN_INDEX)
+        self._is_txn_index_touched = True
+        with (
+            self._fs.open(path, write=True)
+            if self._fs.exists(path)
+            else self._fs.create(path, like=self.directory) as file
+        ):
+            data = txn_index_bytes(txns)
+            file.write(data, self._tail.txn_index_bytes)
+        self._tail.txn_index_bytes += len(data)
+        self._committed.txn_index_bytes = self._tail.txn_index_bytes
+
+    def mark(self) -> AppendMark:
+        """Return the present state; nothing is staged."""
+        self._is_txn_index_touched = False
+        return AppendMark(self.base_offset, replace(self._committed))
+
+    def go_back(self, mark: AppendMark) -> None:
+        """
+        Take back all that was staged or written since a mark.
+
+        Raises:
+            LogDirOfflineError: the disk refuses; what the files hold then is not known.
+        """
+        self._tail, self._committed = replace(mark.tail), replace(mark.tail)
+        self._new_offsets.clear()
+        self._new_times.clear()
+        self._written_back = min(self._written_back, mark.tail.size)
+        entries = (
+            mark.tail.size,
+            mark.tail.offset_entry_count * OFFSET_ENTRY.itemsize,
+            mark.tail.time_entry_count * TIME_ENTRY.itemsize,
+        )
+        for file, size in zip(self._files, entries, strict=True):
+            if file.size() > size:
+                file.truncate(size)
+        if not self._is_txn_index_touched:
+            return  # to ask for its size takes a descriptor, and there may be none
+        txn_index = self.directory / names.segment_file_name(self.base_offset, names.TXN_INDEX)
+        if _size_of(self._fs, txn_index) > mark.tail.txn_index_bytes:
+            with self._fs.open(txn_index, write=True) as file:
+                file.truncate(mark.tail.txn_index_bytes)
+
+    # ---- the end ---------------------------------------------------------------------------------------------------
+
+    def close_time_index(self) -> None:
+        """
+        Write the entry that closes the time index (R-322).
+
+        Raises:
+            NoSpaceError, LogDirOfflineError: the disk.
+        """
+        self._stage_time_entry()
+        self._write_entries()
+        self._committed = replace(self._tail)
+
+    def fsync_log(self) -> None:
+        """
+        Force the `.log` to disk; may be called without the log's lock. Nothing is done once it is retired.
+
+        Raises:
+            NoSpaceError, LogDirOfflineError: now or earlier; final (R3).
+        """
+        self._force(self._files[:1], ())
+
+    def fsync_all(self) -> None:
+        """
+        Force all files to disk.
+
+        Raises:
+            NoSpaceError, LogDirOfflineError: now or earlier; final (R3).
+            OutOfDescriptorsError: nothing is lost; it can be tried again.
+        """
+        self._force(self._files, [names.segment_file_name(self.base_offset, names.TXN_INDEX)])
+
+    def _force(self, files: Sequence[File], others: Sequence[str]) -> None:
+        with self._fsync_guard:
+            if self._is_forcing:
+                raise LogWriteError(self.directory, "called by a signal handler, in the middle of an fsync")
+            if self._fsync_error is not None:
+                raise self._fsync_error
+            if self._is_retired:
+                return
+            # Failed until it is known to have succeeded: an exception of another kind, like an interrupt, may come in
+            # the place of the error that the system tells once only.
+            unknown = LogDirOfflineError(self.directory, OSError(errno.EINTR, "an fsync was interrupted"))
+            # Nothing is called from here to the `try`: an interrupt there would leave it forcing for ever.
+            self._is_forcing, self._fsync_error = True, unknown
+            try:
+                for file in files:
+                    file.fsync()
+                if others:
+                    self._fs.fsync_all(self.directory, others)
+            except OutOfDescriptorsError:
+                self._fsync_error = None
+                raise
+            except CleanerError as error:
+                self._fsync_error = error
+                raise
+            except BaseException as error:
+                if not _replaces_an_os_error(error):
+                    self._fsync_error = None
+                raise
+            finally:
+                self._is_forcing = False
+                if self._is_retired:
+                    self._close()
+            self._fsync_error = None
+
+    def retire(self) -> None:
+        """Close the files, once nobody flushes them any more; a second call does nothing."""
+        with self._fsync_guard:
+            self._is_retired = True
+            # Else by who is at it: this is a signal handler.
+            if not self._is_forcing:
+                self._close()
+
+    def _close(self) -> None:
+        for file in self._files:
+            file.close()
+
+
+def _replaces_an_os_error(error: BaseException) -> bool:
+    """Tell whether an exception came while one of the operating system's was on its way."""
+    context = error.__context__
+    while context is not None:
+        if isinstance(context, OSError):
+            return True
+        context = context.__context__
+    return False
+
+
+def create_segment(fs: FileSystem, directory: Path, base_offset: int) -> Segment:
+    """
+    Make an empty segment, durably; its `.log` is published last (`docs/coexistence.md`).
+
+    Raises:
+        NoSpaceError, LogDirOfflineError: the disk.
+    """
+    # What an earlier attempt has left (R-921).
+    stale = [names.segment_file_name(base_offset, suffix) for suffix in names.SEGMENT_SUFFIXES]
+    fs.remove_all(directory, stale)
+    for suffix in (names.INDEX, names.TIME_INDEX, names.LOG):
+        with fs.create(directory / names.segment_file_name(base_offset, suffix), like=directory) as file:
+            file.fsync()
+    fs.fsync_dir(directory)
+    return Segment.open(fs, directory, base_offset)
+
+
+def discard_segment(fs: FileSystem, directory: Path, base_offset: int) -> None:
+    """Remove what `create_segment` has made before it failed, durably, the `.log` before all else."""
+    fs.remove(directory / names.segment_file_name(base_offset, names.LOG))
+    fs.fsync_dir(directory)
+    fs.remove_all(directory, [names.segment_file_name(base_offset, suffix) for suffix in names.SEGMENT_SUFFIXES])
+
+
+def _size_of(fs: FileSystem, path: Path) -> int:
+    try:
+        return fs.stat(path).st_size
+    except FileNotFoundError:
+        return 0

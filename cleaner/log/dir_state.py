@@ -1,0 +1,201 @@
+"""
+A log dir as a writer holds it: made if need be, locked, its marker taken away, its checkpoints kept up, left in order.
+
+    open     `meta.properties` is written if the directory is new; the lock is taken, and rounds of a cleaner end; the
+             clean-shutdown marker is remembered and removed, durably, before anything else changes
+    at work  every log is loaded: a cleaner may come (`admit_cleaner`); offsets are noted now and then
+    close    offsets are noted; the marker is written if every log was closed in order; the lock is given back
+
+Three checkpoints are the writer's. Without replicas the high watermark is what is on disk, and so is the recovery
+point: both lines are the flushed offset. Invariant: a line never says more than is on disk. Where a log is cut the
+writer first lowers its flushed offset, then the lines, then it cuts; and lines are worked out while nobody else can
+write them, so that no line of before the cut comes after it.
+
+Source: rules R-101, R-106, R-110 to R-118; `docs/coexistence.md`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from cleaner.base.clock import Clock
+from cleaner.base.model import TopicPartition
+from cleaner.errors import LogDirOfflineError, UsageError
+from cleaner.storage.files.kafka_uuid import format_uuid
+from cleaner.storage.files.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from cleaner.storage.files.published import Publisher
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.lock.log_dir_lock import LogDirLock, acquire_for_writing
+from cleaner.storage.log_dir import LogDir, OffsetKind
+from cleaner.storage.segment.generation import Generations
+from cleaner.storage.segment.names import META_PROPERTIES, DirKind
+
+PATIENCE_MS = 30_000
+"""A round of a cleaner ends at its next buffer; it may have a swap to finish."""
+
+_DIRECTORY_MODE = 0o755
+_FIRST_NODE = 1  # as in the `server.properties` that Kafka comes with
+
+Offsets = Callable[[], Mapping[TopicPartition, int | None]]
+"""Returns lines of a checkpoint; asked while nobody else changes the file."""
+
+
+def new_uuid() -> uuid.UUID:
+    """Return a random id whose text does not begin with a dash, which commands would take for an option, as Kafka's."""
+    while True:
+        chosen = uuid.uuid4()
+        if not format_uuid(chosen).startswith("-"):
+            return chosen
+
+
+def make_log_dir(fs: FileSystem, path: Path, identity: MetaProperties) -> MetaProperties:
+    """
+    Make a log dir as `kafka-storage format` does, with an id of its own; one that has an identity keeps it.
+
+    Args:
+        fs: the door to the file system.
+        path: the directory; it may be there, its parent has to be.
+        identity: cluster and node, version 1.
+    Returns:
+        What stands in its `meta.properties`.
+    Raises:
+        UsageError: the parent is not there, or `path` is no directory.
+        CorruptCheckpointError: its `meta.properties` is damaged.
+        LogDirOfflineError, NoSpaceError: the disk.
+    """
+    try:
+        fs.make_dir(path, _DIRECTORY_MODE)
+        fs.fsync_dir(path.parent)
+    except FileExistsError:
+        if not path.is_dir():
+            raise UsageError(f"{path}: not a directory") from None
+    except LogDirOfflineError as error:
+        if isinstance(error.cause, FileNotFoundError):
+            raise UsageError(f"{path}: its parent directory does not exist") from error
+        raise
+    found = read_meta_properties(fs, path / META_PROPERTIES)
+    if found is None:
+        found = replace(identity, version=1, directory_id=new_uuid())
+        write_meta_properties(fs, path / META_PROPERTIES, found)
+    return found
+
+
+def identify(fs: FileSystem, paths: Iterable[Path], cluster_id: str | None, node_id: int | None) -> MetaProperties:
+    """
+    Return cluster and node of new log dirs: those of the ones that are there already, or else as given, or else new.
+
+    Raises:
+        UsageError: they belong to different clusters or nodes, or to another one than given.
+        CorruptCheckpointError: a damaged `meta.properties`.
+    """
+    found = [(path, read_meta_properties(fs, path / META_PROPERTIES)) for path in paths]
+    known = [(path, each) for path, each in found if each is not None and each.cluster_id is not None]
+    for path, each in known:
+        first_path, first = known[0]
+        if (each.cluster_id, each.node_id) != (first.cluster_id, first.node_id):
+            raise UsageError(f"{path} and {first_path} belong to different clusters or nodes")
+        if cluster_id is not None and each.cluster_id != cluster_id:
+            raise UsageError(f"{path} belongs to cluster {each.cluster_id}, not to {cluster_id}")
+    if known:
+        return replace(known[0][1], version=1)
+    return MetaProperties(1, cluster_id or format_uuid(new_uuid()), _FIRST_NODE if node_id is None else node_id)
+
+
+class DirState:
+    """
+    A log dir that is written to; the lock is held from creation until `close` or `abandon`.
+
+    Args:
+        fs: the door to the file system.
+        path: the directory.
+        clock: to wait by.
+        patience_ms: how long a cleaner may take to end its rounds.
+    Attributes:
+        log_dir: its files.
+        was_closed: the clean-shutdown marker was there: nothing has to be recovered.
+        generations: how readers learn of swaps.
+        published: how readers in other processes learn of high watermarks.
+    Raises:
+        LogDirLockedError: a broker or another writer has it, or a cleaner does not give way.
+        CorruptCheckpointError, UncleanableError: the directory as a whole is not sound; nothing was changed.
+        LogDirOfflineError, NoSpaceError: the disk.
+    """
+
+    def __init__(self, fs: FileSystem, path: Path, clock: Clock, *, patience_ms: int = PATIENCE_MS) -> None:
+        self.log_dir = LogDir(fs, path)
+        self._fs = fs
+        self._lock: LogDirLock = acquire_for_writing(fs, self.log_dir.path, clock, patience_ms=patience_ms)
+        with contextlib.ExitStack() as undone:
+            undone.callback(self._lock.release)
+            self.log_dir.check()
+            self.generations = Generations(fs, self.log_dir.path)
+            undone.callback(self.generations.close)
+            self.published = Publisher(fs, self.log_dir.path)
+            undone.callback(self.published.close)
+            self.was_closed = self.log_dir.has_clean_shutdown_marker()
+            self.log_dir.remove_marker()
+            undone.pop_all()
+
+    @property
+    def path(self) -> Path:
+        """The directory, links followed."""
+        return self.log_dir.path
+
+    @property
+    def may_be_marked(self) -> bool:
+        """
+        Tell whether a marker would speak the truth, once all logs that are served here are closed.
+
+        A broker would trust what is not served here as well: copies from another log dir, what a broker has set aside,
+        links. After an unclean stop nobody has recovered those.
+        """
+        found = self.log_dir.listing()
+        strays = [name for name in found.set_aside if not name.endswith(DirKind.DELETE.value)]
+        return self.was_closed or not (found.future or found.linked or strays)
+
+    def admit_cleaner(self) -> None:
+        """Let rounds begin beside this writer: every log is loaded, recovered and settled."""
+        self._lock.logs.admit_cleaner()
+
+    def still_held(self) -> None:
+        """Raise LogDirLockedError when the lock was lost."""
+        self._lock.still_held()
+
+    def note(self, kind: OffsetKind, offsets: Offsets) -> None:
+        """
+        Write lines of a checkpoint, of this writer's logs, durably.
+
+        Raises:
+            LogDirLockedError: the lock was lost: the files are somebody else's.
+            CorruptCheckpointError, LogDirOfflineError, NoSpaceError: see `LogDir.put_all`.
+        """
+        self.still_held()
+        self.log_dir.put_all(kind, offsets)
+
+    def close(self, *, in_order: bool) -> None:
+        """
+        Leave the log dir.
+
+        Args:
+            in_order: every log in it was loaded, and closed without an error: the next start may trust all of it.
+        """
+        try:
+            if in_order:
+                self.still_held()
+                self.log_dir.write_marker()
+        finally:
+            self.abandon()
+
+    def restore(self) -> None:
+        """Leave the log dir as it was found, marker included: nothing has been changed in it."""
+        self.close(in_order=self.was_closed)
+
+    def abandon(self) -> None:
+        """Let go of everything and leave the log dir as it is, as a killed process would."""
+        self.generations.close()
+        self.published.close()
+        self._lock.release()

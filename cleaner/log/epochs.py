@@ -1,0 +1,83 @@
+"""
+Leader epochs of a log that this process leads: when one begins, and where an earlier one ended.
+
+A reader that remembers "offset 120 of epoch 3" asks where epoch 3 ended: an answer below 120 tells it that what it
+read was cut off since. That is why an opening after an unclean stop begins an epoch: what was read before may be gone.
+
+Source: rules R-113, R-123; `LeaderEpochFileCache.java`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from cleaner.base.model import EpochEntry
+from cleaner.storage.files.leader_epochs import assign_epoch, truncate_from_start, write_leader_epochs
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.segment import names
+
+UNDEFINED = -1
+
+
+class EpochEnd(NamedTuple):
+    """An epoch and the offset at which it ended, exclusive; both -1 where nothing is known."""
+
+    epoch: int
+    end_offset: int
+
+
+class LeaderEpochs:
+    """
+    The epochs of one log, kept in its `leader-epoch-checkpoint`; the caller has the log's lock.
+
+    Args:
+        entries: ascending, as they stand in the file.
+    """
+
+    def __init__(self, fs: FileSystem, directory: Path, entries: Iterable[EpochEntry]) -> None:
+        self._fs = fs
+        self._path = directory / names.LEADER_EPOCHS
+        self._entries = list(entries)
+
+    @property
+    def entries(self) -> tuple[EpochEntry, ...]:
+        """The epochs there are, ascending."""
+        return tuple(self._entries)
+
+    @property
+    def latest(self) -> int:
+        """The epoch that batches get; -1 before the first one."""
+        return self._entries[-1].epoch if self._entries else UNDEFINED
+
+    def begin(self, epoch: int, start_offset: int) -> None:
+        """Begin an epoch at the log end, durably."""
+        self._put(assign_epoch(self._entries, epoch, start_offset))
+
+    def cut_start(self, start_offset: int) -> None:
+        """Drop the epochs that ended below a new log start, durably."""
+        self._put(truncate_from_start(self._entries, start_offset))
+
+    def _put(self, entries: list[EpochEntry]) -> None:
+        if entries != self._entries:
+            write_leader_epochs(self._fs, self._path, entries)
+            self._entries = entries
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
+        """
+        Return where an epoch ended, as Kafka answers OffsetsForLeaderEpoch.
+
+        For an epoch between two known ones, the one below it and its end; for one below all, where the first begins;
+        for one above all, nothing.
+        """
+        if epoch == UNDEFINED:
+            return EpochEnd(UNDEFINED, UNDEFINED)
+        if epoch == self.latest:
+            return EpochEnd(epoch, log_end_offset)
+        above = bisect_right(self._entries, epoch, key=lambda entry: entry.epoch)
+        if above == len(self._entries):
+            return EpochEnd(UNDEFINED, UNDEFINED)
+        known = self._entries[above - 1].epoch if above else epoch
+        return EpochEnd(known, self._entries[above].start_offset)

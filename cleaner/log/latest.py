@@ -1,0 +1,291 @@
+"""
+The last value of every key, as of one moment: how state is restored from a compacted log.
+
+All segments are opened at once, and how far to read is asked afterwards. What a cleaner had removed by then it had
+removed because of records below that offset; what it removes later is still in the files that are open here. So the
+result is the state at exactly that offset, and following from there nothing is missed and nothing comes twice.
+
+Two passes: the first puts the keys' digests into an offset map, as the cleaner does, 24 bytes a key; the second gives
+out a record if it is its key's last. Reading once and letting each record replace the one before in a dict would cost
+more: an object for every record that was ever written, and the dict's entry from main memory for each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from cleaner.cleaning.offset_map import OffsetMap
+from cleaner.cleaning.recopy.survivors import BlockRetention, MapSurvivors
+from cleaner.errors import LogChangedError, LogClosedError, LogTruncatedError
+from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk
+from cleaner.format.layout import lay_out
+from cleaner.format.records import Block, Unpacker, bad_record
+from cleaner.kernels.ready import offset_map as kernel
+from cleaner.log.aborted import AbortedTransactions
+from cleaner.log.columns import Columns
+from cleaner.log.cursor import Cursor
+from cleaner.log.open_segment import OpenSegment
+from cleaner.log.partition_files import PartitionFiles, PartitionListing
+from cleaner.log.places import SegmentPlace
+from cleaner.log.record import Record
+from cleaner.log.stream import Isolation, reach
+from cleaner.log.view import ReadView
+from cleaner.storage.aborted import Flags, hidden_batches
+
+_MOST_TRIES = 100
+_LOAD_FACTOR = 0.75
+_UNKNOWN: tuple[int, bytes] | None = (-1, b"")
+_FEWEST_KEYS = 1 << 20
+_USUAL_RECORD_BYTES = 16  # small ones, packed well; where there are more the map is made anew, larger
+_LOWEST, _HIGHEST = -(2**63), 2**63 - 1
+
+
+class HeldFiles:
+    """
+    Segments that are held open: what a cursor reads, whatever happens to their names. Close it.
+
+    Args:
+        segments: open, ascending.
+        listing: where they were found.
+        batch_limit_bytes: what a batch may unpack to.
+    """
+
+    def __init__(
+        self, directory: Path, listing: PartitionListing, segments: list[OpenSegment], batch_limit_bytes: int
+    ) -> None:
+        self.directory = directory
+        self.batch_limit_bytes = batch_limit_bytes
+        self._listing = listing
+        self._is_closed = False
+        self._sizes = [_size_and_time(segment) for segment in segments]
+        self._segments = {segment.base_offset: segment for segment in segments}
+
+    def listing(self) -> PartitionListing:
+        """Return the segments as they were."""
+        return self._listing
+
+    def is_current(self, _: PartitionListing) -> bool:
+        """Nothing changes."""
+        self._require_open()
+        return True
+
+    def open(self, place: SegmentPlace) -> OpenSegment:
+        """Return a segment of its own that shares the file."""
+        self._require_open()
+        return self._segments[place.base_offset].again()
+
+    def is_uncut(self) -> bool:
+        """Tell whether nobody has cut one of them: all but the last were closed, and that one only grows."""
+        now = [_size_and_time(segment) for segment in self._segments.values()]
+        return now[:-1] == self._sizes[:-1] and now[-1:] >= [(size, 0) for size, _ in self._sizes[-1:]]
+
+    def end_of_epoch(self, _: int) -> None:
+        """Whatever was cut since is still open here."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of all of them."""
+        self._require_open()
+        return sum(segment.file.size() for segment in self._segments.values())
+
+    def close(self) -> None:
+        """Close them."""
+        self._is_closed = True
+        for segment in self._segments.values():
+            segment.close()
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise LogClosedError(self.directory, "what was held of it is closed")
+
+
+def _size_and_time(segment: OpenSegment) -> tuple[int, int]:
+    about = segment.file.stat()
+    return about.st_size, about.st_mtime_ns
+
+
+class Latest:
+    """
+    The state of a log at one offset. Close it, or use it in a `with` block: it holds the segments' files open.
+
+    It may be gone through several times, by one thread at a time. A writer that cuts the log cuts these very files:
+    `LogTruncatedError` is then raised at the end, and what was given out is of no use.
+
+    Attributes:
+        next_offset: where to follow from.
+    """
+
+    def __init__(
+        self, held: HeldFiles, aborted: AbortedTransactions | None, start_offset: int, next_offset: int
+    ) -> None:
+        self.next_offset = next_offset
+        self._held = held
+        self._aborted = aborted
+        self._start_offset = start_offset
+        self._last_batch = _UNKNOWN
+
+    def __enter__(self) -> Latest:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the files; a second call does nothing. What is asked for afterwards raises LogClosedError."""
+        self._held.close()
+
+    def to_dict(self) -> dict[bytes, bytes]:
+        """
+        Return key and value of all keys that have one. Records without a key are left out.
+
+        Raises:
+            CorruptLogError: damage.
+        """
+        found: dict[bytes, bytes] = {}
+        for columns in self.columns():
+            # Of records that are given out all have both.
+            found.update(zip(columns.keys(), columns.values(), strict=True))  # type: ignore[arg-type]
+        return found
+
+    def __iter__(self) -> Iterator[Record]:
+        """Give out the last record of each key that has a value, in offset order."""
+        for columns in self.columns():
+            yield from columns
+
+    def columns(self) -> Iterator[Columns]:
+        """Give out the same as columns."""
+        most = max(1, self.next_offset - self._start_offset)
+        # An offset a key would do, but offsets may be sparse: memory is reserved for all keys the map may take.
+        limit = min(most, max(_FEWEST_KEYS, self._held.size // _USUAL_RECORD_BYTES))
+        while True:
+            offset_map = OffsetMap(limit, int(limit / _LOAD_FACTOR) + 1)
+            try:
+                offset_map.clear(self._start_offset, self.next_offset)
+                if self._put_all(offset_map):
+                    yield from self._kept(offset_map)
+                    return
+            finally:
+                offset_map.close()
+            limit = min(most, 8 * limit)
+
+    def _put_all(self, offset_map: OffsetMap) -> bool:
+        """Put all keys; False when there are more than the map may take."""
+        digests = np.zeros(0, np.uint64)
+        state = np.zeros(kernel.STATE_CELLS, np.int64)
+        for path, block, hidden in self._blocks():
+            state[:] = 0
+            wanted = kernel.DIGEST_WORDS * block.record_count(hidden)
+            if wanted > len(digests):
+                digests = np.zeros(max(wanted, 2 * len(digests)), np.uint64)
+            status = kernel.digest_records(
+                block.data,
+                block.unpacked,
+                block.batches,
+                hidden,
+                self._start_offset,
+                offset_map.keys,
+                digests,
+                state,
+            )
+            if status != kernel.DIGEST_GOOD:
+                row = block.batches[int(state[kernel.STATE_BATCH])]
+                record_position = int(state[kernel.STATE_RECORD_POSITION])
+                raise bad_record(path, row, int(state[kernel.STATE_STATUS]), record_position)
+            keyed = int(state[kernel.STATE_KEYED])
+            if int(block.batches[-1]["last_offset"]) >= self.next_offset:
+                # The end lies within a batch: what is behind it replaces nothing.
+                marked = digests[2 : kernel.DIGEST_WORDS * keyed : kernel.DIGEST_WORDS]
+                keyed = int(np.searchsorted(marked, np.uint64(self.next_offset), side="right"))
+            if offset_map.put(digests, keyed) < keyed:
+                return False
+        offset_map.latest_offset = self.next_offset - 1
+        return True
+
+    def _kept(self, offset_map: OffsetMap) -> Iterator[Columns]:
+        survivors = MapSurvivors(offset_map, 0)
+        for path, block, hidden in self._blocks():
+            count = block.record_count(hidden)
+            verdicts = np.zeros(count, np.uint8)
+            none = np.zeros(len(block.batches), np.uint8)
+            fates = BlockRetention(none.astype(np.int8), none, hidden, none, legacy_deletes_stay=True)
+            survivors.judge(path, block, fates, verdicts)
+            # Laid out are all of them, so that a record's row is its number.
+            columns = Columns.of(lay_out(path, block, hidden, _LOWEST, _HIGHEST), self.next_offset)
+            is_within = (columns.offsets >= self._start_offset) & (columns.offsets < self.next_offset)
+            is_last = is_within & (verdicts[: len(columns)] == kernel.KEEP)
+            if is_last.any():
+                yield columns.where(is_last)
+
+    def _blocks(self) -> Iterator[tuple[Path, Block, Flags]]:
+        """Read the log: blocks, and which of their batches are not to be seen."""
+        cursor, unpacker = Cursor(self._held, self._start_offset), Unpacker(self._held.batch_limit_bytes)
+        try:
+            while (chunk := cursor.next_chunk(self.next_offset)) is not None:
+                hidden = self._hidden(chunk, cursor)
+                for block in unpacker.blocks(cursor.path, chunk, unwanted=hidden != 0):
+                    yield cursor.path, block, hidden[block.first : block.first + len(block.batches)]
+            self._require_uncut(cursor)
+        finally:
+            cursor.close()
+
+    def _require_uncut(self, cursor: Cursor) -> None:
+        """Make sure, behind a pass, that what was read is what was there when the files were opened."""
+        if self._last_batch is _UNKNOWN:
+            self._last_batch = cursor.last_batch
+        is_same = cursor.next_offset >= self.next_offset and cursor.last_batch == self._last_batch
+        if not (is_same and self._held.is_uncut()):
+            raise LogTruncatedError(self._held.directory, self.next_offset)
+
+    def _hidden(self, chunk: Chunk, cursor: Cursor) -> Flags:
+        rows = chunk.batches
+        hidden: Flags = ((rows["magic"] == 2) & (rows["attributes"] & CONTROL_FLAG != 0)).astype(np.uint8)
+        hidden[rows["last_offset"] < self._start_offset] = 1
+        if self._aborted is not None and chunk.kinds & TRANSACTIONAL_FLAG and cursor.segment is not None:
+            number = self._held.listing().holder_of(cursor.segment.base_offset)
+            first, last = int(rows[0]["base_offset"]), int(rows[-1]["last_offset"])
+            hidden |= hidden_batches(rows, self._aborted.reaching_into(first, last + 1, number))
+        return hidden
+
+
+def take_latest(files: PartitionFiles, view: ReadView, isolation: Isolation) -> Latest:
+    """
+    Hold a log's files and see how far they are to be read.
+
+    Raises:
+        LogChangedError: its segments were swapped all the time.
+        LogDirOfflineError: the disk failed, or there are more segments than files may be open.
+    """
+    for _ in range(_MOST_TRIES):
+        listing, held = files.open_all(lambda found: _hold(files, found))
+        try:
+            # Behind the listing: what was cleaned then, was cleaned for the sake of records below this.
+            start_offset, next_offset = view.log_start_offset, reach(view, isolation, "high_watermark")
+            aborted = None
+            if isolation == "read_committed":
+                aborted = AbortedTransactions(files.fs, listing.places, view.unlisted_aborts())
+                aborted.read_all()
+            if files.is_unchanged(listing):
+                return Latest(held, aborted, start_offset, max(start_offset, next_offset))
+        except BaseException:
+            held.close()
+            raise
+        held.close()
+    raise LogChangedError(f"{files.directory}: its segments change faster than they can be opened")
+
+
+def _hold(files: PartitionFiles, listing: PartitionListing) -> HeldFiles:
+    segments: list[OpenSegment] = []
+    try:
+        for place in listing.places:
+            segments.append(files.open(place))
+        return HeldFiles(files.directory, listing, segments, files.batch_limit_bytes)
+    except BaseException:
+        for segment in segments:
+            segment.close()
+        raise

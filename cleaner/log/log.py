@@ -1,0 +1,352 @@
+"""`Log`: one partition as a library's user sees it."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+from cleaner.base import arguments
+from cleaner.base.clock import Clock
+from cleaner.base.model import TopicPartition
+from cleaner.config.values import CleanerConfig, TopicConfig
+from cleaner.errors import CleanerError, ForkedError, UsageError
+from cleaner.log.columns import Columns
+from cleaner.log.epochs import EpochEnd
+from cleaner.log.follow import Follower
+from cleaner.log.latest import Latest
+from cleaner.log.log_producer import DEFAULT_TRANSACTION_TIMEOUT_MS, LogProducer
+from cleaner.log.partition_writer import PartitionWriter
+from cleaner.log.reader import LogReader
+from cleaner.log.record import Appended, ProducerStamp, Record, Records, checked_stamp
+from cleaner.log.stream import Isolation, Until
+from cleaner.log.transactions import Identity, TransactionalIds, new_producer_id
+from cleaner.log.writer_view import WriterView
+
+
+class Flusher(Protocol):
+    """What forces a log to disk; see `flusher.py`."""
+
+    def appended(self) -> None:
+        """Note that something was appended."""
+
+    def durable(self, last_offset: int) -> Future[None]:
+        """Return a future that is done once all up to an offset, inclusive, is on disk."""
+
+    def flush(self) -> int:
+        """Wait until all that is appended now is on disk; returns the flushed offset."""
+
+    def close(self, end: CleanerError | None = None) -> None:
+        """Let nobody wait any longer."""
+
+
+class Log:
+    """
+    One partition, open for writing; made by `LogManager.log`. Safe to share between threads, not with a forked child.
+
+        appended = log.append([Record(b"p5", b"14")])
+        appended.durable.result()
+
+    Args:
+        writer: does the writing.
+        flusher: forces it to disk.
+        clock: tells when a transaction has taken too long.
+        batch_limit: tells the most bytes that a batch of a topic may unpack to; None: by the settings' defaults.
+    """
+
+    def __init__(
+        self,
+        writer: PartitionWriter,
+        flusher: Flusher,
+        clock: Clock,
+        batch_limit: Callable[[TopicConfig], int] | None = None,
+    ) -> None:
+        self._writer = writer
+        self._flusher = flusher
+        self._clock = clock
+        self._ids = TransactionalIds(writer.log_dir.fs, writer.directory)
+        log_dir, limit_of = writer.log_dir, batch_limit or CleanerConfig().batch_limit_bytes
+        self._reader = LogReader(
+            log_dir.fs,
+            log_dir.path,
+            writer.topic_partition,
+            WriterView(writer),
+            clock,
+            lambda: limit_of(writer.topic),
+        )
+        self._guard = threading.RLock()
+        # Guarded by _guard: the instance that has each transactional id now.
+        self._producers: dict[str, LogProducer] = {}
+
+    def __repr__(self) -> str:
+        return repr(self._writer).replace("PartitionWriter", "Log", 1)
+
+    # ---- what it is like -------------------------------------------------------------------------------------------
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Whose log it is."""
+        return self._writer.topic_partition
+
+    @property
+    def directory(self) -> Path:
+        """The partition's directory."""
+        return self._writer.directory
+
+    @property
+    def log_start_offset(self) -> int:
+        """First offset that can be read."""
+        return self._writer.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset the next record will get."""
+        return self._writer.log_end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """All below is on disk: no crash takes it back."""
+        return self._writer.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Readers of committed records go up to here."""
+        return self._writer.last_stable_offset
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch new batches get; each opening after an unclean stop begins one, and so does a cut."""
+        return self._writer.leader_epoch
+
+    def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
+        """Return where a leader epoch ended, as Kafka answers OffsetsForLeaderEpoch."""
+        return self._writer.end_offset_for_epoch(arguments.whole("epoch", epoch))
+
+    @property
+    def is_closed(self) -> bool:
+        """Tell whether it was closed, or had to be."""
+        return self._writer.is_closed
+
+    # ---- writing ---------------------------------------------------------------------------------------------------
+
+    def append(self, records: Records, *, producer: ProducerStamp | None = None) -> Appended:
+        """
+        Append records; all of them, or none and an error.
+
+        They can be read at once, by who reads up to the log's end, and survive a crash once `durable` is done.
+
+        Args:
+            records: one, or any number of them but none. `RecordColumns` are faster where there are many.
+            producer: numbers of an idempotent producer that keeps them itself; see `producer` for one that does.
+        Raises:
+            CleanerError: as `PartitionWriter.append`.
+        """
+        if producer is not None and not isinstance(producer, ProducerStamp):
+            raise UsageError(f"producer is a {type(producer).__name__}; a ProducerStamp is needed")
+        stamp = None if producer is None else checked_stamp(producer)
+        result = self._writer.append(records, producer=stamp)
+        return self.appended_at(*result[:3], is_repeat=result.is_repeat)
+
+    def appended_at(
+        self, base_offset: int, last_offset: int, append_time_ms: int | None, *, is_repeat: bool = False
+    ) -> Appended:
+        """Note that something was appended; for producers of this log."""
+        if not is_repeat:
+            self._flusher.appended()
+        return Appended(base_offset, last_offset, append_time_ms, self._durable, is_repeat=is_repeat)
+
+    def _durable(self, last_offset: int) -> Future[None]:
+        """Return a future that is done once all up to an offset, inclusive, is on disk. Raises ForkedError."""
+        self._writer.origin.require_own()
+        return self._flusher.durable(last_offset)
+
+    def fence(self, identity: Identity) -> None:
+        """
+        Fence off the earlier instances of a producer; for producers of this log.
+
+        If that ends a transaction, its marker is forced to disk soon: readers of committed records wait for it, and
+        nobody else might ask for it.
+
+        Raises:
+            CleanerError: as `PartitionWriter.fence`.
+        """
+        marker_offset = self._writer.fence(*identity)
+        if marker_offset is not None:
+            self._flusher.appended()
+            self._flusher.durable(marker_offset)
+
+    def flush(self) -> int:
+        """
+        Wait until all that is appended now is on disk; returns the offset up to which, exclusive, it is.
+
+        Raises:
+            FailedFsyncError, LogClosedError: it is not, and will not be.
+        """
+        self._writer.require_open()
+        return self._flusher.flush()
+
+    def roll(self) -> None:
+        """Begin a new segment, so that all before may be cleaned; raises as `append`."""
+        self._writer.roll()
+
+    def truncate_to(self, offset: int) -> None:
+        """Cut the log so that it ends at an offset, or where the batch begins that holds it; see `PartitionWriter`."""
+        self._writer.truncate_to(arguments.whole("offset", offset))
+
+    # ---- reading ---------------------------------------------------------------------------------------------------
+
+    @property
+    def reader(self) -> LogReader:
+        """
+        Return what reads this log: all of the methods below, as often as one likes, in any thread.
+
+        Raises:
+            LogClosedError, ForkedError: see there.
+        """
+        self._writer.require_open()
+        return self._reader
+
+    def read(
+        self,
+        offset: int,
+        *,
+        max_records: int | None = None,
+        max_bytes: int | None = None,
+        isolation: Isolation = "read_uncommitted",
+        until: Until = "high_watermark",
+    ) -> Iterator[Record]:
+        """Read records from an offset on, up to where the log reaches now; see `LogReader.read`."""
+        return self.reader.read(offset, max_records=max_records, max_bytes=max_bytes, isolation=isolation, until=until)
+
+    def columns(
+        self,
+        offset: int,
+        *,
+        max_bytes: int | None = None,
+        isolation: Isolation = "read_uncommitted",
+        until: Until = "high_watermark",
+    ) -> Iterator[Columns]:
+        """Read records as numpy arrays; see `LogReader.columns`."""
+        return self.reader.columns(offset, max_bytes=max_bytes, isolation=isolation, until=until)
+
+    def follow(
+        self,
+        offset: int,
+        *,
+        isolation: Isolation = "read_uncommitted",
+        until: Until = "high_watermark",
+        timeout_seconds: float | None = None,
+    ) -> Follower:
+        """Read records from an offset on and wait for more, until it or the log is closed; see `LogReader.follow`."""
+        return self.reader.follow(offset, isolation=isolation, until=until, timeout_seconds=timeout_seconds)
+
+    def latest(self, *, isolation: Isolation = "read_committed") -> Latest:
+        """Return the last value of every key, and the offset to follow from; see `LogReader.latest`."""
+        return self.reader.latest(isolation=isolation)
+
+    def offset_for_time(self, timestamp_ms: int | datetime, *, isolation: Isolation = "read_uncommitted") -> int | None:
+        """Return the offset of the first record that is not older; None when there is none."""
+        return self.reader.offset_for_time(timestamp_ms, isolation=isolation)
+
+    # ---- producers -------------------------------------------------------------------------------------------------
+
+    def producer(
+        self,
+        transactional_id: str | None = None,
+        *,
+        transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS,
+    ) -> LogProducer:
+        """
+        Make a producer, whose appends are numbered so that a repeat is known.
+
+        Args:
+            transactional_id: lets it have transactions; whoever had this id before is fenced off, what it left open is
+                aborted.
+            transaction_timeout_ms: a transaction that takes longer is aborted, and its producer fenced off.
+        Raises:
+            UsageError: an empty id, or a timeout that is not above 0.
+            CorruptCheckpointError: what is kept of transactional ids is damaged.
+            LogClosedError, NoSpaceError, LogDirOfflineError: as `append`.
+        """
+        self._writer.require_open()
+        timeout_ms = arguments.whole("transaction_timeout_ms", transaction_timeout_ms)
+        if transactional_id is None:
+            return LogProducer(self, self._writer, self._clock, Identity(new_producer_id(), 0))
+        if not arguments.text("transactional_id", transactional_id) or timeout_ms <= 0:
+            raise UsageError(f"transactional id {transactional_id!r} with a timeout of {timeout_ms} ms")
+        with self._guard:
+            identity = self._ids.begin(transactional_id, self._writer.producer_epoch, self._clock.now_ms())
+            before = self._producers.get(transactional_id)
+            if before is not None and before.identity.producer_id != identity.producer_id:
+                self.fence(before.identity._replace(epoch=before.identity.epoch + 1))
+            self.fence(identity)
+            made = LogProducer(
+                self,
+                self._writer,
+                self._clock,
+                identity,
+                ids=self._ids,
+                transactional_id=transactional_id,
+                transaction_timeout_ms=timeout_ms,
+            )
+            self._producers[transactional_id] = made
+            return made
+
+    def end_late_transactions(self) -> int:
+        """
+        Abort the transactions that take longer than their timeout; returns how many. To be called now and then.
+
+        Raises:
+            CleanerError: one could not be aborted; it is tried again the next time.
+        """
+        self._writer.origin.require_own()
+        with self._guard:
+            producers = list(self._producers.values())
+        now_ms = self._clock.now_ms()
+        return sum(producer.end_if_late(now_ms) for producer in producers)
+
+    # ---- the end ---------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """
+        Leave the log as a clean stop does, with no transaction open.
+
+        Nobody could end them any more. A broker that takes the log over knows no coordinator of theirs either, and
+        would let readers of committed records wait at the first of them for ever.
+
+        Raises:
+            CleanerError: as `PartitionWriter.close`; it is closed anyway.
+            ForkedError: it is the parent's, and stays open there. Leaving the block leaves it to the parent.
+        """
+        self._writer.origin.require_own()
+        try:
+            if not self._writer.is_closed:
+                self._writer.require_open()
+                for producer_id in self._writer.open_transactions():
+                    self._writer.end_transaction(producer_id, self._writer.producer_epoch(producer_id), commit=False)
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        try:
+            self._writer.close()
+        finally:
+            self._flusher.close()
+            self._reader.close()
+
+    def abandon(self) -> None:
+        """Let go of the files and leave the log as it is, as a killed process would."""
+        self._writer.abandon()
+        self._flusher.close()
+        self._reader.close()
+
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(ForkedError):
+            self.close()

@@ -1,0 +1,256 @@
+"""A producer of one log: what it appends is numbered, so that a repeat is known, and may be put into transactions."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Protocol
+
+from cleaner.base import arguments
+from cleaner.base.clock import Clock
+from cleaner.errors import CleanerError, InvalidTxnStateError, ProducerFencedError
+from cleaner.log.partition_writer import PartitionWriter
+from cleaner.log.record import HIGHEST_SEQUENCE, Appended, ProducerStamp, Records
+from cleaner.log.transactions import Identity, TransactionalIds
+
+DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
+"""Kafka's default of `transaction.timeout.ms`."""
+
+_SEQUENCES = 2**31
+
+
+class AppendedLog(Protocol):
+    """What a producer asks of the log it appends to."""
+
+    def appended_at(
+        self, base_offset: int, last_offset: int, append_time_ms: int | None, *, is_repeat: bool = False
+    ) -> Appended:
+        """Note that something was appended; returns what an append answers."""
+
+    def fence(self, identity: Identity) -> None:
+        """Fence off the earlier instances of a producer, and end what they have left open."""
+
+
+class LogProducer:
+    """
+    A producer; made by `Log.producer`.
+
+        with producer.transaction():
+            producer.append([Record(b"k", b"v")])
+
+    Without a transactional id it has no transactions, and threads may share it. With one, all it appends belongs to
+    one, whichever thread appends it, and there is one at a time: as with Kafka's producer a transaction is begun and
+    ended by one thread, or by threads that agree on who does. For transactions side by side each thread has a producer
+    with a transactional id of its own.
+
+    Attributes:
+        identity: what it is known by in the log.
+        transactional_id: None without.
+    """
+
+    def __init__(
+        self,
+        log: AppendedLog,
+        writer: PartitionWriter,
+        clock: Clock,
+        identity: Identity,
+        *,
+        ids: TransactionalIds | None = None,
+        transactional_id: str | None = None,
+        transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS,
+    ) -> None:
+        self.identity = identity
+        self.transactional_id = transactional_id
+        self._log = log
+        self._writer = writer
+        self._clock = clock
+        self._ids = ids
+        self._timeout_ms = transaction_timeout_ms
+        self._lock = threading.RLock()
+        # Guarded by _lock. What the log knows of this producer counts; these are for what it cannot know: the next
+        # sequence where it has forgotten the producer, when a transaction began, at which log end, and whether an
+        # append of it was answered.
+        self._next_sequence = 0
+        self._began_ms: int | None = None
+        self._began_by = 0
+        self._began_at = 0
+        self._has_appended = False
+
+    def __repr__(self) -> str:
+        name = "" if self.transactional_id is None else f"{self.transactional_id!r}, "
+        return f"LogProducer({name}id {self.identity.producer_id}, epoch {self.identity.epoch})"
+
+    @property
+    def next_sequence(self) -> int:
+        """The number that the next record gets."""
+        known = self._writer.next_sequence(*self.identity)
+        return self._next_sequence if known is None else known
+
+    @property
+    def is_in_transaction(self) -> bool:
+        """Tell whether a transaction has begun and not ended."""
+        self._writer.origin.require_own()
+        return self._began_ms is not None
+
+    def append(self, records: Records, *, sequence: int | None = None) -> Appended:
+        """
+        Append records; all of them, or none and an error.
+
+        Args:
+            sequence: of the first record; None: the next one, of records that are no repeat. Who does not know whether
+                an append was carried out repeats it with its number: what is there already is not written again, and
+                answered as before. The last five appends are known.
+        Raises:
+            InvalidTxnStateError: outside of a transaction, with a transactional id.
+            ProducerFencedError: a newer instance has the id, or the transaction took too long and was aborted.
+            OutOfOrderSequenceError: a number that leaves a gap, or that is too old to know whether it is a repeat.
+            CleanerError: what `PartitionWriter.append` raises.
+        """
+        self._writer.origin.require_own()
+        with self._lock:
+            is_transactional = self.transactional_id is not None
+            if is_transactional:
+                self._require_transaction("append")
+            first = (
+                self.next_sequence if sequence is None else arguments.whole("sequence", sequence, 0, HIGHEST_SEQUENCE)
+            )
+            stamp = ProducerStamp(*self.identity, first, is_transactional)
+            result = self._writer.append(records, producer=stamp, may_repeat=sequence is not None)
+            if not result.is_repeat:
+                self._next_sequence = (first + result.last_offset - result.base_offset + 1) % _SEQUENCES
+                self._has_appended = True
+            return self._log.appended_at(*result[:3], is_repeat=result.is_repeat)
+
+    # ---- transactions ----------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """
+        Begin a transaction.
+
+        Raises:
+            InvalidTxnStateError: without a transactional id, or one has begun already.
+            ProducerFencedError: a newer instance has the id, the transaction before took too long, or the log was cut
+                in the middle of it.
+            LogClosedError: the log is closed.
+        """
+        self._writer.origin.require_own()
+        with self._lock:
+            self._writer.require_open()
+            if self.transactional_id is None:
+                raise InvalidTxnStateError(self._where, "this producer has no transactional id, so no transactions")
+            if self._began_ms is not None:
+                raise InvalidTxnStateError(
+                    self._where, f"{self.transactional_id!r} has a transaction open already{self._by}"
+                )
+            self._writer.require_epoch(*self.identity)
+            began_ms, self._began_at, self._has_appended = self._clock.now_ms(), self._writer.log_end_offset, False
+            self._began_by = threading.get_ident()
+            self._began_ms = began_ms
+
+    def commit(self) -> Future[None]:
+        """
+        Make what the transaction has appended visible to readers of committed records.
+
+        Returns:
+            A future that is done once all of it is on disk, and so visible; a crash before that may abort it.
+        Raises:
+            InvalidTxnStateError: there is no transaction, or it was aborted, or what it has appended is gone.
+            ProducerFencedError: it was aborted: a newer instance has the id, it took too long, or the log was cut.
+            CleanerError: what `PartitionWriter.end_transaction` raises; it may be tried again.
+        """
+        return self._end(commit=True)
+
+    def abort(self) -> Future[None]:
+        """Have nobody who reads committed records see what the transaction has appended. As `commit`."""
+        return self._end(commit=False)
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[LogProducer]:
+        """Begin a transaction for a `with` block; it is committed at the end, and aborted by an exception."""
+        self.begin()
+        try:
+            yield self
+        except BaseException:
+            # The error of the block is the one to tell; whoever has fenced this producer has aborted already.
+            with contextlib.suppress(CleanerError):
+                self.abort()
+            raise
+        try:
+            self.commit()
+        except CleanerError:
+            raise
+        except BaseException:
+            # Not if the marker is there: then it was committed as a whole.
+            with contextlib.suppress(CleanerError):
+                self.abort()
+            raise
+
+    def _end(self, *, commit: bool) -> Future[None]:
+        self._writer.origin.require_own()
+        with self._lock:
+            self._require_transaction("commit" if commit else "abort")
+            try:
+                marker_offset = self._end_in_log(commit)
+            except (ProducerFencedError, InvalidTxnStateError):
+                self._began_ms = None
+                raise
+            self._began_ms = None
+            if marker_offset is None:
+                done: Future[None] = Future()
+                done.set_result(None)
+                return done
+            return self._log.appended_at(marker_offset, marker_offset, None).durable
+
+    def _end_in_log(self, commit: bool) -> int | None:
+        """Write the marker where the log has something to be ended; returns its offset, None where nothing has."""
+        producer_id, epoch = self.identity
+        if self._writer.has_open_transaction(producer_id):
+            return self._writer.end_transaction(producer_id, epoch, commit=commit)
+        self._writer.require_epoch(producer_id, epoch)
+        ended = self._writer.last_end(producer_id)
+        if ended is not None and ended.offset >= self._began_at:
+            if ended.is_committed == commit:
+                return ended.offset  # by an earlier call, which was interrupted before it could say so
+            what = "committed" if ended.is_committed else "aborted"
+            raise InvalidTxnStateError(self._where, f"the transaction of {self.transactional_id!r} was {what} already")
+        if commit and self._has_appended:
+            raise InvalidTxnStateError(
+                self._where, f"what {self.transactional_id!r} has appended was aborted or cut off"
+            )
+        return None
+
+    def _require_transaction(self, what: str) -> None:
+        self._writer.require_open()
+        if self._began_ms is None:
+            # Of a producer that was fenced off, commit or abort has said so once; it is no less so the next time.
+            self._writer.require_epoch(*self.identity)
+            raise InvalidTxnStateError(self._where, f"{what} by {self.transactional_id!r} outside of a transaction")
+
+    def end_if_late(self, now_ms: int) -> bool:
+        """
+        Abort the transaction if it took longer than its timeout, and fence this producer; True if it did.
+
+        Raises:
+            CleanerError: it could not be aborted; it is tried again the next time.
+        """
+        self._writer.origin.require_own()
+        with self._lock:
+            began_ms, ids, name = self._began_ms, self._ids, self.transactional_id
+            if began_ms is None or ids is None or name is None or now_ms - began_ms <= self._timeout_ms:
+                return False
+            raised = ids.raise_epoch(name, self.identity, self._writer.producer_epoch, now_ms)
+            self._log.fence(raised)
+            return True
+
+    @property
+    def _by(self) -> str:
+        """Say so if it was another thread that began the transaction."""
+        if self._began_by == threading.get_ident():
+            return ""
+        return ", begun by another thread: have one thread at a time do transactions, or give each an id of its own"
+
+    @property
+    def _where(self) -> str:
+        return str(self._writer.topic_partition)

@@ -1,0 +1,398 @@
+"""
+`LogManager`: log dirs opened for writing, with everything that is at work in them.
+
+    open     make, lock, take the marker away                                            dir_state.py
+             load every log, several at a time; recover where the marker was missing     partitions.py
+             admit a cleaner (docs/coexistence.md); tasks and cleaner begin              upkeep.py, cleaning.py
+    close    cleaner and tasks end; logs are closed; offsets are noted; the marker is written
+
+A log that cannot be loaded keeps no other from being served: whoever asks for it gets the error, and the log dir gets
+no marker when it is closed, so that the next start recovers it (R-112).
+
+Nothing of it is the process's own: no signal handlers, no logging but to the logger given, no numbers but to the
+registry given. A forked child cannot use it; what the parent holds stays the parent's.
+
+Source: rules R-101 to R-118, R-640; `LogManager.java`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import threading
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from cleaner.app.options import Sources
+from cleaner.base import arguments
+from cleaner.base.arguments import Setting, Settings
+from cleaner.base.clock import Clock, SystemClock
+from cleaner.base.model import TopicPartition
+from cleaner.config.values import CleanerConfig, TopicConfig
+from cleaner.daemon.round_events import Logger
+from cleaner.errors import CleanerError, LogClosedError, UnsupportedPlatformError, UsageError
+from cleaner.log import counters
+from cleaner.log.cleaning import InProcessCleaner
+from cleaner.log.counters import NoRegistry, Registry
+from cleaner.log.dir_state import DirState
+from cleaner.log.flusher import FlushThreads
+from cleaner.log.log import Log
+from cleaner.log.opening_dirs import PathLike, open_dirs, paths_of
+from cleaner.log.origin import Origin
+from cleaner.log.partitions import Partitions, Services
+from cleaner.log.served_topics import ServedTopics
+from cleaner.log.tasks import Tasks
+from cleaner.log.topics import Topic
+from cleaner.log.upkeep import Upkeep
+from cleaner.log.words import logger_of
+from cleaner.settings import FollowedSettings, SettingsResolver
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.remove.removals import Removals
+from cleaner.storage.segment.names import DirKind
+
+_FLUSH_THREADS = 4  # a disk carries out several fsyncs together, and one log must not wait for all others
+_STOP_SECONDS = 60.0
+
+
+class LogManager:
+    """
+    Log dirs opened for writing; use it in a `with` block or call `close`. Safe to share between threads.
+
+        with LogManager("/data", create=True) as logs:
+            logs.create_topic("prices", settings={"cleanup.policy": "compact"})
+            prices = logs.log("prices")
+            prices.append([Record(b"p3", b"10")]).durable.result()
+
+    Args:
+        log_dirs: one directory, or several of one node. Nobody else writes to them meanwhile: neither a broker nor
+            another `LogManager`; a cleaner in another process may be there.
+        settings: Kafka's keys: those of a broker (`log.segment.bytes`), of topics that do not say otherwise
+            (`segment.bytes`), and those of the cleaner. Values are text; numbers and flags may be what they are.
+        create: make directories that are not there, and give those without one an identity.
+        cleaner: compact topics in this process. Without, another process may (`cleaner run`).
+        tasks: do by itself what `upkeep` does: retention, flushes by `flush.ms`, checkpoints. Without, the caller does.
+        registry: where numbers go; see `counters.py`.
+        logger: where events are told: a `logging.Logger`, or one with structlog's manners; None: nowhere.
+        allow_truncate: let recovery cut what was known to be on disk, as Kafka does, where the disk has damaged it.
+        cluster_id: of new log dirs; None chooses one.
+        clock, fs: the time and the disk.
+    Raises:
+        UnsupportedPlatformError: not on Linux.
+        UsageError: no directory, or directories that do not belong together.
+        ConfigError: bad settings.
+        LogDirLockedError: a broker or another writer is at work in it, or a cleaner does not give way.
+        CorruptCheckpointError, UncleanableError: the directory as a whole is not sound; nothing was changed.
+        LogDirOfflineError, NoSpaceError: the disk.
+    """
+
+    def __init__(
+        self,
+        log_dirs: PathLike | Sequence[PathLike],
+        settings: Settings | None = None,
+        *,
+        create: bool = False,
+        cleaner: bool = True,
+        tasks: bool = True,
+        registry: Registry | None = None,
+        logger: logging.Logger | Logger | None = None,
+        allow_truncate: bool = False,
+        cluster_id: str | None = None,
+        clock: Clock | None = None,
+        fs: FileSystem | None = None,
+    ) -> None:
+        if sys.platform != "linux":
+            raise UnsupportedPlatformError(f"logs are written on Linux only, not on {sys.platform}; reading works here")
+        arguments.having("fs", fs, "open", "stat", "list_files")
+        arguments.having("clock", clock, "now_ms", "monotonic_ns", "sleep")
+        arguments.having("registry", registry, "add", "put")
+        arguments.having("logger", logger, "info", "warning", "error")
+        self._fs, self._clock = fs or FileSystem(), clock or SystemClock()
+        for name, value in (
+            ("create", create),
+            ("cleaner", cleaner),
+            ("tasks", tasks),
+            ("allow_truncate", allow_truncate),
+        ):
+            arguments.flag(name, value)
+        if cluster_id is not None:
+            arguments.text("cluster_id", cluster_id)
+        self._sources = Sources(config=arguments.setting_texts(settings))
+        config = SettingsResolver.of(self._fs, None, self._sources).cleaner
+        self._lock = threading.Lock()  # held while topics are created, changed or deleted, and while it is closed
+        self._is_closed = False
+        self._flushers = FlushThreads(_FLUSH_THREADS)
+        self._services = Services(
+            fs=self._fs,
+            clock=self._clock,
+            config=config,
+            words=logger_of(logger),
+            registry=registry or NoRegistry(),
+            submit=self._flushers.submit,
+            wake=self._wake,
+            allow_truncate=allow_truncate,
+        )
+        self._partitions = Partitions(self._services)
+        self._removals = Removals(self._fs, self._clock)
+        self._tasks: Tasks | None = None
+        self._cleaner: InProcessCleaner | None = None
+        self._states: list[DirState] = []
+        try:
+            paths, given = paths_of(log_dirs), self._sources.config
+            self._open(open_dirs(self._fs, self._clock, paths, given, create=create, cluster_id=cluster_id))
+            self._begin(tasks=tasks, cleaner=cleaner)
+        except BaseException:
+            self._abandon()
+            raise
+
+    # ---- opening ---------------------------------------------------------------------------------------------------
+
+    def _open(self, states: list[DirState]) -> None:
+        self._states = states
+        self._origin = Origin(self._name())
+        self._settings = {state.path: FollowedSettings(self._fs, state.path, self._sources) for state in states}
+        self._upkeep = Upkeep(
+            self._services, self._partitions, states, self._settings, self._removals, self._wake_cleaner
+        )
+        self._topics = ServedTopics(
+            *(self._services, self._partitions, states, self._settings),
+            *(self._sources, self._upkeep, self._removals),
+        )
+        for state in states:
+            for name in state.log_dir.listing().set_aside:
+                if name.endswith(DirKind.DELETE.value):
+                    self._removals.add_directory(state.path / name, TopicConfig().file_delete_delay_ms)
+            self._partitions.open_all(state, self._settings[state.path])
+        # What recovery has found is on disk now, and known to be.
+        self._upkeep.note_all()
+        for state in states:
+            state.admit_cleaner()
+        self._services.registry.put(counters.OPEN_LOGS, len(self._partitions.all()))
+        self._services.words.info(
+            "log dirs are open",
+            log_dirs=[str(state.path) for state in states],
+            logs=len(self._partitions.all()),
+            recovered=any(not state.was_closed and self._partitions.all() for state in states),
+        )
+
+    def _begin(self, *, tasks: bool, cleaner: bool) -> None:
+        if tasks:
+            self._tasks = Tasks(self._clock, self._upkeep.tasks(), self._upkeep.task_failed)
+            self._tasks.start()
+        if cleaner:
+            paths = [state.path for state in self._states]
+            given = InProcessCleaner(self._fs, self._clock, paths, self._sources.config, self._services.words)
+            self._cleaner = given
+            given.start()
+
+    # ---- topics ----------------------------------------------------------------------------------------------------
+
+    def topics(self) -> list[str]:
+        """Return the names of the topics there are."""
+        self._require_open()
+        return self._topics.names()
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        settings: Settings | None = None,
+        *,
+        topic_id: uuid.UUID | None = None,
+    ) -> Topic:
+        """
+        Create a topic; its logs can be written to when it returns.
+
+        Args:
+            name: as Kafka's rules for names allow.
+            partitions: how many.
+            settings: its own; what they do not say, those of this manager do.
+            topic_id: None chooses one.
+        Raises:
+            InvalidTopicError, TopicExistsError, TopicSettingsError, ConfigError: see `Topics.create`.
+            LogDirOfflineError, NoSpaceError: the disk.
+        """
+        name, partitions = arguments.text("name", name), arguments.whole("partitions", partitions)
+        texts = arguments.setting_texts(settings)
+        if topic_id is not None and not isinstance(topic_id, uuid.UUID):
+            raise UsageError(f"topic_id is {topic_id!r}; a uuid.UUID or None is needed")
+        with self._changing():
+            return self._topics.create(name, partitions, texts, topic_id)
+
+    def add_partitions(self, name: str, partitions: int) -> Topic:
+        """Give a topic more partitions, so many in all; raises as `Topics.grow`."""
+        name, partitions = arguments.text("name", name), arguments.whole("partitions", partitions)
+        with self._changing():
+            return self._topics.grow(name, partitions)
+
+    def alter_topic(self, name: str, changes: Mapping[str, Setting | None]) -> Topic:
+        """Change a topic's settings, None takes one back; they count at once. Raises as `Topics.alter`."""
+        name, texts = arguments.text("name", name), arguments.setting_changes(changes)
+        with self._changing():
+            return self._topics.alter(name, texts)
+
+    def describe_topic(self, name: str) -> Topic:
+        """Return a topic as it lies on disk. Raises UnknownTopicError."""
+        self._require_open()
+        return self._topics.find(arguments.text("name", name))
+
+    def topic_config(self, name: str) -> TopicConfig:
+        """Return the settings a topic goes by, those it does not say for itself included."""
+        self._require_open()
+        return self._topics.config(arguments.text("name", name))
+
+    def delete_topic(self, name: str) -> None:
+        """
+        Delete a topic: whoever reads or writes it gets LogClosedError, its files go after `file.delete.delay.ms`.
+
+        Raises:
+            UnknownTopicError: it is not there.
+            LogDirOfflineError: the disk; some of its partitions may be gone.
+        """
+        name = arguments.text("name", name)
+        with self._changing():
+            self._topics.delete(name)
+
+    # ---- logs ------------------------------------------------------------------------------------------------------
+
+    def log(self, topic: str, partition: int = 0) -> Log:
+        """
+        Return the log of a partition; the same object each time.
+
+        Raises:
+            UnknownTopicError: there is no such topic or partition.
+            CleanerError: why it could not be loaded.
+            LogClosedError, ForkedError: the manager is closed, or another process's.
+        """
+        self._require_open()
+        wanted = TopicPartition(arguments.text("topic", topic), arguments.whole("partition", partition))
+        return self._partitions.get(wanted).log
+
+    def logs(self) -> dict[TopicPartition, Log]:
+        """Return all open logs."""
+        self._require_open()
+        return {served.partition: served.log for served in self._partitions.all()}
+
+    @property
+    def failed(self) -> dict[TopicPartition, CleanerError]:
+        """The logs that could not be loaded, and why."""
+        self._origin.require_own()
+        return self._partitions.failed
+
+    @property
+    def config(self) -> CleanerConfig:
+        """The settings of the process."""
+        return self._services.config
+
+    @property
+    def log_dirs(self) -> tuple[Path, ...]:
+        """The directories, links followed."""
+        return tuple(state.path for state in self._states)
+
+    @property
+    def upkeep(self) -> Upkeep:
+        """What is done now and then, to have it done now."""
+        self._require_open()
+        return self._upkeep
+
+    @property
+    def cleaner(self) -> InProcessCleaner | None:
+        """The cleaner in this process; None without."""
+        self._origin.require_own()
+        return self._cleaner
+
+    def wake(self) -> None:
+        """Have the thread of tasks look now what is due: a clock was moved on."""
+        self._origin.require_own()
+        self._wake()
+
+    # ---- the end ---------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """
+        Close everything in order; whoever waits for a log's next record wakes up. A second call does nothing.
+
+        Raises:
+            ForkedError: it belongs to another process.
+            CleanerError: the first log that could not be closed in order, or the log dir; there is no marker then, and
+                the next start recovers. Everything is closed all the same, and so it is after an interrupt; a call
+                that was interrupted twice may be made again.
+        """
+        self._origin.require_own()
+        errors: list[CleanerError] = []
+        try:
+            with self._lock:
+                if self._is_closed:
+                    return
+                self._is_closed = True
+            self._end_work()
+            errors = self._partitions.close_all()
+            self._flushers.shutdown()
+            self._upkeep.note_all()
+            for state in self._states:
+                try:
+                    state.close(in_order=self._partitions.is_in_order(state) and state.may_be_marked)
+                except CleanerError as error:
+                    errors.append(error)  # a disk that has failed costs no other log dir its marker
+        finally:
+            self._abandon()
+        if errors:
+            raise errors[0]
+
+    def abandon(self) -> None:
+        """Let go of everything and leave the files as they are, as a killed process would: the next start recovers."""
+        self._origin.require_own()
+        with self._lock:
+            self._is_closed = True
+        self._abandon()
+
+    def __enter__(self) -> LogManager:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        """Close it; a forked child that leaves the block leaves everything to its parent."""
+        if not self._origin.is_parents:
+            self.close()
+
+    def _end_work(self) -> None:
+        if self._cleaner is not None:
+            self._cleaner.stop(_STOP_SECONDS)
+        if self._tasks is not None:
+            self._tasks.stop()
+
+    def _abandon(self) -> None:
+        self._end_work()
+        self._partitions.abandon_all()
+        self._flushers.shutdown()
+        for state in self._states:
+            state.abandon()
+
+    # ---- small parts -----------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        self._require_open()
+        with self._lock:
+            if self._is_closed:
+                raise LogClosedError(self._name())
+            yield
+
+    def _require_open(self) -> None:
+        self._origin.require_own()
+        if self._is_closed:
+            raise LogClosedError(self._name())
+
+    def _name(self) -> str:
+        return ", ".join(str(state.path) for state in self._states)
+
+    def _wake(self) -> None:
+        if self._tasks is not None:
+            self._tasks.wake()
+
+    def _wake_cleaner(self) -> None:
+        if self._cleaner is not None:
+            self._cleaner.wake()

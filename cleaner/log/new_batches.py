@@ -1,0 +1,218 @@
+"""
+Records made into the batches of one topic: packed as it says, none larger than it allows.
+
+Done before the log is locked, in buffers that a thread keeps for its next append.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cleaner.base.clock import require_set
+from cleaner.config.values import TopicConfig
+from cleaner.errors import ClockError, InvalidTimestampError, KeylessRecordError, RecordTooLargeError, UsageError
+from cleaner.format.buffers import GrowingBuffer
+from cleaner.format.compression import CODEC_NAMES, NONE
+from cleaner.format.encode import (
+    NO_PRODUCER,
+    BatchProducer,
+    NewBatch,
+    RecordArrays,
+    encode_batches,
+    join_columns,
+    marker_batch,
+)
+from cleaner.log.record import ProducerStamp, RecordColumns, Records, as_records, looked_through
+
+_MOST_EXPANSION = 16  # a producer's batch may take so many times the largest one, if it packs so well
+
+_KEPT_BUFFER_BYTES = 16 << 20
+_UNCOMPRESSED = ("producer", "uncompressed")  # what a producer packs with by default is nothing
+_ODD_RECORDS = (AttributeError, TypeError, ValueError, OverflowError, BufferError)
+LOG_APPEND_TIME = "LogAppendTime"
+
+
+class _Buffers:
+    """Memory that an append is encoded into."""
+
+    def __init__(self) -> None:
+        self.batches = GrowingBuffer()
+        self.records = GrowingBuffer()
+
+
+# One that is kept for the thread's next append. Taken out while it is used: a signal handler that appends, to whichever
+# log, does so in the middle of another append of its thread, and must not write over what that has encoded.
+_kept = threading.local()
+
+
+def _take_buffers() -> _Buffers:
+    buffers: _Buffers | None = _kept.__dict__.pop("buffers", None)
+    return _Buffers() if buffers is None else buffers
+
+
+@dataclass(frozen=True)
+class NewBatches:
+    """
+    Batches that are to be appended, without offsets yet.
+
+    Attributes:
+        data: the memory they are in.
+        batches: where; at least one, one behind the other.
+        record_count: of all.
+        append_time_ms: their log append time, None where records have times of their own.
+        buffers: the memory once more, to be kept for the next ones; None: it is theirs alone.
+    """
+
+    data: memoryview
+    batches: Sequence[NewBatch]
+    record_count: int
+    append_time_ms: int | None
+    buffers: _Buffers | None = None
+
+    def let_go(self) -> None:
+        """Leave the memory to the thread's next append, but that of a very large one; the batches are gone."""
+        if self.buffers is not None:
+            self.buffers.batches.shrink(_KEPT_BUFFER_BYTES)
+            self.buffers.records.shrink(_KEPT_BUFFER_BYTES)
+            _kept.buffers = self.buffers
+
+
+def build_batches(
+    where: str,
+    records: Records,
+    topic: TopicConfig,
+    *,
+    now_ms: int,
+    batch_bytes: int | None,
+    producer: ProducerStamp | None,
+) -> NewBatches:
+    """
+    Build the batches of an append; they are to be `let_go` when they are written.
+
+    It is one batch where the topic's limit allows that, so that no crash leaves a part of it. A producer outside of
+    transactions gets one batch or an error, as from Kafka: its repeats are known by their batches.
+
+    Args:
+        where: the partition, for errors.
+        batch_bytes: what a batch of several records may take unpacked; None: what the topic allows.
+        producer: with the sequence of the first record.
+    Raises:
+        ClockError: the clock was not set.
+        UsageError: no records, columns of different lengths, or what is not bytes; names the record and its field.
+        KeylessRecordError, InvalidTimestampError, RecordTooLargeError: see there.
+    """
+    columns = _join(records, require_set(now_ms))
+    if topic.compact and columns.has_null_keys:
+        row = int(columns.key_lengths.argmin())
+        raise KeylessRecordError(where, f"record {row} has no key, and the topic is compacted")
+    append_time_ms = now_ms if topic.message_timestamp_type == LOG_APPEND_TIME else None
+    if append_time_ms is None:
+        _check_times(where, columns, topic, now_ms)
+    stamp = NO_PRODUCER if producer is None else BatchProducer(*producer)
+    whole = producer is not None and not producer.is_transactional
+    buffers = _take_buffers()
+    batches = _encode(where, columns, topic, append_time_ms, stamp, batch_bytes, buffers, whole=whole)
+    return NewBatches(buffers.batches.view, batches, len(columns), append_time_ms, buffers)
+
+
+def _check_times(where: str, columns: RecordArrays, topic: TopicConfig, now_ms: int) -> None:
+    """Refuse records whose times are too far off, as Kafka does; the two limits count from the log's clock."""
+    earliest = now_ms - topic.message_timestamp_before_max_ms
+    latest = now_ms + topic.message_timestamp_after_max_ms
+    times = columns.timestamps
+    if int(times.min()) < earliest or int(times.max()) > latest:
+        row = int(times.argmin()) if int(times.min()) < earliest else int(times.argmax())
+        limit = "before" if int(times[row]) < earliest else "after"
+        raise InvalidTimestampError(
+            where,
+            f"record {row} is of {int(times[row])}, which is not within {max(earliest, 0)} and {latest}: "
+            f"message.timestamp.{limit}.max.ms",
+        )
+
+
+def build_marker(producer_id: int, epoch: int, topic: TopicConfig, *, commit: bool, now_ms: int) -> NewBatches:
+    """
+    Build the marker that ends a transaction.
+
+    It may be of the first moment of 1970, as from a clock that was not set: a log that is left has to be left in order.
+    """
+    if now_ms < 0:
+        raise ClockError
+    append_time_ms = now_ms if topic.message_timestamp_type == LOG_APPEND_TIME else None
+    data = marker_batch(
+        producer_id, epoch, commit=commit, timestamp_ms=now_ms, is_append_time=append_time_ms is not None
+    )
+    return NewBatches(memoryview(data), [NewBatch(0, len(data), 0, 1, now_ms)], 1, append_time_ms)
+
+
+def _join(records: Records, now_ms: int) -> RecordArrays:
+    given = as_records(records)
+    try:
+        joined = _join_columns(given if isinstance(given, RecordColumns) else RecordColumns.of(given, now_ms), now_ms)
+    except _ODD_RECORDS:
+        # Only now are they looked at one by one: for what is wrong, or may be taken in another way.
+        columns = looked_through(given, now_ms)
+        try:
+            joined = _join_columns(columns, now_ms)
+        except _ODD_RECORDS as error:
+            raise UsageError(f"records that cannot be appended: {error}") from error
+    if not len(joined):
+        raise UsageError("an append without records")
+    return joined
+
+
+def _join_columns(columns: RecordColumns, now_ms: int) -> RecordArrays:
+    times = now_ms if columns.timestamps_ms is None else columns.timestamps_ms
+    return join_columns(columns.values, columns.keys, times, columns.headers)
+
+
+def _encode(
+    where: str,
+    columns: RecordArrays,
+    topic: TopicConfig,
+    append_time_ms: int | None,
+    producer: BatchProducer,
+    batch_bytes: int | None,
+    buffers: _Buffers,
+    *,
+    whole: bool,
+) -> list[NewBatch]:
+    """Build the batches, with fewer records in each where packing has made one larger than the topic allows."""
+    name = topic.compression_type
+    codec = NONE if name in _UNCOMPRESSED else CODEC_NAMES.index(name)
+    # A segment takes no batch larger than itself either, as in Kafka.
+    most_bytes = min(topic.max_message_bytes, topic.segment_bytes)
+    room = _MOST_EXPANSION * most_bytes if whole else min(batch_bytes or most_bytes, most_bytes)
+    while True:
+        batches = encode_batches(
+            columns,
+            buffers.batches,
+            codec=codec,
+            batch_bytes=room,
+            append_time_ms=append_time_ms,
+            producer=producer,
+            scratch=buffers.records,
+        )
+        limit = "max.message.bytes" if most_bytes == topic.max_message_bytes else "segment.bytes"
+        largest = max(batches, key=_size)
+        if whole and (len(batches) > 1 or largest.size > most_bytes):
+            size = sum(map(_size, batches))
+            raise RecordTooLargeError(
+                where,
+                f"{len(columns)} records of a producer make a batch of {size} bytes; {limit} is {most_bytes}. Append "
+                "fewer at a time, or in a transaction",
+            )
+        if largest.size <= most_bytes:
+            return batches
+        for batch in batches:
+            if batch.size > most_bytes and batch.record_count == 1:
+                raise RecordTooLargeError(
+                    where, f"record {batch.first_record} makes a batch of {batch.size} bytes; {limit} is {most_bytes}"
+                )
+        room //= 2
+
+
+def _size(batch: NewBatch) -> int:
+    return batch.size

@@ -1,0 +1,280 @@
+"""
+Loading a partition's log for its writer, and cutting it: both end with a log whose end, producers and epochs are known
+from its files, and everything that was done on disk.
+
+Both hold the partition's lock, so that no cleaner swaps and no reader lists meanwhile. While logs are opened for the
+first time no round is at work anyway (`storage/lock/logs_access.py`).
+
+Source: rules R-123, R-126, R-630 to R-652; `LogLoader.java`, `UnifiedLog.java` (truncateTo).
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cleaner.base.clock import Clock
+from cleaner.base.model import EpochEntry, TopicPartition
+from cleaner.config.values import TopicConfig
+from cleaner.errors import TruncationRefusedError
+from cleaner.storage.files.leader_epochs import read_leader_epochs
+from cleaner.storage.files.producer_snapshot import ProducerEntry
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.load.leftovers import settle_swap
+from cleaner.storage.load.loaded_log import LoadedLog, list_segments
+from cleaner.storage.load.loader import load_log
+from cleaner.storage.lock.partition_lock import HeldByte, checkpoint_lock, partition_lock
+from cleaner.storage.log_dir import LogDir, OffsetKind
+from cleaner.storage.segment import names
+from cleaner.storage.segment.generation import raise_generation
+from cleaner.storage.segment.segment import Segment
+
+_NO_EPOCH = -1
+
+
+@dataclass(frozen=True)
+class OpenedLog:
+    """
+    A log that is ready to be appended to; all of it is on disk.
+
+    Attributes:
+        producers: as of the log end, in the order in which they became known.
+        epochs: the leader epochs that begin below the log end.
+        epoch: the one to append with; one of its own begins at the log end where it is none of `epochs`.
+        first_base_offset: of the first segment.
+        active_segment: the last one.
+        truncated_bytes: what recovery has cut off.
+    """
+
+    topic_partition: TopicPartition
+    directory: Path
+    log_start_offset: int
+    log_end_offset: int
+    producers: Sequence[ProducerEntry]
+    epochs: Sequence[EpochEntry]
+    epoch: int
+    first_base_offset: int
+    active_segment: Segment
+    truncated_bytes: int
+
+
+def open_log(
+    log_dir: LogDir,
+    topic_partition: TopicPartition,
+    topic: TopicConfig,
+    clock: Clock,
+    *,
+    was_closed: bool,
+    producer_id_expiration_ms: int,
+    allow_truncate: bool = True,
+) -> OpenedLog:
+    """
+    Load a partition's log and settle it, after recovering it unless it `was_closed`; makes the directory if need be.
+
+    Args:
+        allow_truncate: let recovery cut even what a checkpoint says is on disk. Above that it always may.
+    Raises:
+        TruncationRefusedError: it would have to; nothing was changed.
+        CorruptLogError: damage that recovery does not mend.
+        LogChangedError: somebody else held the partition's lock all the time.
+        LogDirOfflineError, NoSpaceError: the disk.
+    """
+    fs, directory = log_dir.fs, log_dir.path / str(topic_partition)
+    with partition_lock(fs, log_dir.path, topic_partition, clock):
+        _make_directory(fs, directory)
+        recovery_point = log_dir.recovery_points.get(topic_partition, 0)
+        known_offset = max(recovery_point, log_dir.high_watermarks.get(topic_partition, 0))
+        if not was_closed:
+            _forget_what_is_not_on_disk(fs, directory)
+        return _load(
+            log_dir,
+            topic_partition,
+            topic,
+            clock,
+            recovery_point=recovery_point,
+            was_closed=was_closed,
+            producer_id_expiration_ms=producer_id_expiration_ms,
+            least_end_offset=0 if allow_truncate or was_closed else known_offset,
+        )
+
+
+def _make_directory(fs: FileSystem, directory: Path) -> None:
+    if not fs.exists(directory):
+        fs.make_dir(directory, stat.S_IMODE(fs.stat(directory.parent).st_mode))
+        fs.fsync_dir(directory.parent)
+
+
+def _forget_what_is_not_on_disk(fs: FileSystem, directory: Path) -> None:
+    """
+    Have what is going to be recovered read from the disk.
+
+    Where an fsync has failed, memory may still hold what never reached the disk, as if it had; to read it, find it
+    sound and fsync it once more would succeed, and be a lie (R3). What merely waits to be written stays in memory.
+    """
+    for segment in list_segments(fs, directory):
+        with segment.open_log() as file:
+            file.drop_cache(0, 0)
+
+
+def _load(
+    log_dir: LogDir,
+    topic_partition: TopicPartition,
+    topic: TopicConfig,
+    clock: Clock,
+    *,
+    recovery_point: int,
+    was_closed: bool,
+    producer_id_expiration_ms: int,
+    least_end_offset: int = 0,
+) -> OpenedLog:
+    """Load and settle, unless the log would end below some offset; the caller has the partition's lock."""
+    fs, directory = log_dir.fs, log_dir.path / str(topic_partition)
+    # Loading drops an epoch that no batch was written with yet (R-123); its number is used up all the same.
+    latest = _latest(read_leader_epochs(fs, directory / names.LEADER_EPOCHS))
+    log = load_log(
+        fs,
+        directory,
+        topic_partition,
+        topic=topic,
+        log_start_offset=log_dir.log_start_offsets.get(topic_partition, 0),
+        recovery_point=recovery_point,
+        high_watermark=log_dir.high_watermarks.get(topic_partition),
+        clean_shutdown=was_closed,
+        producer_id_expiration_ms=producer_id_expiration_ms,
+        now_ms=clock.now_ms(),
+    )
+    if log.log_end_offset < least_end_offset:
+        raise TruncationRefusedError(
+            f"{directory}: what was on disk up to offset {least_end_offset} is damaged or missing from offset "
+            f"{log.log_end_offset} on; recovery would cut {log.truncated_bytes} bytes. Only allow_truncate does that"
+        )
+    log.settle(fs)
+    epochs = log.changes.epochs
+    latest = max(latest, _latest(epochs))
+    if latest == _NO_EPOCH:
+        latest = _last_batch_epoch(log)
+    return OpenedLog(
+        topic_partition,
+        directory,
+        log.log_start_offset,
+        log.log_end_offset,
+        log.producers.entries(),
+        tuple(epochs),
+        max(latest, 0) if was_closed else latest + 1,
+        log.segments[0].base_offset,
+        Segment.open(fs, directory, log.active_segment.base_offset),
+        log.truncated_bytes,
+    )
+
+
+def _latest(epochs: Sequence[EpochEntry]) -> int:
+    return epochs[-1].epoch if epochs else _NO_EPOCH
+
+
+def _last_batch_epoch(log: LoadedLog) -> int:
+    """Return the leader epoch of the last batch, where the file that should tell it is missing."""
+    for segment in reversed(log.segments):
+        epoch = None
+        for chunk in segment.chunks(start=segment.position_at(log.log_end_offset)):
+            epoch = int(chunk.batches["leader_epoch"][-1])
+        if epoch is not None:
+            return epoch
+    return _NO_EPOCH
+
+
+def cut_log(
+    log_dir: LogDir,
+    topic_partition: TopicPartition,
+    topic: TopicConfig,
+    clock: Clock,
+    offset: int,
+    *,
+    lock: HeldByte,
+    ending: Callable[[int], None],
+    producer_id_expiration_ms: int,
+) -> OpenedLog:
+    """
+    Cut a log so that it ends at an offset, or where the last batch below ends, and load it again.
+
+    The steps, each durable before the next:
+
+        1  the checkpoints' lines: high watermark, recovery point, first dirty offset     no line names what is cut
+        2  the segments above, the last one first                                         a shorter log, whole
+        3  the segment that holds the offset is cut                                       the cut log, indexes too long
+        4  snapshots above its base offset go; indexes, producers and epochs are made anew
+
+    A crash on the way leaves a log that the next recovery takes as it is: longer than wanted, or cut.
+
+    Args:
+        lock: the partition's, to be held meanwhile.
+        ending: told where the log is going to end, before anything changes: from then on nobody has its files open for
+            writing. Below the offset where that lies within a batch, or behind records that cleaning has removed.
+    Raises:
+        CorruptLogError, LogChangedError, LogDirOfflineError, NoSpaceError: as `open_log`; the log may be half cut.
+    """
+    fs, directory = log_dir.fs, log_dir.path / str(topic_partition)
+    with lock:
+        settle_swap(fs, directory, index_bytes=topic.segment_index_bytes)
+        segments = list_segments(fs, directory)
+        target = next((each for each in reversed(segments) if each.base_offset <= offset), segments[0])
+        size, end_offset = _cut_at(target, offset)
+        ending(end_offset)
+        raise_generation(fs, log_dir.path, topic_partition)
+        _lower(log_dir, OffsetKind.HIGH_WATERMARK, topic_partition, end_offset)
+        _lower(log_dir, OffsetKind.RECOVERY_POINT, topic_partition, target.base_offset)
+        with checkpoint_lock(fs, log_dir.path, clock):
+            _lower(log_dir, OffsetKind.CLEANER, topic_partition, target.base_offset)
+        for segment in reversed(segments[segments.index(target) + 1 :]):
+            _delete(fs, segment)
+        _cut_segment(fs, target, size)
+        _remove_snapshots_above(fs, directory, target.base_offset)
+        return _load(
+            log_dir,
+            topic_partition,
+            topic,
+            clock,
+            recovery_point=target.base_offset,
+            was_closed=False,
+            producer_id_expiration_ms=producer_id_expiration_ms,
+        )
+
+
+def _lower(log_dir: LogDir, kind: OffsetKind, topic_partition: TopicPartition, offset: int) -> None:
+    if log_dir.offsets(kind).get(topic_partition, 0) > offset:
+        log_dir.put(kind, topic_partition, offset)
+
+
+def _delete(fs: FileSystem, segment: Segment) -> None:
+    """Delete a segment and the snapshot at its base offset; its `.log` is gone for good before the rest."""
+    fs.rename(segment.log_path, segment.log_path.with_name(segment.log_path.name + names.DELETED))
+    fs.fsync_dir(segment.directory)
+    files = [
+        names.segment_file_name(segment.base_offset, suffix) for suffix in (*names.SEGMENT_SUFFIXES, names.SNAPSHOT)
+    ]
+    fs.remove_all(segment.directory, [*files, segment.log_path.name + names.DELETED])
+
+
+def _cut_at(segment: Segment, offset: int) -> tuple[int, int]:
+    """Return how long a segment is up to an offset, and at which offset its last batch ends then."""
+    size, end_offset = 0, segment.base_offset
+    for chunk in segment.chunks():
+        rows = chunk.batches[chunk.batches["last_offset"] < offset]
+        if len(rows):
+            size, end_offset = int(rows["position"][-1] + rows["size"][-1]), int(rows["last_offset"][-1]) + 1
+        if len(rows) < len(chunk.batches):
+            break
+    return size, end_offset
+
+
+def _cut_segment(fs: FileSystem, segment: Segment, size: int) -> None:
+    with fs.open(segment.log_path, write=True) as file:
+        file.truncate(size)
+        file.fsync()
+
+
+def _remove_snapshots_above(fs: FileSystem, directory: Path, offset: int) -> None:
+    found = [name for name in fs.list_files(directory) if name.endswith(names.SNAPSHOT)]
+    fs.remove_all(directory, [name for name in found if names.offset_of(name) > offset])
+    fs.fsync_dir(directory)

@@ -1,0 +1,262 @@
+"""
+The open logs of a `LogManager`: opened and closed several at a time, with their settings and flushers.
+
+A log that cannot be opened or closed is remembered with its error and stands in nobody's way.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from cleaner.app.session import as_cleaner_errors
+from cleaner.base.clock import Clock
+from cleaner.base.model import TopicPartition
+from cleaner.config.values import CleanerConfig
+from cleaner.daemon.round_events import Logger
+from cleaner.errors import CleanerError, UnknownTopicError
+from cleaner.log import counters
+from cleaner.log.counters import Registry
+from cleaner.log.dir_state import DirState
+from cleaner.log.flusher import LogFlusher
+from cleaner.log.log import Log
+from cleaner.log.origin import Origin
+from cleaner.log.partition_writer import PartitionWriter, WriterOptions
+from cleaner.settings import FollowedSettings, ResolvedTopic
+from cleaner.storage.files.partition_metadata import read_topic_id
+from cleaner.storage.files.published import UNKNOWN
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.segment.names import PARTITION_METADATA
+
+Item = TypeVar("Item")
+
+
+@dataclass
+class ServedLog:
+    """
+    An open log and what belongs to it.
+
+    Attributes:
+        state: its log dir.
+        settings: its topic's; replaced when they change.
+    """
+
+    partition: TopicPartition
+    state: DirState
+    settings: ResolvedTopic
+    writer: PartitionWriter
+    flusher: LogFlusher
+    log: Log
+
+    @property
+    def directory(self) -> Path:
+        """The partition's directory."""
+        return self.state.path / str(self.partition)
+
+
+@dataclass(frozen=True)
+class Services:
+    """
+    What every log is given.
+
+    Attributes:
+        fs, clock: the disk and the time.
+        config: the settings of the process.
+        words: where events are told.
+        registry: where numbers go.
+        submit: has a flush done by another thread.
+        wake: tells the tasks' thread that something is due sooner.
+        allow_truncate: recovery may cut what was known to be on disk.
+    """
+
+    fs: FileSystem
+    clock: Clock
+    config: CleanerConfig
+    words: Logger
+    registry: Registry
+    submit: Callable[[Callable[[], None]], None]
+    wake: Callable[[], None]
+    allow_truncate: bool
+
+
+class Partitions:
+    """The open logs. Thread-safe."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._origin = Origin("the log dirs")
+        self._lock = threading.RLock()
+        # Guarded by _lock.
+        self._served: dict[TopicPartition, ServedLog] = {}
+        self._failed: dict[TopicPartition, CleanerError] = {}
+        self._closed_in_order: set[TopicPartition] = set()
+
+    def get(self, partition: TopicPartition) -> ServedLog:
+        """
+        Return an open log.
+
+        Raises:
+            UnknownTopicError: there is none.
+            CleanerError: why it could not be opened.
+        """
+        with self._lock:
+            served, error = self._served.get(partition), self._failed.get(partition)
+        if served is not None:
+            return served
+        if error is not None:
+            raise error
+        raise UnknownTopicError(partition.topic, f"no partition {partition.partition}")
+
+    def all(self) -> list[ServedLog]:
+        """Return those open now. Raises ForkedError: they are the parent's."""
+        self._origin.require_own()
+        with self._lock:
+            return list(self._served.values())
+
+    @property
+    def failed(self) -> dict[TopicPartition, CleanerError]:
+        """Those that could not be opened, or not be closed in order, and why."""
+        with self._lock:
+            return dict(self._failed)
+
+    def is_in_order(self, state: DirState) -> bool:
+        """
+        Tell whether every partition of a log dir was served and closed in order.
+
+        The directory is asked, and not who was thought to be in it: a topic may have been left half created or half
+        deleted.
+        """
+        with self._lock:
+            return self._closed_in_order.issuperset(state.log_dir.partitions())
+
+    def open_all(self, state: DirState, settings: FollowedSettings) -> None:
+        """Open the logs of a log dir, `num.recovery.threads.per.data.dir` at a time (R-640)."""
+
+        def open_one(partition: TopicPartition) -> None:
+            try:
+                with as_cleaner_errors(state.path):
+                    self.open(state, settings, partition, was_closed=state.was_closed)
+            except CleanerError as error:
+                self._services.words.error("a log cannot be opened", partition=str(partition), reason=str(error))
+                self._note_failure(partition, error)
+
+        self._side_by_side(open_one, sorted(state.log_dir.partitions()))
+
+    def open(
+        self, state: DirState, settings: FollowedSettings, partition: TopicPartition, *, was_closed: bool
+    ) -> ServedLog:
+        """Open a log, and recover it first unless it `was_closed`."""
+        services = self._services
+        directory = state.path / str(partition)
+        topic_id = read_topic_id(services.fs, directory / PARTITION_METADATA)
+        resolved = settings.topic(partition.topic, topic_id)
+        writer = PartitionWriter.open(
+            state.log_dir,
+            partition,
+            resolved.config,
+            services.clock,
+            was_closed=was_closed,
+            allow_truncate=services.allow_truncate,
+            options=WriterOptions(
+                producer_id_expiration_ms=services.config.producer_id_expiration_ms,
+                publish=partial(state.published.publish, partition),
+            ),
+        )
+        try:
+            # The markers of transactions that nobody can end any more: readers of committed records wait for them.
+            writer.flush_to_disk()
+        except BaseException:
+            writer.abandon()
+            raise
+        if not was_closed:
+            services.registry.add(counters.RECOVERED_LOGS, 1, topic=partition.topic)
+            services.registry.add(counters.TRUNCATED_BYTES, writer.truncated_bytes, topic=partition.topic)
+            services.words.info("a log was recovered", partition=str(partition), truncated_bytes=writer.truncated_bytes)
+
+        def flushed(seconds: float, _offset: int) -> None:
+            services.registry.add(counters.FLUSHES, 1, topic=partition.topic)
+            services.registry.add(counters.FLUSH_SECONDS, seconds, topic=partition.topic)
+
+        flusher = LogFlusher(
+            writer,
+            str(directory),
+            submit=services.submit,
+            wake=services.wake,
+            clock=services.clock,
+            topic=resolved.config,
+            flushed=flushed,
+        )
+        log = Log(writer, flusher, services.clock, services.config.batch_limit_bytes)
+        served = ServedLog(partition, state, resolved, writer, flusher, log)
+        with self._lock:
+            self._served[partition] = served
+        return served
+
+    def configure(self, served: ServedLog, settings: FollowedSettings) -> None:
+        """
+        Have a log go by its topic's settings as they are now.
+
+        Raises:
+            ConfigError: they cannot be read; it goes on by those it has.
+        """
+        topic_id = read_topic_id(self._services.fs, served.directory / PARTITION_METADATA)
+        resolved = settings.topic(served.partition.topic, topic_id)
+        if resolved.config != served.settings.config:
+            served.writer.topic = resolved.config
+            served.flusher.configure(resolved.config)
+        served.settings = resolved
+
+    def abandon(self, partition: TopicPartition) -> None:
+        """Close a log that is being deleted, leaving its files as they are; one that was not open is fine."""
+        with self._lock:
+            served = self._served.get(partition)
+        if served is not None:
+            served.log.abandon()
+            served.state.published.publish(partition, UNKNOWN)
+        with self._lock:
+            self._served.pop(partition, None)
+            self._failed.pop(partition, None)
+
+    def close_all(self) -> list[CleanerError]:
+        """Close all logs in order; returns why some could not be. Those are among the `failed` then."""
+        errors: list[CleanerError] = []
+
+        def close_one(served: ServedLog) -> None:
+            try:
+                with as_cleaner_errors(served.directory):
+                    served.log.close()
+                    served.writer.require_closed_in_order()
+                with self._lock:
+                    self._closed_in_order.add(served.partition)
+            except CleanerError as error:
+                reason = str(error)
+                self._services.words.error("a log cannot be closed", partition=str(served.partition), reason=reason)
+                errors.append(error)
+                self._note_failure(served.partition, error)
+
+        self._side_by_side(close_one, self.all())
+        return errors
+
+    def abandon_all(self) -> None:
+        """Let go of all logs, leaving their files as they are."""
+        for served in self.all():
+            self.abandon(served.partition)
+
+    def _note_failure(self, partition: TopicPartition, error: CleanerError) -> None:
+        with self._lock:
+            self._failed[partition] = error
+
+    def _side_by_side(self, work: Callable[[Item], None], items: Sequence[Item]) -> None:
+        threads = min(self._services.config.recovery_threads_per_data_dir, len(items))
+        if threads <= 1:
+            for item in items:
+                work(item)
+            return
+        with ThreadPoolExecutor(threads, thread_name_prefix="cleaner-logs") as pool:
+            for future in [pool.submit(work, item) for item in items]:
+                future.result()

@@ -1,0 +1,353 @@
+"""
+What a writer knows of the producers of its partition: which epoch counts, which sequence comes next, which appends are
+repeats, which transactions are open.
+
+It judges before anything is written and remembers afterwards, by Kafka's rules: the last five appends of a producer are
+known, to know a repeat by, and of a log that was loaded the last batch, however it was left: a snapshot holds no more,
+and recovery writes one at the end of what it recovers. An append outside of transactions is one batch, as in Kafka, so
+the last append is known in any case. Within a transaction it may be cut into several.
+
+Source: rules R-125, R-211, R-407, R-653; `ProducerAppendInfo.java`, `ProducerStateEntry.java`,
+`ProducerStateManager.java`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from copy import copy
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from cleaner.base.model import AbortedTxn
+from cleaner.errors import InvalidTxnStateError, OutOfOrderSequenceError, ProducerFencedError
+from cleaner.log.record import ProducerStamp
+from cleaner.storage.files.producer_snapshot import ProducerEntry
+from cleaner.storage.load.open_offsets import OpenOffsets
+
+_REMEMBERED = 5  # Kafka's ProducerStateEntry.NUM_BATCHES_TO_RETAIN
+_SEQUENCES = 2**31
+_NONE = -1
+
+
+class KnownAppend(NamedTuple):
+    """An append that may be repeated; all four are inclusive."""
+
+    first_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+
+
+class EndedTransaction(NamedTuple):
+    """Where the marker of a transaction is, and what it says."""
+
+    offset: int
+    is_committed: bool
+
+
+class Fence(NamedTuple):
+    """The lowest epoch from which something is taken of a producer, and why, where no newer instance is the reason."""
+
+    epoch: int
+    reason: str = ""
+
+
+_NO_FENCE = Fence(_NONE)
+
+
+@dataclass
+class KnownProducer:
+    """
+    One producer; -1 stands for none.
+
+    Attributes:
+        appends: the last ones of this epoch, oldest first.
+        last_batch_delta: last minus first offset of its last batch, for snapshots.
+        last_end: of its last transaction; None where that ended before the log was loaded.
+    """
+
+    producer_id: int
+    epoch: int = _NONE
+    appends: deque[KnownAppend] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+    last_batch_delta: int = 0
+    timestamp_ms: int = _NONE
+    coordinator_epoch: int = _NONE
+    txn_first_offset: int = _NONE
+    last_end: EndedTransaction | None = None
+
+    def clone(self) -> KnownProducer:
+        """Return a copy that does not follow this one."""
+        other = copy(self)
+        other.appends = deque(self.appends, maxlen=_REMEMBERED)
+        return other
+
+    def set_epoch(self, epoch: int) -> None:
+        """Move to an epoch; another one than before forgets the appends."""
+        if epoch != self.epoch:
+            self.appends.clear()
+            self.last_batch_delta = 0
+            self.epoch = epoch
+
+    def to_entry(self) -> ProducerEntry:
+        """Return the entry of a snapshot."""
+        last = self.appends[-1] if self.appends else KnownAppend(_NONE, _NONE, _NONE, _NONE)
+        return ProducerEntry(
+            self.producer_id,
+            self.epoch,
+            last.last_sequence,
+            last.last_offset,
+            self.last_batch_delta,
+            self.timestamp_ms,
+            self.coordinator_epoch,
+            self.txn_first_offset,
+        )
+
+
+class Producers:
+    """
+    The producers of one partition; the caller has the log's lock.
+
+    Args:
+        where: the partition, for errors.
+        entries: those known as of the log end, in the order in which they became known.
+        fences: by producer id; added to by `fence`. They are the opening's, and outlast a cut, after which producers
+            are known anew.
+    """
+
+    def __init__(
+        self, where: str, entries: Iterable[ProducerEntry] = (), fences: dict[int, Fence] | None = None
+    ) -> None:
+        self._where = where
+        self._known: dict[int, KnownProducer] = {}
+        # First offsets of open transactions, by producer id; of those decided above what is flushed, by the marker's
+        # offset. These once more in the order of their markers, and with them some that were taken back.
+        self._open = OpenOffsets()
+        self._unflushed = OpenOffsets()
+        self._markers: deque[tuple[int, int]] = deque()
+        self._most_known = 0
+        self._fences = {} if fences is None else fences
+        for entry in entries:
+            self._take(entry)
+
+    def _take(self, entry: ProducerEntry) -> None:
+        producer = KnownProducer(
+            entry.producer_id,
+            entry.producer_epoch,
+            last_batch_delta=entry.offset_delta,
+            timestamp_ms=entry.timestamp_ms,
+            coordinator_epoch=entry.coordinator_epoch,
+            txn_first_offset=entry.current_txn_first_offset,
+        )
+        if entry.last_offset >= 0:
+            first = (entry.last_sequence - entry.offset_delta) % _SEQUENCES if entry.last_sequence >= 0 else _NONE
+            base_offset = entry.last_offset - entry.offset_delta
+            producer.appends.append(KnownAppend(first, entry.last_sequence, base_offset, entry.last_offset))
+        self._known[entry.producer_id] = producer
+        if producer.txn_first_offset >= 0:
+            self._open.add(producer.txn_first_offset, producer.producer_id)
+        self._most_known = max(self._most_known, len(self._known))
+
+    # ---- what is known ---------------------------------------------------------------------------------------------
+
+    def entries(self) -> list[ProducerEntry]:
+        """Return the entries of a snapshot."""
+        return [producer.to_entry() for producer in self._known.values()]
+
+    @property
+    def most_known(self) -> int:
+        """How many producers were known at one time: it decides the order of a snapshot's entries."""
+        return self._most_known
+
+    def epoch_of(self, producer_id: int) -> int:
+        """Return a producer's epoch, -1 when it is not known."""
+        producer = self._known.get(producer_id)
+        return _NONE if producer is None else producer.epoch
+
+    def latest_epoch(self, producer_id: int) -> int:
+        """Return the lowest epoch in which something is taken from a producer, -1 for any."""
+        return max(self.epoch_of(producer_id), self._fences.get(producer_id, _NO_FENCE).epoch)
+
+    def next_sequence(self, producer_id: int, epoch: int) -> int | None:
+        """Return the sequence that follows what is known of a producer's epoch; None where nothing is."""
+        producer = self._known.get(producer_id)
+        if producer is None or producer.epoch != epoch or not producer.appends:
+            return None
+        return (producer.appends[-1].last_sequence + 1) % _SEQUENCES
+
+    def last_end(self, producer_id: int) -> EndedTransaction | None:
+        """Return how a producer's last transaction ended; None where none has since the log was loaded."""
+        producer = self._known.get(producer_id)
+        return None if producer is None else producer.last_end
+
+    def open_transactions(self) -> dict[int, int]:
+        """Return the first offset of each open transaction by producer id."""
+        return {producer_id: first for first, producer_id in self._open.items()}
+
+    def first_unstable_offset(self) -> int | None:
+        """Return the lowest first offset of a transaction that is open, or whose end is not flushed (R-407)."""
+        lowest = (self._open.lowest(), self._unflushed.lowest())
+        return min((first for first in lowest if first is not None), default=None)
+
+    def has_open_transaction(self, producer_id: int) -> bool:
+        """Tell whether a producer has a transaction open."""
+        producer = self._known.get(producer_id)
+        return producer is not None and producer.txn_first_offset >= 0
+
+    # ---- data ------------------------------------------------------------------------------------------------------
+
+    def find_repeat(self, stamp: ProducerStamp, record_count: int) -> KnownAppend | None:
+        """Return the append that this one repeats."""
+        producer = self._known.get(stamp.producer_id)
+        if producer is None or producer.epoch != stamp.epoch:
+            return None
+        last_sequence = (stamp.base_sequence + record_count - 1) % _SEQUENCES
+        wanted = (stamp.base_sequence, last_sequence)
+        return next((known for known in producer.appends if known[:2] == wanted), None)
+
+    def check(self, stamp: ProducerStamp) -> None:
+        """
+        Make sure that a producer may append now.
+
+        Raises:
+            ProducerFencedError: its epoch is older than the one known.
+            OutOfOrderSequenceError: its sequence does not follow the last one.
+            InvalidTxnStateError: outside of a transaction although it has one open.
+        """
+        self._check_epoch(stamp.producer_id, stamp.epoch)
+        producer = self._known.get(stamp.producer_id)
+        if producer is None:
+            return
+        self._check_sequence(producer, stamp)
+        if producer.txn_first_offset >= 0 and not stamp.is_transactional:
+            raise InvalidTxnStateError(
+                self._where,
+                f"producer {stamp.producer_id} appends outside of its transaction, which began at offset "
+                f"{producer.txn_first_offset}",
+            )
+
+    def _check_sequence(self, producer: KnownProducer, stamp: ProducerStamp) -> None:
+        if producer.epoch == _NONE:
+            return  # nothing is known to compare with
+        last = _NONE
+        if stamp.epoch == producer.epoch and producer.appends:
+            last = producer.appends[-1].last_sequence
+        expected = (last + 1) % _SEQUENCES
+        if stamp.base_sequence != expected:
+            raise OutOfOrderSequenceError(
+                self._where,
+                f"producer {stamp.producer_id} with epoch {stamp.epoch} sends sequence {stamp.base_sequence} where "
+                f"{expected} is expected",
+            )
+
+    def remember(
+        self, stamp: ProducerStamp, base_offset: int, last_offset: int, timestamp_ms: int, *, goes_on: bool
+    ) -> None:
+        """
+        Take in a batch that was written.
+
+        Args:
+            stamp: with the sequence of the batch.
+            goes_on: it belongs to the same append as the one before.
+        """
+        producer = self._known.get(stamp.producer_id)
+        if producer is None:
+            producer = self._known[stamp.producer_id] = KnownProducer(stamp.producer_id)
+            self._most_known = max(self._most_known, len(self._known))
+        producer.set_epoch(stamp.epoch)
+        last_sequence = (stamp.base_sequence + last_offset - base_offset) % _SEQUENCES
+        append = KnownAppend(stamp.base_sequence, last_sequence, base_offset, last_offset)
+        if goes_on and producer.appends:
+            earlier = producer.appends.pop()
+            append = append._replace(first_sequence=earlier.first_sequence, base_offset=earlier.base_offset)
+        producer.appends.append(append)
+        producer.last_batch_delta = last_offset - base_offset
+        producer.timestamp_ms = timestamp_ms
+        if stamp.is_transactional and producer.txn_first_offset < 0:
+            producer.txn_first_offset = base_offset
+            self._open.add(base_offset, stamp.producer_id)
+
+    # ---- the end of a transaction ----------------------------------------------------------------------------------
+
+    def check_marker(self, producer_id: int, epoch: int) -> None:
+        """
+        Make sure that a marker may be written.
+
+        Raises:
+            ProducerFencedError: the epoch is older than the one known.
+        """
+        self._check_epoch(producer_id, epoch)
+
+    def fence(self, producer_id: int, epoch: int, reason: str = "") -> None:
+        """Take nothing more from a producer with an epoch below this one, for as long as the log is open."""
+        if epoch > self._fences.get(producer_id, _NO_FENCE).epoch:
+            self._fences[producer_id] = Fence(epoch, reason)
+
+    def _check_epoch(self, producer_id: int, epoch: int) -> None:
+        latest = self.latest_epoch(producer_id)
+        if epoch < latest:
+            fence = self._fences.get(producer_id, _NO_FENCE)
+            why = (fence.reason if fence.epoch == latest else "") or f"{latest} has begun"
+            raise ProducerFencedError(self._where, f"producer {producer_id} with epoch {epoch}, which is over: {why}")
+
+    def remember_marker(
+        self, producer_id: int, epoch: int, offset: int, timestamp_ms: int, *, commit: bool
+    ) -> AbortedTxn | None:
+        """Take in a marker that was written; returns the transaction index entry it makes, if it makes one (R-653)."""
+        producer = self._known.get(producer_id)
+        if producer is None:
+            producer = self._known[producer_id] = KnownProducer(producer_id)
+        first = producer.txn_first_offset
+        producer.set_epoch(epoch)
+        producer.coordinator_epoch = max(producer.coordinator_epoch, 0)
+        producer.timestamp_ms = timestamp_ms
+        producer.txn_first_offset = _NONE
+        if first < 0:
+            return None
+        producer.last_end = EndedTransaction(offset, commit)
+        self._open.remove(first)
+        self._unflushed.add(first, offset)
+        self._markers.append((offset, first))
+        if commit:
+            return None
+        lowest = self._open.lowest()
+        return AbortedTxn(producer_id, first, offset, offset + 1 if lowest is None else lowest)
+
+    # ---- time ------------------------------------------------------------------------------------------------------
+
+    def on_flushed(self, offset: int) -> None:
+        """Forget decided transactions whose marker is below what is flushed."""
+        while self._markers and self._markers[0][0] < offset:
+            marker, first = self._markers[0]
+            if self._unflushed.holder_of(first) == marker:
+                self._unflushed.remove(first)
+            # Not before: an interrupt in between must not leave it there for good.
+            self._markers.popleft()
+
+    def expire(self, now_ms: int, expiration_ms: int) -> None:
+        """Forget producers idle for so long that have no transaction open."""
+        over = [
+            producer.producer_id
+            for producer in self._known.values()
+            if producer.txn_first_offset < 0 and now_ms - producer.timestamp_ms >= expiration_ms
+        ]
+        for producer_id in over:
+            del self._known[producer_id]
+
+    def save(self, producer_id: int) -> KnownProducer | None:
+        """Return a copy of what is known of a producer, for `restore`."""
+        producer = self._known.get(producer_id)
+        return None if producer is None else producer.clone()
+
+    def restore(self, producer_id: int, saved: KnownProducer | None) -> None:
+        """Go back to what was known of a producer when it was saved."""
+        present = self._known.get(producer_id)
+        if present is not None and present.txn_first_offset >= 0:
+            self._open.remove(present.txn_first_offset)
+        if saved is None:
+            self._known.pop(producer_id, None)
+            return
+        self._known[producer_id] = saved
+        if saved.txn_first_offset >= 0:
+            self._unflushed.remove(saved.txn_first_offset)
+            self._open.add(saved.txn_first_offset, producer_id)

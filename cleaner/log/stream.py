@@ -1,0 +1,137 @@
+"""Records of a log in offset order as columns, chunk by chunk: what all reading is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import numpy as np
+
+from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk
+from cleaner.format.layout import lay_out
+from cleaner.format.records import Unpacker
+from cleaner.log.aborted import AbortedTransactions
+from cleaner.log.columns import Columns
+from cleaner.log.cursor import LARGEST_CHUNK_BYTES, Cursor
+from cleaner.log.partition_files import PartitionFiles, PartitionListing
+from cleaner.log.view import ReadView
+from cleaner.storage.aborted import Flags, hidden_batches
+
+Isolation = Literal["read_uncommitted", "read_committed"]
+Until = Literal["high_watermark", "end"]
+
+
+def reach(view: ReadView, isolation: Isolation, until: Until) -> int:
+    """Return the offset that may be read up to now, exclusive. Committed records are told at the last stable offset."""
+    if isolation == "read_committed":
+        return view.last_stable_offset
+    return view.high_watermark if until == "high_watermark" else view.log_end_offset
+
+
+class RecordStream:
+    """
+    Args:
+        files: the partition's.
+        view: how far it reaches.
+        offset: where to begin.
+        chunk_bytes: the most read at a time, but for larger batches.
+
+    Attributes:
+        next_offset: first offset not handed out yet.
+        bytes_read: of batches, as they lie in the log.
+    """
+
+    def __init__(
+        self,
+        files: PartitionFiles,
+        view: ReadView,
+        offset: int,
+        isolation: Isolation,
+        chunk_bytes: int = LARGEST_CHUNK_BYTES,
+    ) -> None:
+        self.next_offset = offset
+        self.bytes_read = 0
+        self._files = files
+        self._view = view
+        self._is_committed = isolation == "read_committed"
+        self._cursor = Cursor(files, offset, chunk_bytes)
+        self._unpacker = Unpacker(files.batch_limit_bytes)
+        self._aborted: tuple[PartitionListing, AbortedTransactions] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether it has a file open."""
+        return self._cursor.segment is not None
+
+    def look(self) -> None:
+        """Remember which log the offset is of; see `Cursor.look`."""
+        self._cursor.look()
+
+    def close(self) -> None:
+        """Close what is open; the stream can be used on."""
+        self._cursor.close()
+
+    def go_back(self, offset: int) -> None:
+        """Go on from an offset that was handed out last time, or never."""
+        self._cursor.go_back(offset)
+        self.next_offset = offset
+
+    @property
+    def epoch(self) -> int:
+        """The leader epoch of what was read last; -1 before that."""
+        return self._cursor.epoch
+
+    def go_on(self, offset: int, epoch: int) -> None:
+        """Go on behind what somebody else has read, up to an offset and in a leader epoch."""
+        self._cursor.go_on(offset, epoch)
+        self.next_offset = offset
+
+    def next_columns(self, end_offset: int) -> Iterator[Columns]:
+        """
+        Hand out the records of the next chunk below an offset, some at a time and maybe none; exhaust it before the
+        next call. `next_offset` says when there is nothing more: it has not moved then, or is the end.
+
+        Raises:
+            CorruptLogError: damage.
+            LogTruncatedError: the log was cut below what was read.
+        """
+        first_offset = self.next_offset
+        while True:
+            chunk = self._cursor.next_chunk(end_offset)
+            if chunk is None:
+                self.next_offset = max(first_offset, min(self._cursor.next_offset, end_offset))
+                return
+            hidden = self._hidden(chunk)
+            if hidden is not None:
+                break
+            self._cursor.go_back(first_offset)
+        self.bytes_read += chunk.length
+        path, after = self._cursor.path, min(self._cursor.next_offset, end_offset)
+        rows = chunk.batches
+        # A wrapper of magic 0 or 1 is listed by its last offset alone.
+        hidden[rows["last_offset"] < first_offset] = 1
+        for block in self._unpacker.blocks(path, chunk, unwanted=hidden != 0):
+            mine = hidden[block.first : block.first + len(block.batches)]
+            layout = lay_out(path, block, mine, first_offset, end_offset)
+            if len(layout):
+                self.next_offset = int(layout.offsets[-1]) + 1
+                yield Columns.of(layout, self.next_offset)
+        self.next_offset = max(first_offset, after)
+
+    def _hidden(self, chunk: Chunk) -> Flags | None:
+        """Tell which batches are not to be seen; None where the files have changed and the chunk is to be read anew."""
+        rows = chunk.batches
+        hidden: Flags = ((rows["magic"] == 2) & (rows["attributes"] & CONTROL_FLAG != 0)).astype(np.uint8)
+        listing, segment = self._cursor.listing, self._cursor.segment
+        if not self._is_committed or not chunk.kinds & TRANSACTIONAL_FLAG or listing is None or segment is None:
+            return hidden
+        if self._aborted is None or self._aborted[0] is not listing:
+            self._aborted = (listing, AbortedTransactions(self._files.fs, listing.places, self._view.unlisted_aborts()))
+        first, last = int(rows[0]["base_offset"]), int(rows[-1]["last_offset"])
+        aborts = self._aborted[1].reaching_into(first, last + 1, listing.holder_of(segment.base_offset))
+        # A swap leaves out of the transaction index what it leaves out of the log. With the index of the new files the
+        # old one's aborted records would come to light.
+        if not self._files.is_unchanged(listing):
+            return None
+        hidden |= hidden_batches(rows, aborts)
+        return hidden

@@ -1,0 +1,100 @@
+"""
+What is done now and then, in one thread: each task at its own interval, none at the same time as another.
+
+A task that fails is told of and tried again at its next turn; the others go on. Turns are taken by the monotonic clock.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from cleaner.base.clock import Clock
+from cleaner.log.view import Signal
+
+_NANOS_PER_MILLI = 1_000_000
+# A wait is cut into pieces: a time too far away for the system's timers is as good as never.
+_LONGEST_WAIT_SECONDS = 3600.0
+
+
+@dataclass(frozen=True)
+class PeriodicTask:
+    """
+    One task.
+
+    Attributes:
+        name: in words, for messages.
+        run: does it.
+        interval_ms: between the beginnings of two turns.
+        delay_ms: until the first one.
+        due_ns: when it should be run even before that, by the monotonic clock; None: no such need.
+    """
+
+    name: str
+    run: Callable[[], None]
+    interval_ms: int
+    delay_ms: int
+    due_ns: Callable[[], int | None] = lambda: None
+
+
+class Tasks:
+    """
+    The tasks and their thread. `wake` may be called from any thread.
+
+    Args:
+        clock: turns go by its monotonic clock.
+        tasks: in the order in which those that are due together are run.
+        failed: told of a task that failed, and why.
+    """
+
+    def __init__(self, clock: Clock, tasks: Sequence[PeriodicTask], failed: Callable[[str, Exception], None]) -> None:
+        self._clock = clock
+        self._tasks = tuple(tasks)
+        self._failed = failed
+        now_ns = clock.monotonic_ns()
+        self._next_ns = {task.name: now_ns + task.delay_ms * _NANOS_PER_MILLI for task in self._tasks}
+        self._signal = Signal()
+        self._is_stopping = False
+        self._thread = threading.Thread(target=self._run, name="cleaner-log-tasks", daemon=True)
+
+    def start(self) -> None:
+        """Let the thread begin."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Have it looked again what is due."""
+        self._signal.notify()
+
+    def stop(self) -> None:
+        """End the thread, after the task it is at."""
+        self._is_stopping = True
+        self._signal.notify()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def turn(self) -> float:
+        """Run what is due; returns how many seconds nothing will be."""
+        for task in self._tasks:
+            if self._is_stopping:
+                return 0
+            now_ns = self._clock.monotonic_ns()
+            if now_ns < self._due_ns(task):
+                continue
+            try:
+                task.run()
+            except Exception as error:  # noqa: BLE001 - the next turn may do better, and other tasks have to go on
+                self._failed(task.name, error)
+            # An interval of 0 would never let go.
+            self._next_ns[task.name] = now_ns + max(1, task.interval_ms) * _NANOS_PER_MILLI
+        return max(0, min(map(self._due_ns, self._tasks)) - self._clock.monotonic_ns()) / 1e9
+
+    def _due_ns(self, task: PeriodicTask) -> int:
+        earlier_ns = task.due_ns()
+        next_ns = self._next_ns[task.name]
+        return next_ns if earlier_ns is None else min(earlier_ns, next_ns)
+
+    def _run(self) -> None:
+        while not self._is_stopping:
+            seen = self._signal.version
+            self._signal.wait(seen, min(self.turn(), _LONGEST_WAIT_SECONDS))

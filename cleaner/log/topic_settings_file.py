@@ -1,0 +1,71 @@
+"""
+`cleaner-topics.properties`, written: the settings of topics, kept in the log dir they are about.
+
+    prices.cleanup.policy=compact
+    prices.delete.retention.ms=100
+
+An operator may write in it too, so lines that are not changed stay as they are, comments among them. Topics and keys
+both hold dots; whatever is written is read back before it counts, the way everybody reads it (`settings/files.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from cleaner.base.properties import format_properties, parse_properties, split_properties
+from cleaner.errors import TopicSettingsError
+from cleaner.settings.files import CLEANER_TOPICS, parse_cleaner_topics, read_cleaner_topics
+from cleaner.storage.fs.file_system import FileSystem
+
+_HEAD = b"# Settings of topics: <topic>.<setting>=<value>\n"
+_LIMIT_BYTES = 16 << 20
+
+
+def write_topic_settings(
+    fs: FileSystem, log_dir: Path, topic: str, values: Mapping[str, str], topics: Collection[str]
+) -> None:
+    """
+    Make these all the settings that the file gives a topic, durably; those of other topics stay.
+
+    The caller keeps other writers of the file out (`partition_lock.checkpoint_lock`).
+
+    Args:
+        fs: the door to the file system.
+        log_dir: the log dir.
+        topic: whose settings.
+        values: by key; none of them: the topic has none.
+        topics: those that have a partition here now; a topic that is created is not yet among them.
+    Raises:
+        ConfigError: the file as it is cannot be read.
+        TopicSettingsError: another topic's name makes a line mean something else; nothing was written.
+        LogDirOfflineError, NoSpaceError: the disk.
+    """
+    path = log_dir / CLEANER_TOPICS
+    before = read_cleaner_topics(fs, log_dir, topics, [])
+    if before.get(topic, {}) == values:
+        return
+    data = fs.read_bytes(path, _LIMIT_BYTES) if fs.exists(path) else _HEAD
+    mine = {f"{topic}.{key}" for key in before.get(topic, {})}
+    kept = [raw for raw, key in split_properties(data) if key not in mine]
+    if kept and not kept[-1].endswith((b"\n", b"\r")):
+        kept.append(b"\n")
+    kept.append(format_properties({f"{topic}.{key}": value for key, value in values.items()}))
+    after = b"".join(kept)
+    _check(after, path, topic, {**before, topic: dict(values)}, {*topics, topic} if values else topics)
+    fs.write_atomically(path, after)
+
+
+def _check(
+    data: bytes, path: Path, topic: str, wanted: Mapping[str, Mapping[str, str]], topics: Collection[str]
+) -> None:
+    """Read back what is to be written."""
+    found = parse_cleaner_topics(parse_properties(data, str(path)), topics, [])
+    for name in {*wanted, *found}:
+        if found.get(name, {}) != wanted.get(name, {}):
+            others = sorted(name for name in topics if name != topic and _begin_alike(name, topic))
+            raise TopicSettingsError(topic, f"{path}: a line would mean another of the topics {', '.join(others)}")
+
+
+def _begin_alike(one: str, other: str) -> bool:
+    return one.startswith(f"{other}.") or other.startswith(f"{one}.")

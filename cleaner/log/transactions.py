@@ -1,0 +1,160 @@
+"""
+Producers of one partition: with sequence numbers, and with transactions.
+
+A *transactional id* is a name that outlives the process. Whoever begins to produce under it gets the id's producer id
+with the next epoch, which ends what an earlier instance has left open and fences that instance off. What is known of
+these ids stands in a small file of the partition's directory, `cleaner-transactional-ids`:
+
+    {"format": "cleaner-transactional-ids", "version": 1,
+     "ids": {"payments": {"producer_id": 5174, "epoch": 3, "used_ms": 1700000000000}}}
+
+It is there, and not in the log dir or outside of it, because transactions are of one partition here: so it goes where
+the partition goes, is deleted with it, and no two partitions wait for each other. It disturbs no broker: in a partition
+directory Kafka's loader passes over every file whose name has neither an offset in front nor one of its suffixes behind
+(R-642), and a broker that takes over knows no transactional id of ours anyway.
+
+Producer ids are chosen at random from the upper half of what is possible. Brokers count theirs up from 0, so neither
+meets one of the other's in a log that both have written, and nothing has to be remembered of the ids without a name.
+
+Source: rules R-230, R-653; `ProducerStateManager.java`; what a transaction coordinator does, for one partition.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from cleaner.errors import CorruptCheckpointError, shortened
+from cleaner.state.json_text import JsonValue, NotJsonError, format_json, parse_json
+from cleaner.storage.files.checkpoint import read_bounded
+from cleaner.storage.fs.file_system import FileSystem
+
+FILE_NAME = "cleaner-transactional-ids"
+FORMAT, VERSION = "cleaner-transactional-ids", 1  # values on disk, fixed for ever
+
+LIMIT_BYTES = 16 << 20
+"""A hundred thousand ids."""
+
+FORGOTTEN_AFTER_MS = 7 * 86_400_000
+"""Kafka's default of `transactional.id.expiration.ms`."""
+
+_MAX_EPOCH = 32_766  # 32 767 is left for the marker that ends a transaction of the last one
+
+
+class Identity(NamedTuple):
+    """What a producer is known by in a log."""
+
+    producer_id: int
+    epoch: int
+
+
+@dataclass(frozen=True)
+class _Known:
+    """One transactional id."""
+
+    identity: Identity
+    used_ms: int
+
+
+def new_producer_id() -> int:
+    """Return a producer id that nobody has: not below 2**62."""
+    return 1 << 62 | secrets.randbits(62)
+
+
+class TransactionalIds:
+    """
+    The transactional ids of one partition. Safe to share between threads; one process writes to a partition.
+
+    Args:
+        fs: the door to the file system.
+        directory: the partition's.
+    """
+
+    def __init__(self, fs: FileSystem, directory: Path) -> None:
+        self._fs = fs
+        self._path = directory / FILE_NAME
+        self._lock = threading.Lock()
+
+    def begin(self, transactional_id: str, epoch_of: Callable[[int], int], now_ms: int) -> Identity:
+        """
+        Give a transactional id to a new instance, durably: the same producer id, and an epoch above all before.
+
+        Args:
+            epoch_of: tells the latest epoch the log knows of a producer id, -1 for none.
+        Raises:
+            CorruptCheckpointError: the file is damaged or of a later release. It is left as it is: who does not know
+                the earlier epochs cannot fence an earlier instance.
+            LogDirOfflineError, NoSpaceError: the disk.
+        """
+        with self._lock:
+            ids = self._read()
+            known = ids.get(transactional_id)
+            identity = Identity(new_producer_id(), 0)
+            if known is not None:
+                epoch = max(known.identity.epoch, epoch_of(known.identity.producer_id)) + 1
+                if epoch <= _MAX_EPOCH:
+                    identity = Identity(known.identity.producer_id, epoch)
+            self._put(ids, transactional_id, identity, epoch_of, now_ms)
+            return identity
+
+    def raise_epoch(
+        self, transactional_id: str, identity: Identity, epoch_of: Callable[[int], int], now_ms: int
+    ) -> Identity:
+        """Take the id away from an instance, durably; returns what its transaction is aborted with. As `begin`."""
+        with self._lock:
+            raised = identity._replace(epoch=identity.epoch + 1)
+            self._put(self._read(), transactional_id, raised, epoch_of, now_ms)
+            return raised
+
+    def _put(
+        self,
+        ids: Mapping[str, _Known],
+        transactional_id: str,
+        identity: Identity,
+        epoch_of: Callable[[int], int],
+        now_ms: int,
+    ) -> None:
+        """Write the file with one id changed, without those that nobody used for long and the log has forgotten."""
+        kept = {
+            name: known
+            for name, known in ids.items()
+            if now_ms - known.used_ms < FORGOTTEN_AFTER_MS or epoch_of(known.identity.producer_id) >= 0
+        }
+        kept[transactional_id] = _Known(identity, max(0, now_ms))
+        words = {
+            name: {"producer_id": known.identity.producer_id, "epoch": known.identity.epoch, "used_ms": known.used_ms}
+            for name, known in kept.items()
+        }
+        text = format_json({"format": FORMAT, "version": VERSION, "ids": words})
+        self._fs.write_atomically(self._path, text.encode("ascii"))
+
+    def _read(self) -> dict[str, _Known]:
+        data = read_bounded(self._fs, self._path, LIMIT_BYTES)
+        if data is None:
+            return {}
+        try:
+            content = parse_json(data)
+        except NotJsonError as error:
+            raise CorruptCheckpointError(self._path, 0, f"no list of transactional ids: {error}") from error
+        if content.get("format") != FORMAT or content.get("version") != VERSION:
+            what = f"{shortened(repr(content.get('format')))}, version {shortened(repr(content.get('version')))}"
+            raise CorruptCheckpointError(self._path, 0, f"{what}, where {FORMAT!r}, version {VERSION} is expected")
+        ids = content.get("ids")
+        if not isinstance(ids, dict):
+            raise CorruptCheckpointError(self._path, 0, "without its ids")
+        return {name: self._known(name, value) for name, value in ids.items()}
+
+    def _known(self, name: str, value: JsonValue) -> _Known:
+        fields = value if isinstance(value, dict) else {}
+        numbers = [fields.get(field) for field in ("producer_id", "epoch", "used_ms")]
+        producer_id, epoch, used_ms = (number if type(number) is int else -1 for number in numbers)
+        if not 0 <= producer_id < 2**63 or not 0 <= epoch < 2**15 or type(numbers[2]) is not int:
+            raise CorruptCheckpointError(
+                self._path, 0, f"no producer of transactional id {shortened(repr(name))}: {shortened(repr(value))}"
+            )
+        # Written while the clock stood before 1970: what counts is that the id is known.
+        return _Known(Identity(producer_id, epoch), max(0, used_ms))

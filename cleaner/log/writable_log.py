@@ -1,0 +1,446 @@
+"""
+What a writer does to its log, step by step, for one caller at a time.
+
+`PartitionWriter` locks and calls. Names in the partition's directory change under the partition's lock only, in the
+orders that `docs/coexistence.md` promises to a cleaner next door.
+
+A step that fails has left the log as it was, or nobody knows what the log is like now: then it `is_in_doubt`, and
+nothing but opening it again helps. That holds for whatever ends a step, at whatever line: an error of the disk, but an
+interrupt or a lack of memory, too.
+
+Source: rules R-123, R-126, R-407, R-653, R-903, R-913, R-920, R-921; `UnifiedLog.java`, `LocalLog.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random, SystemRandom
+from typing import TypeVar
+
+from cleaner.base.clock import Clock
+from cleaner.config.values import TopicConfig
+from cleaner.errors import CleanerError, FailedFsyncError, LogClosedError, LogDirOfflineError, NoSpaceError
+from cleaner.format.encode import place
+from cleaner.log.active_segment import ActiveSegment, AppendMark, create_segment, discard_segment
+from cleaner.log.epochs import LeaderEpochs
+from cleaner.log.new_batches import NewBatches, build_marker
+from cleaner.log.opening import OpenedLog, cut_log
+from cleaner.log.producers import Fence, KnownProducer, Producers
+from cleaner.log.record import ProducerStamp
+from cleaner.log.retention import ExpiredSegments
+from cleaner.policy.log_views import RetentionSegment
+from cleaner.policy.retention import KeptLog
+from cleaner.storage.files.producer_snapshot import write_snapshot
+from cleaner.storage.load.leftovers import settle_swap
+from cleaner.storage.load.loaded_log import list_segments
+from cleaner.storage.lock.partition_lock import HeldByte, partition_lock
+from cleaner.storage.log_dir import LogDir, OffsetKind
+from cleaner.storage.remove.expiry import list_deleted, set_aside
+from cleaner.storage.segment import names
+from cleaner.storage.segment.generation import raise_generation
+from cleaner.storage.segment.segment import Segment
+
+_SEQUENCES = 2**31
+_CUT = "the log was cut while its transaction was open; make a new producer"
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class WriterOptions:
+    """
+    What a writer is opened with.
+
+    Attributes:
+        producer_id_expiration_ms: `producer.id.expiration.ms`.
+        batch_bytes: what a batch of several records may take unpacked; None: what the topic allows.
+        random: chooses each segment's jitter (R-804).
+        publish: tells readers in other processes of the high watermark: behind the fsync that raises it, and before the
+            cut that lowers it. Must be quick and not raise.
+    """
+
+    producer_id_expiration_ms: int = 86_400_000
+    batch_bytes: int | None = None
+    random: Random = field(default_factory=SystemRandom)
+    publish: Callable[[int], None] = lambda _: None
+
+
+class WritableLog:
+    """
+    The log of one partition, open for writing.
+
+    Attributes:
+        topic: the settings that count for what comes next; see `configure`.
+        active: the segment that is appended to.
+        producers, epochs: as of the log end.
+        log_start_offset, log_end_offset: first offset a reader may ask for; the offset the next record will get.
+        flushed_offset: all below is on disk, so it is the high watermark.
+        is_in_doubt: a step has begun to change the log, and was neither finished nor taken back.
+    """
+
+    def __init__(
+        self, log_dir: LogDir, opened: OpenedLog, topic: TopicConfig, clock: Clock, options: WriterOptions
+    ) -> None:
+        self.topic_partition = opened.topic_partition
+        self.directory = opened.directory
+        self.topic = topic
+        self._log_dir = log_dir
+        self._fs = log_dir.fs
+        self._clock = clock
+        self._options = options
+        self._lock = self._new_lock()
+        # The segment that is being made: its base offset.
+        self._rolling_to: int | None = None
+        self._fences: dict[int, Fence] = {}
+        self.is_in_doubt = False
+        self._take(opened)
+
+    def _take(self, opened: OpenedLog) -> None:
+        self.log_start_offset = opened.log_start_offset
+        self._first_base_offset = opened.first_base_offset
+        self.log_end_offset = opened.log_end_offset
+        self._set_flushed(opened.log_end_offset)
+        self.producers = Producers(str(self.topic_partition), opened.producers, self._fences)
+        self.epochs = LeaderEpochs(self._fs, self.directory, opened.epochs)
+        if self.epochs.latest < opened.epoch:
+            self.epochs.begin(opened.epoch, opened.log_end_offset)
+        self.active = self._open_active(opened.active_segment)
+
+    def _open_active(self, segment: Segment) -> ActiveSegment:
+        most_ms = min(self.topic.segment_jitter_ms, self.topic.segment_ms)
+        jitter_ms = self._options.random.randrange(most_ms) if most_ms else 0
+        return ActiveSegment(self._fs, segment, self.topic, now_ms=self._clock.now_ms(), jitter_ms=jitter_ms)
+
+    def configure(self, topic: TopicConfig) -> None:
+        """Go by other settings from now on."""
+        self.topic = self.active.topic = topic
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where readers of committed records stop (R-407)."""
+        unstable = self.producers.first_unstable_offset()
+        return self.flushed_offset if unstable is None else min(unstable, self.flushed_offset)
+
+    @property
+    def log_start_checkpoint(self) -> int | None:
+        """The line of `log-start-offset-checkpoint`; None where the first segment says as much (R-118)."""
+        return self.log_start_offset if self.log_start_offset > self._first_base_offset else None
+
+    # ---- appending -------------------------------------------------------------------------------------------------
+
+    def append(self, new: NewBatches, producer: ProducerStamp | None) -> int:
+        """
+        Write batches at the log end, rolling where one does not fit; all or nothing. Returns the first offset.
+
+        Raises:
+            NoSpaceError, LogDirOfflineError, OutOfDescriptorsError: nothing has changed.
+            LogClosedError: it could not be taken back, or an fsync failed.
+        """
+        first_offset = self.log_end_offset
+
+        def write() -> int:
+            end_offset, flushed = self._write(new, producer)
+            # Not before: nobody is to see the beginning of an append that is taken back.
+            self.log_end_offset = end_offset
+            return flushed
+
+        flushed = self._whole_or_undone(None if producer is None else producer.producer_id, write)
+        self.note_flushed(flushed)
+        return first_offset
+
+    def _write(self, new: NewBatches, producer: ProducerStamp | None) -> tuple[int, int]:
+        """Write batches; returns where the log ends then, and up to where it is on disk as it was rolled on the way."""
+        first_offset, now_ms = self.log_end_offset, self._clock.now_ms()
+        place(new.data, new.batches, first_offset, self.epochs.latest)
+        begin, flushed, end_offset = new.batches[0].start, self.flushed_offset, first_offset
+        for batch in new.batches:
+            base_offset = first_offset + batch.first_record
+            last_offset = base_offset + batch.record_count - 1
+            if self.active.is_full(batch.size, batch.max_timestamp, last_offset, now_ms):
+                self.active.commit(new.data[begin : batch.start])
+                begin, flushed = batch.start, base_offset
+                self._roll(base_offset)
+            self.active.stage(batch.size, batch.max_timestamp, last_offset)
+            if producer is not None:
+                stamp = producer._replace(base_sequence=(producer.base_sequence + batch.first_record) % _SEQUENCES)
+                goes_on = batch.first_record > 0
+                self.producers.remember(stamp, base_offset, last_offset, batch.max_timestamp, goes_on=goes_on)
+            end_offset = last_offset + 1
+        self.active.commit(new.data[begin : batch.start + batch.size])
+        return end_offset, flushed
+
+    def end_transaction(self, producer_id: int, epoch: int, *, commit: bool) -> int:
+        """
+        Write a marker, and the transaction index entry of an abort; returns the marker's offset.
+
+        Raises:
+            ProducerFencedError: the epoch is over.
+            NoSpaceError, LogDirOfflineError, OutOfDescriptorsError, LogClosedError: as `append`.
+        """
+        self.producers.check_marker(producer_id, epoch)
+        now_ms, offset = self._clock.now_ms(), self.log_end_offset
+        marker = build_marker(producer_id, epoch, self.topic, commit=commit, now_ms=now_ms)
+
+        def write() -> int:
+            end_offset, flushed = self._write(marker, None)
+            aborted = self.producers.remember_marker(producer_id, epoch, offset, now_ms, commit=commit)
+            if aborted is not None:
+                self.active.add_aborted([aborted])
+            self.log_end_offset = end_offset
+            return flushed
+
+        flushed = self._whole_or_undone(producer_id, write)
+        self.note_flushed(flushed)
+        return offset
+
+    def abort_open_transactions(self) -> None:
+        """Abort what an earlier writer left open, or what a cut has reopened."""
+        for producer_id in self.producers.open_transactions():
+            self.end_transaction(producer_id, self.producers.latest_epoch(producer_id), commit=False)
+
+    def fence(self, producer_id: int, epoch: int) -> int | None:
+        """
+        Take nothing more from a producer with an epoch below this one, and abort its transaction if one is open.
+
+        Returns:
+            The offset of the marker; None without a transaction.
+        Raises:
+            NoSpaceError, LogDirOfflineError, OutOfDescriptorsError, LogClosedError: as `append`.
+        """
+        # The marker first: it raises the epoch by itself. A producer that is fenced and has a transaction open could
+        # not end it, and nobody else might.
+        marker_offset = None
+        if self.producers.has_open_transaction(producer_id):
+            marker_offset = self.end_transaction(producer_id, epoch, commit=False)
+        self.producers.fence(producer_id, epoch)
+        return marker_offset
+
+    # ---- whole or undone -------------------------------------------------------------------------------------------
+
+    def _whole_or_undone(self, producer_id: int | None, change: Callable[[], _Result]) -> _Result:
+        """
+        Change the log at its end, and what is known of a producer: as a whole, or not at all, or it stays in doubt.
+
+        Invariant: what `change` alters can be told from the mark, so it may be left at any line.
+        """
+        was_in_doubt = self.is_in_doubt
+        mark, end = self.active.mark(), self.log_end_offset
+        saved = None if producer_id is None else self.producers.save(producer_id)
+        self.is_in_doubt = True
+        try:
+            result = change()
+            self.is_in_doubt = was_in_doubt
+        except LogClosedError:
+            raise
+        except BaseException as error:
+            if self.is_in_doubt:
+                self._undo(mark, end, producer_id, saved, error)
+                self.is_in_doubt = was_in_doubt
+            raise
+        return result
+
+    def _undo(
+        self, mark: AppendMark, end: int, producer_id: int | None, saved: KnownProducer | None, error: BaseException
+    ) -> None:
+        try:
+            self._lock.release()
+            if self._rolling_to is not None and self._rolling_to != self.active.base_offset:
+                # A new `.log` must not stay while the old one is written on, nor a snapshot of what is taken back.
+                discard_segment(self._fs, self.directory, self._rolling_to)
+                self._fs.remove(self.directory / names.snapshot_file_name(self._rolling_to))
+            self._rolling_to = None
+            if self.active.base_offset == mark.base_offset:
+                self.active.go_back(mark)
+                self.log_end_offset = end
+                if producer_id is not None:
+                    self.producers.restore(producer_id, saved)
+            else:
+                self._cut(end, lambda _: None)
+        except (CleanerError, OSError) as second:
+            raise LogClosedError(self.directory, f"{error!r}; taking it back failed too: {second}") from error
+
+    def _new_lock(self) -> HeldByte:
+        return partition_lock(self._fs, self._log_dir.path, self.topic_partition, self._clock)
+
+    def _locked(self) -> HeldByte:
+        """Return the partition's lock, for a `with` block; what an interrupt has left of it, `_undo` gives back."""
+        self._lock.release()
+        self._lock = self._new_lock()
+        return self._lock
+
+    # ---- rolling ---------------------------------------------------------------------------------------------------
+
+    def roll(self) -> None:
+        """Begin a new segment; nothing happens while the active one is empty. Raises as `append`."""
+        if self.active.size:
+            self._whole_or_undone(None, lambda: self._roll(self.log_end_offset))
+            self.note_flushed(self.log_end_offset)
+
+    def _roll(self, base_offset: int) -> None:
+        """
+        Close the active segment and publish the next one (R-921); `_undo` takes back what is left half done.
+
+        Invariant: a `.log` that is not the last one is whole and on disk, and the snapshot at the last one's base
+        offset is there. A cleaner next door takes the last `.log` for all that it must not look at.
+        """
+        before = self.active
+        with self._locked():
+            self._finish_active()
+            self._rolling_to = base_offset
+            self._write_snapshot(base_offset)
+            # Opened before the old one is let go: there may be no descriptors left.
+            self.active = self._open_active(create_segment(self._fs, self.directory, base_offset))
+            self._rolling_to = None
+        before.retire()
+
+    def _finish_active(self) -> None:
+        self.active.close_time_index()
+        try:
+            self.active.fsync_all()
+        except (LogDirOfflineError, NoSpaceError) as error:
+            raise FailedFsyncError(self.directory, error) from error
+
+    def _write_snapshot(self, offset: int) -> None:
+        path = self.directory / names.snapshot_file_name(offset)
+        write_snapshot(self._fs, path, self.producers.entries(), self.producers.most_known)
+
+    def note_flushed(self, offset: int) -> None:
+        """Note that all below an offset is on disk."""
+        if offset > self.flushed_offset:
+            self._set_flushed(offset)
+        self.producers.on_flushed(self.flushed_offset)
+
+    def _set_flushed(self, offset: int) -> None:
+        self._options.publish(offset)
+        self.flushed_offset = offset
+
+    # ---- cutting, expiring, closing --------------------------------------------------------------------------------
+
+    def truncate(self, offset: int) -> None:
+        """
+        Cut the log at an offset, durably, and load it again; a leader epoch begins.
+
+        Producers with a transaction open are fenced off: part of it may be cut off, and it is aborted.
+
+        Raises:
+            LogChangedError, LogDirOfflineError, CorruptLogError, OutOfDescriptorsError: nothing has changed.
+            LogClosedError: it failed on the way.
+        """
+        epochs = {each: self.producers.epoch_of(each) for each in self.producers.open_transactions()}
+
+        def begin(end_offset: int) -> None:
+            self.is_in_doubt = True
+            for producer_id, epoch in epochs.items():
+                self.producers.fence(producer_id, epoch + 1, _CUT)
+
+        def cut() -> None:
+            self._cut(offset, begin)
+            self.abort_open_transactions()
+            self.is_in_doubt = False
+
+        try:
+            try:
+                cut()
+            except CleanerError:
+                raise
+            except BaseException:
+                if self.is_in_doubt:
+                    cut()  # all of it may be done again, and then it is whole
+                raise
+        except LogClosedError:
+            raise
+        except CleanerError as error:
+            if not self.is_in_doubt:
+                raise
+            raise LogClosedError(self.directory, f"cutting it failed: {error}") from error
+
+    def _cut(self, offset: int, begin: Callable[[int], None]) -> None:
+        """Cut and load; `begin` is told where the log is going to end, before anything changes."""
+
+        def ending(end_offset: int) -> None:
+            begin(end_offset)
+            # Before the lines of the checkpoints: another thread may write what is flushed into them at any time.
+            self._set_flushed(min(self.flushed_offset, end_offset))
+            self.active.retire()
+
+        self._lock.release()
+        if self.active.fsync_error is not None:
+            # The next opening of these files would know nothing of it (R3).
+            raise FailedFsyncError(self.directory, self.active.fsync_error)
+        opened = cut_log(
+            self._log_dir,
+            self.topic_partition,
+            self.topic,
+            self._clock,
+            offset,
+            lock=self._locked(),
+            ending=ending,
+            producer_id_expiration_ms=self._options.producer_id_expiration_ms,
+        )
+        self._take(opened)
+
+    def expire(self, choose: Callable[[KeptLog], int]) -> ExpiredSegments:
+        """
+        Set the oldest segments aside, in the steps of `storage/remove/expiry.py`; an empty one takes the place of all (R-913).
+
+        Args:
+            choose: how many; asked again before anything changes, and then with the active segment rolled if that was
+                among them.
+        Raises:
+            LogDirOfflineError, NoSpaceError, LogChangedError, CorruptLogError: what has gone is gone.
+            LogClosedError: an fsync failed.
+        """
+        with self._locked():
+            kept = self._as_kept()
+        count = choose(kept)
+        if count and count == len(kept.segments):
+            self.roll()
+        return ExpiredSegments() if not count else self._set_aside(choose)
+
+    def _as_kept(self) -> KeptLog:
+        """Return the log as retention sees it: the active segment is on disk once it has been rolled."""
+        listed = list_segments(self._fs, self.directory)
+        segments: list[RetentionSegment] = [*listed[:-1], self.active.as_kept(listed[-1])]
+        return KeptLog(segments, self.log_start_offset, self.log_end_offset, self.log_end_offset)
+
+    def _set_aside(self, choose: Callable[[KeptLog], int]) -> ExpiredSegments:
+        with self._locked():
+            settle_swap(self._fs, self.directory, index_bytes=self.topic.segment_index_bytes)
+            kept = self._as_kept()
+            count = min(choose(kept), len(kept.segments) - 1)
+            if not count:
+                return ExpiredSegments()
+            going, first = kept.segments[:count], kept.segments[count].base_offset
+            # In memory first: whoever asks for what goes is told so, and the checkpoint never says less again.
+            self.log_start_offset = max(self.log_start_offset, first)
+            self._log_dir.put(OffsetKind.LOG_START, self.topic_partition, self.log_start_offset)
+            raise_generation(self._fs, self._log_dir.path, self.topic_partition)
+            self.epochs.cut_start(self.log_start_offset)
+            set_aside(self._fs, self.directory, [segment.base_offset for segment in going])
+            self._first_base_offset = first
+            files = tuple(list_deleted(self._fs, self.directory))
+        # The first segment says where the log begins; a line stays only for a start inside of it (R-118).
+        self._log_dir.put(OffsetKind.LOG_START, self.topic_partition, self.log_start_checkpoint)
+        return ExpiredSegments(count, sum(segment.size for segment in going), files)
+
+    def finish(self) -> None:
+        """
+        Leave the files as a clean stop does: trimmed, flushed, with a snapshot at the end.
+
+        Raises:
+            FailedFsyncError, LogDirOfflineError, NoSpaceError, LogChangedError, CorruptLogError: it could not.
+        """
+        with self._locked():
+            settle_swap(self._fs, self.directory, index_bytes=self.topic.segment_index_bytes)
+            self._finish_active()
+            # Kafka removes a snapshot at the log start (R-126).
+            if self.log_end_offset > self.log_start_offset:
+                self._write_snapshot(self.log_end_offset)
+            self._fs.fsync_dir(self.directory)
+        self.note_flushed(self.log_end_offset)
+
+    def let_go(self) -> None:
+        """Close the files and give back the partition's lock, whatever a step has left behind; may be called again."""
+        self._lock.release()
+        self.active.retire()

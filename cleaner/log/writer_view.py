@@ -1,0 +1,98 @@
+"""How far a log reaches that a writer in this process has open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from cleaner.log.origin import Origin
+from cleaner.log.view import LogReach, Signal
+from cleaner.storage.segment.indexes import Aborts
+
+_LONGEST_TRUST_SECONDS = 1.0
+
+
+class WatchedWriter(LogReach, Protocol):
+    """What is asked of a `PartitionWriter`."""
+
+    on_append: list[Callable[[], None]]
+    origin: Origin
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch that new batches get."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Tell whether nothing more will be appended."""
+
+
+class WriterView:
+    """
+    A `ReadView` of an open writer.
+
+    Args:
+        writer: it tells of each change.
+    """
+
+    def __init__(self, writer: WatchedWriter) -> None:
+        self._writer = writer
+        self._origin = writer.origin
+        self._signal = Signal()
+        writer.on_append.append(self._pass_on)
+
+    def _pass_on(self) -> None:
+        if self._writer.is_closed:
+            self._signal.close()
+        else:
+            self._signal.notify()
+
+    @property
+    def signal(self) -> Signal:
+        """What tells of changes."""
+        return self._signal
+
+    def require_own(self) -> None:
+        """Make sure that the writer is in this process, and not in one that this is a fork of. Raises ForkedError."""
+        self._origin.require_own()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the log was closed, and everybody was told. Raises ForkedError."""
+        if self._origin.is_parents:
+            self._origin.require_own()
+        return self._signal.is_closed
+
+    @property
+    def longest_pause_seconds(self) -> float:
+        """The signal is relied on, but not for ever: the thread that should give it may be interrupted just then."""
+        return _LONGEST_TRUST_SECONDS
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch that new batches get, and that a cut raises."""
+        return self._writer.leader_epoch
+
+    @property
+    def log_start_offset(self) -> int:
+        """First offset a reader may ask for."""
+        return self._writer.log_start_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """First offset that may still be lost in a crash."""
+        return self._writer.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """First offset of a transaction not decided yet, at most the high watermark."""
+        return self._writer.last_stable_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset the next record will get."""
+        return self._writer.log_end_offset
+
+    def unlisted_aborts(self) -> Aborts | None:
+        """Return none: the writer has them in its transaction index before they count as decided."""
+        return None

@@ -1,0 +1,1 @@
+"""The daemon's HTTP server: a few threads, read-only."""

@@ -1,0 +1,66 @@
+"""
+Is it alive, is it ready, is it well: three questions for three askers.
+
+- `/livez`, for whoever restarts it: the process answers. A log that cannot be cleaned is no reason to restart.
+- `/readyz`, for whoever waits for it: settings and kernels are loaded, every log dir was looked at, it is not stopping.
+- `/healthz`, for people and monitors: all that is not as it should be, in words. It is `503` only when nothing moves
+  although it should: a disk gone or a log set aside is told and alerted on, and the daemon goes on with the rest.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from cleaner.daemon.snapshot import ServiceSnapshot
+from cleaner.policy.selection_context import DirCondition
+from cleaner.present.http.message import Response
+from cleaner.present.problems import troubles
+from cleaner.present.text import counted, plain
+from cleaner.state.json_text import format_json
+
+HEALTH_VERSION = 1
+
+
+def live() -> Response:
+    """Answer `/livez`."""
+    return Response.words(HTTPStatus.OK)
+
+
+def ready(snapshot: ServiceSnapshot) -> Response:
+    """Answer `/readyz`."""
+    if snapshot.state == "stopping":
+        return Response.words(HTTPStatus.SERVICE_UNAVAILABLE, "stopping")
+    if not snapshot.is_ready:
+        return Response.words(HTTPStatus.SERVICE_UNAVAILABLE, "not ready: not every log dir was looked at yet")
+    return Response.words(HTTPStatus.OK)
+
+
+def healthy(snapshot: ServiceSnapshot) -> Response:
+    """Answer `/healthz`, in JSON: `status` (`ok` or `failing`), `failures` behind a `503`, and `warnings`."""
+    failures = [] if snapshot.is_progressing else [*map(plain, snapshot.stuck)] or ["nothing moves"]
+    body = format_json(
+        {
+            "format": "cleaner-health",
+            "format_version": HEALTH_VERSION,
+            "status": "failing" if failures else "ok",
+            "state": plain(snapshot.state),
+            "failures": failures,
+            "warnings": warnings(snapshot),
+        }
+    )
+    status = HTTPStatus.SERVICE_UNAVAILABLE if failures else HTTPStatus.OK
+    return Response(f"{body}\n".encode(), "application/json", status)
+
+
+def warnings(snapshot: ServiceSnapshot) -> list[str]:
+    """Return what an operator should look at although the daemon goes on, one line each, the worst first."""
+    lines = [trouble.words for trouble in troubles(snapshot) if not trouble.is_stuck]
+    for view in snapshot.log_dirs:
+        if view.condition is DirCondition.LOCKED:
+            detail = f": {view.detail}" if view.detail else ""
+            lines.append(f"log dir {view.path} is in use by another process{detail}")
+    if snapshot.worker_deaths:
+        lines.append(f"{counted(snapshot.worker_deaths, 'worker')} died of a mistake of the program; others took over")
+    if snapshot.config.needs_restart:
+        lines.append(f"waiting for a restart: {', '.join(snapshot.config.needs_restart)}")
+    return [plain(line) for line in lines]

@@ -1,0 +1,147 @@
+"""
+HTTP/1.1 as far as a read-only server needs it: one GET or HEAD a connection, no body comes in, answers go out whole.
+
+Values in, values out; the sockets are in `server.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from http import HTTPStatus
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from cleaner.base.clock import LAST_CALENDAR_MS
+
+MOST_HEAD_BYTES = 16 << 10
+METHODS = ("GET", "HEAD")
+
+# Nothing loads, runs, frames or is sent anywhere unless an answer says so (the page names its own style and script).
+SECURITY_HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+_REQUEST_LINE = re.compile(r"([A-Z]{1,16}) ([!-~]{1,8192}) HTTP/1\.[01]\Z")
+_NAME_LETTERS = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
+_NO_VALUE_LETTERS = frozenset("\r\n\0")
+_LOOPBACK_HOST = re.compile(
+    r"(localhost|[a-z0-9-]+\.localhost|127(\.\d{1,3}){3}|\[::1\])\.?(:\d{1,5})?\Z", re.IGNORECASE
+)
+
+
+class BadRequestError(ValueError):
+    """Bytes that are no request; the message is a status line's worth."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """
+    What was asked.
+
+    Attributes:
+        method: any; see `METHODS`.
+        path: decoded, begins with a slash.
+        query: its last value by name.
+        headers: the first value by name, names in lower case.
+    """
+
+    method: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_host_on_loopback(self) -> bool:
+        """
+        Tell whether the `Host` is a name of this machine's loopback, or there is none.
+
+        A page from elsewhere may lead its own name to 127.0.0.1 and so have a browser read what only this machine's
+        users should; the browser then still sends that name.
+        """
+        host = self.headers.get("host", "")
+        return not host or _LOOPBACK_HOST.match(host) is not None
+
+
+@dataclass(frozen=True)
+class Response:
+    """
+    What is answered.
+
+    Attributes:
+        body: all of it.
+        content_type: with its character set.
+        status: 200 unless something is wrong.
+        headers: more headers; they go before those of `SECURITY_HEADERS`.
+    """
+
+    body: bytes
+    content_type: str = "text/plain; charset=utf-8"
+    status: int = HTTPStatus.OK
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @staticmethod
+    def words(status: HTTPStatus, text: str = "", **headers: str) -> Response:
+        """Return a line of text; the status's own words where there are none."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return Response(f"{text or status.phrase}\n".encode(), status=status, headers=named)
+
+
+def parse_request(head: bytes) -> Request:
+    """
+    Read the head of a request, up to and with its empty line.
+
+    Raises:
+        BadRequestError: it is not one.
+    """
+    text, end, _ = head.decode("latin-1").partition("\r\n\r\n")
+    if not end:
+        raise BadRequestError(f"no end within {MOST_HEAD_BYTES} bytes")
+    first, *lines = text.split("\r\n")
+    request_line = _REQUEST_LINE.match(first)
+    if request_line is None:
+        raise BadRequestError("not a request of HTTP/1.1")
+    method, target = request_line.groups()
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not name or not colon or not _NAME_LETTERS.issuperset(name.lower()):
+            raise BadRequestError("a header without a name")
+        if not _NO_VALUE_LETTERS.isdisjoint(value):
+            raise BadRequestError("a header with a line end in its value")
+        headers.setdefault(name.lower(), value.strip(" \t"))
+    try:
+        parts = urlsplit(target)
+        query = dict(parse_qsl(parts.query, keep_blank_values=True, max_num_fields=32))
+    except ValueError as error:
+        raise BadRequestError("a target that cannot be read") from error
+    if not parts.path.startswith("/"):
+        raise BadRequestError("a target without a path")
+    return Request(method, unquote(parts.path), query, headers)
+
+
+def format_response(response: Response, *, is_head: bool = False, now_ms: int = 0) -> bytes:
+    """Write an answer; to HEAD without its body. No header can be smuggled in: a value with a line end is refused."""
+    headers = {
+        "Date": formatdate(max(0, min(now_ms, LAST_CALENDAR_MS)) / 1000, usegmt=True),
+        "Server": "cleaner",
+        "Content-Type": response.content_type,
+        "Content-Length": str(len(response.body)),
+        "Connection": "close",
+        **SECURITY_HEADERS,
+        **response.headers,
+    }
+    lines = [f"HTTP/1.1 {int(response.status)} {HTTPStatus(response.status).phrase}"]
+    for name, value in headers.items():
+        if not value.isprintable():
+            raise ValueError(f"header {name} with a control character")
+        lines.append(f"{name}: {value}")
+    head = "\r\n".join([*lines, "", ""]).encode("latin-1")
+    return head if is_head else head + response.body

@@ -1,0 +1,82 @@
+"""Which path shows what."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from http import HTTPStatus
+
+from cleaner.base.clock import Clock
+from cleaner.daemon.snapshot import ServiceSnapshot
+from cleaner.daemon.snapshot_json import snapshot_json
+from cleaner.present.html import page
+from cleaner.present.html.page_now import LOG_PATH
+from cleaner.present.http import health
+from cleaner.present.http.exposition import expose, negotiate
+from cleaner.present.http.message import Request, Response
+from cleaner.present.metrics.metrics import DEFAULT_PARTITIONS, SnapshotCollector, registry
+from cleaner.state.json_text import format_json
+
+KEPT_NS = 1_000_000_000
+"""How long a scrape or a JSON document is handed out again: however many ask, they cost one a second."""
+
+
+class Routes:
+    """
+    Answers requests from snapshots; `HttpServer` calls it.
+
+    Args:
+        snapshot: what the daemon is like; called from several threads.
+        partition_metrics: see `SnapshotCollector`.
+        is_with_kafka_metrics: see `SnapshotCollector`.
+        clock: how long something is kept.
+    """
+
+    def __init__(
+        self,
+        snapshot: Callable[[], ServiceSnapshot],
+        *,
+        partition_metrics: int = DEFAULT_PARTITIONS,
+        is_with_kafka_metrics: bool = False,
+        clock: Clock,
+    ) -> None:
+        self._snapshot = snapshot
+        collector = SnapshotCollector(snapshot, partitions=partition_metrics, is_with_kafka_names=is_with_kafka_metrics)
+        self._registry = registry(collector)
+        self._clock = clock
+        self._lock = threading.Lock()  # guards _kept; held while something is made, so that it is made once
+        self._kept: dict[str, tuple[int, Response]] = {}
+
+    def __call__(self, request: Request) -> Response:
+        """Answer; the method is GET or HEAD."""
+        match request.path:
+            case "/":
+                return page.overview(self._snapshot(), request.query)
+            case "/metrics":
+                return self._metrics(request.headers.get("accept", ""))
+            case "/livez":
+                return health.live()
+            case "/readyz":
+                return health.ready(self._snapshot())
+            case "/healthz":
+                return health.healthy(self._snapshot())
+            case "/api/v1/snapshot":
+                return self._keep("json", self._json)
+        if request.path.startswith(LOG_PATH):
+            return page.log(self._snapshot(), request.path.removeprefix(LOG_PATH), request.query)
+        return Response.words(HTTPStatus.NOT_FOUND)
+
+    def _metrics(self, accept: str) -> Response:
+        _, content_type = negotiate(accept)
+        return self._keep(content_type, lambda: Response(*expose(self._registry, accept)))
+
+    def _json(self) -> Response:
+        return Response(format_json(snapshot_json(self._snapshot())).encode(), "application/json")
+
+    def _keep(self, key: str, make: Callable[[], Response]) -> Response:
+        with self._lock:
+            now_ns = self._clock.monotonic_ns()
+            self._kept = {of: kept for of, kept in self._kept.items() if now_ns - kept[0] < KEPT_NS}
+            if key not in self._kept:
+                self._kept[key] = (now_ns, make())
+            return self._kept[key][1]

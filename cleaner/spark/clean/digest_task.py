@@ -1,0 +1,311 @@
+"""
+What a task does with a range of batches: every batch checked, every key digested, one row for each key.
+
+A row is a key's digest and an offset code (`plan.py`). Of a key that comes again and again only the last record has a
+row, as long as the task remembers the key; when it has as many keys as it may hold, it emits them all and begins anew.
+So its memory is bounded whatever the keys are. Records whose keys do not count, those of the clean section and of
+aborted transactions, have a row each, which only asks.
+
+What a range is like beside its rows is left in a small file of the job's directory, for the driver.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cleaner.cleaning.map.digests import DigestedChunk, DirtyChunk
+from cleaner.cleaning.offset_map import OffsetMap
+from cleaner.cleaning.passes.index_follower import IndexFollower
+from cleaner.cleaning.passes.segment_chunks import ArrangedChunk, SegmentChunks
+from cleaner.errors import CorruptBatchError
+from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk
+from cleaner.format.parallel_reader import WindowBuffer
+from cleaner.format.records import Unpacker
+from cleaner.kernels.ready import offset_map as kernel
+from cleaner.kernels.ready import transactions as transaction_kernel
+from cleaner.spark.clean.damage import REPORTED, Told, tell
+from cleaner.spark.clean.plan import Codes, JobSettings, Range
+from cleaner.spark.clean.transactions import PassState, PassSummary
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.segment.segment import Segment, SegmentIndexes
+
+_ROWS_AT_A_TIME = 1 << 17
+_TABLE_DENSITY = 0.7
+
+Flags = npt.NDArray[np.uint8]
+
+
+class DigestRows(NamedTuple):
+    """Rows of some keys: the two halves of their digests, and offset codes."""
+
+    sip: npt.NDArray[np.int64]
+    murmur: npt.NDArray[np.int64]
+    codes: Codes
+
+
+@dataclass(frozen=True)
+class RangeStart:
+    """
+    What a range is digested with.
+
+    Attributes:
+        range: which.
+        copied, mapped: what the second and the first pass know where it begins. `mapped` is None where the first pass
+            of a round of one process does not come by.
+    """
+
+    range: Range
+    copied: PassState
+    mapped: PassState | None
+
+
+@dataclass
+class RangeReport:
+    """
+    What a range is like.
+
+    Attributes:
+        messages, keyless: records seen of the dirty section, and those without a key among them (R-718).
+        first_offset, first_last_offset: base and last offset of its first batch; -1 without any.
+        last_offset: of its last batch; -1 without any.
+        copied, mapped: how it changes what the passes know.
+        error: what is wrong with it, if anything is.
+    """
+
+    messages: int = 0
+    keyless: int = 0
+    first_offset: int = -1
+    first_last_offset: int = -1
+    last_offset: int = -1
+    copied: PassSummary = field(default_factory=PassSummary)
+    mapped: PassSummary = field(default_factory=PassSummary)
+    error: Told | None = None
+
+    def to_json(self) -> str:
+        """Write it down."""
+        values = dataclasses.asdict(self)
+        for name in ("copied", "mapped"):
+            summary = values[name]
+            values[name] = {**summary, "committed": sorted(summary["committed"]), "aborted": sorted(summary["aborted"])}
+        return json.dumps(values)
+
+    @staticmethod
+    def from_json(text: str) -> RangeReport:
+        """Read what `to_json` wrote."""
+        values: dict[str, Any] = json.loads(text)
+        return RangeReport(**{**values, "copied": _summary(values["copied"]), "mapped": _summary(values["mapped"])})
+
+
+def _summary(values: dict[str, Any]) -> PassSummary:
+    end = PassState(*(tuple(map(tuple, values["end"][name])) for name in ("known", "pending")))
+    return PassSummary(end, frozenset(values["committed"]), frozenset(values["aborted"]))
+
+
+def report_path(work_dir: Path, number: int) -> Path:
+    """Return where the report of a range lies."""
+    return work_dir / f"range-{number:07d}.json"
+
+
+def digest_range(fs: FileSystem, settings: JobSettings, start: RangeStart) -> Iterator[DigestRows]:
+    """Digest a range and leave its report; see above. Raises what the disk did."""
+    digester = RangeDigester(fs, settings, start)
+    try:
+        yield from digester.rows()
+    except REPORTED as error:
+        digester.report.error = tell(error)
+    path = report_path(settings.work_dir, start.range.number)
+    # Several attempts may be at it at a time, and what they have to say is the same.
+    temporary = path.with_name(f"{path.name}.{os.getpid()}-{os.urandom(4).hex()}")
+    with fs.create(temporary, like=settings.work_dir) as file:
+        file.write(digester.report.to_json().encode("ascii"), 0)
+    fs.rename(temporary, path)
+
+
+class RangeDigester:
+    """
+    Digests one range.
+
+    Args:
+        fs: the door to the disk.
+        settings, start: what it is given.
+
+    Attributes:
+        report: what the range is like, as far as it was read.
+    """
+
+    def __init__(self, fs: FileSystem, settings: JobSettings, start: RangeStart) -> None:
+        self.report = RangeReport()
+        self._settings = settings
+        self._range = start.range
+        self._segment, self._follower = _open(fs, settings.directory, start.range)
+        self._copied = start.copied.aborting().begin()
+        self._mapped = None if start.mapped is None else start.mapped.aborting().begin()
+        self._markers: tuple[set[int], set[int]] = (set(), set())
+        self._keys = settings.key_words
+        self._map = OffsetMap(settings.task_entries, int(settings.task_entries / _TABLE_DENSITY))
+        self._map.keys = self._keys
+        self._unpacker = Unpacker(settings.batch_limit_bytes)
+        self._digested, self._asking = DigestedChunk(), DigestedChunk()
+        self._throttle = settings.throttle()
+
+    def rows(self) -> Iterator[DigestRows]:
+        """Yield the rows of the range. Raises what is wrong with it."""
+        buffer = WindowBuffer()
+        chunks = SegmentChunks(iter([(0, self._segment, self._range.start)]), buffer.window_bytes, drops_behind=True)
+        try:
+            while (claim := chunks.claim()) is not None:
+                self._throttle(claim.window.size)
+                chunks.fill(claim, buffer)
+                yield from self._digest(chunks.arrange(claim, buffer))
+                chunks.release(claim)
+        finally:
+            chunks.close()
+        if self._follower is not None:
+            self._follower.finish()
+        yield from self._drain()
+        committed, aborted = (frozenset(found) for found in self._markers)
+        self.report.copied = PassSummary(PassState.of(self._copied), committed, aborted)
+        if self._mapped is not None:
+            self.report.mapped = PassSummary(PassState.of(self._mapped), committed, aborted)
+
+    def _digest(self, arranged: ArrangedChunk) -> Iterator[DigestRows]:
+        """Digest a chunk; what is wrong is raised in the order in which the first pass of a round tells it."""
+        listed, error = arranged.chunk, None
+        skipped: Flags = np.zeros(len(listed.batches), np.uint8)
+        try:
+            skipped = self._skipped(arranged)
+        except CorruptBatchError as found:
+            error = SegmentChunks.first_damage(arranged, found)
+        chunk = SegmentChunks.verify(arranged)
+        if error is None and self._follower is not None:
+            self._follower.add_batches(chunk.batches)
+        if error is not None:
+            raise error
+        if chunk.length:
+            self._note(chunk)
+            yield from self._take(DirtyChunk(0, self._segment, arranged.claim, chunk=chunk), chunk, skipped)
+        if chunk.failure is not None:
+            raise chunk.failure
+
+    def _skipped(self, arranged: ArrangedChunk) -> Flags:
+        """Follow both passes' transactions through a chunk; returns 1 for aborted batches by the first pass."""
+        chunk, path = arranged.chunk, arranged.claim.path
+        if not len(chunk.batches) or not chunk.kinds & (TRANSACTIONAL_FLAG | CONTROL_FLAG):
+            return np.zeros(len(chunk.batches), np.uint8)
+        aborted = np.zeros(len(chunk.batches), np.uint8)
+        if self._mapped is not None:
+            aborted = self._mapped.discardable(path, chunk)
+        self._copied.discardable(path, chunk)
+        kinds = np.empty(len(chunk.batches), np.int8)
+        transaction_kernel.list_markers(chunk.data, chunk.batches, kinds)
+        for kind, found in zip(
+            (transaction_kernel.MARKER_COMMIT, transaction_kernel.MARKER_ABORT), self._markers, strict=True
+        ):
+            found.update(np.unique(chunk.batches["producer_id"][kinds == kind]).tolist())
+        return aborted
+
+    def _note(self, chunk: Chunk) -> None:
+        rows, report = chunk.batches, self.report
+        if report.first_offset < 0:
+            report.first_offset = int(rows[0]["base_offset"])
+            report.first_last_offset = int(rows[0]["last_offset"])
+        report.last_offset = int(rows[-1]["last_offset"])
+
+    def _take(self, task: DirtyChunk, chunk: Chunk, aborted: Flags) -> Iterator[DigestRows]:
+        rows = chunk.batches
+        aborted = aborted[: len(rows)]
+        is_control = ((rows["attributes"] & CONTROL_FLAG != 0) & (rows["magic"] == 2)).astype(np.uint8)
+        if not self._range.is_dirty:
+            yield from self._ask(task, is_control, None)
+            return
+        first_dirty = self._settings.first_dirty_offset
+        # Offsets of legacy batches are known to their end only, before they are unpacked.
+        before = np.concatenate(([-1], rows["last_offset"][:-1]))
+        is_legacy_below = (rows["magic"] < 2) & (before + 1 < first_dirty)
+        is_below = ((rows["base_offset"] < first_dirty) | is_legacy_below).astype(np.uint8)
+        task.skipped = aborted | is_control
+        self._digested.digest(task, self._unpacker, first_dirty, self._keys)
+        if self._digested.error is not None:
+            raise self._digested.error
+        self.report.messages += self._digested.messages
+        self.report.keyless += self._digested.keyless
+        if is_below.any():
+            yield from self._ask(task, is_control | aborted | (1 - is_below).astype(np.uint8), first_dirty)
+        if (aborted & (1 - is_control)).any():
+            yield from self._ask(task, is_control | (1 - aborted).astype(np.uint8), None)
+        yield from self._put(self._digested.digests, self._digested.keyed)
+
+    def _put(self, digests: npt.NDArray[np.uint64], count: int) -> Iterator[DigestRows]:
+        """Put keys into the task's map, which emits all it has whenever it is full."""
+        count = int(np.searchsorted(_offsets(digests, count), self._settings.latest_offset, side="right"))
+        done = 0
+        while done < count:
+            left = digests[kernel.DIGEST_WORDS * done :]
+            done += self._map.put(left, count - done)
+            if done < count:
+                yield from self._drain()
+
+    def _drain(self) -> Iterator[DigestRows]:
+        table = self._map.table.reshape(-1, kernel.WORDS)
+        if self._map.entries:
+            used = np.flatnonzero(table[:, 2])
+            for first in range(0, len(used), _ROWS_AT_A_TIME):
+                some = table[used[first : first + _ROWS_AT_A_TIME]]
+                yield self._rows(some[:, 0], some[:, 1], some[:, 2].astype(np.int64) - 1, puts=True)
+        self._map.clear()
+        self._map.keys = self._keys
+
+    def _ask(self, task: DirtyChunk, unwanted: Flags, below: int | None) -> Iterator[DigestRows]:
+        """Emit a row for each record with a key of the batches that are wanted."""
+        task.skipped = unwanted
+        self._asking.digest(task, self._unpacker, 0, self._keys)
+        if self._asking.error is not None:
+            raise self._asking.error
+        count = self._asking.keyed
+        offsets = _offsets(self._asking.digests, count)
+        if below is not None:
+            count = int(np.searchsorted(offsets, below))
+        if count:
+            words = self._asking.digests[: kernel.DIGEST_WORDS * count].reshape(-1, kernel.DIGEST_WORDS)
+            yield self._rows(words[:, 0], words[:, 1], offsets[:count], puts=False)
+
+    def _rows(
+        self,
+        sip: npt.NDArray[np.uint64],
+        murmur: npt.NDArray[np.uint64],
+        offsets: npt.NDArray[np.int64],
+        *,
+        puts: bool,
+    ) -> DigestRows:
+        codes = self._range.codes(offsets, puts=puts)
+        # Copies: what they are cut from is used again while Spark still reads them.
+        return DigestRows(sip.astype(np.int64), murmur.astype(np.int64), codes)
+
+
+def _offsets(digests: npt.NDArray[np.uint64], count: int) -> npt.NDArray[np.int64]:
+    """Return the offsets of digests, ascending."""
+    marked = digests[2 : kernel.DIGEST_WORDS * count : kernel.DIGEST_WORDS]
+    return marked.astype(np.int64) - 1
+
+
+def _open(fs: FileSystem, directory: Path, part: Range) -> tuple[Segment, IndexFollower | None]:
+    """Return a range as a segment that ends where it does, and what holds the index against it."""
+    whole = Segment.open(fs, directory, part.base_offset)
+    if whole.size < part.size:
+        raise CorruptBatchError(whole.log_path, whole.size, f"the file became shorter, from {part.size} bytes")
+    segment = Segment(fs, directory, part.base_offset, size=part.end, mtime_ns=whole.mtime_ns)
+    segment.rebuilt = SegmentIndexes.empty()  # its own is held against its batches here
+    if not part.checks_index:
+        return segment, None
+    entries = whole.offset_index()
+    is_mine = (entries["position"] >= part.start) & (entries["position"] < part.end)
+    return segment, IndexFollower(entries[is_mine], whole.index_path, part.base_offset)

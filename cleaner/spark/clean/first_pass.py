@@ -1,0 +1,262 @@
+"""
+The first pass of a bulk round: the keys of all ranges digested by tasks, and what to make of what they tell.
+
+Usually that is one job. It is run again when a range began with a wrong idea of the transactions before it, when a
+segment was cut where its index is wrong, or when a key has more records that only ask than one reduction can answer;
+each of these happens to odd logs only, and each time the next job knows better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from cleaner.errors import SparkJobError
+from cleaner.policy.cleanable import Cleanable
+from cleaner.spark.clean.damage import Told, hear
+from cleaner.spark.clean.digest_task import RangeDigester, RangeReport, RangeStart, report_path
+from cleaner.spark.clean.plan import JobSettings, Range, plan_ranges
+from cleaner.spark.clean.spark_jobs import DigestResult, DigestWork
+from cleaner.spark.clean.transactions import PassState, assume_states, follow
+from cleaner.spark.clean.verdicts import GroupBits
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.load.loaded_log import LoadedLog
+from cleaner.storage.segment.indexes import Aborts, abort_rows
+from cleaner.storage.segment.segment import Segment
+
+_LEAST_RANGE_BYTES = 64 << 20
+_MOST_RANGES = 20_000
+
+_DIFFERENT_BATCHES = "its offset is not above the one before"
+
+
+@dataclass(frozen=True)
+class FirstPass:
+    """
+    What the first pass found.
+
+    Attributes:
+        ranges, reports: the ranges, and what each is like.
+        bits: verdicts of each group that has any, by its number.
+        copied, mapped: what the second and the first pass know where each group begins; `mapped` is None where the
+            first does not come by.
+        damaged: number of the first group that cannot be recopied; None usually.
+        damage: what was seen there.
+    """
+
+    ranges: Sequence[Range]
+    reports: Sequence[RangeReport]
+    bits: dict[int, GroupBits]
+    copied: Sequence[PassState]
+    mapped: Sequence[PassState | None]
+    damaged: int | None = None
+    damage: Told | None = None
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of all ranges."""
+        return sum(each.bytes for each in self.ranges)
+
+    @property
+    def messages(self) -> int:
+        """Records of the dirty section."""
+        return sum(report.messages for report in self.reports)
+
+    @property
+    def keyless(self) -> int:
+        """Records without a key among them."""
+        return sum(report.keyless for report in self.reports)
+
+
+class FirstPassRunner:
+    """
+    Runs the first pass of one round.
+
+    Args:
+        fs: the door to the disk.
+        log, cleanable, groups: what is to be cleaned.
+        settings: of the job.
+        run: runs a job of Spark.
+        range_bytes: the size of a range; None for one that suits the log's size.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        log: LoadedLog,
+        cleanable: Cleanable,
+        groups: Sequence[Sequence[Segment]],
+        settings: JobSettings,
+        run: Callable[[DigestWork], DigestResult],
+        range_bytes: int | None = None,
+    ) -> None:
+        self._fs = fs
+        self._log = log
+        self._cleanable = cleanable
+        self._groups = groups
+        self._settings = settings
+        self._run = run
+        total_bytes = sum(segment.size for group in groups for segment in group)
+        self._range_bytes = range_bytes or max(_LEAST_RANGE_BYTES, total_bytes // _MOST_RANGES)
+        self._unsplit: frozenset[int] = frozenset()
+
+    def run(self) -> FirstPass:
+        """
+        Run as many jobs as it takes.
+
+        Raises:
+            CorruptLogError: damage in the dirty section, the first there is.
+            SparkJobError: a job failed.
+        """
+        while True:
+            self._plan()
+            found = self._run_certain()
+            if found is not None:
+                return found
+
+    def _plan(self) -> None:
+        first_dirty = self._settings.first_dirty_offset
+        self._ranges = plan_ranges(
+            self._groups, first_dirty_offset=first_dirty, range_bytes=self._range_bytes, unsplit=self._unsplit
+        )
+        self._first_dirty = next((each.number for each in self._ranges if each.is_dirty), len(self._ranges))
+        nothing = abort_rows(())
+        uppers = [segment.base_offset for segment in self._log.segments[1:]] + [self._log.log_end_offset]
+        upper_of = dict(zip((segment.base_offset for segment in self._log.segments), uppers, strict=True))
+        self._copied_aborts: list[Aborts] = [
+            nothing if each.start else self._log.collect_aborted(each.base_offset, upper_of[each.base_offset])
+            for each in self._ranges
+        ]
+        self._mapped_aborts: list[Aborts] = [nothing] * len(self._ranges)
+        if self._first_dirty < len(self._ranges):
+            end = self._cleanable.first_uncleanable_offset
+            self._mapped_aborts[self._first_dirty] = self._log.collect_aborted(first_dirty, end)
+        self._copied = assume_states(self._ranges, self._copied_aborts, 0)
+        self._mapped = assume_states(self._ranges, self._mapped_aborts, self._first_dirty)
+
+    def _run_certain(self) -> FirstPass | None:
+        """Run jobs over the ranges until transactions are certain; None to cut the log anew."""
+        is_crowded = False
+        certain = -1
+        while True:
+            result = self._run(self._work(is_crowded))
+            if result.is_crowded and not is_crowded:
+                is_crowded = True
+                continue
+            reports = [self._read_report(each) for each in self._ranges]
+            damaged = self._first_damage(reports)
+            if damaged is not None and self._look_closely(damaged, reports):
+                return None
+            copied, copied_until = self._follow(self._copied_aborts, self._copied, reports, 0)
+            mapped, mapped_until = self._follow(self._mapped_aborts, self._mapped, reports, self._first_dirty)
+            # Behind damage nothing is recopied.
+            copied_end = len(self._ranges) if damaged is None else damaged
+            if copied_until >= copied_end and mapped_until == len(self._ranges):
+                return self._found(result, reports, copied, mapped, damaged)
+            # Each job makes one more range certain at least, or the files are not the same from job to job.
+            if copied_until + mapped_until <= certain:
+                raise SparkJobError("what its tasks tell of transactions does not agree: the log has changed meanwhile")
+            certain = copied_until + mapped_until
+            self._copied, self._mapped = copied, mapped
+
+    def _work(self, is_crowded: bool) -> DigestWork:
+        starts = tuple(
+            RangeStart(each, self._copied[each.number], self._mapped[each.number] if each.is_dirty else None)
+            for each in self._ranges
+        )
+        # The range that the dirty section begins in may hold records from before it, too.
+        has_asking = self._settings.first_dirty_offset > self._groups[0][0].base_offset
+        has_asking |= any(len(aborts) for aborts in self._mapped_aborts)
+        bases = tuple(group[0].base_offset for group in self._groups)
+        is_small = sum(each.bytes for each in self._ranges) <= self._range_bytes
+        return DigestWork(self._settings, starts, bases, has_asking, is_small, is_crowded)
+
+    def _read_report(self, part: Range) -> RangeReport:
+        path = report_path(self._settings.work_dir, part.number)
+        return RangeReport.from_json(self._fs.read_bytes(path).decode("ascii"))
+
+    def _first_damage(self, reports: Sequence[RangeReport]) -> int | None:
+        """
+        Return the number of the range that is damaged: of the dirty section's, or else of the clean section's the
+        first.
+
+        That ranges of a segment follow each other is looked at here, as no task sees more than one.
+        """
+        previous = None
+        for part, report in zip(self._ranges, reports, strict=True):
+            follows = previous is None or previous[0] != part.base_offset or report.first_offset < 0
+            if report.error is None and not follows and previous is not None and report.first_offset <= previous[1]:
+                report.error = _out_of_order(part)
+            previous = (part.base_offset, report.last_offset)
+        damaged = [part for part, report in zip(self._ranges, reports, strict=True) if report.error is not None]
+        return min(damaged, key=lambda part: (not part.is_dirty, part.number)).number if damaged else None
+
+    def _look_closely(self, damaged: int, reports: Sequence[RangeReport]) -> bool:
+        """
+        Read a damaged segment of the dirty section from where a round of one process does, to tell the same.
+
+        Returns:
+            Whether it was only cut in the wrong place: the job is then to be planned anew.
+        Raises:
+            CorruptLogError: it is damaged.
+        """
+        part = self._ranges[damaged]
+        if not part.is_dirty:
+            return False
+        parts = [each for each in self._ranges if each.base_offset == part.base_offset and each.is_dirty]
+        first = parts[0]
+        whole = replace(first, end=parts[-1].end, checks_index=part.checks_index)
+        start = RangeStart(whole, self._copied[first.number], self._mapped[first.number])
+        digester = RangeDigester(self._fs, self._settings, start)
+        for _ in digester.rows():
+            continue
+        if len(parts) == 1 or part.base_offset in self._unsplit:
+            raise hear(reports[damaged].error or {})
+        self._unsplit |= {part.base_offset}
+        return True
+
+    def _follow(
+        self, aborts: Sequence[Aborts], assumed: Sequence[PassState], reports: Sequence[RangeReport], first: int
+    ) -> tuple[list[PassState], int]:
+        is_copied = aborts is self._copied_aborts
+        summaries = [report.copied if is_copied else report.mapped for report in reports]
+        last_offsets = [report.first_last_offset for report in reports]
+        return follow(self._ranges, aborts, assumed, summaries, last_offsets, first)
+
+    def _found(
+        self,
+        result: DigestResult,
+        reports: Sequence[RangeReport],
+        copied: Sequence[PassState],
+        mapped: Sequence[PassState],
+        damaged: int | None,
+    ) -> FirstPass:
+        group_starts = {part.group: part for part in reversed(self._ranges)}
+        before = [
+            copied[group_starts[number].number] if number in group_starts else PassState()
+            for number in range(len(self._groups))
+        ]
+        known = [
+            self._mapped_at(mapped, group_starts[number]) if number in group_starts else None
+            for number in range(len(self._groups))
+        ]
+        return FirstPass(
+            self._ranges,
+            reports,
+            {bits.group: bits for bits in result.bits},
+            before,
+            known,
+            None if damaged is None else self._ranges[damaged].group,
+            None if damaged is None else reports[damaged].error,
+        )
+
+    def _mapped_at(self, mapped: Sequence[PassState], start: Range) -> PassState | None:
+        """Return what the first pass knows where a group begins, or where it begins itself within the group."""
+        last = max(part.number for part in self._ranges if part.group == start.group)
+        if last < self._first_dirty:
+            return None
+        return mapped[max(start.number, self._first_dirty)]
+
+
+def _out_of_order(part: Range) -> Told:
+    return {"kind": "CorruptBatchError", "path": "", "position": part.start, "reason": _DIFFERENT_BATCHES}

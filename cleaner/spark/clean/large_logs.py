@@ -1,0 +1,71 @@
+"""
+Which of a daemon's logs are cleaned with Spark, and by what: those above a size, by a child process, if Spark is there.
+
+Of a log that is large enough and is cleaned by the engine all the same, the reason is told with its round.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from cleaner.spark.clean.available import why_not_available
+
+if TYPE_CHECKING:  # a daemon that has no large log loads none of it
+    from cleaner.cleaning.context import RoundContext
+    from cleaner.cleaning.round.round import RoundResult
+    from cleaner.config.topic import TopicConfig
+    from cleaner.config.values import CleanerConfig
+    from cleaner.policy.cleanable import Cleanable
+    from cleaner.spark.clean.child import ChildJobs
+    from cleaner.storage.load.loaded_log import LoadedLog
+
+    CleanRound = Callable[[LoadedLog, Cleanable, TopicConfig, CleanerConfig, RoundContext], RoundResult]
+
+
+class LargeLogs:
+    """
+    Chooses for each log, and has the child process that all large ones share. Thread-safe.
+
+    Args:
+        why_not: what keeps Spark from being used; asked for each log that is large enough.
+    """
+
+    def __init__(self, why_not: Callable[[], str] = why_not_available) -> None:
+        self._why_not = why_not
+        self._lock = threading.Lock()
+        self._jobs: ChildJobs | None = None  # guarded by _lock
+
+    def choose(self, found: Cleanable, config: CleanerConfig) -> tuple[CleanRound | None, str]:
+        """Return what does a log's rounds, None for the engine; and a word for the operator where there is a choice."""
+        if found.clean_bytes + found.cleanable_bytes < config.bulk_min_bytes:
+            return None, ""
+        if not config.bulk_enable:
+            return None, "without Spark: cleaner.bulk.enable is false"
+        reason = self._why_not()
+        return (None, f"without Spark: {reason}") if reason else (self._clean, "with Spark")
+
+    def _clean(
+        self, log: LoadedLog, cleanable: Cleanable, topic: TopicConfig, config: CleanerConfig, context: RoundContext
+    ) -> RoundResult:
+        from cleaner.spark.clean.child import ChildJobs
+        from cleaner.spark.clean.round import BulkCleaner
+        from cleaner.spark.clean.work_dir import options_of
+
+        options = options_of(config, log.directory.parent, None, None)
+        with self._lock:
+            if self._jobs is None:
+                self._jobs = ChildJobs(dict(config.spark), options.work_dir)
+            self._jobs.given = dict(config.spark)  # of the next child: one that runs has its session already
+            jobs = self._jobs
+        return BulkCleaner(lambda _: jobs, lambda _config, _log_dir: options).clean(
+            log, cleanable, topic, config, context
+        )
+
+    def close(self) -> None:
+        """End the child process."""
+        with self._lock:
+            jobs, self._jobs = self._jobs, None
+        if jobs is not None:
+            jobs.close()

@@ -1,0 +1,235 @@
+"""
+What a job must remember so that another process can finish it: two files in a directory of its own.
+
+    job.json        the range, the moment, the digest key, the groups with their sources and the verdicts on them;
+                    written once, before the first group is swapped
+    progress.json   how many groups are swapped in, and how large each came out; replaced for each group
+
+The directory is outside of all log dirs, one for each partition of each log dir. Losing it costs the work done so far:
+groups that were swapped in are sound by themselves, and the next round begins anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from cleaner.cleaning.recopy.group import RecopyRules
+from cleaner.cleaning.recopy.retained import CopyCounts, RemovedCounts
+from cleaner.policy.cleanable import Cleanable
+from cleaner.spark.clean.plan import CopyRules, GroupPlan, Source
+from cleaner.spark.clean.recopy_task import GroupWork
+from cleaner.spark.clean.transactions import PassState
+from cleaner.spark.clean.verdicts import GroupBits
+from cleaner.state.state_file import BadStateError, StateFile
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.load.loaded_log import LoadedLog
+
+JOB_NAME = "job.json"
+PROGRESS_NAME = "progress.json"
+
+
+@dataclass(frozen=True)
+class MapFigures:
+    """What the first pass found (R-718)."""
+
+    bytes_read: int = 0
+    messages: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """
+    A job whose verdicts are known.
+
+    Attributes:
+        directory: of the partition.
+        digest_key: of SipHash, as one number; drawn for this job.
+        cleanable: the range when it began.
+        end_offset: first offset that is not covered.
+        settings: of the topic, as far as the result depends on them.
+        rules: of the recopying; they hold the moment of the job.
+        works: the groups and what is known of them.
+        expected_bytes: about how large each comes out.
+        figures: of the first pass.
+        damaged: number of the first group that will fail, for something the first pass has seen; None usually.
+        damage: what it has seen, as `damage.tell` writes it.
+    """
+
+    directory: str
+    digest_key: int
+    cleanable: Cleanable
+    end_offset: int
+    settings: Mapping[str, int | str]
+    rules: CopyRules
+    works: tuple[GroupWork, ...]
+    expected_bytes: tuple[int, ...]
+    figures: MapFigures
+    damaged: int | None = None
+    damage: Mapping[str, str | int] | None = None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """
+    How far a job is.
+
+    Attributes:
+        sizes: of the segments groups have become, in order; the last one may not have been swapped in.
+        swapped: how many of them were, for certain.
+        counts: of the groups in `sizes`, added up.
+        before: the same without the last one.
+    """
+
+    sizes: tuple[int, ...] = ()
+    swapped: int = 0
+    counts: CopyCounts = field(default_factory=CopyCounts)
+    before: CopyCounts = field(default_factory=CopyCounts)
+
+
+class JobFiles:
+    """
+    The files of one partition's job.
+
+    Args:
+        fs: the door to the disk.
+        work_dir: the directory of all jobs.
+        directory: of the partition.
+    """
+
+    def __init__(self, fs: FileSystem, work_dir: Path, directory: Path) -> None:
+        place = hashlib.sha256(bytes(directory)).hexdigest()[:16]
+        self.path = work_dir / f"{directory.name}-{place}"
+        self._fs = fs
+        self._job = StateFile(
+            fs, self.path / JOB_NAME, format_name="cleaner-bulk-job", version=1, read=_read_job, write=_write_job
+        )
+        self._progress = StateFile(
+            fs,
+            self.path / PROGRESS_NAME,
+            format_name="cleaner-bulk-progress",
+            version=1,
+            read=_read_progress,
+            write=_write_progress,
+        )
+
+    def load(self) -> tuple[Job, Progress] | None:
+        """Return what an earlier process left; None when there is nothing that can be used."""
+        if not self._fs.exists(self.path):
+            return None
+        job, progress = self._job.load().content, self._progress.load().content
+        return None if job is None or progress is None else (job, progress)
+
+    def begin(self) -> None:
+        """Make the directory, empty; whatever an earlier job left is removed."""
+        self.remove()
+        # Executors may be other users: who may use the directory of all jobs may use this one.
+        mode = self._fs.stat(self.path.parent).st_mode & 0o777
+        self._fs.make_dir(self.path, mode)
+
+    def save(self, job: Job) -> None:
+        """Save a job of which nothing is swapped in."""
+        self._progress.save(Progress())
+        self._job.save(job)
+
+    def save_progress(self, progress: Progress) -> None:
+        """Save how far it is."""
+        self._progress.save(progress)
+
+    def remove(self) -> None:
+        """
+        Remove the directory and all that is in it.
+
+        Raises:
+            LogDirOfflineError: what has its name is no directory, but a link perhaps, which is not followed.
+        """
+        if self._fs.exists(self.path):
+            with self._fs.hold(self.path):
+                self._fs.remove_all(self.path, self._fs.list_files(self.path))
+            self._fs.remove_dir(self.path)
+
+
+def swapped_groups(job: Job, progress: Progress, log: LoadedLog) -> int | None:
+    """
+    Tell how many groups are swapped in, by what is there; None when the log is not the one the job was planned for.
+
+    The process may have died between a swap and its note, or during the swap, which the load of the log has completed
+    or undone since.
+    """
+    found = [Source(segment.base_offset, segment.size, segment.mtime_ns) for segment in log.segments]
+    for swapped in (progress.swapped, progress.swapped + 1):
+        if swapped <= len(progress.sizes) and _is_as_expected(job, progress.sizes[:swapped], found):
+            return swapped
+    return None
+
+
+def _is_as_expected(job: Job, sizes: Sequence[int], found: Sequence[Source]) -> bool:
+    done = [(work.group.base_offset, size) for work, size in zip(job.works, sizes, strict=False)]
+    left = [source for work in job.works[len(done) :] for source in work.group.sources]
+    if [(each.base_offset, each.size) for each in found[: len(done)]] != done:
+        return False
+    return list(found[len(done) : len(done) + len(left)]) == left
+
+
+def _write_job(job: Job) -> Mapping[str, object]:
+    return asdict(replace(job, digest_key=0)) | {"digest_key": f"{job.digest_key:032x}"}
+
+
+def _read_job(_version: int, values: dict[str, Any]) -> Job:
+    try:
+        return _job_of(values)
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadStateError(f"not a job: {type(error).__name__}: {error}") from error
+
+
+def _job_of(values: dict[str, Any]) -> Job:
+    rules = values["rules"]
+    return Job(
+        directory=values["directory"],
+        digest_key=int(values["digest_key"], 16),
+        cleanable=Cleanable(**values["cleanable"]),
+        end_offset=values["end_offset"],
+        settings=values["settings"],
+        rules=CopyRules(
+            **{**rules, "rules": RecopyRules(**rules["rules"]), "with_aborts": tuple(rules["with_aborts"])}
+        ),
+        works=tuple(_read_work(work) for work in values["works"]),
+        expected_bytes=tuple(values["expected_bytes"]),
+        figures=MapFigures(**values["figures"]),
+        damaged=values["damaged"],
+        damage=values["damage"],
+    )
+
+
+def _read_work(values: dict[str, Any]) -> GroupWork:
+    group = values["group"]
+    return GroupWork(
+        GroupPlan(group["number"], tuple(Source(**source) for source in group["sources"])),
+        None if values["bits"] is None else GroupBits(**values["bits"]),
+        _read_state(values["copied"]),
+        None if values["mapped"] is None else _read_state(values["mapped"]),
+    )
+
+
+def _read_state(values: dict[str, Any]) -> PassState:
+    return PassState(tuple(map(tuple, values["known"])), tuple(map(tuple, values["pending"])))
+
+
+def _write_progress(progress: Progress) -> Mapping[str, object]:
+    return asdict(progress)
+
+
+def _read_progress(_version: int, values: dict[str, Any]) -> Progress:
+    try:
+        counts, before = (_read_counts(values[name]) for name in ("counts", "before"))
+        return Progress(tuple(values["sizes"]), values["swapped"], counts, before)
+    except (KeyError, TypeError) as error:
+        raise BadStateError(f"no progress of a job: {type(error).__name__}: {error}") from error
+
+
+def _read_counts(values: dict[str, Any]) -> CopyCounts:
+    return CopyCounts(**{**values, "removed": RemovedCounts(**values["removed"])})

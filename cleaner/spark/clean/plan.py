@@ -1,0 +1,244 @@
+"""
+How a round is cut up: ranges of batches to be digested by a task each, and groups of segments to be recopied by one.
+
+All of it are plain values that travel to tasks. A row that a task emits carries an *offset code*: the group's number,
+the distance of the record's offset from the group's first one, and whether the record takes part in what its key's last
+offset is. Codes ascend with offsets, so that the largest code of a key is that of its last record.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from cleaner.base.clock import SystemClock
+from cleaner.base.io_throttle import IoThrottle
+from cleaner.cleaning.recopy.group import RecopyRules
+from cleaner.errors import UncleanableError
+from cleaner.storage.load.loaded_log import LoadedLog
+from cleaner.storage.segment.segment import Segment
+
+_PLACE_BITS = 40
+PLACE_SHIFT = 1
+GROUP_SHIFT = _PLACE_BITS + PLACE_SHIFT
+_MOST_GROUPS = 1 << (63 - GROUP_SHIFT)
+PLACE_MASK = (1 << _PLACE_BITS) - 1
+
+Codes = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class JobSettings:
+    """
+    What all tasks of a job have in common.
+
+    Attributes:
+        directory: of the partition.
+        work_dir: of the job, where tasks leave their results.
+        probe: what the job's probe files hold.
+        digest_key: of SipHash; two words of 64 bits, as one number.
+        first_dirty_offset, latest_offset: first and last offset whose keys count.
+        batch_limit_bytes: most bytes a batch may unpack to.
+        task_entries: keys a task holds at a time.
+        bytes_per_second: what one task may read and write.
+    """
+
+    directory: Path
+    work_dir: Path
+    probe: str
+    digest_key: int
+    first_dirty_offset: int
+    latest_offset: int
+    batch_limit_bytes: int
+    task_entries: int
+    bytes_per_second: float
+
+    @property
+    def key_words(self) -> npt.NDArray[np.uint64]:
+        """The digest key as kernels take it."""
+        return np.frombuffer(bytearray(self.digest_key.to_bytes(16, "little")), np.uint64)
+
+    def throttle(self) -> Callable[[int], None]:
+        """Return what a task calls with each number of bytes; it sleeps if it must."""
+        return IoThrottle(self.bytes_per_second, SystemClock()).for_worker(_go_on)
+
+
+def _go_on() -> None:
+    """Nobody asks a task to stop: it is killed."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """
+    Some batches of a segment, for one task.
+
+    Attributes:
+        number: in the order of the log.
+        group, group_offset: number and base offset of the group the segment belongs to.
+        base_offset, size: of the segment.
+        start, end: positions of the first batch and behind the last.
+        first_offset: the first batch ends at or above it, all earlier ones below.
+        is_dirty: its keys count, from the first dirty offset on; else its records only ask whether they do.
+        checks_index: hold the part of the offset index that points into it against its batches.
+    """
+
+    number: int
+    group: int
+    group_offset: int
+    base_offset: int
+    size: int
+    start: int
+    end: int
+    first_offset: int
+    is_dirty: bool
+    checks_index: bool
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of its batches."""
+        return self.end - self.start
+
+    def codes(self, offsets: npt.NDArray[np.int64], *, puts: bool) -> Codes:
+        """Return the codes of offsets in this range."""
+        places = offsets - self.group_offset
+        if len(places) and int(places.max()) > PLACE_MASK:
+            raise UncleanableError(str(self.base_offset), "offsets too far apart for one group")
+        return (np.int64(self.group) << GROUP_SHIFT) | (places << PLACE_SHIFT) | np.int64(puts)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A segment to be recopied, as it was when the job was planned; no other file is taken for it."""
+
+    base_offset: int
+    size: int
+    mtime_ns: int
+
+    @staticmethod
+    def of(segment: Segment) -> Source:
+        """Describe a segment."""
+        return Source(segment.base_offset, segment.size, segment.mtime_ns)
+
+
+@dataclass(frozen=True)
+class GroupPlan:
+    """
+    Segments that become one.
+
+    Attributes:
+        number: in the order of the log.
+        sources: at least one.
+    """
+
+    number: int
+    sources: tuple[Source, ...]
+
+    @property
+    def base_offset(self) -> int:
+        """Of the segment they become."""
+        return self.sources[0].base_offset
+
+    @property
+    def size(self) -> int:
+        """Bytes of all of them."""
+        return sum(source.size for source in self.sources)
+
+
+@dataclass(frozen=True)
+class CopyRules:
+    """
+    What the recopying of all groups of a job has in common.
+
+    Attributes:
+        rules: see there.
+        interval_bytes, max_index_bytes: `index.interval.bytes` and `segment.index.bytes`.
+        log_start_offset: of the log.
+        with_aborts: base offsets of the segments that have entries in a transaction index.
+        first_dirty_base, first_dirty_position: where the first pass began: a segment, and a position in it.
+    """
+
+    rules: RecopyRules
+    interval_bytes: int
+    max_index_bytes: int
+    log_start_offset: int
+    with_aborts: tuple[int, ...]
+    first_dirty_base: int
+    first_dirty_position: int
+
+
+def plan_ranges(
+    groups: Sequence[Sequence[Segment]],
+    *,
+    first_dirty_offset: int,
+    range_bytes: int,
+    unsplit: frozenset[int] = frozenset(),
+) -> list[Range]:
+    """
+    Cut the segments of a round into ranges.
+
+    A segment is cut where its offset index says that a batch begins, and where the dirty section does; the one that
+    this falls into has its index unchecked, as it is in the first pass of a round of one process.
+
+    Args:
+        groups: as they will be recopied.
+        first_dirty_offset: where the dirty section begins.
+        range_bytes: about the size of a range.
+        unsplit: base offsets of segments whose index is not to be trusted.
+    Raises:
+        CorruptIndexError: an offset index is damaged.
+        UncleanableError: more groups than can be told apart.
+    """
+    if len(groups) > _MOST_GROUPS:
+        raise UncleanableError(groups[0][0].directory, f"more than {_MOST_GROUPS} groups of segments")
+    segments = [segment for group in groups for segment in group]
+    first_dirty = max(0, bisect_right([segment.base_offset for segment in segments], first_dirty_offset) - 1)
+    ranges: list[Range] = []
+    index = 0
+    for number, group in enumerate(groups):
+        for segment in group:
+            is_dirty = index >= first_dirty
+            dirty_from = segment.position_at(first_dirty_offset) if index == first_dirty else 0
+            cuts = _cuts(segment, range_bytes, dirty_from, is_split=segment.base_offset not in unsplit)
+            index += 1
+            if not segment.size:
+                continue
+            for (start, first_offset), end in zip(cuts, [cut[0] for cut in cuts[1:]] + [segment.size], strict=True):
+                ranges.append(
+                    Range(
+                        number=len(ranges),
+                        group=number,
+                        group_offset=group[0].base_offset,
+                        base_offset=segment.base_offset,
+                        size=segment.size,
+                        start=start,
+                        end=end,
+                        first_offset=first_offset,
+                        is_dirty=is_dirty and start >= dirty_from,
+                        checks_index=is_dirty and not dirty_from and segment.rebuilt is None,
+                    )
+                )
+    return ranges
+
+
+def _cuts(segment: Segment, range_bytes: int, dirty_from: int, *, is_split: bool) -> list[tuple[int, int]]:
+    """Return position and first offset of each range of a segment."""
+    cuts = {0: segment.base_offset}
+    if dirty_from or (is_split and segment.size > range_bytes):
+        entries = segment.offset_index()
+        positions = entries["position"].astype(np.int64)
+        offsets = entries["relative_offset"].astype(np.int64) + segment.base_offset
+        wanted = np.arange(range_bytes, segment.size - range_bytes // 2, range_bytes) if is_split else np.zeros(0)
+        rows = set(np.searchsorted(positions, wanted).tolist())
+        rows |= set(np.flatnonzero(positions == dirty_from).tolist()) if dirty_from else set()
+        cuts.update({int(positions[row]): int(offsets[row]) for row in rows if row < len(positions)})
+    return sorted(cuts.items())
+
+
+def with_aborts(log: LoadedLog) -> tuple[int, ...]:
+    """Return the base offsets of the segments that have entries in a transaction index."""
+    return tuple(segment.base_offset for segment in log.segments if len(segment.aborted_txns()))

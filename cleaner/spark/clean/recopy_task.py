@@ -1,0 +1,193 @@
+"""
+What a task does with a group: recopied into files that no other attempt has a name for, and forced to disk.
+
+Nothing that counts is touched. A task that is run twice, late, or for nobody leaves files that every loader removes.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from cleaner.cleaning.passes.lane_memory import LaneMemory, borrowed_lanes
+from cleaner.cleaning.recopy.batch_retention import ActiveProducers
+from cleaner.cleaning.recopy.cleaned_segment import CleanedSegment
+from cleaner.cleaning.recopy.group import GroupRecopier, MappedBatches
+from cleaner.cleaning.recopy.retained import CopyCounts
+from cleaner.cleaning.recopy.survivors import BitmapSurvivors
+from cleaner.errors import UncleanableError
+from cleaner.spark.clean.damage import REPORTED, Told, tell
+from cleaner.spark.clean.plan import CopyRules, GroupPlan, JobSettings, Source
+from cleaner.spark.clean.transactions import PassState
+from cleaner.spark.clean.verdicts import GroupBits, read_bits
+from cleaner.storage.aborted_walk import AbortedWalk
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.fs.ownership import can_own
+from cleaner.storage.segment.indexes import Aborts
+from cleaner.storage.segment.segment import Segment
+
+PRODUCERS_NAME = "producers.npy"
+
+
+@dataclass(frozen=True)
+class GroupWork:
+    """
+    A group and what a task needs to know for it.
+
+    Attributes:
+        group: which.
+        bits: the verdicts on its records; None where no bit is set.
+        copied, mapped: what the second and the first pass know where it begins. `mapped` is None where the first pass
+            does not come by.
+    """
+
+    group: GroupPlan
+    bits: GroupBits | None
+    copied: PassState
+    mapped: PassState | None
+
+
+@dataclass(frozen=True)
+class GroupResult:
+    """
+    How the recopying of a group ended.
+
+    Attributes:
+        attempt: what the names of the files tell it by.
+        size, batch_count, offset_sum: of the segment written, to be compared with what is read back.
+        counts: what was read and what stayed.
+        was_cold: a source was not in the page cache.
+        error: what is wrong with the group; there are no files then.
+    """
+
+    attempt: str
+    size: int = 0
+    batch_count: int = 0
+    offset_sum: int = 0
+    counts: CopyCounts | None = None
+    was_cold: bool = False
+    error: Told | None = None
+
+
+def save_producers(fs: FileSystem, work_dir: Path, last_records: Aborts) -> None:
+    """Leave the last records of all active producers where the tasks find them."""
+    data = io.BytesIO()
+    np.save(data, last_records, allow_pickle=False)
+    fs.write_atomically(work_dir / PRODUCERS_NAME, data.getvalue())
+
+
+def recopy_group(fs: FileSystem, settings: JobSettings, rules: CopyRules, work: GroupWork, job: str) -> GroupResult:
+    """
+    Recopy a group.
+
+    Args:
+        job: the job's name, the first part of the attempt's.
+    Returns:
+        What was written, or what is wrong with the group. Raises what the disk did.
+    """
+    attempt = f"{job}-{os.urandom(6).hex()}"
+    try:
+        with borrowed_lanes(1, settings.batch_limit_bytes, most_kept=1) as lanes:
+            return _recopy(fs, settings, rules, work, attempt, lanes)
+    except REPORTED as error:
+        return GroupResult(attempt, error=tell(error))
+
+
+def _recopy(
+    fs: FileSystem,
+    settings: JobSettings,
+    rules: CopyRules,
+    work: GroupWork,
+    attempt: str,
+    lanes: Sequence[LaneMemory],
+) -> GroupResult:
+    group = [_open(fs, settings.directory, source) for source in work.group.sources]
+    recopier = _make_recopier(fs, settings, rules, work, group, lanes)
+    target = CleanedSegment(
+        fs,
+        settings.directory,
+        work.group.base_offset,
+        like=_model(fs, group[0].log_path),
+        interval_bytes=rules.interval_bytes,
+        max_index_bytes=rules.max_index_bytes,
+        attempt=attempt,
+    )
+    try:
+        aborts = recopier.recopy(group, target)
+        target.finish(aborts, mtime_ns=group[-1].mtime_ms * 1_000_000)
+    except BaseException:
+        target.discard()
+        raise
+    return GroupResult(
+        attempt,
+        target.size,
+        target.batch_count,
+        target.offset_sum,
+        counts=recopier.counts,
+        was_cold=recopier.found_cold,
+    )
+
+
+def _open(fs: FileSystem, directory: Path, source: Source) -> Segment:
+    segment = Segment.open(fs, directory, source.base_offset)
+    if Source.of(segment) != source:
+        raise UncleanableError(segment.log_path, "not the file any more that the job was planned for; run it again")
+    return segment
+
+
+def _model(fs: FileSystem, log_path: Path) -> Path | None:
+    """Return the file whose owner the new files get; None where only the driver may give it to them."""
+    return log_path if can_own(fs.stat(log_path)) else None
+
+
+def _make_recopier(
+    fs: FileSystem,
+    settings: JobSettings,
+    rules: CopyRules,
+    work: GroupWork,
+    group: Sequence[Segment],
+    lanes: Sequence[LaneMemory],
+) -> GroupRecopier:
+    bits = read_bits(fs, settings.work_dir, work.group, work.bits)
+    mapped = None
+    if work.mapped is not None:
+        mapped = MappedBatches(work.mapped.begin(), rules.first_dirty_base, rules.first_dirty_position)
+    producers = np.load(io.BytesIO(fs.read_bytes(settings.work_dir / PRODUCERS_NAME)), allow_pickle=False)
+    throttle = settings.throttle()
+    return GroupRecopier(
+        rules=rules.rules,
+        make_survivors=lambda: BitmapSurvivors(
+            bits, settings.first_dirty_offset, settings.latest_offset, rules.rules.removal_ms
+        ),
+        producers=ActiveProducers(producers),
+        collect_aborted=_AbortedOfGroup(fs, settings, rules, group).collect,
+        lanes=lanes,
+        before_read=throttle,
+        before_chunk=_pass_over,
+        after_write=throttle,
+        transactions=work.copied.begin(),
+        mapped=mapped,
+    )
+
+
+class _AbortedOfGroup:
+    """The aborted transactions of a group, from its own transaction indexes and those behind it."""
+
+    def __init__(self, fs: FileSystem, settings: JobSettings, rules: CopyRules, group: Sequence[Segment]) -> None:
+        last = group[-1].base_offset
+        behind = [base for base in rules.with_aborts if base > last]
+        self._segments = [*group, *(Segment(fs, settings.directory, base, size=0, mtime_ns=0) for base in behind)]
+        self._walk = AbortedWalk()
+        self._log_start_offset = rules.log_start_offset
+
+    def collect(self, from_offset: int, upper_offset: int) -> Aborts:
+        return self._walk.collect(self._segments, from_offset, upper_offset, self._log_start_offset)
+
+
+def _pass_over(_bytes: int) -> None:
+    """Nobody watches a task chunk by chunk."""

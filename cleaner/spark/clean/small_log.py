@@ -1,0 +1,72 @@
+"""
+The first pass over a log that one task can hold: no rows are shuffled, and the last record of each key is found here.
+
+A log dir has thousands of such logs for each large one. What Spark takes to plan, sort and hand on is then more than
+the work itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from cleaner.spark.clean.digest_task import DigestRows, RangeStart, digest_range
+from cleaner.spark.clean.plan import GROUP_SHIFT, Codes, JobSettings
+from cleaner.spark.clean.verdicts import GroupBits, Verdicts
+from cleaner.storage.fs.file_system import FileSystem
+
+_ROWS_SHARE = 4
+"""Rows are held beside the table they come from, and once more while they are sorted."""
+
+
+def digest_small_log(
+    fs: FileSystem, settings: JobSettings, starts: Sequence[RangeStart], base_offsets: tuple[int, ...]
+) -> tuple[GroupBits, ...] | None:
+    """
+    Digest all ranges of a log, one after the other, and leave their reports and the verdicts.
+
+    Args:
+        base_offsets: of the groups, by number.
+    Returns:
+        The verdicts of every group that has any; None where there are more rows than a task may hold.
+    """
+    most_rows = settings.task_entries // _ROWS_SHARE
+    held: list[DigestRows] = []
+    count = 0
+    for start in starts:
+        for rows in digest_range(fs, settings, start):
+            count += len(rows.codes)
+            if count > most_rows:
+                return None
+            held.append(rows)
+    return save_verdicts(fs, settings.work_dir, base_offsets, surviving_codes(held))
+
+
+def surviving_codes(held: Sequence[DigestRows]) -> Codes:
+    """Return of each key the last code that counts, and all before it that only ask; ascending."""
+    if not any(len(rows.codes) for rows in held):
+        return np.zeros(0, np.int64)
+    sip, murmur, codes = (np.concatenate(column) for column in zip(*held, strict=True))
+    order = np.lexsort((codes, murmur, sip))
+    sip, murmur, codes = sip[order], murmur[order], codes[order]
+    begins = np.flatnonzero(np.concatenate(([True], (sip[1:] != sip[:-1]) | (murmur[1:] != murmur[:-1]))))
+    puts: npt.NDArray[np.bool_] = codes & 1 == 1
+    last_of_key = np.maximum.reduceat(np.where(puts, codes, -1), begins)
+    last = np.repeat(last_of_key, np.diff(np.append(begins, len(codes))))
+    return np.sort(codes[(codes == last) | (~puts & (codes < last))])
+
+
+def save_verdicts(fs: FileSystem, work_dir: Path, base_offsets: tuple[int, ...], codes: Codes) -> tuple[GroupBits, ...]:
+    """Leave the bits of ascending codes, a file for each group that has any."""
+    groups = codes >> GROUP_SHIFT
+    saved = []
+    for some in np.split(codes, np.flatnonzero(groups[1:] != groups[:-1]) + 1):
+        verdicts = Verdicts(base_offsets)
+        verdicts.add(some)
+        bits = verdicts.save(fs, work_dir)
+        if bits is not None:
+            saved.append(bits)
+    return tuple(saved)

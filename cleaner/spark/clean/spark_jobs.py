@@ -1,0 +1,313 @@
+"""
+The jobs of a round on Spark: digest all ranges and reduce by key, and recopy a group.
+
+    ranges -> digest_range -> rows of 24 bytes -> by digest: the largest code -> by group: bits of offsets
+
+A small log needs no reduction by Spark: one task does all of that (`small_log.py`).
+
+Rows with keys and values never leave their task. Spark sorts and spills what it cannot hold, and the driver gets one
+row a group.
+
+A key whose records only take part in what its last offset is (`plan.py`) needs one number: the largest code is the
+record that stays. Of records that only ask (the clean section's, and those of aborted transactions) a key has at most
+one in a log that was cleaned before, so the same reduction answers up to two. If some key has more, which the rows then
+say, the job is run again with a join that answers any number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from cleaner.errors import CleanerError, SparkJobError
+from cleaner.spark.clean.digest_task import RangeStart, digest_range
+from cleaner.spark.clean.plan import GROUP_SHIFT, CopyRules, JobSettings
+from cleaner.spark.clean.probe import at_work, require_probes
+from cleaner.spark.clean.recopy_task import GroupResult, GroupWork, recopy_group
+from cleaner.spark.clean.session import make_spark
+from cleaner.spark.clean.small_log import digest_small_log
+from cleaner.spark.clean.verdicts import CROWDED, GroupBits, Verdicts
+from cleaner.storage.fs.file_system import FileSystem
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+Result = TypeVar("Result")
+Work = TypeVar("Work")
+
+_ROW_SCHEMA = "sip bigint, murmur bigint, code bigint"
+_GROUP_SCHEMA = "group bigint, name string, count bigint, checksum bigint, crowded bigint"
+_KEY = ("sip", "murmur")
+
+_REDUCER_BYTES = 32 << 20
+_MOST_REDUCERS = 4000
+_SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+_MOST_REASON_CHARACTERS = 500
+
+
+@dataclass(frozen=True)
+class DigestWork:
+    """
+    All ranges of a job.
+
+    Attributes:
+        settings: of the job.
+        starts: the ranges, by number.
+        base_offsets: of the groups, by number.
+        has_asking: there are records that only ask.
+        is_small: one task digests all of it, if it can hold its keys.
+        is_crowded: some key has more than two of them.
+    """
+
+    settings: JobSettings
+    starts: tuple[RangeStart, ...]
+    base_offsets: tuple[int, ...]
+    has_asking: bool
+    is_small: bool
+    is_crowded: bool = False
+
+
+@dataclass(frozen=True)
+class DigestResult:
+    """
+    What the ranges' keys came to.
+
+    Attributes:
+        bits: of every group that has any.
+        is_crowded: it counts for nothing: try again with `DigestWork.is_crowded`.
+    """
+
+    bits: tuple[GroupBits, ...]
+    is_crowded: bool
+
+
+class SparkJobs(Protocol):
+    """Runs jobs, in this process or in another one. All methods may be called by several threads at once."""
+
+    @property
+    def slots(self) -> int:
+        """How many tasks run at the same time. Raises SparkJobError."""
+
+    def digest(self, work: DigestWork, name: str) -> DigestResult:
+        """Digest all ranges. Raises SparkJobError."""
+
+    def recopy(self, settings: JobSettings, rules: CopyRules, work: GroupWork, name: str) -> GroupResult:
+        """Recopy a group. Raises SparkJobError."""
+
+    def cancel(self, name: str) -> None:
+        """Cancel all jobs of this name; who waits for them gets a SparkJobError."""
+
+
+class SessionJobs:
+    """
+    Runs jobs in a Spark session of this process.
+
+    Args:
+        spark: the session.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._seen: set[tuple[Path, Path]] = set()
+        self._fixes_reducers = spark.sparkContext.getConf().contains(_SHUFFLE_PARTITIONS)
+
+    @property
+    def slots(self) -> int:
+        """How many tasks run at the same time. Raises SparkJobError."""
+        with _as_job_errors("Spark is gone"):
+            return self._spark.sparkContext.defaultParallelism
+
+    def digest(self, work: DigestWork, name: str) -> DigestResult:
+        """Digest all ranges. Raises SparkJobError."""
+        digest = self._digest_small if work.is_small else self._digest
+
+        def job() -> DigestResult:
+            self._require_same_files(work.settings)
+            return digest(work)
+
+        return self._run(name, job)
+
+    def _require_same_files(self, settings: JobSettings) -> None:
+        """
+        Ask the executors that are there whether they see the driver's files, once for each pair of directories.
+
+        A task that fails is tried again, several times; an answer ends the job at once.
+        """
+        places = (settings.directory.parent, settings.work_dir.parent)
+        if places in self._seen:
+            return
+        slots = self.slots
+        answers = self._spark.sparkContext.parallelize(range(slots), slots).map(partial(_why_blind, settings)).collect()
+        for reason in filter(None, answers):
+            raise SparkJobError(reason)
+        self._seen.add(places)
+
+    def _digest_small(self, work: DigestWork) -> DigestResult:
+        bits = self._in_one_task(_digest_alone, work)
+        return self._digest(work) if bits is None else DigestResult(bits, is_crowded=False)
+
+    def _digest(self, work: DigestWork) -> DigestResult:
+        spark = self._spark.newSession()  # with settings of its own: several jobs may run at a time
+        if not self._fixes_reducers:
+            spark.conf.set(_SHUFFLE_PARTITIONS, self._reducers(work))
+        count = len(work.starts)
+        numbers = spark.range(0, count, 1, numPartitions=count)
+        rows = numbers.mapInArrow(partial(_digest_batches, work.settings, work.starts), _ROW_SCHEMA)
+        codes = _joined(rows) if work.is_crowded else _reduced(rows, has_asking=work.has_asking)
+        found = (
+            codes.repartitionById(len(work.base_offsets), _group_of("code"))
+            .mapInArrow(partial(_gather_batches, work.settings, work.base_offsets), _GROUP_SCHEMA)
+            .collect()
+        )
+        bits = tuple(GroupBits(row.group, row.name, row["count"], row.checksum) for row in found if row.name)
+        return DigestResult(bits, is_crowded=any(row.crowded for row in found))
+
+    def _reducers(self, work: DigestWork) -> int:
+        total_bytes = sum(start.range.bytes for start in work.starts)
+        return max(self.slots, min(_MOST_REDUCERS, total_bytes // _REDUCER_BYTES))
+
+    def recopy(self, settings: JobSettings, rules: CopyRules, work: GroupWork, name: str) -> GroupResult:
+        """Recopy a group. Raises SparkJobError."""
+        task = partial(_recopy, settings, rules, name)
+        return self._run(name, partial(self._in_one_task, task, work))
+
+    def _in_one_task(self, task: Callable[[Work], Result], work: Work) -> Result:
+        return self._spark.sparkContext.parallelize([work], 1).map(task).collect()[0]
+
+    def cancel(self, name: str) -> None:
+        """Cancel all jobs of this name."""
+        self._spark.sparkContext.cancelJobGroup(name)
+
+    def _run(self, name: str, job: Callable[[], Result]) -> Result:
+        with _as_job_errors("a Spark job failed"):
+            # Python and JVM threads are paired: the name counts for what this thread runs.
+            self._spark.sparkContext.setJobGroup(name, name, interruptOnCancel=True)
+            return job()
+
+
+def start_jobs(name: str, given: Mapping[str, str]) -> SessionJobs:
+    """
+    Start Spark in this process.
+
+    Args:
+        name: as the cluster shows it.
+        given: `spark.*` keys, see `session.spark_settings`.
+    Raises:
+        SparkJobError: it does not start.
+    """
+    with _as_job_errors("Spark does not start"):
+        return SessionJobs(make_spark(name, given))
+
+
+@contextmanager
+def _as_job_errors(what: str) -> Iterator[None]:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError, OSError) as error:
+        raise SparkJobError(f"{what}: {_reason(error)}") from error
+
+
+def _why_blind(settings: JobSettings, _: int) -> str | None:
+    """Return why a task cannot work on the driver's files, None if it can; in a task."""
+    try:
+        with at_work(FileSystem(), settings):
+            return None
+    except CleanerError as error:
+        return str(error)
+
+
+def _digest_batches(
+    settings: JobSettings, starts: Sequence[RangeStart], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Digest the ranges whose numbers come in; in a task."""
+    import pyarrow as pa
+
+    with at_work(fs := FileSystem(), settings):
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                for rows in digest_range(fs, settings, starts[number]):
+                    yield pa.RecordBatch.from_arrays([pa.array(column) for column in rows], ["sip", "murmur", "code"])
+
+
+def _gather_batches(
+    settings: JobSettings, base_offsets: tuple[int, ...], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Bring the codes of a group together in a file; in a task."""
+    import pyarrow as pa
+
+    fs = FileSystem()
+    require_probes(fs, settings)
+    verdicts = Verdicts(base_offsets)
+    for batch in batches:
+        verdicts.add(batch.column(0).to_numpy())
+    saved = verdicts.save(fs, settings.work_dir) or GroupBits(-1, "", 0, 0)
+    row = (saved.group, saved.name, saved.count, saved.checksum, verdicts.crowded)
+    names = ["group", "name", "count", "checksum", "crowded"]
+    yield pa.RecordBatch.from_arrays([pa.array([value]) for value in row], names)
+
+
+def _digest_alone(work: DigestWork) -> tuple[GroupBits, ...] | None:
+    """Digest a small log; in a task."""
+    with at_work(fs := FileSystem(), work.settings):
+        return digest_small_log(fs, work.settings, work.starts, work.base_offsets)
+
+
+def _recopy(settings: JobSettings, rules: CopyRules, name: str, work: GroupWork) -> GroupResult:
+    """Recopy a group; in a task."""
+    with at_work(fs := FileSystem(), settings):
+        return recopy_group(fs, settings, rules, work, name)
+
+
+def _group_of(code: str) -> Column:
+    from pyspark.sql import functions as f
+
+    return f.greatest(f.lit(0), f.shiftright(f.col(code), GROUP_SHIFT)).cast("int")
+
+
+def _reduced(rows: DataFrame, *, has_asking: bool) -> DataFrame:
+    """Return the codes to be kept as bits, by one reduction; keys with too many records that ask say `CROWDED`."""
+    from pyspark.sql import functions as f
+
+    puts = f.col("code").bitwiseAND(1) == 1
+    last = f.max(f.when(puts, f.col("code"))).alias("last")
+    if not has_asking:
+        return rows.groupBy(*_KEY).agg(last).select(f.col("last").alias("code"))
+    asks = f.when(~puts, f.col("code"))
+    by_key = rows.groupBy(*_KEY).agg(
+        last, f.min(asks).alias("lowest"), f.max(asks).alias("highest"), f.count(asks).alias("asking")
+    )
+    low, high = f.col("lowest"), f.col("highest")
+    codes = f.array(
+        f.col("last"),
+        f.when(low < f.col("last"), low),
+        f.when((high < f.col("last")) & (high != low), high),
+        f.when(f.col("asking") > 2, f.lit(CROWDED)),
+    )
+    return by_key.select(f.explode(codes).alias("code")).where(f.col("code").isNotNull())
+
+
+def _joined(rows: DataFrame) -> DataFrame:
+    """Return the same whatever the number of records that ask."""
+    from pyspark.sql import functions as f
+
+    puts = f.col("code").bitwiseAND(1) == 1
+    last = rows.where(puts).groupBy(*_KEY).agg(f.max("code").alias("last"))
+    asking = rows.where(~puts).join(last, list(_KEY)).where(f.col("code") < f.col("last"))
+    return last.select(f.col("last").alias("code")).union(asking.select("code"))
+
+
+def _reason(error: Exception) -> str:
+    """Return what went wrong in a line: of a traceback of a task its last line of that kind."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = [line for line in lines if line.startswith(("cleaner.errors.", "OSError", "PermissionError", "MemoryError"))]
+    if told:
+        return told[-1][:_MOST_REASON_CHARACTERS]
+    return (lines or [type(error).__name__])[0][:_MOST_REASON_CHARACTERS]

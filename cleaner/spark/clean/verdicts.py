@@ -1,0 +1,105 @@
+"""
+The verdicts on a group's records, brought together by one task and kept in one file: bits of offsets.
+
+A bit set says of a record whose key counts that it is the last one of its key, and of any other record that a later one
+of its key is there; `cleaning/recopy/survivors.py` reads it so. A group without any has no file. Whoever reads one holds it
+against a checksum the driver was told: a file that lost bits would cost records.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from cleaner.cleaning.recopy.offset_bits import OffsetBits
+from cleaner.errors import CorruptCheckpointError
+from cleaner.kernels.checksums import crc32c
+from cleaner.spark.clean.plan import GROUP_SHIFT, PLACE_MASK, PLACE_SHIFT, Codes, GroupPlan
+from cleaner.storage.fs.file_system import FileSystem
+
+CROWDED = -1
+"""In the place of a code: a key of which more records only ask than one reduction can answer."""
+
+_MOST_BYTES = 1 << 34
+
+
+@dataclass(frozen=True)
+class GroupBits:
+    """
+    A file of bits.
+
+    Attributes:
+        group: number of the group.
+        name: of the file, in the job's directory.
+        count: bits set.
+        checksum: CRC-32C of the file.
+    """
+
+    group: int
+    name: str
+    count: int
+    checksum: int
+
+
+@dataclass
+class Verdicts:
+    """
+    The codes of one group, as they come.
+
+    Args:
+        base_offsets: of all groups, by number.
+    """
+
+    base_offsets: tuple[int, ...]
+    group: int = -1
+    crowded: int = 0
+    bits: OffsetBits | None = None
+
+    def add(self, codes: Codes) -> None:
+        """Set the bits of some codes; those that say `CROWDED` are counted."""
+        is_code = codes >= 0
+        self.crowded += len(codes) - int(is_code.sum())
+        codes = codes[is_code]
+        if not len(codes):
+            return
+        group = int(codes[0]) >> GROUP_SHIFT
+        if self.bits is None:
+            self.group, self.bits = group, OffsetBits(self.base_offsets[group])
+        if (codes >> GROUP_SHIFT != self.group).any():
+            raise AssertionError("verdicts on more than one group in one partition")
+        self.bits.set((codes >> PLACE_SHIFT) & PLACE_MASK)
+
+    def save(self, fs: FileSystem, work_dir: Path) -> GroupBits | None:
+        """Write the bits under a name of this attempt's own; None when there are none."""
+        if self.bits is None:
+            return None
+        data = self.bits.to_bytes()
+        name = f"bits-{self.group:07d}-{os.urandom(6).hex()}"
+        with fs.create(work_dir / name, like=work_dir) as file:
+            file.write(data, 0)
+            file.fsync()
+        return GroupBits(self.group, name, self.bits.count, crc32c(data))
+
+
+def read_bits(fs: FileSystem, work_dir: Path, group: GroupPlan, saved: GroupBits | None) -> OffsetBits:
+    """
+    Read the bits of a group.
+
+    Raises:
+        CorruptCheckpointError: the file is not what was written.
+        LogDirOfflineError: the disk failed.
+    """
+    if saved is None:
+        return OffsetBits(group.base_offset)
+    path = work_dir / saved.name
+    data = fs.read_bytes(path, _MOST_BYTES)
+    if crc32c(data) != saved.checksum:
+        raise CorruptCheckpointError(path, 0, "its checksum is not that of what was written")
+    try:
+        bits = OffsetBits.from_bytes(data)
+    except ValueError as error:
+        raise CorruptCheckpointError(path, 0, str(error)) from error
+    if (bits.base_offset, bits.count) != (group.base_offset, saved.count):
+        raise CorruptCheckpointError(path, 0, "the bits of another group")
+    return bits

@@ -1,0 +1,121 @@
+"""
+Which partitions a path stands for: a log dir, a partition's directory, or a pattern of either.
+
+What a directory holds tells what it is (`storage/which_dir.py`); the name of a partition's has to say whose it is.
+Patterns have the signs of a shell: `*`, `?`, `[ab]` and `{a,b}`.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from pathlib import Path
+
+from cleaner.base.mistakes import did_you_mean
+from cleaner.base.model import TopicPartition
+from cleaner.errors import UnknownTopicError, UsageError
+from cleaner.spark.source.options import ReadOptions
+from cleaner.storage.fs.file_system import FileSystem, real_path
+from cleaner.storage.segment import names
+from cleaner.storage.which_dir import Nature, nature_of, why_no_log_dir
+
+_BRACES = re.compile(r"\{([^{}]*)\}")
+_SIGNS = re.compile(r"[*?\[]")
+
+Found = dict[TopicPartition, list[Path]]
+
+
+def find_partitions(fs: FileSystem, options: ReadOptions) -> Found:
+    """
+    Return the directories of each partition that is wanted, usually one, in the partitions' order.
+
+    Raises:
+        UsageError: the path leads to no log, a directory with segments is not named after a partition, or a partition
+            that was asked for by name is not there.
+        UnknownTopicError: a topic that was asked for is not there.
+    """
+    found: Found = {}
+    for directory in _expanded(fs, options.path):
+        for topic_partition, path in _partitions_in(fs, directory):
+            paths = found.setdefault(topic_partition, [])
+            if path not in paths:
+                paths.append(path)
+    if not found:
+        reason = None if _is_pattern(options.path) else why_no_log_dir(fs, Path(_plain(options.path)))
+        what = "no Kafka log; give a log dir, partition directories, or a pattern of them"
+        raise UsageError(f"{options.path}: {what}{f': {reason}' if reason else ''}")
+    for topic in sorted(options.topics or ()):
+        if not any(each.topic == topic for each in found):
+            likely = did_you_mean(topic, (each.topic for each in found))
+            raise UnknownTopicError(topic, f"not in {options.path}{likely}")
+    for topic_partition in sorted(options.assigned or ()):
+        if topic_partition not in found:
+            raise UsageError(f"assign: {topic_partition} is not in {options.path}")
+    return {name: found[name] for name in sorted(found) if options.wants(name)}
+
+
+def _expanded(fs: FileSystem, pattern: str) -> list[Path]:
+    """Return the directories that match a pattern, ascending, links followed."""
+    match = _BRACES.search(pattern)
+    if match is not None:
+        parts = [pattern[: match.start()] + word + pattern[match.end() :] for word in match[1].split(",")]
+        return sorted({path for part in parts for path in _expanded(fs, part)})
+    found = [Path("/") if pattern.startswith(("/", "file:")) else Path.cwd()]
+    for part in Path(_plain(pattern)).parts:
+        if part == "/":
+            continue
+        if _SIGNS.search(part):
+            found = [path / name for path in found for name in fnmatch.filter(fs.list_dirs(path), part)]
+        else:
+            found = [path / part for path in found if fs.exists(path / part)]
+        found = [path for path in found if path.is_dir()]
+    return sorted({real_path(path) for path in found})
+
+
+def _plain(pattern: str) -> str:
+    """Return a path without the scheme in front."""
+    scheme, colon, rest = pattern.partition("://")
+    if colon and scheme != "file":
+        raise UsageError(f"{pattern}: logs are read from file systems that are mounted, not from {scheme}://")
+    return rest if colon else pattern.removeprefix("file:")
+
+
+def _is_pattern(text: str) -> bool:
+    return bool(_SIGNS.search(text) or _BRACES.search(text))
+
+
+def _partitions_in(fs: FileSystem, directory: Path) -> list[tuple[TopicPartition, Path]]:
+    if _is_set_aside(directory.name):
+        return []
+    nature = nature_of(fs, directory)
+    if nature is Nature.PARTITION:
+        topic_partition = _partition_of(directory.name)
+        if topic_partition is None:
+            raise UsageError(
+                f"{directory}: has segments, and its name is not that of a topic and partition, as prices-0; rename it"
+            )
+        return [(topic_partition, directory)]
+    if nature is not Nature.LOG_DIR:
+        return []
+    found = [(_partition_of(name), directory / name) for name in fs.list_dirs(directory)]
+    return [
+        (topic_partition, real_path(path))
+        for topic_partition, path in found
+        if topic_partition is not None and topic_partition.topic != names.METADATA_TOPIC
+    ]
+
+
+def _is_set_aside(name: str) -> bool:
+    try:
+        return names.parse_partition_dir(name).kind is not names.DirKind.CURRENT
+    except ValueError:
+        return False
+
+
+def _partition_of(name: str) -> TopicPartition | None:
+    try:
+        found = names.parse_partition_dir(name)
+    except ValueError:
+        return None
+    is_plain = found.kind is names.DirKind.CURRENT and str(found.topic_partition) == name
+    return found.topic_partition if is_plain else None

@@ -1,0 +1,93 @@
+"""
+What a stream keeps of a log beside an offset, to know it again: a micro-batch that is tried again, maybe days later, is
+of the same rows, or the stream says why it is not.
+
+A log that was cut back and written anew has other records at the same offsets: the batch below the offset tells. A
+cleaner that went by has left records out: its checkpoint tells, or the batch that it has rebuilt.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import NamedTuple
+
+from cleaner.base.model import TopicPartition
+from cleaner.errors import CorruptBatchError, LogChangedError
+from cleaner.format.chunks import HEADER_BYTES
+from cleaner.log.open_segment import OpenSegment
+from cleaner.spark.source.partition_log import LogLooker, PartitionLog
+from cleaner.storage.segment.batch_source import batch_headers
+
+_MODERN = 2
+# What a cleaner leaves as it is when it rebuilds a batch.
+_KEPT = ("last_offset", "leader_epoch", "producer_id", "producer_epoch", "base_sequence")
+
+NO_BATCH = -1
+"""Stands for a batch where none lies below the offset: nothing was written yet, or it was cleaned away."""
+
+
+class StreamMark(NamedTuple):
+    """
+    What a log was like when a stream was to read up to an offset.
+
+    Attributes:
+        origin: tells the batch that holds the offset below from any that is not made of it, or `NO_BATCH`.
+        content: tells it from any other, or `NO_BATCH`.
+        clean_end: the offset up to which the log was cleaned.
+    """
+
+    origin: int
+    content: int
+    clean_end: int
+
+
+Marks = dict[TopicPartition, StreamMark]
+
+
+def mark_of(looker: LogLooker, log: PartitionLog, offset: int) -> StreamMark:
+    """
+    Return the mark of a log at an offset.
+
+    Raises:
+        FileNotFoundError: a segment has gone since it was listed.
+        CorruptCheckpointError: the cleaner's checkpoint is damaged.
+    """
+    for place, last, _ in log.bounds(offset - 1, offset):
+        with OpenSegment(log.fs, place) as segment:
+            size = log.end_position if place is log.places[-1] else segment.file.size()
+            return StreamMark(*_batch_with(segment, last, size), looker.clean_end(log))
+    return StreamMark(NO_BATCH, NO_BATCH, looker.clean_end(log))
+
+
+def change(before: StreamMark, now: StreamMark, begin: int) -> str | None:
+    """
+    Return why the records from an offset to a marked one may be less than they were, None if they are the same.
+
+    Raises:
+        LogChangedError: they are other ones.
+    """
+    is_there = NO_BATCH not in (before.origin, now.origin)
+    if is_there and before.origin != now.origin:
+        raise LogChangedError("it was cut back and written anew")
+    if now.clean_end > max(begin, before.clean_end):
+        return f"it was cleaned up to offset {now.clean_end}"
+    # In the middle of a round, whose checkpoint comes last.
+    return "it was cleaned, or cut back and written anew" if is_there and before.content != now.content else None
+
+
+def _batch_with(segment: OpenSegment, offset: int, size: int) -> tuple[int, int]:
+    """Return origin and content of the batch that holds an offset."""
+    try:
+        for chunk in batch_headers(segment.file, size=size, start=segment.position_at(offset)):
+            rows = chunk.batches[chunk.batches["last_offset"] >= offset]
+            if not len(rows):
+                continue
+            row = rows[0]
+            if row["magic"] == _MODERN and row["base_offset"] > offset:
+                break
+            kept = ",".join(str(row[name]) for name in _KEPT)
+            head = segment.file.read(HEADER_BYTES, int(row["position"]))
+            return zlib.crc32(kept.encode()), zlib.crc32(head)
+    except CorruptBatchError:
+        pass  # who reads it says it better
+    return NO_BATCH, NO_BATCH

@@ -1,0 +1,58 @@
+"""A task as Spark hands it from the planner to an executor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import InputPartition
+
+from cleaner.spark.source.offsets import EARLIEST, LATEST, Offsets
+from cleaner.spark.source.options import ReadOptions
+from cleaner.spark.source.plan import Task
+from cleaner.storage.fs.file_system import FileSystem
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass
+class TaskPartition(InputPartition):
+    """
+    A task, and how it reads.
+
+    Attributes:
+        least_timestamp_ms: older records may be left out.
+    """
+
+    task: Task
+    options: ReadOptions
+    least_timestamp_ms: int | None = None
+
+
+def task_partitions(
+    tasks: Iterable[Task], options: ReadOptions, least_timestamp_ms: int | None = None
+) -> list[InputPartition]:
+    """Return tasks as Spark takes them."""
+    # What the plan was made of may be long, and each task would carry it.
+    own = replace(options, topics=None, partitions=None, assigned=None, starting=Offsets(EARLIEST))
+    own = replace(own, ending=Offsets(LATEST), starting_times=None, ending_times=None)
+    return [TaskPartition(task, own, least_timestamp_ms) for task in tasks]
+
+
+def read_partition(partition: InputPartition, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """
+    Do a task, on an executor; raises as `task.run_task`.
+
+    Args:
+        columns: these instead of those of the options.
+    """
+    if not isinstance(partition, TaskPartition):
+        return iter(())  # there is nothing to read, and Spark makes a task all the same
+    from cleaner.spark.source.task import run_task
+
+    options = partition.options
+    if columns is not None:
+        options = replace(options, columns=tuple(columns))
+    return run_task(FileSystem(), options, partition.task, partition.least_timestamp_ms)

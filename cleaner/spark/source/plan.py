@@ -1,0 +1,229 @@
+"""
+A query made into tasks: which partitions, from which offset to which, and who reads what.
+
+Small spans share a task, large segments are cut into several; the last records of all keys are the work of one task a
+partition, as it has to see all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from cleaner.base.clock import SystemClock
+from cleaner.base.model import TopicPartition
+from cleaner.errors import LogDirOfflineError, OffsetOutOfRangeError, UsageError
+from cleaner.log.partition_files import PartitionFiles
+from cleaner.log.search import find_by_time
+from cleaner.spark.source.decide import stable_end
+from cleaner.spark.source.filters import Pruning
+from cleaner.spark.source.find import Found, find_partitions
+from cleaner.spark.source.offsets import LATEST, Times
+from cleaner.spark.source.options import ReadOptions
+from cleaner.spark.source.partition_log import UNKNOWN_END, LogLooker, PartitionLog
+from cleaner.spark.source.spans import Span, spans_of
+from cleaner.storage.fs.file_system import FileSystem
+
+_MOST_TRIES = 10
+_LEAST_COST = 64 << 10  # of a span: opening a file takes as long as reading so many bytes
+
+
+@dataclass(frozen=True)
+class SpansTask:
+    """Read spans, one behind the other."""
+
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True)
+class LatestTask:
+    """
+    Read the last record of every key of a partition.
+
+    Attributes:
+        first_offset, end_offset: of what counts; an end of None is where the log ends when the task begins.
+    """
+
+    topic_partition: TopicPartition
+    directory: Path
+    first_offset: int
+    end_offset: int | None
+
+
+Task = SpansTask | LatestTask
+
+
+def plan(fs: FileSystem, options: ReadOptions, pruning: Pruning) -> list[Task]:
+    """
+    Return the tasks of a batch query.
+
+    Raises:
+        UsageError, UnknownTopicError: the options name what is not there, or a partition is there twice.
+        OffsetOutOfRangeError: offsets that were asked for have gone.
+        CorruptLogError: damage where a plan has to look.
+    """
+    looker = LogLooker(fs)
+    found = {each: paths for each, paths in find_partitions(fs, options).items() if pruning.has(each)}
+    logs = one_replica_each(looker, found, options)
+    if options.latest_per_key:
+        return [task for name, directory in logs.items() for task in _latest(looker, name, directory, options)]
+
+    def spans(most_records: int | None) -> list[Span]:
+        parts = [planned_spans(looker, *log, options, pruning, most_records) for log in logs.items()]
+        return [span for part in parts for span in part]
+
+    return tasks_of(spans, options)
+
+
+def tasks_of(spans_with: Callable[[int | None], list[Span]], options: ReadOptions) -> list[Task]:
+    """
+    Return as many tasks as the options want at least, or less if there are less offsets.
+
+    Args:
+        spans_with: finds what is to be read, in spans of so many offsets at most.
+    """
+    most = options.most_records
+    spans = spans_with(most)
+    tasks = pack(spans, options.task_bytes, most)
+    if len(tasks) >= options.least_tasks:
+        return tasks
+    offsets = sum(span.end_offset - span.first_offset for span in spans if span.end_offset < UNKNOWN_END)
+    most = min(max(1, offsets // options.least_tasks), most or offsets + 1)
+    return pack(spans_with(most), options.task_bytes, most)
+
+
+def one_replica_each(looker: LogLooker, found: Found, options: ReadOptions) -> dict[TopicPartition, Path]:
+    """
+    Return one directory a partition.
+
+    Raises:
+        UsageError: there are several, and nobody said that the longest is meant.
+    """
+    chosen = {}
+    for topic_partition, paths in found.items():
+        if len(paths) > 1 and not options.longest_replica:
+            places = ", ".join(str(path.parent) for path in paths)
+            reason = f"{topic_partition} is in {len(paths)} directories ({places})"
+            raise UsageError(f"{reason}; read one of them, or the one that reaches furthest with replica=longest")
+        chosen[topic_partition] = _longest(looker, topic_partition, paths) if len(paths) > 1 else paths[0]
+    return chosen
+
+
+def _longest(looker: LogLooker, topic_partition: TopicPartition, paths: list[Path]) -> Path:
+    logs = [looker.look(topic_partition, path) for path in paths]
+    return max(logs, key=lambda log: (log.end_offset, -log.start_offset)).directory
+
+
+def planned_spans(
+    looker: LogLooker,
+    topic_partition: TopicPartition,
+    directory: Path,
+    options: ReadOptions,
+    pruning: Pruning,
+    most_records: int | None = None,
+) -> list[Span]:
+    """Return the spans of a partition, of so many offsets at most; raises as `plan`."""
+
+    def found(log: PartitionLog) -> list[Span]:
+        first, end = bounds(log, options)
+        first, end = max(first, pruning.first_offset), min(end, pruning.end_offset)
+        return list(spans_of(log, first, end, options.task_bytes, pruning.least_timestamp_ms, most_records))
+
+    for _ in range(_MOST_TRIES):
+        try:
+            return found(looker.look(topic_partition, directory))
+        except FileNotFoundError as error:
+            gone = error
+    raise LogDirOfflineError(directory, gone) from gone
+
+
+def _latest(
+    looker: LogLooker, topic_partition: TopicPartition, directory: Path, options: ReadOptions
+) -> Iterator[LatestTask]:
+    log = looker.look(topic_partition, directory)
+    first = first_offset(log, options)
+    is_open = options.ending.of(topic_partition) == LATEST and _time_of(options.ending_times, log) is None
+    end = None if is_open else end_offset(log, options)
+    if log.places and (end is None or first < end):
+        yield LatestTask(topic_partition, directory, first, end)
+
+
+def bounds(log: PartitionLog, options: ReadOptions) -> tuple[int, int]:
+    """Return where to begin and end in a log, the end exclusive."""
+    first = first_offset(log, options)
+    end = end_offset(log, options)
+    if options.committed and first < end:
+        end = min(end, stable_end(log, options.bad_batches))
+    return first, end
+
+
+def end_offset(log: PartitionLog, options: ReadOptions) -> int:
+    """Return where to end in a log, the end exclusive."""
+    time = _time_of(options.ending_times, log)
+    found = None if time is None else _offset_of_time(log, time)
+    if found is not None:
+        return found
+    if time is not None:
+        return log.end_offset
+    return options.ending.resolve(log.topic_partition, log.start_offset, log.end_offset)
+
+
+def first_offset(log: PartitionLog, options: ReadOptions) -> int:
+    """
+    Return where to begin in a log.
+
+    Raises:
+        OffsetOutOfRangeError: at an offset that it has no more, or has not yet.
+        UsageError: it has no record of a time that it has to have.
+    """
+    name = log.topic_partition
+    time = _time_of(options.starting_times, log)
+    if time is not None:
+        found = _offset_of_time(log, time)
+        if found is None and options.needs_start_time:
+            raise UsageError(
+                f"{log.directory}: no record at {time} ms or later; startingOffsetsByTimestampStrategy=latest begins "
+                "at its end"
+            )
+        return log.end_offset if found is None else found
+    wanted = options.starting.by_partition.get(name, -1)
+    if wanted >= 0 and options.fail_on_data_loss and not log.start_offset <= wanted <= log.end_offset:
+        raise out_of_range(log, wanted)
+    return options.starting.resolve(name, log.start_offset, log.end_offset)
+
+
+def out_of_range(log: PartitionLog, offset: int) -> OffsetOutOfRangeError:
+    """Return the error for an offset that a log does not have."""
+    error = OffsetOutOfRangeError(log.directory, offset, log.start_offset, log.end_offset)
+    error.args = (f"{error}; failOnDataLoss=false reads what there is",)
+    return error
+
+
+def _time_of(times: Times | None, log: PartitionLog) -> int | None:
+    return None if times is None else times.of(log.topic_partition)
+
+
+def _offset_of_time(log: PartitionLog, timestamp_ms: int) -> int | None:
+    files = PartitionFiles(log.fs, log.directory.parent, log.topic_partition, SystemClock())
+    try:
+        return find_by_time(files, log.start_offset, log.end_offset, timestamp_ms)
+    finally:
+        files.close()
+
+
+def pack(spans: list[Span], task_bytes: int, most_records: int | None = None) -> list[Task]:
+    """Put neighbouring spans together up to a task's size."""
+    tasks: list[Task] = []
+    taken: list[Span] = []
+    cost = records = 0
+    for span in spans:
+        more = span.end_offset - span.first_offset
+        is_much = most_records is not None and records + more > most_records
+        if taken and (is_much or cost + span.size > task_bytes):
+            tasks.append(SpansTask(tuple(taken)))
+            taken, cost, records = [], 0, 0
+        taken.append(span)
+        cost += max(span.size, _LEAST_COST)
+        records += more
+    return [*tasks, SpansTask(tuple(taken))] if taken else tasks

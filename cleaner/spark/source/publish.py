@@ -1,0 +1,161 @@
+"""
+The end of a write: staged segments get their offsets and names, and partitions appear, each whole.
+
+    1. the log dir is made if need be, and locked as by any writer; its marker is taken away
+    2. of each partition, in its nascent directory: offsets into the batches, final names, what belongs to a log
+    3. the nascent directories get the partitions' names, one by one
+    4. checkpoints, and the marker if all that is there may be trusted
+
+Whoever dies on the way leaves partitions that are whole, or directories that wait to be removed.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
+from pathlib import Path
+
+import numpy as np
+
+from cleaner.base.clock import SystemClock
+from cleaner.base.model import EpochEntry, TopicPartition
+from cleaner.errors import UsageError
+from cleaner.log.dir_state import DirState, identify, make_log_dir, new_uuid
+from cleaner.spark.source.staging import BATCHES, Staged, nascent_dir
+from cleaner.spark.source.write_options import WriteOptions
+from cleaner.storage.files.leader_epochs import write_leader_epochs
+from cleaner.storage.files.partition_metadata import read_topic_id, write_topic_id
+from cleaner.storage.files.producer_snapshot import write_snapshot
+from cleaner.storage.fs.file_system import FileSystem, real_path
+from cleaner.storage.log_dir import OffsetKind
+from cleaner.storage.segment.names import (
+    INDEX,
+    LEADER_EPOCHS,
+    LOG,
+    PARTITION_METADATA,
+    TIME_INDEX,
+    parse_partition_dir,
+    segment_file_name,
+    snapshot_file_name,
+)
+
+_BASE_OFFSET = struct.Struct(">q")
+_SUFFIXES = (LOG, INDEX, TIME_INDEX)
+
+
+def publish(fs: FileSystem, options: WriteOptions, job: str, staged: Iterable[Staged]) -> dict[TopicPartition, int]:
+    """
+    Make a log dir of what tasks have written.
+
+    Args:
+        staged: all segments, those of a partition in the order of their records.
+    Returns:
+        The partitions' log end offsets.
+    Raises:
+        UsageError: a partition is there already, or the directory belongs to another cluster; nothing has changed.
+        LogDirLockedError: a broker, a writer or a cleaner is at work there.
+        NoSpaceError, LogDirOfflineError: the disk.
+    """
+    parts: dict[TopicPartition, list[Staged]] = {}
+    for each in staged:
+        parts.setdefault(each.topic_partition, []).append(each)
+    log_dir = real_path(Path(options.path))
+    _require_room(fs, log_dir, parts)
+    if options.writes_meta:
+        make_log_dir(
+            fs, log_dir, identify(fs, [log_dir] if log_dir.is_dir() else [], options.cluster_id, options.node_id)
+        )
+    if not log_dir.is_dir():
+        return {}
+    state = DirState(fs, log_dir, SystemClock())
+    in_order = False
+    try:
+        before = state.log_dir.listing()
+        ids = _topic_ids(fs, log_dir, parts, options)
+        ends = {name: _complete(fs, nascent_dir(log_dir, name, job), parts[name], ids) for name in sorted(parts)}
+        for name in ends:
+            state.still_held()
+            fs.rename(nascent_dir(log_dir, name, job), log_dir / str(name))
+        fs.fsync_dir(log_dir)
+        state.note(OffsetKind.RECOVERY_POINT, lambda: ends)
+        state.note(OffsetKind.HIGH_WATERMARK, lambda: ends)
+        in_order = state.was_closed or not before.current
+    finally:
+        state.close(in_order=in_order and state.may_be_marked)
+    return ends
+
+
+def _require_room(fs: FileSystem, log_dir: Path, parts: Mapping[TopicPartition, object]) -> None:
+    for name in sorted(parts):
+        if fs.exists(log_dir / str(name)):
+            reason = "is there already; a write makes partitions, and appends to none"
+            raise UsageError(f"{log_dir / str(name)}: {reason}: remove it, write elsewhere, or use `cleaner produce`")
+
+
+def _topic_ids(
+    fs: FileSystem, log_dir: Path, parts: Mapping[TopicPartition, object], options: WriteOptions
+) -> dict[str, uuid.UUID]:
+    """Return the ids of the topics: as given, as other partitions of a topic have it, or new."""
+    if not options.writes_meta:
+        return {}
+    ids = {}
+    for directory in fs.list_dirs(log_dir):
+        try:
+            topic = parse_partition_dir(directory).topic_partition.topic
+        except ValueError:
+            continue
+        known = read_topic_id(fs, log_dir / directory / PARTITION_METADATA)
+        if known is not None:
+            ids[topic] = known
+    ids |= options.topic_ids
+    return {name.topic: ids.get(name.topic) or ids.setdefault(name.topic, new_uuid()) for name in parts}
+
+
+def _complete(fs: FileSystem, directory: Path, staged: Sequence[Staged], ids: Mapping[str, uuid.UUID]) -> int:
+    """Make a whole log of a nascent directory; returns its end offset."""
+    next_offset = 0
+    for each in staged:
+        _fill_in(fs, directory, each.stem, next_offset)
+        for suffix in _SUFFIXES:
+            fs.rename(directory / (each.stem + suffix), directory / segment_file_name(next_offset, suffix))
+        fs.remove(directory / (each.stem + BATCHES))
+        next_offset += each.offset_count
+    kept = {segment_file_name(base, suffix) for base in _bases(staged) for suffix in _SUFFIXES}
+    # What attempts have left that failed, or were not the first.
+    fs.remove_all(directory, [name for name in fs.list_files(directory) if name not in kept])
+    write_snapshot(fs, directory / snapshot_file_name(next_offset), [])
+    write_leader_epochs(fs, directory / LEADER_EPOCHS, [EpochEntry(0, 0)])
+    topic = staged[0].topic_partition.topic
+    if topic in ids:
+        write_topic_id(fs, directory / PARTITION_METADATA, ids[topic])
+    fs.fsync_dir(directory)
+    return next_offset
+
+
+def _bases(staged: Sequence[Staged]) -> list[int]:
+    return list(accumulate((each.offset_count for each in staged[:-1]), initial=0))
+
+
+def _fill_in(fs: FileSystem, directory: Path, stem: str, base_offset: int) -> None:
+    """Raise the offsets of a staged segment's batches, which count from its beginning."""
+    if base_offset == 0:
+        return
+    with fs.open(directory / (stem + LOG), write=True) as file:
+        places = np.frombuffer(fs.read_bytes(directory / (stem + BATCHES)), np.int64).reshape(-1, 2)
+        for position, offset in places.tolist():
+            file.write(_BASE_OFFSET.pack(base_offset + offset), position)
+        file.fsync()
+
+
+def discard(fs: FileSystem, options: WriteOptions, job: str) -> None:
+    """Remove what tasks have written, and no one will publish."""
+    log_dir = real_path(Path(options.path))
+    if not log_dir.is_dir():
+        return
+    with fs.hold(log_dir):
+        for name in fs.list_dirs(log_dir):
+            if name.endswith(f".{job}-delete"):
+                fs.remove_all(log_dir / name, fs.list_files(log_dir / name))
+                fs.remove_dir(log_dir / name)

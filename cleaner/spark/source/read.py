@@ -1,0 +1,175 @@
+"""
+Reading spans: their batches, chunk by chunk, unpacked and judged, for who lays the records out or digests their keys.
+
+A span names a file and positions in it. Where a cleaner or a broker has put another file in its place since, the same
+offsets are looked up anew; where retention has removed them, that is an error unless the query says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from cleaner.errors import CorruptBatchError, LogChangedError
+from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk, ReadBuffer
+from cleaner.format.records import Block, Unpacker, leave_out
+from cleaner.spark.source.damage import Damage, sound_chunks
+from cleaner.spark.source.decide import aborted_within
+from cleaner.spark.source.options import ReadOptions
+from cleaner.spark.source.partition_log import LogLooker, PartitionLog
+from cleaner.spark.source.plan import out_of_range
+from cleaner.spark.source.spans import Span, spans_of
+from cleaner.storage.aborted import hidden_batches
+from cleaner.storage.fs.file_system import File, FileSystem
+from cleaner.storage.segment.indexes import Aborts
+
+Flags = npt.NDArray[np.uint8]
+Result = TypeVar("Result")
+Work = Callable[[Path, Block, Flags], Result]
+
+_MOST_TRIES = 10
+_MODERN = 2
+
+
+class SpanReader:
+    """
+    Args:
+        fs: the door to the file system.
+        options: isolation, and what becomes of damage and of offsets that have gone.
+        damage: decides on damage.
+        least_timestamp_ms: batches all of whose records are older are passed over.
+    """
+
+    def __init__(
+        self, fs: FileSystem, options: ReadOptions, damage: Damage, least_timestamp_ms: int | None = None
+    ) -> None:
+        self._fs = fs
+        self._options = options
+        self._damage = damage
+        self._least_timestamp_ms = least_timestamp_ms
+        self._buffer = ReadBuffer()
+        self._unpacker = Unpacker(options.batch_bytes)
+
+    def each(self, span: Span, work: Work[Result]) -> Iterator[Result]:
+        """
+        Do something with every block of a span, in order.
+
+        Args:
+            work: gets the segment's path, a block, and for each of its batches 1 if its records are not to be seen. It
+                raises CorruptBatchError for a damaged record, before it has done anything with the block.
+        Raises:
+            CorruptLogError: damage, unless it is passed over.
+            OffsetOutOfRangeError: offsets have gone.
+            LogChangedError: the files are replaced faster than they can be opened.
+        """
+        for part, file in self._opened(span):
+            with file:
+                yield from self.each_of(part, file, work)
+
+    def each_of(self, span: Span, file: File, work: Work[Result]) -> Iterator[Result]:
+        """Do the same with a span whose file is open already."""
+        aborts: Aborts | None = None
+        chunks = sound_chunks(file, span.base_offset, span.position, span.end_position, self._damage, self._buffer)
+        for chunk in chunks:
+            hidden = self._hidden(span, chunk)
+            if self._options.committed and chunk.kinds & TRANSACTIONAL_FLAG:
+                if aborts is None:
+                    aborts = self._aborts(span)
+                hidden |= hidden_batches(chunk.batches, aborts)
+            yield from self._blocks(file.path, chunk, hidden, work)
+            last = chunk.batches[-1]
+            if last["magic"] == _MODERN and last["last_offset"] >= span.end_offset:
+                return
+
+    def _hidden(self, span: Span, chunk: Chunk) -> Flags:
+        """Tell which batches hold nothing that is wanted."""
+        rows = chunk.batches
+        is_modern = rows["magic"] == _MODERN
+        hidden: npt.NDArray[np.bool_] = is_modern & (rows["attributes"] & CONTROL_FLAG != 0)
+        hidden |= rows["last_offset"] < span.first_offset
+        # Of a wrapper of magic 0 or 1 only the last offset is known.
+        hidden |= is_modern & (rows["base_offset"] >= span.end_offset)
+        if self._least_timestamp_ms is not None:
+            hidden |= rows["max_timestamp"] < self._least_timestamp_ms
+        return hidden.astype(np.uint8)
+
+    def _blocks(self, path: Path, chunk: Chunk, hidden: Flags, work: Work[Result]) -> Iterator[Result]:
+        while True:
+            try:
+                for block in self._unpacker.blocks(path, chunk, unwanted=hidden != 0):
+                    mine = hidden[block.first : block.first + len(block.batches)]
+                    if mine.all():
+                        continue
+                    result = work(path, block, mine)
+                    done = block.first + len(mine)
+                    yield result
+                    hidden[:done] = 1  # should a later block of the chunk be damaged
+                return
+            except CorruptBatchError as error:
+                leave_out(chunk.batches, hidden, error)
+                self._damage.meet(error)
+
+    def _aborts(self, span: Span) -> Aborts:
+        def found() -> Aborts:
+            log = LogLooker(self._fs).look(span.topic_partition, span.directory)
+            return aborted_within(log, span.first_offset, span.end_offset, self._options.bad_batches)
+
+        return _again(span, found)
+
+    # ---- files -----------------------------------------------------------------------------------------------------
+
+    def _opened(self, span: Span) -> Iterator[tuple[Span, File]]:
+        """Open the file of a span, or those that have taken its place."""
+        file = self._open(span)
+        if file is not None:
+            yield span, file
+            return
+        following = span.first_offset
+        while following < span.end_offset:
+            part, file = _again(span, lambda: self._look_up(span, following))  # noqa: B023
+            if part is None or file is None:
+                return
+            yield part, file
+            following = part.end_offset
+
+    def _open(self, span: Span) -> File | None:
+        try:
+            file = self._fs.open(span.path)
+        except FileNotFoundError:
+            return None
+        about = file.stat()
+        if about.st_ino == span.inode and about.st_size >= span.end_position:
+            return file
+        file.close()
+        return None
+
+    def _look_up(self, span: Span, offset: int) -> tuple[Span | None, File | None]:
+        """Return what holds a span's offsets from one on now, and its file."""
+        log = LogLooker(self._fs).look(span.topic_partition, span.directory)
+        if offset < log.start_offset and self._options.fail_on_data_loss:
+            raise out_of_range(log, offset)
+        for part in spans_of(log, offset, min(span.end_offset, log.end_offset), self._options.task_bytes):
+            file = self._open(part)
+            if file is None:
+                raise FileNotFoundError(part.path)
+            return part, file
+        self._require_end(log, span)
+        return None, None
+
+    def _require_end(self, log: PartitionLog, span: Span) -> None:
+        if log.end_offset < span.end_offset and self._options.fail_on_data_loss:
+            raise out_of_range(log, span.end_offset)
+
+
+def _again(span: Span, look: Callable[[], Result]) -> Result:
+    """Look at a partition that is changing under the look."""
+    for _ in range(_MOST_TRIES):
+        try:
+            return look()
+        except FileNotFoundError:
+            continue
+    raise LogChangedError(f"{span.directory}: its segments change faster than they can be opened")

@@ -1,0 +1,129 @@
+"""
+What a task reads: spans of segments, cut where an index leads to a batch.
+
+A segment without an index is one span, as only reading it tells where its batches begin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from cleaner.base.model import TopicPartition
+from cleaner.errors import CorruptIndexError
+from cleaner.log.open_segment import OpenSegment
+from cleaner.log.places import SegmentPlace
+from cleaner.spark.source.partition_log import UNKNOWN_END, PartitionLog
+from cleaner.storage.segment import names
+from cleaner.storage.segment.indexes import read_offset_index
+
+_HEAD_BYTES = 17  # base offset, length, epoch and magic of a batch
+_MAGIC = 2
+
+
+@dataclass(frozen=True)
+class Span:
+    """
+    Neighbouring batches of a segment, and which of their records are wanted.
+
+    Attributes:
+        directory: the partition's.
+        path: the segment's `.log`, as it was named when this was planned.
+        inode: of that file; another one there holds other batches at these positions.
+        base_offset: of the segment.
+        position, end_position: where the batches are, the end exclusive.
+        first_offset, end_offset: the records wanted, the end exclusive.
+    """
+
+    topic_partition: TopicPartition
+    directory: Path
+    path: Path
+    inode: int
+    base_offset: int
+    position: int
+    end_position: int
+    first_offset: int
+    end_offset: int
+
+    @property
+    def size(self) -> int:
+        """Bytes to be read."""
+        return self.end_position - self.position
+
+
+def spans_of(
+    log: PartitionLog,
+    first_offset: int,
+    end_offset: int,
+    task_bytes: int,
+    least_timestamp_ms: int | None = None,
+    most_records: int | None = None,
+) -> Iterator[Span]:
+    """
+    Give the spans that hold a log's records within a range of offsets, in order.
+
+    Args:
+        task_bytes: none is much larger if an index says where to cut.
+        least_timestamp_ms: segments all of whose records are older are left out, if their time index says so.
+        most_records: no span has more offsets; None: any number.
+    Raises:
+        FileNotFoundError: a segment has gone since it was listed.
+    """
+    for place, first, end in log.bounds(first_offset, end_offset):
+        with OpenSegment(log.fs, place) as segment:
+            is_last = place is log.places[-1]
+            if least_timestamp_ms is not None and not is_last:
+                largest = segment.largest_timestamp()
+                if largest is not None and largest < least_timestamp_ms:
+                    continue
+            about = segment.file.stat()
+            size = log.end_position if is_last else about.st_size
+            position = segment.position_at(first)
+            cuts = [(position, first), *_cuts(log, segment, position, size, task_bytes), (size, end)]
+            path = place.path(names.LOG)
+            for (at, offset), (following, next_offset) in pairwise(cuts):
+                lower, upper = max(first, offset), min(end, next_offset)
+                if at < following and lower < upper:
+                    span = Span(
+                        *(log.topic_partition, log.directory, path, about.st_ino),
+                        *(place.base_offset, at, following, lower, upper),
+                    )
+                    yield from _divided(segment, span, most_records)
+
+
+def _divided(segment: OpenSegment, span: Span, most_records: int | None) -> Iterator[Span]:
+    """Give a span in parts of so many offsets; a batch that belongs to two parts is read for each."""
+    if most_records is None or span.end_offset == UNKNOWN_END:
+        yield span
+        return
+    for first in range(span.first_offset, span.end_offset, most_records):
+        end = min(first + most_records, span.end_offset)
+        position = max(span.position, segment.position_at(first))
+        yield replace(span, position=position, first_offset=first, end_offset=end)
+
+
+def _cuts(log: PartitionLog, segment: OpenSegment, start: int, size: int, task_bytes: int) -> list[tuple[int, int]]:
+    """Return positions where batches begin, some `task_bytes` apart, and the offsets of these."""
+    if size - start < 2 * task_bytes:
+        return []
+    place: SegmentPlace = segment.place
+    try:
+        entries = read_offset_index(log.fs, place.path(names.INDEX), size)
+    except (FileNotFoundError, CorruptIndexError):
+        return []
+    positions = entries["position"].astype(np.int64)
+    wanted = np.arange(start + task_bytes, size - task_bytes // 2, task_bytes)
+    rows = np.unique(np.searchsorted(positions, wanted))
+    found = []
+    for row in rows[rows < len(positions)].tolist():
+        position, largest = int(positions[row]), place.base_offset + int(entries["relative_offset"][row])
+        head = segment.file.read(_HEAD_BYTES, position)
+        offset = int.from_bytes(head[:8], "big", signed=True)
+        # An entry that leads into a batch leads to no offset of its own. Of magic 0 and 1 the offset is a last one.
+        if len(head) == _HEAD_BYTES and head[-1] == _MAGIC and place.base_offset <= offset <= largest:
+            found.append((position, offset))
+    return found

@@ -1,0 +1,1 @@
+"""The small files of log dirs and partitions, each with its format."""

@@ -1,0 +1,86 @@
+"""
+Leader epochs: at which offset each leader's reign over a partition began.
+
+Followers and consumers compare these epochs to find out where their copy and the leader's part ways, so they may never
+name an offset beyond the log. Kafka cuts them to the log whenever it loads one; the functions here are those cuts, on
+plain lists in ascending order, and the file they come from.
+
+Source: rules R-113, R-123; `LeaderEpochFileCache.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from cleaner.base.model import EpochEntry
+from cleaner.errors import CorruptCheckpointError
+from cleaner.storage.files.checkpoint import CHECKPOINT_LIMIT_BYTES, read_checkpoint, read_number, write_checkpoint
+from cleaner.storage.fs.file_system import FileSystem
+
+
+def read_leader_epochs(fs: FileSystem, path: Path) -> list[EpochEntry]:
+    """
+    Read `leader-epoch-checkpoint`; a missing or empty file is an empty list.
+
+    Entries are taken one by one as `assign_epoch` takes them, so the result ascends in epoch and in offset even where
+    the lines do not.
+
+    Raises:
+        CorruptCheckpointError: malformed, or a negative epoch or offset, with which Kafka could not load the log.
+    """
+    entries: list[EpochEntry] = []
+    for position, (epoch_word, offset_word) in read_checkpoint(fs, path, 2, CHECKPOINT_LIMIT_BYTES):
+        epoch = read_number(epoch_word, 32, path, position, "the epoch")
+        start_offset = read_number(offset_word, 64, path, position, "the start offset")
+        if epoch < 0 or start_offset < 0:
+            raise CorruptCheckpointError(path, position, f"epoch {epoch} at offset {start_offset}: negative")
+        _assign(entries, EpochEntry(epoch, start_offset))
+    return entries
+
+
+def write_leader_epochs(fs: FileSystem, path: Path, entries: Sequence[EpochEntry]) -> None:
+    """Replace `leader-epoch-checkpoint` durably."""
+    write_checkpoint(fs, path, [f"{epoch} {start_offset}" for epoch, start_offset in entries])
+
+
+def assign_epoch(entries: Sequence[EpochEntry], epoch: int, start_offset: int) -> list[EpochEntry]:
+    """
+    Note that `epoch` begins at `start_offset`, as a batch of a new leader does.
+
+    Nothing changes while the latest epoch goes on. Otherwise entries from the end that are not older in both epoch and
+    offset give way to the new one.
+    """
+    result = list(entries)
+    _assign(result, EpochEntry(epoch, start_offset))
+    return result
+
+
+def _assign(entries: list[EpochEntry], new: EpochEntry) -> None:
+    if entries and new.epoch == entries[-1].epoch and new.start_offset >= entries[-1].start_offset:
+        return
+    while entries and (entries[-1].epoch >= new.epoch or entries[-1].start_offset >= new.start_offset):
+        entries.pop()
+    entries.append(new)
+
+
+def truncate_from_end(entries: Sequence[EpochEntry], end_offset: int) -> list[EpochEntry]:
+    """Drop from the end the epochs that begin at or above `end_offset`, the log end; nothing if that is negative."""
+    result = list(entries)
+    while end_offset >= 0 and result and result[-1].start_offset >= end_offset:
+        result.pop()
+    return result
+
+
+def truncate_from_start(entries: Sequence[EpochEntry], start_offset: int) -> list[EpochEntry]:
+    """
+    Drop the epochs that begin at or below `start_offset`, but keep the last of them, beginning there.
+
+    On loading, `start_offset` is the *checkpointed* log start offset, 0 when there is none (R-123).
+    """
+    gone = 0
+    while gone < len(entries) and entries[gone].start_offset <= start_offset:
+        gone += 1
+    if gone == 0:
+        return list(entries)
+    return [EpochEntry(entries[gone - 1].epoch, start_offset), *entries[gone:]]

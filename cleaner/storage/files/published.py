@@ -1,0 +1,221 @@
+"""
+High watermarks as they are now: how readers in other processes learn at once what a writer has on disk.
+
+The checkpoint of high watermarks is written every few seconds. So a writer also keeps one small file in the log dir,
+and puts an offset into it whenever one moves; a reader has it for the price of two system calls.
+
+    bytes     0 ...  one entry of 32 bytes a partition, in no order
+    entry     16     BLAKE2b of the partition's name, keyed with this boot's id
+               8     the high watermark, little endian; -1: nothing is said of the partition
+               8     CRC-32 of the 24 bytes before, little endian
+
+An offset is put here after the fsync that makes it true, and lowered before the log is cut. It is *not* forced to disk,
+so whatever is found in the file counts only while three things hold:
+
+    its writer lives       the writer holds a lock on byte 0 of this very file, which the kernel gives back when it
+                           dies. Who writes to the log next may cut it, and may know nothing of this file: a broker, an
+                           earlier release
+    on this machine,       the key of an entry's name is the boot's id: what a power cut has left of the file, or what
+    since it was booted    another machine wrote to a shared disk, is nobody's entry
+    it is whole            the checksum: a reader may come in the middle of a write
+
+Otherwise the checkpoint counts, as it did before there was this file. The lock is looked at behind the entry, so what
+was read was the living writer's word when it was read. A new writer empties the file before it locks it.
+
+A writer that cannot put an offset here gives the lock back: readers then go by the checkpoint, which never says more
+than is on disk. A broker does not look at plain files in a log dir (R-102). Without `/proc` nothing is published.
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from hashlib import blake2b
+from pathlib import Path
+
+from cleaner.base.model import TopicPartition
+from cleaner.errors import CleanerError, LogDirLockedError, LogDirOfflineError
+from cleaner.storage.fs.file_system import File, FileSystem
+from cleaner.storage.segment.names import PUBLISHED
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+UNKNOWN = -1
+
+_BOOT_ID_BYTES = 36
+_NAME_BYTES, _OFFSET_BYTES, _CHECKED_BYTES = 16, 8, 24
+ENTRY_BYTES = 32
+_LOCK_BYTE = 0
+_TRIES = 3
+_MOST_BYTES = 64 << 20  # two million partitions; more is nobody's file of ours
+
+
+def boot_id(fs: FileSystem) -> bytes | None:
+    """Return what this boot of the machine is known by; None where the system does not say."""
+    try:
+        with fs.open(BOOT_ID) as file:
+            return file.read(_BOOT_ID_BYTES, 0) or None
+    except (FileNotFoundError, LogDirOfflineError):
+        return None
+
+
+def _name_of(topic_partition: TopicPartition, boot: bytes) -> bytes:
+    return blake2b(str(topic_partition).encode(), digest_size=_NAME_BYTES, key=boot).digest()
+
+
+def _entry(name: bytes, offset: int) -> bytes:
+    checked = name + offset.to_bytes(_OFFSET_BYTES, "little", signed=True)
+    return checked + zlib.crc32(checked).to_bytes(ENTRY_BYTES - _CHECKED_BYTES, "little")
+
+
+class Publisher:
+    """
+    The file as its writer has it; makes it. Thread-safe, and each partition's offsets come one after the other.
+
+    Args:
+        fs: the door to the file system.
+        log_dir: its lock as a writer is held.
+
+    Raises:
+        LogDirLockedError: another writer lives that publishes here.
+        LogDirOfflineError, NoSpaceError: the disk.
+    """
+
+    def __init__(self, fs: FileSystem, log_dir: Path) -> None:
+        self._path = log_dir / PUBLISHED
+        self._guard = threading.RLock()
+        # Guarded by _guard.
+        self._error: CleanerError | None = None
+        self._slots: dict[TopicPartition, int] = {}
+        self._file: File | None = None
+        self._boot = boot_id(fs)
+        if self._boot is not None:
+            self._file = self._open(fs)
+
+    def _open(self, fs: FileSystem) -> File | None:
+        from cleaner.storage.lock.byte_ranges import WRITE, holder_of, try_lock
+
+        try:
+            file = fs.open(self._path, write=True)
+        except FileNotFoundError:
+            file = fs.create(self._path, like=self._path.parent)
+        try:
+            if _is_held(file):
+                raise LogDirLockedError(f"{self._path}: locked by another writer")
+            # Before it is locked: what an earlier writer has left must not look alive for a moment.
+            file.truncate(0)
+            if not try_lock(file, WRITE, _LOCK_BYTE, 1):
+                holder = holder_of(file, WRITE, _LOCK_BYTE, 1)
+                self._error = LogDirLockedError(f"{self._path}: locked by somebody who does not write ({holder})")
+                file.close()
+                return None
+        except BaseException:
+            file.close()
+            raise
+        return file
+
+    def publish(self, topic_partition: TopicPartition, offset: int) -> None:
+        """
+        Tell readers of a partition's high watermark; UNKNOWN: that nothing is said of it any more.
+
+        Never raises an error of the disk: see `take_error`.
+        """
+        with self._guard:
+            file, boot = self._file, self._boot
+            if file is None or boot is None:
+                return
+            slot = self._slots.setdefault(topic_partition, len(self._slots))
+            try:
+                file.write(_entry(_name_of(topic_partition, boot), offset), slot * ENTRY_BYTES)
+            except CleanerError as error:
+                self._error = error
+                self.close()
+
+    def take_error(self) -> CleanerError | None:
+        """Return why nothing is published any more, the first time it is asked; None while all is well."""
+        with self._guard:
+            error, self._error = self._error, None
+            return error
+
+    def close(self) -> None:
+        """Let readers go by the checkpoint from now on; a second call does nothing."""
+        from cleaner.storage.lock.byte_ranges import unlock
+
+        with self._guard:
+            # Nothing is called from here to the `try`: no second call would find the file.
+            file, self._file = self._file, None
+            if file is None:
+                return
+            try:
+                # As for the log dir's lock.
+                if not file.is_closed:
+                    unlock(file, _LOCK_BYTE, 1)
+            finally:
+                file.close()
+
+
+class Published:
+    """
+    What is published of a partition, as its readers see it; not for several threads at a time. Close it.
+
+    Args:
+        fs: the door to the file system.
+        log_dir: the log dir.
+        topic_partition: whose.
+    """
+
+    def __init__(self, fs: FileSystem, log_dir: Path, topic_partition: TopicPartition) -> None:
+        self._fs = fs
+        self._path = log_dir / PUBLISHED
+        boot = boot_id(fs)
+        self._name = None if boot is None else _name_of(topic_partition, boot)
+        self._file: File | None = None
+        self._position = 0
+
+    def high_watermark(self) -> int | None:
+        """Return the high watermark as the writer has it now; None where no living writer says."""
+        if self._name is None:
+            return None
+        try:
+            if self._file is None:
+                self._file = self._fs.open(self._path)
+            offset = self._read(self._file, self._name)
+            if offset is not None and _is_held(self._file):
+                return None if offset == UNKNOWN else offset
+        except (FileNotFoundError, LogDirOfflineError):
+            pass  # nobody publishes here, or not for this user, or the file system has no locks
+        # The next writer may have another file.
+        self.close()
+        return None
+
+    def _read(self, file: File, name: bytes) -> int | None:
+        for _ in range(_TRIES):
+            offset = _offset_in(file.read(ENTRY_BYTES, self._position), name)
+            if offset is not None:
+                return offset
+            size = file.size()
+            data = file.read(size, 0) if size <= _MOST_BYTES else b""
+            found = next((at for at in range(0, len(data), ENTRY_BYTES) if data.startswith(name, at)), None)
+            if found is None:
+                return None
+            self._position = found
+        return None
+
+    def close(self) -> None:
+        """Close the file; it is opened again when it is asked."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _offset_in(entry: bytes, name: bytes) -> int | None:
+    """Return the offset of an entry of this name, if it is whole."""
+    offset = int.from_bytes(entry[_NAME_BYTES:_CHECKED_BYTES], "little", signed=True)
+    return offset if entry == _entry(name, offset) else None
+
+
+def _is_held(file: File) -> bool:
+    """Tell whether a writer holds its lock on the file, as only a writer does it."""
+    from cleaner.storage.lock.byte_ranges import OPEN_FILE, WRITE, holder_of
+
+    holder = holder_of(file, WRITE, _LOCK_BYTE, 1)
+    return holder is not None and (holder.kind, holder.length, holder.pid) == (WRITE, 1, OPEN_FILE)

@@ -1,0 +1,481 @@
+"""
+The only door to the operating system: every file the cleaner reads or changes goes through here.
+
+One door lets a test slip in a disk that forgets what was not synced (`testing/forgetful_fs.py`), lets reads refuse
+symbolic links and pipes in one place, and turns a failed write or fsync into `LogDirOfflineError` once.
+
+Rules every method keeps:
+- an `OSError` becomes one of the cleaner's errors here (`errors.disk_error`), but for the FileNotFoundError of a method
+  that says so: that is an answer;
+- a path is opened without following a link in its last component, and only regular files are opened;
+- below a directory that is held (`hold`) no link is followed at all, and it is the same directory to the end, whatever
+  becomes of its name (`held.py`); owner and mode of a new file come from what is open, never from a path;
+- root writes to no file that has a second name in a directory of somebody else (`_require_one_name`);
+- an fsync that fails is final (rule R3): the error is raised and the caller drops the file.
+
+What it opens is a `File` (`file.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from cleaner.errors import LogDirOfflineError, disk_error
+from cleaner.storage.fs.held import HeldDirectories, HeldName, Hold
+from cleaner.storage.fs.many_files import SYNCFS_FROM, large_ones, share_out, sync_at_once
+from cleaner.storage.fs.open_file import File, disk_errors
+
+__all__ = ["UNFINISHED", "DirectoryEntry", "File", "FileSystem", "Space", "disk_errors", "real_path"]
+
+_READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_WRITE_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+# Of anything, a socket too; only its mode is changed through it. Elsewhere than on Linux there is no such thing.
+_MODE_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
+
+_FILE_MODE = 0o777
+"""What a new file may take over of another one's mode: set-id bits would make a program of root's of it."""
+
+# There is nothing by a name if no way leads there; that the system is out of descriptors says nothing of it.
+_NO_WAY_THERE = (FileNotFoundError, NotADirectoryError, PermissionError)
+
+UNFINISHED = ".tmp"
+"""Behind the name of a small file while it is written; a crash may leave one."""
+
+
+class DirectoryEntry(NamedTuple):
+    """A file of a directory: name, inode, bytes, and modification time (ns)."""
+
+    name: str
+    inode: int
+    size: int
+    mtime_ns: int
+
+
+class Space(NamedTuple):
+    """What a file system says of itself: room for an unprivileged process, room in all, whether it may be changed."""
+
+    free_bytes: int
+    total_bytes: int
+    is_read_only: bool
+
+
+def real_path(path: Path) -> Path:
+    """Return a path with all links followed; unlike `Path.resolve`, links that lead in a circle stay as they are."""
+    return Path(os.path.realpath(path))
+
+
+class FileSystem:
+    """The real file system. One instance serves all threads; all it knows is which directories are held."""
+
+    _held: HeldDirectories
+
+    def __new__(cls, *_args: object, **_named: object) -> Self:
+        """Begin with no directory held; here, since what is derived from this has constructors of its own."""
+        self = super().__new__(cls)
+        self._held = HeldDirectories()
+        return self
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return what a copy in another process, such as Spark's, begins with: it holds nothing."""
+        return {name: value for name, value in vars(self).items() if name != "_held"}
+
+    def hold(self, directory: Path, *, follow_above: bool = False) -> Hold:
+        """
+        Hold a directory: until it is let go, all that is done below it through this object is done in this very one.
+
+        It is opened without following a link on the whole way, so the path is one with links resolved. What is below a
+        directory that is held already is looked for there. Several may hold the same one.
+
+        Args:
+            directory: by its path all is asked for later.
+            follow_above: it comes from another machine, where links on the way were others.
+        Raises:
+            LogDirOfflineError: no such directory, or a link; or its name leads to another one than is held already.
+        """
+        with disk_errors(directory):
+            return self._held.hold(directory, self.accept, follow_above=follow_above)
+
+    def accept(self, directory: Path, status: os.stat_result | None = None) -> None:
+        """
+        Raise if a directory is not to be worked in; for what is derived from this.
+
+        Args:
+            directory: which.
+            status: of the open one, if it is about to be held; None: looked up where it is asked for.
+        """
+
+    def open(self, path: Path, *, write: bool = False) -> File:
+        """
+        Open an existing regular file.
+
+        Raises:
+            FileNotFoundError: there is none.
+            LogDirOfflineError: it is a link, a pipe, a device, not for root to write to, or the disk refused.
+        """
+        try:
+            with self._held.parent(path) as at:
+                descriptor = os.open(at.name, _WRITE_FLAGS if write else _READ_FLAGS, dir_fd=at.descriptor)
+                try:
+                    about = os.fstat(descriptor)
+                    if not stat.S_ISREG(about.st_mode):
+                        raise OSError(errno.EINVAL, "not a regular file")
+                    if write:
+                        _require_one_name(about, at)
+                except BaseException:
+                    os.close(descriptor)
+                    raise
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            # Of a socket, and of a device that is not there, the system says what it says of a disk that has gone.
+            if error.errno == errno.ENXIO and not stat.S_ISREG(self.stat(path).st_mode):
+                error = OSError(errno.EINVAL, "not a regular file")
+            raise disk_error(path, error) from error
+        return File(path, io.FileIO(descriptor))
+
+    def create(self, path: Path, *, like: Path | None) -> File:
+        """
+        Create a file that must not exist yet, open for reading and writing.
+
+        Args:
+            path: the new file.
+            like: a file or directory whose owner, group, mode and extended attributes it takes over; None leaves it to
+                this process's user, and lets others read it.
+        """
+        with disk_errors(path), self._held.parent(path) as at:
+            flags = _WRITE_FLAGS | os.O_CREAT | os.O_EXCL
+            descriptor = os.open(at.name, flags, 0o600 if like else 0o644, dir_fd=at.descriptor)
+        file = File(path, io.FileIO(descriptor))
+        if like is None:
+            return file
+        try:
+            self._take_ownership(file, like)
+        except BaseException:
+            file.close()
+            self.remove(path)
+            raise
+        return file
+
+    def _take_ownership(self, file: File, like: Path) -> None:
+        with disk_errors(file.path), self._held.itself(like) as at:
+            model = os.open(at.name, _READ_FLAGS, dir_fd=at.descriptor)
+        try:
+            with disk_errors(file.path):
+                _make_like(file, model)
+        finally:
+            os.close(model)
+
+    def exists(self, path: Path) -> bool:
+        """Tell whether something (even a dangling link) has this name."""
+        try:
+            with disk_errors(path), self._held.parent(path) as at:
+                return _is_there(at, at.name)
+        except LogDirOfflineError as error:
+            if not isinstance(error.cause, _NO_WAY_THERE):
+                raise
+            return False
+
+    def stat(self, path: Path) -> os.stat_result:
+        """Return the status of `path` itself, links not followed. Raises FileNotFoundError."""
+        if self._held.is_empty:
+            # The same without the way round: of tens of thousands of logs it is asked all the time.
+            try:
+                return os.stat(path, follow_symlinks=False)
+            except FileNotFoundError:
+                raise
+            except OSError as error:
+                raise disk_error(path, error) from error
+        with disk_errors(path, may_be_missing=True), self._held.itself(path) as at:
+            return os.stat(at.name, dir_fd=at.descriptor, follow_symlinks=False)
+
+    def stat_followed(self, path: Path) -> os.stat_result:
+        """Return the file's attributes; of a link those of what it leads to. For files that an operator names."""
+        with disk_errors(path, may_be_missing=True):
+            return os.stat(path)
+
+    def list_dir(self, path: Path) -> list[str]:
+        """Return the names in a directory, sorted."""
+        with disk_errors(path, may_be_missing=True), self._listed(path) as directory:
+            return sorted(os.listdir(directory))
+
+    @contextlib.contextmanager
+    def _listed(self, path: Path) -> Iterator[int | str]:
+        """Give what is to be listed: a descriptor of our own, as how far it was read is the descriptor's, or a path."""
+        with self._held.inside(path) as at:
+            if at.descriptor is None:
+                yield at.name
+                return
+            descriptor = os.open(at.name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=at.descriptor)
+            try:
+                yield descriptor
+            finally:
+                os.close(descriptor)
+
+    def list_files(self, path: Path) -> list[str]:
+        """Return the names in a directory that are no directories, sorted; links are listed."""
+        with disk_errors(path, may_be_missing=True), self._listed(path) as directory, os.scandir(directory) as entries:
+            return sorted(entry.name for entry in entries if not entry.is_dir(follow_symlinks=False))
+
+    def look_through(self, directory: Path, suffixes: tuple[str, ...]) -> list[DirectoryEntry]:
+        """
+        List the regular files with one of these endings, in no order; links and what vanishes meanwhile are left out.
+
+        One pass for thousands of directories: other files cost nothing but their names.
+        """
+        found = []
+        missing = disk_errors(directory, may_be_missing=True)
+        with missing, self._listed(directory) as listed, os.scandir(listed) as entries:
+            for entry in entries:
+                if entry.name.endswith(suffixes) and entry.is_file(follow_symlinks=False):
+                    with contextlib.suppress(FileNotFoundError):
+                        about = entry.stat(follow_symlinks=False)
+                        found.append(DirectoryEntry(entry.name, about.st_ino, about.st_size, about.st_mtime_ns))
+        return found
+
+    def list_dirs(self, path: Path) -> list[str]:
+        """Return the names in a directory that are directories or links, sorted."""
+        with disk_errors(path, may_be_missing=True), self._listed(path) as directory, os.scandir(directory) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False) or entry.is_symlink())
+
+    def find(self, directory: Path, names: Sequence[str]) -> list[str]:
+        """Return those of some names that are there, dangling links too."""
+        try:
+            with disk_errors(directory), self._held.inside(directory) as at:
+                return [name for name in names if _is_there(at, at.below(name))]
+        except LogDirOfflineError as error:
+            if not isinstance(error.cause, _NO_WAY_THERE):
+                raise
+            return []
+
+    def read_bytes(self, path: Path, limit: int = 1 << 30) -> bytes:
+        """Return a whole small file. Raises FileNotFoundError; LogDirOfflineError if larger than `limit` bytes."""
+        with self.open(path) as file:
+            size = file.size()
+            if size > limit:
+                raise LogDirOfflineError(path, OSError(errno.EFBIG, f"{size} bytes, at most {limit} expected"))
+            return file.read(size, 0)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Rename within a directory, replacing `target`. Durable only after `fsync_dir`."""
+        with disk_errors(source), self._held.parent(source) as old, self._held.parent(target) as new:
+            os.rename(old.name, new.name, src_dir_fd=old.descriptor, dst_dir_fd=new.descriptor)
+            self._held.renamed(source, target)
+
+    def remove(self, path: Path) -> None:
+        """Remove a file; one that is already gone is fine."""
+        with disk_errors(path), contextlib.suppress(FileNotFoundError), self._held.parent(path) as at:
+            os.unlink(at.name, dir_fd=at.descriptor)
+
+    def link(self, source: Path, target: Path) -> bool:
+        """Give a file a second name; False, with nothing done, where file systems do not allow that."""
+        try:
+            with self._held.parent(source) as old, self._held.parent(target) as new:
+                os.link(
+                    old.name,
+                    new.name,
+                    src_dir_fd=old.descriptor,
+                    dst_dir_fd=new.descriptor,
+                    follow_symlinks=False,
+                )
+        except OSError as error:
+            if error.errno in (errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK):
+                return False
+            with disk_errors(target):
+                raise error
+        return True
+
+    def rename_all(self, directory: Path, pairs: Sequence[tuple[str, str]]) -> None:
+        """Rename files of a directory, in this order; those that are missing are passed over."""
+        with disk_errors(directory), contextlib.suppress(FileNotFoundError), self._held.inside(directory) as at:
+            for source, target in pairs:
+                try:
+                    os.rename(at.below(source), at.below(target), src_dir_fd=at.descriptor, dst_dir_fd=at.descriptor)
+                except FileNotFoundError:
+                    continue
+                except OSError as error:
+                    with disk_errors(directory / source):
+                        raise error
+
+    def remove_all(self, directory: Path, names: Sequence[str], threads: int = 1) -> None:
+        """
+        Remove files of a directory, in any order; those that are already gone are fine.
+
+        Each removal waits for the disk, that of a large file until all its blocks are free. So many files, or large
+        ones, are shared out over threads, which end before it returns.
+        """
+        if not names:
+            return
+        with disk_errors(directory), contextlib.suppress(FileNotFoundError), self._held.inside(directory) as at:
+
+            def remove(share: Sequence[str]) -> None:
+                for name in share:
+                    try:
+                        os.unlink(at.below(name), dir_fd=at.descriptor)
+                    except FileNotFoundError:
+                        continue
+                    except OSError as error:
+                        with disk_errors(directory / name):
+                            raise error
+
+            large = large_ones(at, names) if threads > 1 else []
+            share_out(remove, large, threads, fewest=1)
+            share_out(remove, names, threads)
+
+    def fsync_all(self, directory: Path, names: Sequence[str]) -> None:
+        """
+        Force files of a directory to disk; those that are missing are passed over. Durable names need `fsync_dir`.
+
+        An error is final, as for `File.fsync` (R3).
+        """
+        if len(names) >= SYNCFS_FROM:
+            with disk_errors(directory), self._held.inside(directory) as at:
+                if sync_at_once(at, names):
+                    return
+        for name in names:
+            try:
+                with self.open(directory / name) as file:
+                    file.fsync()
+            except FileNotFoundError:
+                continue
+
+    def fsync_dir(self, path: Path) -> None:
+        """Force the names in a directory to disk."""
+        with disk_errors(path), self._held.inside(path) as at:
+            descriptor = os.open(at.name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=at.descriptor)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def make_dir(self, path: Path, mode: int, *, like: Path | None = None) -> None:
+        """
+        Create a directory with exactly this mode, whatever the umask; its parent must be there.
+
+        Args:
+            path: the new directory.
+            mode: who may do what.
+            like: a directory whose owner and group it takes over; None leaves it to this process's user.
+        Raises:
+            FileExistsError: something has this name.
+        """
+        try:
+            with self._held.parent(path) as at:
+                os.mkdir(at.name, mode, dir_fd=at.descriptor)
+        except FileExistsError:
+            raise
+        except OSError as error:
+            with disk_errors(path):
+                raise error
+        if like is not None:
+            self._give_directory(path, self.stat(like))
+        self.set_mode(path, mode)
+
+    def _give_directory(self, path: Path, about: os.stat_result) -> None:
+        with disk_errors(path), self._held.parent(path) as at:
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            descriptor = os.open(at.name, flags, dir_fd=at.descriptor)
+            try:
+                mine = os.fstat(descriptor)
+                if (mine.st_uid, mine.st_gid) != (about.st_uid, about.st_gid):
+                    os.fchown(descriptor, about.st_uid, about.st_gid)
+            finally:
+                os.close(descriptor)
+
+    def remove_dir(self, path: Path) -> None:
+        """Remove an empty directory; one that is already gone is fine."""
+        with disk_errors(path), contextlib.suppress(FileNotFoundError), self._held.parent(path) as at:
+            os.rmdir(at.name, dir_fd=at.descriptor)
+
+    def set_mode(self, path: Path, mode: int) -> None:
+        """Set who may read, write and execute; a link is refused."""
+        with disk_errors(path), self._held.parent(path) as at:
+            descriptor = os.open(at.name, _MODE_FLAGS, dir_fd=at.descriptor)
+            try:
+                about = os.fstat(descriptor)
+                if stat.S_ISLNK(about.st_mode):
+                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+                _require_one_name(about, at)
+                os.chmod(f"/proc/self/fd/{descriptor}", mode)
+            finally:
+                os.close(descriptor)
+
+    def set_mtime_ns(self, path: Path, mtime_ns: int) -> None:
+        """Set a file's modification time, nanoseconds."""
+        with disk_errors(path), self._held.parent(path) as at:
+            _require_one_name(os.stat(at.name, dir_fd=at.descriptor, follow_symlinks=False), at)
+            os.utime(at.name, ns=(mtime_ns, mtime_ns), dir_fd=at.descriptor, follow_symlinks=False)
+
+    def free_bytes(self, path: Path) -> int:
+        """Return the bytes an unprivileged process may still write on the file system of `path`."""
+        return self.space(path).free_bytes
+
+    def space(self, path: Path) -> Space:
+        """Ask the file system of `path` for its room."""
+        with disk_errors(path), self._held.inside(path) as at:
+            about = os.statvfs(at.name if at.descriptor is None else at.descriptor)
+        unit = about.f_frsize
+        return Space(about.f_bavail * unit, about.f_blocks * unit, bool(about.f_flag & os.ST_RDONLY))
+
+    def write_atomically(self, path: Path, data: bytes) -> None:
+        """
+        Replace a small file so that a crash leaves the old or the new content: `.tmp`, fsync, rename, directory fsync.
+
+        The new file has owner, group, mode and attributes of the one it replaces, else of the directory.
+        """
+        temporary = path.with_name(path.name + UNFINISHED)
+        self.remove(temporary)
+        try:
+            with self.create(temporary, like=path if self.exists(path) else path.parent) as file:
+                file.write(data, 0)
+                file.fsync()
+            self.rename(temporary, path)
+        except BaseException:
+            self.remove(temporary)
+            raise
+        self.fsync_dir(path.parent)
+
+
+def _is_there(at: HeldName, name: str) -> bool:
+    """Tell whether something has a name."""
+    if at.descriptor is None:
+        return os.path.lexists(name)
+    # Asks for nothing but that, and is the one call that does not raise for what is missing.
+    return os.access(name, os.F_OK, dir_fd=at.descriptor, follow_symlinks=False)
+
+
+def _make_like(file: File, model: int) -> None:
+    """Give a new file the owner, group, mode and extended attributes of another file, or of a directory, both open."""
+    about, mine = os.fstat(model), file.stat()
+    is_directory = stat.S_ISDIR(about.st_mode)
+    if (mine.st_uid, mine.st_gid) != (about.st_uid, about.st_gid):
+        os.fchown(file.fileno(), about.st_uid, about.st_gid)
+    # A directory's mode is no file's: keep who may read and write, drop execute, set-id and sticky bits.
+    os.fchmod(file.fileno(), about.st_mode & (0o666 if is_directory else _FILE_MODE))
+    for name in os.listxattr(model):
+        if is_directory and not name.startswith("user."):
+            continue  # default ACLs and labels of the directory were applied by the kernel at creation
+        os.setxattr(file.fileno(), name, os.getxattr(model, name))
+
+
+def _require_one_name(about: os.stat_result, at: HeldName) -> None:
+    """
+    Refuse, as root, to change a file that has a name elsewhere too, which whoever may write to the directory has given.
+
+    They need not be allowed to change the file: a link to another user's can be made where `fs.protected_hardlinks` is
+    off. Second names of our own (`clean --keep-old`) are those of files and a directory of one owner, closed to others.
+    Any other user may change what belongs to it, and the system sees to that.
+    """
+    if os.geteuid() != 0 or about.st_nlink < 2 or stat.S_ISDIR(about.st_mode):
+        return
+    directory = at.status()
+    if about.st_uid != directory.st_uid or directory.st_mode & 0o022:
+        reason = "has another name elsewhere (a hard link), which root does not write through; copy it in its place"
+        raise OSError(errno.EMLINK, reason)

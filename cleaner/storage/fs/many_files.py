@@ -1,0 +1,152 @@
+"""
+What is done to thousands of files at once: a log of tiny segments has five files for each of them.
+
+One by one they would cost a round more than reading and writing their records does. `fs.py` is the only caller.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import stat
+import threading
+from collections.abc import Callable, Sequence
+
+from cleaner.storage.fs.held import HeldName
+
+SYNCFS_FROM = 100
+"""Files from which on a sync of the whole file system is cheaper than an fsync of each (some 0.1 ms)."""
+
+_FEWEST_A_THREAD = 32
+_LARGE_BYTES = 8 << 20
+_FIRST_LINUX_TELLING_ERRORS = (5, 8)
+# `statfs` numbers of the file systems whose syncfs is known to wait for data and journal: ext2 to ext4, XFS. Others
+# (FUSE, network and layered ones) may return before anything is on disk.
+_RELIABLE = frozenset((0xEF53, 0x58465342))
+_STATFS_BYTES = 256  # more than the structure of any architecture; its first field is the type, a machine word
+
+
+def sync_at_once(directory: HeldName, names: Sequence[str]) -> bool:
+    """
+    Force files of a directory to disk with one sync of their file system, where that is as good as an fsync of each.
+
+    It is (D-10): `syncfs` writes every dirty page and inode that was there when it was called, waits for them and
+    commits the journal. Since Linux 5.8 it reports a failed write of any file that nobody was told of yet; this may be
+    somebody else's, which stops us for a disk that fails, but none of ours goes unnoticed. It then has the disk empty
+    its own cache where it had something to commit; that this happens in any case is left to an fsync of the last file.
+
+    Returns:
+        False, nothing done, where it is not as good, or where a name is no regular file of that file system.
+    Raises:
+        OSError: a write failed. That is final (R3): asked again the system would no longer tell.
+    """
+    if not _tells_errors(os.uname()):
+        return False
+    library = ctypes.CDLL(None, use_errno=True)
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    descriptor = os.open(directory.name, flags, dir_fd=directory.descriptor)
+    try:
+        if _type_of(library, descriptor) not in _RELIABLE:
+            return False
+        present = _regular_files(descriptor, names)
+        if present is None:
+            return False
+        if library.syncfs(descriptor) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        for name in present[-1:]:
+            last = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=descriptor)
+            try:
+                os.fsync(last)
+            finally:
+                os.close(last)
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _tells_errors(system: os.uname_result) -> bool:
+    """Tell whether `syncfs` reports failed writes here."""
+    version = re.match(r"(\d+)\.(\d+)", system.release)
+    return (
+        system.sysname == "Linux"
+        and version is not None
+        and tuple(map(int, version.groups())) >= _FIRST_LINUX_TELLING_ERRORS
+    )
+
+
+def _type_of(library: ctypes.CDLL, descriptor: int) -> int:
+    """Return the number of a file system's type, 0 if it cannot be told."""
+    answer = ctypes.create_string_buffer(_STATFS_BYTES)
+    if library.fstatfs(descriptor, answer) != 0:
+        return 0
+    return ctypes.c_ulong.from_buffer(answer).value & 0xFFFFFFFF
+
+
+def _regular_files(descriptor: int, names: Sequence[str]) -> list[str] | None:
+    """Return the names that are there; None if one is a link or a device, or from another file system."""
+    device = os.fstat(descriptor).st_dev
+    present = []
+    for name in names:
+        try:
+            about = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+        except FileNotFoundError:
+            continue
+        if not stat.S_ISREG(about.st_mode) or about.st_dev != device:
+            return None
+        present.append(name)
+    return present
+
+
+def large_ones(directory: HeldName, names: Sequence[str]) -> list[str]:
+    """
+    Return those of some files of a directory that are worth a thread each, the largest first.
+
+    None if there are many files: those that are worth a thread together may be large or not.
+    """
+    if len(names) >= 2 * _FEWEST_A_THREAD:
+        return []
+    sizes = {}
+    for name in names:
+        with contextlib.suppress(OSError):
+            about = os.stat(directory.below(name), dir_fd=directory.descriptor, follow_symlinks=False)
+            sizes[name] = about.st_size
+    large = [name for name in names if sizes.get(name, 0) >= _LARGE_BYTES]
+    return sorted(large, key=lambda name: -sizes[name])
+
+
+def share_out(
+    work: Callable[[Sequence[str]], None], names: Sequence[str], threads: int, fewest: int = _FEWEST_A_THREAD
+) -> None:
+    """
+    Let threads, the caller's among them, work on shares of some names, each of at least `fewest`.
+
+    Raises what one of them raised, once all have ended.
+    """
+    shares = max(1, min(threads, len(names) // fewest))
+    failures: list[BaseException] = []
+
+    def run(first: int) -> None:
+        try:
+            work(names[first::shares])
+        except BaseException as error:  # noqa: BLE001 - raised once all have ended
+            failures.append(error)
+
+    others = [threading.Thread(target=run, args=(first,), name=f"cleaner-files-{first}") for first in range(1, shares)]
+    started = []
+    with contextlib.suppress(RuntimeError):
+        for other in others:
+            other.start()
+            started.append(other)
+    for first in (0, *range(1 + len(started), shares)):
+        run(first)
+    for other in started:
+        while other.is_alive():
+            try:
+                other.join()
+            except BaseException as error:  # noqa: BLE001 - an interrupt waits until nobody works on the files any more
+                failures.append(error)
+    if failures:
+        raise failures[0]

@@ -1,0 +1,43 @@
+"""Which file system a directory is on, and what of a log's needs it does not promise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.fs.memory_limits import read_text
+
+_NETWORK = frozenset(("nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "glusterfs", "lustre", "9p", "afs", "virtiofs"))
+_IN_MEMORY = frozenset(("tmpfs", "ramfs"))
+_NOT_POSIX = frozenset(("vfat", "exfat", "msdos", "ntfs", "ntfs3", "fuseblk"))
+
+
+def kind_of_file_system(fs: FileSystem, path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str:
+    """
+    Return the type of the file system a directory is on, as `mount` shows it; empty where that is not known.
+
+    Args:
+        path: links resolved.
+        mounts: the kernel's table, see proc(5).
+    """
+    depth, kind = 0, ""
+    for line in read_text(fs, mounts).splitlines():
+        words = line.split()
+        if "-" not in words[6:-1]:
+            continue
+        point = Path(words[4].encode().decode("unicode_escape"))  # spaces are octal there
+        # Of two that are mounted at one place the later one is seen.
+        if path.is_relative_to(point) and len(point.parts) >= depth:
+            depth, kind = len(point.parts), words[words.index("-", 6) + 1]
+    return kind
+
+
+def lacks(kind: str) -> str:
+    """Return what a file system of some type does not promise, as words; empty for a local disk's."""
+    if kind in _NETWORK or kind.startswith("fuse."):
+        return "what renames, fsyncs and locks promise there is its server's to keep"
+    if kind in _IN_MEMORY:
+        return "all of it is gone when the machine stops"
+    if kind in _NOT_POSIX:
+        return "it has no owners, hard links or safe renames"
+    return ""

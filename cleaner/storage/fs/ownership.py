@@ -1,0 +1,250 @@
+"""
+Who a command runs as: the owner of the log dir, so that the broker can read and replace everything it leaves behind.
+
+Started as root (from cron, from a container's shell), a command gives root up for good before it touches a file of the
+log dir. What it creates then belongs to the broker's user without any further care, and a mistake or an attack on it
+can do no more than that user could.
+
+Whose directories they are, the directories say, each that is worked in, and no file in them. Where they are root's own
+root stays, as long as nobody else can change them: see `owner_of`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import pkgutil
+import pwd
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+import numpy as np
+
+from cleaner.base.trusted import why_open_to_others, why_way_is_open_to_others
+from cleaner.errors import ForeignDirectoryError, LogDirOfflineError, UnreadableCodeError
+from cleaner.storage.fs.file_system import FileSystem, real_path
+
+_PROGRAM = Path(__file__).parents[1]
+# Not loaded before root is given up: Spark starts Python anew, which has to read it; kernels have `warm_up`.
+_LEFT_OUT = ("cleaner.__main__", "cleaner.spark.clean", "cleaner.spark.source", "cleaner.kernels", "tests.support")
+# What our modules load inside functions, and the encodings they name.
+LOADED_LATE = (
+    "bcrypt",
+    "difflib",
+    "encodings.idna",
+    "encodings.unicode_escape",
+    "encodings.utf_16",
+    "encodings.utf_16_be",
+    "importlib.metadata",
+    "numpy.random",
+    "structlog.dev",
+    "traceback",
+    "yaml",
+    "zoneinfo",
+)
+
+
+class Owner(NamedTuple):
+    """Numbers of a user and a group; prints as `1001:1001`."""
+
+    uid: int
+    gid: int
+
+    def __str__(self) -> str:
+        return f"{self.uid}:{self.gid}"
+
+
+def owner_of(directories: Sequence[Path]) -> Owner | None:
+    """
+    Return whom root has to become to work in some directories; None where root may stay, since they are its own.
+
+    A directory that is not there says nothing, but whoever owns what is above it could put one there: unless that is
+    root, it is for them to say. Links are followed: what they lead to counts.
+
+    Raises:
+        ForeignDirectoryError: they belong to different users; or they are root's, and somebody else can change them,
+            what is in them, or the way there. Says what to change.
+    """
+    owners: dict[int, tuple[Path, Owner]] = {}
+    for given in directories:
+        directory = _nearest(given)
+        about = _status(directory)
+        if about.st_uid != 0 or directory == real_path(given):
+            owners.setdefault(about.st_uid, (given, Owner(about.st_uid, about.st_gid)))
+    if len(owners) > 1:
+        whose = " and ".join(f"{path} to {_name(owner.uid)}" for path, owner in owners.values())
+        first = next(iter(owners.values()))[0]
+        raise ForeignDirectoryError(
+            first, f"directories of different owners: {whose}; chown them, work in one at a time, or use --as-root"
+        )
+    for _, owner in owners.values():
+        if owner.uid != 0:
+            return owner
+    for given in directories:
+        require_roots_own(given)
+        for below in _directories_in(given):
+            with contextlib.suppress(FileNotFoundError):
+                _refuse(given, why_open_to_others(below, below.lstat()))
+    return None
+
+
+def require_roots_own(given: Path) -> None:
+    """
+    Make sure that nobody but root can change a directory, or have its path lead elsewhere.
+
+    Of one that is not there the way as far as it goes.
+
+    Raises:
+        ForeignDirectoryError: somebody can. Says what to change.
+    """
+    directory = _nearest(given)
+    try:
+        reason = why_way_is_open_to_others(given)
+        # Of one that is missing the directory above, where others could put one of theirs even if it is sticky.
+        reason = reason or why_open_to_others(directory, directory.lstat())
+    except OSError as error:
+        raise LogDirOfflineError(given, error) from error
+    _refuse(given, reason)
+
+
+def _refuse(given: Path, reason: str | None) -> None:
+    """Raise if there is a reason."""
+    if reason is not None:
+        remedy = "chown it to the owner of the logs, or to root with chmod go-w; --as-root works in it all the same"
+        raise ForeignDirectoryError(given, f"root would work where others can exchange files: {reason}; {remedy}")
+
+
+def _directories_in(given: Path) -> list[Path]:
+    if not given.is_dir():
+        return []
+    with os.scandir(given) as entries:
+        return [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+
+
+def _nearest(given: Path) -> Path:
+    """Return a directory, or the nearest one above that is there; links resolved."""
+    resolved = real_path(given)
+    return next(each for each in (resolved, *resolved.parents) if each.is_dir())
+
+
+def _status(directory: Path) -> os.stat_result:
+    try:
+        return directory.stat()
+    except OSError as error:
+        raise LogDirOfflineError(directory, error) from error
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
+
+
+def closed_to(path: Path, owner: Owner) -> Path | None:
+    """
+    Return what keeps a user from reading a directory or file: a directory on the way or itself; None if nothing does.
+
+    Tells by owner, group and mode. That an access list opens what these close is not seen.
+    """
+    groups = _groups(owner)
+    ways = dict.fromkeys((*reversed(path.parents), path, *reversed(real_path(path).parents), real_path(path)))
+    for each in ways:
+        about = each.stat()
+        shift = 6 if about.st_uid == owner.uid else 3 if about.st_gid in groups else 0
+        needed = 0o1 if each not in (path, real_path(path)) else 0o5 if each.is_dir() else 0o4
+        if about.st_mode >> shift & needed != needed:
+            return each
+    return None
+
+
+def become(owner: Owner) -> None:
+    """
+    Become a user and a group, for ever; all threads change. To be called by root.
+
+    Where the program is in a directory that the user may not enter, as `/root` often is, all of it is loaded first, but
+    for kernels. What is asked for later all the same raises UnreadableCodeError, which says why it is not found.
+
+    Other groups become those of the user in the system's group list, none when it has no account here (as in a
+    container).
+
+    Raises:
+        OSError: the system refused.
+    """
+    closed = code_closed_to(owner)
+    if closed is not None:
+        _load_everything()
+    # Groups first: once the user has changed there is no right left to change them. The real, effective and saved ids
+    # all go, lest a way back to root stay open.
+    os.setgroups(_groups(owner))
+    os.setresgid(owner.gid, owner.gid, owner.gid)
+    os.setresuid(owner.uid, owner.uid, owner.uid)
+    if closed is not None:
+        sys.meta_path.append(_NothingMore(closed, owner))
+
+
+def code_closed_to(owner: Owner) -> Path | None:
+    """Return what keeps a user from reading our modules, those of others, or Python's; None if nothing does."""
+    closed = [closed_to(place, owner) for place in (_PROGRAM, Path(np.__file__).parent, Path(os.__file__).parent)]
+    return next((place for place in closed if place is not None), None)
+
+
+def _load_everything() -> None:
+    for found in pkgutil.walk_packages([str(_PROGRAM)], "cleaner."):
+        if not found.name.startswith(_LEFT_OUT):
+            importlib.import_module(found.name)
+    for name in LOADED_LATE:
+        importlib.import_module(name)
+
+
+class _NothingMore(MetaPathFinder):
+    """Asked when a module was found nowhere else: it may be there, where this process cannot look any more."""
+
+    def __init__(self, closed: Path, owner: Owner) -> None:
+        self._closed, self._owner = closed, owner
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Raise: nothing can be told of it."""
+        raise UnreadableCodeError(fullname, self._closed, f"user {self._owner}")
+
+
+def _groups(owner: Owner) -> list[int]:
+    try:
+        name = pwd.getpwuid(owner.uid).pw_name
+    except KeyError:
+        return [owner.gid]
+    return os.getgrouplist(name, owner.gid)
+
+
+class OwnDirectories(FileSystem):
+    """
+    Holds no directory of another user, and as root none that others can change: one may appear while a process runs.
+
+    For a process that was started as root; what the others cannot do the system says.
+    """
+
+    def accept(self, directory: Path, status: os.stat_result | None = None) -> None:
+        """Raise ForeignDirectoryError for another user's directory."""
+        uid = (status or self.stat(directory)).st_uid
+        if uid != os.geteuid():
+            whose, mine = _name(uid), _name(os.geteuid())
+            raise ForeignDirectoryError(
+                directory, f"belongs to {whose}, and this process has become {mine}; start it again"
+            )
+        if os.geteuid() == 0:
+            require_roots_own(directory)
+
+
+def can_own(status: os.stat_result) -> bool:
+    """Tell whether this process can create files with the owner and group of `status`: as root or as that user."""
+    if os.geteuid() == 0:
+        return True
+    return status.st_uid == os.geteuid() and (status.st_gid == os.getegid() or status.st_gid in os.getgroups())

@@ -1,0 +1,33 @@
+"""
+Room on the disk, looked at before a group is written rather than found missing half-way.
+
+While a group is cleaned its output lies beside its sources; the sources go as soon as the swap is durable. So the extra
+room a whole round needs is the largest output of one group, and that is what is asked for here (rule R4). Somebody else
+may still fill the disk meanwhile: then the write fails with `NoSpaceError` and the `.cleaned` files are removed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cleaner.errors import NoSpaceError
+from cleaner.storage.fs.file_system import FileSystem
+
+# A segment is four files, each rounded up to a block: 64 KiB is the largest block size ext4 and XFS know. Twice that,
+# since directory entries, extents and the checkpoint's temporary file want a block now and then too.
+_OVERHEAD_BYTES = 2 * 4 * 65536
+
+
+def require_room(fs: FileSystem, directory: Path, output_bytes: int) -> None:
+    """
+    Make sure that a group's output fits beside its sources.
+
+    Args:
+        directory: the partition's directory.
+        output_bytes: most bytes the new segment can take, its index files included.
+    Raises:
+        NoSpaceError: it does not fit; carries how many bytes are missing. Nothing was changed.
+    """
+    missing_bytes = output_bytes + _OVERHEAD_BYTES - fs.free_bytes(directory)
+    if missing_bytes > 0:
+        raise NoSpaceError(directory, missing_bytes)

@@ -1,0 +1,1 @@
+"""Loading a log as a broker does at its start: leftovers, recovery, producers."""

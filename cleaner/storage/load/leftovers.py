@@ -1,0 +1,219 @@
+"""
+What a stop in the middle of a swap, a deletion or a copy leaves in a partition directory, and how it is settled.
+
+    .deleted   replaced or expired: to be removed
+    .cleaned   not finished: to be removed, and with it every `.swap` at or above the lowest one (the swap had not begun
+               in earnest; the old segments are in place)
+    .swap      otherwise: the swap is completed. Old files between the new segments' first and next offset go, then the
+               `.swap` files get their final names. A new segment without an offset index gets one that says nothing
+    .tmp       a snapshot that was being written: to be removed
+
+Source: rules R-630 to R-634; `LogLoader.java`. How a swap leads here: `swap.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cleaner.errors import CorruptLogError
+from cleaner.storage.fs.file_system import UNFINISHED, FileSystem
+from cleaner.storage.segment import names
+from cleaner.storage.segment.batch_source import checked_batches
+from cleaner.storage.segment.indexes import OFFSET_ENTRY
+
+_KRAFT_DELETED = ".checkpoint.deleted"  # KRaft's own snapshots, none of our business (R-630)
+_INDEX_SUFFIXES = (names.INDEX, names.TIME_INDEX, names.TXN_INDEX)
+
+
+@dataclass(frozen=True)
+class Leftovers:
+    """
+    Temporary files, sorted by what is to become of them.
+
+    Attributes:
+        condemned_swaps: `.swap` files of an unfinished swap; to be removed before `unfinished`.
+        unfinished: `.cleaned` files.
+        deleted: `.deleted` files.
+        swaps: `.swap` files of a swap to be completed.
+    """
+
+    condemned_swaps: list[str]
+    unfinished: list[str]
+    deleted: list[str]
+    swaps: list[str]
+
+    def removals(self) -> list[list[str]]:
+        """
+        Return what is to be removed, in groups: each has to be gone for good before the next.
+
+        Invariant: `.cleaned` files outlive the `.swap` files they condemn. The other way round a crash could leave a
+        part of a swap that looks complete, and recovery would install it.
+        """
+        return [group for group in (self.condemned_swaps, self.unfinished + self.deleted) if group]
+
+
+def find_leftovers(directory: Path, files: Sequence[str]) -> Leftovers:
+    """
+    Sort the temporary files of a partition directory.
+
+    Raises:
+        CorruptLogError: a `.cleaned` or `.swap` file, a segment or a snapshot without an offset in its name: Kafka
+            cannot load such a directory either (R-630).
+    """
+    _check_names(directory, files)
+    cleaned = [name for name in files if name.endswith(names.CLEANED)]
+    swaps = [name for name in files if name.endswith(names.SWAP)]
+    lowest_cleaned = min((names.offset_of(name) for name in cleaned), default=2**63)
+    return Leftovers(
+        condemned_swaps=[name for name in swaps if names.offset_of(name) >= lowest_cleaned],
+        unfinished=cleaned,
+        deleted=[name for name in files if name.endswith(names.DELETED) and not name.endswith(_KRAFT_DELETED)],
+        swaps=[name for name in swaps if names.offset_of(name) < lowest_cleaned],
+    )
+
+
+def unfinished_snapshots(files: Sequence[str]) -> list[str]:
+    """Return snapshots that a crash has kept from getting their names. Kafka writes no such files, and keeps them."""
+    stems = [name.removesuffix(UNFINISHED) for name in files if name.endswith(UNFINISHED)]
+    parsed = [names.parse_file_name(stem) for stem in stems]
+    return [file.name + UNFINISHED for file in parsed if file and file.suffix == names.SNAPSHOT and not file.temporary]
+
+
+def _check_names(directory: Path, files: Sequence[str]) -> None:
+    for name in files:
+        if name.endswith((names.CLEANED, names.SWAP, *_INDEX_SUFFIXES)):
+            try:
+                offset = names.offset_of(name)
+            except ValueError as error:
+                raise CorruptLogError(directory / name, 0, f"a foreign file, Kafka cannot load it: {error}") from error
+            if offset < 0:
+                raise CorruptLogError(directory / name, 0, f"a foreign file: {offset} is not an offset")
+        elif name.endswith((names.LOG, names.SNAPSHOT)) and names.parse_file_name(name) is None:
+            # Kafka would open, or make, the file of that number under its proper name instead.
+            raise CorruptLogError(directory / name, 0, "a foreign file: its name is not an offset of 20 digits")
+
+
+def complete_swap(
+    fs: FileSystem, directory: Path, files: Sequence[str], swaps: Sequence[str], *, index_bytes: int
+) -> None:
+    """
+    Complete an interrupted swap, as Kafka's loader would (R-631, R-632).
+
+    The offsets to clear come from the last batch that survived in the new segments. Old segments behind it, or all if
+    nothing survived, stay: superseded records come back and will be cleaned again (R-633).
+
+    Args:
+        files: all there are.
+        swaps: those that end in `.swap`, of a swap that was decided.
+        index_bytes: `segment.index.bytes`.
+    Raises:
+        CorruptBatchError: a new segment is damaged; nothing was changed.
+    """
+    logs = [name for name in swaps if name.endswith(names.LOG + names.SWAP)]
+    ranges = [_offset_range(fs, directory / name) for name in logs]
+    if ranges:
+        swaps = [*swaps, *_create_missing_indexes(fs, directory, logs, swaps, index_bytes)]
+        first, end = min(low for low, _ in ranges), max(high for _, high in ranges)
+        for name in files:
+            if not name.endswith(names.SWAP) and first <= _offset_or_minus_one(name) < end:
+                fs.remove(directory / name)
+        # Old files must be gone for good before the new ones lose their suffix: without a `.log.swap` nothing would
+        # tell the next load that they are superseded.
+        fs.fsync_dir(directory)
+    # The logs first, ascending, each durably: the next load clears everything between the lowest and the highest
+    # `.log.swap`, so a new log that has its final name already must lie below all that have not.
+    for name in sorted(swaps, key=lambda name: (not name.endswith(names.LOG + names.SWAP), name)):
+        fs.rename(directory / name, directory / name.removesuffix(names.SWAP))
+        if name.endswith(names.LOG + names.SWAP):
+            fs.fsync_dir(directory)
+    fs.fsync_dir(directory)
+
+
+def _create_missing_indexes(
+    fs: FileSystem, directory: Path, logs: Sequence[str], swaps: Sequence[str], index_bytes: int
+) -> list[str]:
+    """
+    Give each new segment without an offset index one of zeros, as long as an index may be; returns their names.
+
+    Kafka opens that index to find where the segment ends, and so creates it (R-310, R-631). Without it the segment
+    would count as one whose index was lost, and be recovered: its producer snapshots and all later ones would go, and
+    with them open transactions that only these still tell of.
+    """
+    wanted = [name.removesuffix(names.LOG + names.SWAP) + names.INDEX + names.SWAP for name in logs]
+    missing = [name for name in wanted if name not in swaps]
+    for name in missing:
+        with fs.create(directory / name, like=directory) as file:
+            file.truncate(index_bytes - index_bytes % OFFSET_ENTRY.itemsize)
+            file.fsync()
+    return missing
+
+
+def settle_swap(fs: FileSystem, directory: Path, *, index_bytes: int) -> None:
+    """
+    Settle a swap that a cleaner died in, if there is one: complete it, or remove it if it was not decided.
+
+    For a writer at work, which does so before it changes names in a partition; it has the partition's lock, so that no
+    swap is under way and `.swap` files are nobody's. `.cleaned` files without any are a living cleaner's, and stay.
+
+    Args:
+        index_bytes: `segment.index.bytes`.
+    Raises:
+        CorruptLogError: as `find_leftovers` and `complete_swap`.
+    """
+    files = fs.list_files(directory)
+    found = find_leftovers(directory, files)
+    if found.swaps:
+        complete_swap(fs, directory, files, found.swaps, index_bytes=index_bytes)
+    if found.condemned_swaps:
+        _remove(fs, directory, Leftovers(found.condemned_swaps, found.unfinished, [], []))
+
+
+def settle_leftovers(fs: FileSystem, directory: Path, *, deleted_before_ms: int, index_bytes: int) -> None:
+    """
+    Settle all that a cleaner that died has left in a partition a writer is at work on.
+
+    For the cleaner that comes next: it has the partition's lock, and `.cleaned` files are nobody's. `.deleted` files
+    may be the writer's, waiting for `file.delete.delay.ms` to pass, so only old ones go.
+
+    Args:
+        deleted_before_ms: only `.deleted` files renamed before this moment are removed.
+        index_bytes: `segment.index.bytes`.
+    Raises:
+        CorruptLogError: as `settle_swap`.
+    """
+    settle_swap(fs, directory, index_bytes=index_bytes)
+    found = find_leftovers(directory, fs.list_files(directory))
+    long_deleted = [name for name in found.deleted if _renamed_ms(fs, directory / name) < deleted_before_ms]
+    _remove(fs, directory, Leftovers([], found.unfinished, long_deleted, []))
+
+
+def _remove(fs: FileSystem, directory: Path, leftovers: Leftovers) -> None:
+    for group in leftovers.removals():
+        fs.remove_all(directory, group)
+        fs.fsync_dir(directory)
+
+
+def _renamed_ms(fs: FileSystem, path: Path) -> int:
+    """Return when a file was last renamed, or changed otherwise; far in the future when it is gone."""
+    try:
+        return fs.stat(path).st_ctime_ns // 1_000_000
+    except FileNotFoundError:
+        return 2**63
+
+
+def _offset_range(fs: FileSystem, path: Path) -> tuple[int, int]:
+    base_offset = names.offset_of(path.name)
+    next_offset = base_offset
+    with fs.open(path) as file:
+        for chunk in checked_batches(file, size=file.size()):
+            next_offset = int(chunk.batches["last_offset"][-1]) + 1
+    return base_offset, next_offset
+
+
+def _offset_or_minus_one(name: str) -> int:
+    try:
+        return names.offset_of(name)
+    except ValueError:
+        return -1

@@ -1,0 +1,218 @@
+"""
+One partition's log as a cleaner sees it: its segments, its offsets and its producers.
+
+A `Log` comes from `loader.load_log` (everything) or its segments alone from `list_segments` (names and sizes). Loading
+changes (next to) nothing on disk; `settle` makes the changes Kafka's loader would have made.
+
+Source: rules R-401, R-402, R-407, R-535, R-545, R-641; `UnifiedLog.java`, `LocalLog.java`, `LogSegments.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from cleaner.base.model import LastRecord, TopicPartition
+from cleaner.config.values import TopicConfig
+from cleaner.errors import LogChangedError
+from cleaner.storage.aborted_walk import AbortedWalk, replaced
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.last_stable import last_stable_offset
+from cleaner.storage.load.load_changes import LoadChanges
+from cleaner.storage.load.producer_state import LastRecords, ProducerState
+from cleaner.storage.load.rebuild import segments_between
+from cleaner.storage.segment import names
+from cleaner.storage.segment.indexes import Aborts
+from cleaner.storage.segment.segment import Segment
+
+
+def list_segments(fs: FileSystem, directory: Path) -> list[Segment]:
+    """List the segments of a partition directory by name and size, ascending; no file is opened."""
+    parsed = (names.parse_file_name(name) for name in fs.list_dir(directory))
+    return [
+        Segment.open(fs, directory, file.offset)
+        for file in parsed
+        if file is not None and file.suffix == names.LOG and not file.temporary
+    ]
+
+
+class LoadedLog:
+    """
+    A loaded log.
+
+    Attributes:
+        topic_partition: whose log it is.
+        directory: the partition's directory.
+        topic: the topic's settings it was loaded with.
+        segments: ascending; the last is the active one.
+        log_start_offset: first offset a reader may ask for.
+        log_end_offset: the offset the next record will get.
+        high_watermark: within [log start, log end].
+        last_stable_offset: base offset of the first batch of a transaction that was not decided below the high
+            watermark; at most the high watermark (R-407).
+        truncated_bytes: what recovery cut off.
+        is_beside_writer: a writer of ours is at work on it. The log is then seen as it was when its active segment
+            began, and nothing is ever settled or closed: that is the writer's.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: Path,
+        topic_partition: TopicPartition,
+        topic: TopicConfig,
+        *,
+        segments: Sequence[Segment],
+        log_start_offset: int,
+        log_end_offset: int,
+        producers: ProducerState,
+        changes: LoadChanges,
+        truncated_bytes: int = 0,
+        is_beside_writer: bool = False,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.directory = directory
+        self.topic = topic
+        self.segments = list(segments)
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+        self.high_watermark = log_start_offset
+        self.last_stable_offset = log_start_offset
+        self.truncated_bytes = truncated_bytes
+        self.is_beside_writer = is_beside_writer
+        self._fs = fs
+        self._producers = producers
+        self._changes = changes
+        self._aborted = AbortedWalk()
+
+    def __repr__(self) -> str:
+        return f"Log({self.directory}, {len(self.segments)} segments, [{self.log_start_offset}, {self.log_end_offset}))"
+
+    @property
+    def active_segment(self) -> Segment:
+        """The segment that is still appended to, never cleaned."""
+        return self.segments[-1]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all `.log` files."""
+        return sum(segment.size for segment in self.segments)
+
+    @property
+    def producers(self) -> ProducerState:
+        """The producers as of the log end."""
+        return self._producers
+
+    @property
+    def active_producers(self) -> dict[int, LastRecord]:
+        """Last data offset and epoch of each active producer (R-545)."""
+        return self._producers.active_producers()
+
+    @property
+    def last_records(self) -> LastRecords:
+        """The same as rows."""
+        return self._producers.last_records()
+
+    @property
+    def recovery_point(self) -> int:
+        """First offset not known to be on disk, after `close`: the log end, as everything below was fsynced."""
+        return self.log_end_offset
+
+    @property
+    def log_start_checkpoint(self) -> int | None:
+        """The line of `log-start-offset-checkpoint`; None when the first segment says as much (R-118)."""
+        return self.log_start_offset if self.log_start_offset > self.segments[0].base_offset else None
+
+    def set_high_watermark(self, offset: int) -> None:
+        """Set the high watermark, held within the log (D-03)."""
+        self.high_watermark = min(max(offset, self.log_start_offset), self.log_end_offset)
+        self._producers.on_high_watermark(self.high_watermark)
+        self._find_last_stable()
+
+    def _find_last_stable(self) -> None:
+        self.last_stable_offset = last_stable_offset(
+            self.segments,
+            self._producers.first_unstable_offset(),
+            log_start_offset=self.log_start_offset,
+            log_end_offset=self.log_end_offset,
+            high_watermark=self.high_watermark,
+        )
+
+    def raise_log_start(self, offset: int) -> None:
+        """Move the log start offset up, at most to the high watermark (R-913)."""
+        if offset > self.high_watermark:
+            raise ValueError(f"log start offset {offset} above the high watermark {self.high_watermark}")
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self._producers.on_log_start_raised(offset)
+            self._find_last_stable()
+
+    def segments_between(self, from_offset: int, to_offset: int) -> list[Segment]:
+        """Return the segments from the one that holds `from_offset` to the last below `to_offset` (R-401)."""
+        return segments_between(self.segments, from_offset, to_offset)
+
+    def non_active_from(self, from_offset: int) -> list[Segment]:
+        """Return the segments from the one that holds `from_offset`, without the active one (R-402)."""
+        active_base = self.active_segment.base_offset
+        return [] if from_offset > active_base else self.segments_between(from_offset, active_base)
+
+    def collect_aborted(self, from_offset: int, upper_offset: int) -> Aborts:
+        """
+        Collect the aborted transactions that reach into [from, upper), from the transaction indexes (R-535).
+
+        Some lie wholly below `from_offset`: the walk begins at the segment that holds it and compares with the log
+        start offset, as Kafka's does.
+
+        Raises:
+            CorruptIndexError: a transaction index is damaged.
+        """
+        return self._aborted.collect(self.segments, from_offset, upper_offset, self.log_start_offset)
+
+    def require_unchanged(self, sources: Sequence[Segment]) -> None:
+        """
+        Make sure that a writer left alone what a round was made of; the caller has the partition's lock.
+
+        Looked at are the round's sources and the last segment before the active one. A writer that cuts the log below
+        its active segment shortens or deletes that one, so its being the same shows that the log was not cut at all:
+        neither in the sources, nor behind them where the values and the markers are that a round goes by.
+
+        Raises:
+            LogChangedError: one of them is gone, or is another file. Never without a writer: nobody else may.
+        """
+        if not self.is_beside_writer:
+            return
+        for segment in (*sources, *self.segments[-2:-1]):
+            if not segment.is_unchanged():
+                raise LogChangedError(f"{segment.log_path}: the writer has cut or deleted it since the round began")
+
+    def replace(self, old: Sequence[Segment], new_base: int) -> Segment:
+        """Note that a swap has put one segment in the place of `old`; returns the new one, freshly looked at."""
+        gone = {segment.base_offset for segment in old}
+        new = Segment.open(self._fs, self.directory, new_base)
+        for base in gone - {new_base}:
+            self._changes.snapshots.forget(base)
+        self.segments = replaced(self.segments, gone, new)
+        self._aborted.replace(gone, new)
+        return new
+
+    @property
+    def changes(self) -> LoadChanges:
+        """What loading is to change on disk and has not yet."""
+        return self._changes
+
+    def settle(self, fs: FileSystem) -> None:
+        """
+        Change on disk what Kafka's loader changes: left-over files go, missing indexes, leader epochs and snapshots
+        are written. Durable when it returns; a second call does nothing. Beside a writer it does nothing at all.
+        """
+        if not self.is_beside_writer:
+            self._changes.apply(fs)
+
+    def close(self, fs: FileSystem) -> None:
+        """
+        Leave the directory as a clean stop leaves it: settled, and with a snapshot at the log end (R-126).
+
+        Beside a writer it does nothing.
+        """
+        self._producers.take_snapshot()
+        self.settle(fs)

@@ -1,0 +1,85 @@
+"""
+Recovering a log after a stop that left no clean-shutdown marker.
+
+Segments from the one that holds the recovery point on may be torn: the file system may have lost any part of them.
+Each is read whole and checked; its indexes, transaction index, leader epochs and producer snapshots are made anew. The
+first damaged batch ends the log: its segment is cut there and later ones are deleted, since what they hold was written
+after the lost part and would follow a gap. Segments below the recovery point were flushed and are trusted.
+
+Kafka cuts without asking. Where more would go than a torn tail, `allow_truncate` has to permit it here: a flipped bit
+in a cold segment of an archive is for its owner to judge.
+
+Source: rules R-640, R-641; `LogLoader.java` (recoverLog, recoverSegment).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cleaner.errors import TruncationRefusedError
+from cleaner.storage.load.loading import Loading
+from cleaner.storage.load.rebuild import RebuiltSegment, segments_between
+from cleaner.storage.load.torn_tail import holds_whole_batch
+from cleaner.storage.segment.segment import Segment
+
+_NO_END = 2**63 - 1
+
+
+def recover_segments(loading: Loading) -> None:
+    """
+    Recover the segments from the recovery point on, in memory; `LoadChanges.apply` does it.
+
+    Raises:
+        TruncationRefusedError: more than a torn tail would have to go, and may not.
+        SegmentOverflowError: a segment has to be split first; begin again then.
+        UncleanableError, CorruptBatchError: Kafka could not load the log either (`rebuild_segment`).
+    """
+    unflushed = segments_between(loading.segments, loading.recovery_point, _NO_END)
+    for number, segment in enumerate(unflushed, start=1):
+        rebuilt = loading.rebuild(segment)
+        later = unflushed[number:] if rebuilt.valid_bytes < segment.size else []
+        is_cut = cut_damage(loading, segment, rebuilt, later)
+        segment.rebuilt = rebuilt.indexes
+        loading.changes.write_indexes(segment)
+        loading.keep_small()
+        if is_cut:
+            return
+
+
+def cut_damage(loading: Loading, segment: Segment, rebuilt: RebuiltSegment, later: Sequence[Segment]) -> bool:
+    """
+    Have a segment cut behind its last sound batch, and `later` segments deleted; False if there is nothing to cut.
+
+    Raises:
+        TruncationRefusedError: see `recover_segments`.
+    """
+    cut_bytes = segment.size - rebuilt.valid_bytes
+    if cut_bytes == 0:
+        return False
+    if not loading.allow_truncate:
+        is_last = segment.base_offset == loading.last_base_offset
+        _refuse_unless_torn(segment, rebuilt, later, is_last=is_last)
+    loading.changes.note_cut(segment, rebuilt.valid_bytes)
+    for other in reversed(later):
+        loading.changes.note_cut(other, 0)
+        loading.changes.remove_segment(other)
+    gone = {other.base_offset for other in later}
+    loading.segments[:] = [kept for kept in loading.segments if kept.base_offset not in gone]
+    loading.changes.truncate(segment, rebuilt.valid_bytes)
+    segment.size = rebuilt.valid_bytes
+    loading.truncated_bytes += cut_bytes + sum(other.size for other in later)
+    return True
+
+
+def _refuse_unless_torn(segment: Segment, rebuilt: RebuiltSegment, later: Sequence[Segment], *, is_last: bool) -> None:
+    """Let a torn tail of the last segment pass: no whole batch would go."""
+    if is_last and not holds_whole_batch(segment, rebuilt.valid_bytes):
+        return
+    cut_bytes = segment.size - rebuilt.valid_bytes
+    later_bytes = sum(other.size for other in later)
+    also = "".join(f"; {other.log_path.name} ({other.size} bytes)" for other in later)
+    raise TruncationRefusedError(
+        f"{rebuilt.damage}. Recovery would cut {cut_bytes + later_bytes} bytes, everything from offset "
+        f"{rebuilt.next_offset} on: {segment.log_path.name} from byte {rebuilt.valid_bytes} ({cut_bytes} bytes){also}. "
+        f"Only --allow-truncate does that"
+    )

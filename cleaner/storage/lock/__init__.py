@@ -1,0 +1,1 @@
+"""Locks of log dirs and partitions, between processes and among threads."""

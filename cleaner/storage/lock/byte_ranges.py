@@ -1,0 +1,118 @@
+"""
+Locks on ranges of bytes of a file, in the one kind that is sound beside a JVM and among our own threads.
+
+Linux has three kinds. `flock` does not see a JVM's locks at all. A classic `lockf` belongs to the process, and is
+dropped when anything in the process closes any descriptor of the file. An *open-file-description* lock belongs to one
+opening of the file: it and a JVM's lock refuse each other both ways, two openings in one process refuse each other like
+two processes, and it goes when its last descriptor is closed, at the latest by the kernel when the process dies.
+
+Nothing here waits. The bytes need not exist: the file may be empty.
+
+A forked child has a descriptor of each opening too, with which a lock would outlast the process that took it. So the
+child closes what was locked as soon as it is there: the lock stays the parent's, where to unlock would take it away.
+
+Source: reliability rule R6; fcntl(2), "Open file description locks".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import struct
+import weakref
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from cleaner.errors import LogDirOfflineError
+from cleaner.storage.fs.file_system import disk_errors
+
+READ, WRITE = fcntl.F_RDLCK, fcntl.F_WRLCK
+"""Any number of `READ` locks on a byte, or one `WRITE` lock. A read lock needs a file open for reading only."""
+
+TO_THE_END = 0
+"""As a length: this byte and all after it."""
+
+OPEN_FILE = -1
+"""As a pid: the lock is of this kind too, and the kernel does not tell whose."""
+
+# struct flock of 64-bit Linux: type, whence, start, length, pid. The pid must be 0 in a request.
+_FLOCK = struct.Struct("@hhqqi4x")
+# Linux's <fcntl.h>; Python 3.11 names them only where its libc did.
+_GET_LOCK = getattr(fcntl, "F_OFD_GETLK", 36)
+_SET_LOCK = getattr(fcntl, "F_OFD_SETLK", 37)
+
+
+class Opened(Protocol):
+    """An open file."""
+
+    @property
+    def path(self) -> Path:
+        """Its path, for errors."""
+
+    def fileno(self) -> int:
+        """Return its descriptor."""
+
+    def close(self) -> None:
+        """Close it; a second call does nothing."""
+
+
+class Holder(NamedTuple):
+    """A lock in the way: its kind, its bytes (length 0: to the end), and its process or `OPEN_FILE`."""
+
+    kind: int
+    start: int
+    length: int
+    pid: int
+
+
+def try_lock(file: Opened, kind: int, start: int, length: int) -> bool:
+    """
+    Lock a range, or turn a lock on it into the other kind in one step; False when somebody else's is in the way.
+
+    Raises:
+        LogDirOfflineError: the file system refuses locks.
+    """
+    _locked.add(file)  # before it is: a fork may come in between
+    try:
+        _set(file, kind, start, length)
+    except OSError as error:
+        if error.errno in (errno.EAGAIN, errno.EACCES):
+            return False
+        with disk_errors(file.path):
+            raise
+    return True
+
+
+def unlock(file: Opened, start: int, length: int) -> None:
+    """Give a range back; bytes that are not locked are fine."""
+    with disk_errors(file.path):
+        _set(file, fcntl.F_UNLCK, start, length)
+
+
+def holder_of(file: Opened, kind: int, start: int, length: int) -> Holder | None:
+    """Return a lock that would refuse `try_lock`; None without one. Locks of the same opening do not count."""
+    request = _FLOCK.pack(kind, os.SEEK_SET, start, length, 0)
+    with disk_errors(file.path):
+        found, _, its_start, its_length, pid = _FLOCK.unpack(fcntl.fcntl(file.fileno(), _GET_LOCK, request))
+    return None if found == fcntl.F_UNLCK else Holder(found, its_start, its_length, pid)
+
+
+def _set(file: Opened, kind: int, start: int, length: int) -> None:
+    fcntl.fcntl(file.fileno(), _SET_LOCK, _FLOCK.pack(kind, os.SEEK_SET, start, length, 0))
+
+
+# What a lock was asked for; that it was closed since does no harm.
+_locked: weakref.WeakSet[Opened] = weakref.WeakSet()
+
+
+def _leave_to_parent() -> None:
+    """Close what a forked child has got of its parent's. Nothing is waited for: the parent's threads are not here."""
+    for file in tuple(_locked):
+        with contextlib.suppress(LogDirOfflineError, OSError):
+            file.close()
+    _locked.clear()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)

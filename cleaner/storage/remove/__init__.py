@@ -1,0 +1,1 @@
+"""Removing what retention or an operator has let go: set aside first, removed later."""

@@ -1,0 +1,50 @@
+"""
+Deleting the oldest segments of a log, in an order that a crash cannot turn into a hole.
+
+Source: rules R-123, R-126, R-913; `UnifiedLog.java` (deleteSegments), `LocalLog.java` (roll). Which segments go is
+decided by `policy/retention.py`.
+"""
+
+from __future__ import annotations
+
+from cleaner.storage.files.leader_epochs import truncate_from_start
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.load.loaded_log import LoadedLog
+from cleaner.storage.load.loader import new_segment
+from cleaner.storage.segment import names
+
+
+def delete_oldest(fs: FileSystem, log: LoadedLog, count: int) -> None:
+    """
+    Delete the `count` oldest segments, their snapshots, and the leader epochs below the new log start offset.
+
+    When all go, an empty segment at the log end takes their place first.
+
+    Invariant: a segment is gone for good before the next younger one is touched. Were their order left to the file
+    system, a power cut could keep an old segment and lose a younger one: a log with a hole, in which deleted records
+    come back. And its `.log` is gone before its indexes: a load that finds no index makes it anew, which costs the
+    producer snapshots above (see `expiry.py`).
+
+    Raises:
+        ValueError: a segment to be deleted reaches above the high watermark.
+    """
+    if count == 0:
+        return
+    changes = log.changes
+    expired, kept = log.segments[:count], log.segments[count:]
+    start_offset = kept[0].base_offset if kept else log.log_end_offset
+    log.raise_log_start(start_offset)
+    changes.epochs = truncate_from_start(changes.epochs, log.log_start_offset)
+    if not kept:
+        log.producers.take_snapshot()
+        kept = [new_segment(fs, log.directory, log.log_end_offset, changes)]
+        log.settle(fs)
+    for segment in expired:
+        fs.remove(segment.log_path)
+        fs.fsync_dir(log.directory)
+        for suffix in (names.INDEX, names.TIME_INDEX, names.TXN_INDEX):
+            fs.remove(segment.path(suffix))
+        if segment.base_offset != kept[0].base_offset:
+            changes.snapshots.remove(segment.base_offset)
+    log.segments = kept
+    log.settle(fs)

@@ -1,0 +1,1 @@
+"""A segment: its names, its `.log` and its indexes."""

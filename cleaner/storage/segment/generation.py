@@ -1,0 +1,110 @@
+"""
+Generation numbers: how a reader learns that the segments it has open were replaced.
+
+A swap puts new segments in the place of old ones while readers have these open. What they read there stays right (the
+kernel keeps the bytes of a file that is open), but it is more than there is now, it takes room on the disk, and the
+next segment they expect may be gone. So each partition has a number that a swap raises, in one small file of the log
+dir, eight bytes a slot (`lock_bytes.slot_of`):
+
+    a swap, under the partition's lock:    raise the number; rename
+    a reader, under the same lock, shared: read the number; list and open the segments
+    later, without a lock, at each read:   another number than that? list and open again, find the place by its offset
+
+The number is raised *before* the first rename: a cleaner that dies in between has told the readers already. It cannot
+be read too early, as listing waits for the lock, which the swap holds until all names are final. Partitions that share
+a slot share its lock, so no change is lost when two of them change it.
+
+Not durable: a number only has to outlive the readers who remember it, and these do not outlive the machine. A power cut
+may bring an old number back, or none; nobody is left then who would take it for news.
+
+The file is made by whoever has readers, before the first of them lists anything; where there is none, nobody has asked.
+A broker does not look at plain files in a log dir (R-102).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from pathlib import Path
+from types import TracebackType
+
+from cleaner.base.model import TopicPartition
+from cleaner.errors import LogDirOfflineError
+from cleaner.storage.fs.file_system import File, FileSystem
+from cleaner.storage.lock.lock_bytes import slot_of
+from cleaner.storage.segment.names import GENERATIONS
+
+_NUMBER_BYTES = 8
+
+
+def raise_generation(fs: FileSystem, log_dir: Path, topic_partition: TopicPartition) -> None:
+    """
+    Tell the readers of a partition that its segments are about to be replaced; the caller has the partition's lock.
+
+    Raises:
+        LogDirOfflineError: the disk.
+    """
+    try:
+        file = fs.open(log_dir / GENERATIONS, write=True)
+    except FileNotFoundError:
+        return
+    with file:
+        number = _read(file, topic_partition) + 1
+        file.write(number.to_bytes(_NUMBER_BYTES, "little"), slot_of(topic_partition) * _NUMBER_BYTES)
+
+
+def _read(file: File, topic_partition: TopicPartition) -> int:
+    # Slots beyond the end were never raised.
+    return int.from_bytes(file.read(_NUMBER_BYTES, slot_of(topic_partition) * _NUMBER_BYTES), "little")
+
+
+class Generations:
+    """
+    The generation numbers of a log dir, for its readers; makes the file. Close it, or use it in a `with` block.
+
+    To be made before the first segment is listed. Safe to share between threads.
+
+    Raises:
+        LogDirOfflineError: the file cannot be opened or made.
+    """
+
+    def __init__(self, fs: FileSystem, log_dir: Path) -> None:
+        path = log_dir / GENERATIONS
+        try:
+            self._file = fs.open(path)
+        except FileNotFoundError:
+            self._file = _make(fs, path)
+        self._guard = threading.Lock()
+
+    def of(self, topic_partition: TopicPartition) -> int:
+        """
+        Return the number as it is now.
+
+        Without the partition's lock it may be read in the middle of a change: then it differs from what it was, and the
+        reader looks again as it should.
+        """
+        return _read(self._file, topic_partition)
+
+    def close(self) -> None:
+        """Close the file, leaving it; a second call does nothing."""
+        with self._guard:
+            self._file.close()
+
+    def __enter__(self) -> Generations:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _make(fs: FileSystem, path: Path) -> File:
+    try:
+        fs.create(path, like=path.parent).close()
+    except LogDirOfflineError as error:
+        if not isinstance(error.cause, FileExistsError):
+            raise
+    with contextlib.suppress(FileNotFoundError):
+        return fs.open(path)
+    raise LogDirOfflineError(path, FileNotFoundError("vanished as it was made"))

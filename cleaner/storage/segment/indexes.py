@@ -1,0 +1,335 @@
+"""
+The three index files of a segment, as numpy arrays with the bytes of the disk.
+
+    .index        8 bytes   i32 offset - base | i32 position in the log                               (R-301)
+    .timeindex   12 bytes   i64 timestamp     | i32 offset - base                                     (R-302)
+    .txnindex    34 bytes   i16 version = 0   | i64 producer, first, last, last stable offset         (R-303)
+
+Kafka checks almost nothing of this when it loads a log (R-330) and then trusts every entry. Here every index is
+checked when it is read: an index that leads astray would make a cleaner skip records it was to compare.
+
+Source: rules R-301 to R-314, R-330 to R-333; `OffsetIndex.java`, `TimeIndex.java`, `AbortedTxn.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from cleaner.base.model import AbortedTxn
+from cleaner.errors import CorruptIndexError
+from cleaner.storage.fs.file_system import File, FileSystem
+
+# Values on disk, fixed for ever.
+OFFSET_ENTRY = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
+TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("relative_offset", ">i4")])
+TXN_ENTRY = np.dtype(
+    [
+        ("version", ">i2"),
+        ("producer_id", ">i8"),
+        ("first_offset", ">i8"),
+        ("last_offset", ">i8"),
+        ("last_stable_offset", ">i8"),
+    ]
+)
+if (OFFSET_ENTRY.itemsize, TIME_ENTRY.itemsize, TXN_ENTRY.itemsize) != (8, 12, 34):
+    raise AssertionError("an index entry has not the width of R-301 to R-303")
+
+TXN_VERSION = 0
+MAX_RELATIVE_OFFSET = 2**31 - 1
+"""Largest distance from the base offset an index entry can hold (R-304)."""
+
+_LEAST_BATCH_BYTES = 26
+"""A record of magic 0 with neither key nor value; every batch takes more."""
+
+_LEAST_LIMIT_BYTES = 1 << 20  # a log may grow while one looks
+
+Entries = npt.NDArray[np.void]
+Aborts = npt.NDArray[np.int64]
+"""Aborted transactions, one a row; columns as in `AbortedTxn`."""
+FIRST_OFFSET, LAST_OFFSET, LAST_STABLE_OFFSET = 1, 2, 3
+"""Columns of `Aborts`."""
+
+_PIECE_BYTES = 1 << 20
+
+OnFault = Callable[[CorruptIndexError], None]
+"""Told of every entry that is not good, one call each; what it raises ends the check."""
+
+
+def refuse(error: CorruptIndexError) -> None:
+    """Raise the first fault: for whoever is going to use the index."""
+    raise error
+
+
+def read_offset_index(fs: FileSystem, path: Path, log_bytes: int, on_fault: OnFault = refuse) -> Entries:
+    """
+    Read and check an offset index.
+
+    One of zeros alone is empty: Kafka makes such an index for a new segment of a swap that has lost its own (R-631),
+    and finds position 0 in it whatever it looks for.
+
+    Args:
+        path: the `.index` file.
+        log_bytes: size of the `.log` it belongs to.
+        on_fault: told of what is not good; entries are given back all the same.
+    Returns:
+        OFFSET_ENTRY rows.
+    Raises:
+        FileNotFoundError: there is none.
+        CorruptIndexError: an odd length, an entry below the base offset or past the end of the log, or entries that
+            do not ascend in both offset and position (the part of R-333 that needs no look at the log).
+    """
+    entries = read_entries(fs, path, OFFSET_ENTRY, on_fault, log_bytes)
+    if not entries.view(np.uint8).any():
+        return entries[:0]
+    check_offset_entries(entries, path, log_bytes, on_fault)
+    return entries
+
+
+def check_offset_entries(entries: Entries, path: Path, log_bytes: int, on_fault: OnFault = refuse) -> None:
+    """Hold the entries of an offset index against each other; see `read_offset_index`."""
+    offsets = entries["relative_offset"].astype(np.int64)
+    positions = entries["position"].astype(np.int64)
+    size = OFFSET_ENTRY.itemsize
+    outside = (positions < 0) | (positions >= log_bytes)
+    _tell(path, size, offsets < 0, "an offset below the segment's base offset", on_fault)
+    _tell(path, size, outside, f"a position outside the log's {log_bytes} bytes", on_fault)
+    _tell(path, size, _falls(offsets, strictly=True), "an offset that is not above the one before", on_fault)
+    _tell(path, size, _falls(positions, strictly=True), "a position that is not above the one before", on_fault)
+
+
+def read_time_index(fs: FileSystem, path: Path, on_fault: OnFault = refuse, *, log_bytes: int | None = None) -> Entries:
+    """
+    Read and check a time index.
+
+    Args:
+        log_bytes: as for `read_entries`.
+        on_fault: as for `read_offset_index`.
+    Returns:
+        TIME_ENTRY rows.
+    Raises:
+        FileNotFoundError: there is none.
+        CorruptIndexError: an odd length, or timestamps or offsets that go back (R-313, R-332).
+    """
+    entries = read_entries(fs, path, TIME_ENTRY, on_fault, log_bytes)
+    check_time_entries(entries, path, on_fault)
+    return entries
+
+
+def check_time_entries(entries: Entries, path: Path, on_fault: OnFault = refuse) -> None:
+    """Hold the entries of a time index against each other; see `read_time_index`."""
+    offsets = entries["relative_offset"].astype(np.int64)
+    timestamps = entries["timestamp"].astype(np.int64)
+    size = TIME_ENTRY.itemsize
+    _tell(path, size, offsets < 0, "an offset below the segment's base offset", on_fault)
+    _tell(path, size, _falls(offsets, strictly=False), "an offset that goes back", on_fault)
+    _tell(path, size, _falls(timestamps, strictly=False), "a timestamp that goes back", on_fault)
+
+
+def read_txn_index(fs: FileSystem, path: Path, on_fault: OnFault = refuse, *, log_bytes: int) -> Aborts:
+    """
+    Read a transaction index; a trailing partial entry is ignored, as Kafka does.
+
+    Args:
+        on_fault: as for `read_offset_index`.
+        log_bytes: size of the `.log` it belongs to; as for `read_entries`.
+    Returns:
+        Rows in file order.
+    Raises:
+        FileNotFoundError: there is none.
+        CorruptIndexError: an entry of an unknown version, or last offsets that do not ascend (R-303).
+    """
+    with fs.open(path) as file:
+        length = file.size()
+        most = min(length, most_index_bytes(log_bytes, TXN_ENTRY))
+        data = file.read(most, 0)
+    if length > most:
+        on_fault(
+            CorruptIndexError(path, most, f"{length} bytes, more than a log of {log_bytes} bytes can have aborted")
+        )
+    entries = np.frombuffer(data, TXN_ENTRY, count=len(data) // TXN_ENTRY.itemsize)
+    size = TXN_ENTRY.itemsize
+    # Kafka looks at the first byte of the version alone (R-303).
+    _tell(path, size, entries["version"].astype(np.int64) >= 256, "an entry of an unknown version", on_fault)
+    last_offsets = entries["last_offset"].astype(np.int64)
+    falls = _falls(last_offsets, strictly=True)
+    _tell(path, size, falls, "a last offset that is not above the one before", on_fault)
+    return np.stack([entries[name].astype(np.int64) for name in AbortedTxn._fields], axis=1)
+
+
+def offset_entries(relative_offsets: Sequence[int], positions: Sequence[int]) -> Entries:
+    """Make OFFSET_ENTRY rows."""
+    entries = np.empty(len(positions), OFFSET_ENTRY)
+    entries["relative_offset"] = relative_offsets
+    entries["position"] = positions
+    return entries
+
+
+def time_entries(timestamps: Sequence[int], relative_offsets: Sequence[int]) -> Entries:
+    """Make TIME_ENTRY rows."""
+    entries = np.empty(len(timestamps), TIME_ENTRY)
+    entries["timestamp"] = timestamps
+    entries["relative_offset"] = relative_offsets
+    return entries
+
+
+def abort_rows(txns: Aborts | Sequence[AbortedTxn]) -> Aborts:
+    """Return aborted transactions as rows."""
+    return np.asarray(txns, np.int64).reshape(len(txns), len(AbortedTxn._fields))
+
+
+def txn_index_bytes(txns: Aborts | Sequence[AbortedTxn]) -> bytes:
+    """Return the content of a transaction index."""
+    entries = np.zeros(len(txns), TXN_ENTRY)
+    entries["version"] = TXN_VERSION
+    for name, column in zip(AbortedTxn._fields, abort_rows(txns).T, strict=True):
+        entries[name] = column
+    return entries.tobytes()
+
+
+def lookup_position(entries: Entries, relative_offset: int) -> int:
+    """Return the position of the last entry at or below an offset, 0 without one (R-314)."""
+    slot = int(np.searchsorted(entries["relative_offset"].astype(np.int64), relative_offset, side="right"))
+    return int(entries["position"][slot - 1]) if slot else 0
+
+
+class OffsetIndexCheck:
+    """
+    Holds an offset index against the batches of its log, chunk by chunk (R-333).
+
+    An entry (o, p) is good when a batch begins at p with a base offset of at most o, every earlier batch ends below o,
+    and o does not lie beyond the segment's last offset. So were entries written by every version: per batch (its own
+    last offset) or, up to 3.9.0 and in 4.0.0, per append (the append's last offset, at the append's first batch).
+
+    Args:
+        entries: what `read_offset_index` returned, ascending.
+        path: the index file, for error messages.
+        base_offset: the segment's.
+        on_fault: told of entries that are not good.
+        slots: where in the file each entry stands; None: one behind the other.
+    """
+
+    def __init__(
+        self,
+        entries: Entries,
+        path: Path,
+        base_offset: int,
+        on_fault: OnFault = refuse,
+        slots: npt.NDArray[np.intp] | None = None,
+    ) -> None:
+        self._path = path
+        self._on_fault = on_fault
+        self._slots = np.arange(len(entries)) if slots is None else slots
+        self._offsets = entries["relative_offset"].astype(np.int64) + base_offset
+        self._positions = entries["position"].astype(np.int64)
+        self._next = 0
+        self._last_offset = base_offset - 1
+
+    def add(
+        self, positions: npt.NDArray[np.int64], base_offsets: npt.NDArray[np.int64], last_offsets: npt.NDArray[np.int64]
+    ) -> None:
+        """
+        Check the entries that point into the next batches of the log, given in file order from position 0 on.
+
+        Raises:
+            CorruptIndexError: an entry is not good, unless `on_fault` lets it pass.
+        """
+        if not len(positions):
+            return
+        stop = int(np.searchsorted(self._positions, positions[-1], side="right"))
+        wanted = slice(self._next, stop)
+        rows = np.searchsorted(positions, self._positions[wanted])
+        astray = positions[rows] != self._positions[wanted]
+        self._refuse(astray, "an entry that points into the middle of a batch")
+        offsets = self._offsets[wanted]
+        before = np.concatenate(([self._last_offset], last_offsets))[rows]
+        early = ~astray & (base_offsets[rows] > offsets)
+        self._refuse(early, "an entry whose offset lies before the batch it points at")
+        self._refuse(~astray & ~early & (before >= offsets), "an entry whose offset lies before the place it points at")
+        self._next = stop
+        self._last_offset = int(last_offsets[-1])
+
+    def pass_over(self, end: int) -> None:
+        """Judge no entry that points below a position: what lies there cannot be read."""
+        self._next = max(self._next, int(np.searchsorted(self._positions, end)))
+
+    def finish(self) -> None:
+        """
+        Check what could not be checked before the end of the log was seen.
+
+        Raises:
+            CorruptIndexError: an entry points past the last batch, or names an offset beyond the last one, unless
+                `on_fault` lets it pass.
+        """
+        self._refuse(np.ones(len(self._offsets) - self._next, bool), "an entry that points past the last batch")
+        beyond = self._offsets[: self._next] > self._last_offset
+        self._next = 0
+        self._refuse(beyond, f"an offset beyond the segment's last, {self._last_offset}")
+
+    def _refuse(self, bad: npt.NDArray[np.bool_], reason: str) -> None:
+        for row in np.flatnonzero(bad).tolist():
+            position = int(self._slots[self._next + row]) * OFFSET_ENTRY.itemsize
+            self._on_fault(CorruptIndexError(self._path, position, reason))
+
+
+def most_index_bytes(log_bytes: int, entry: np.dtype[np.void]) -> int:
+    """Return the length, of whole entries, beyond which no index of a log has any: one a batch, and one at the end."""
+    most = max(_LEAST_LIMIT_BYTES // entry.itemsize, log_bytes // _LEAST_BATCH_BYTES + 2)
+    return most * entry.itemsize
+
+
+def read_entries(
+    fs: FileSystem,
+    path: Path,
+    entry: np.dtype[np.void],
+    on_fault: OnFault = refuse,
+    log_bytes: int | None = None,
+) -> Entries:
+    """
+    Read the whole entries of an offset or time index; a length that is no multiple of theirs is a fault.
+
+    Args:
+        log_bytes: size of the `.log` it belongs to. An index with more entries than that has batches is a fault, and
+            only so much of it is read: a file may claim any length without taking room on the disk.
+    """
+    with fs.open(path) as file:
+        size = file.size()
+        most = size if log_bytes is None else most_index_bytes(log_bytes, entry)
+        data = file.read(min(size, most), 0)
+        # An offset index of zeros alone is empty, however long it was made beforehand.
+        is_empty = size > most and entry == OFFSET_ENTRY and _is_zero(data) and _is_zero_from(file, most)
+        is_too_long = size > most and not is_empty
+    if is_too_long:
+        on_fault(CorruptIndexError(path, most, f"{size} bytes, more than the index of a log of {log_bytes} bytes has"))
+    whole = len(data) - len(data) % entry.itemsize
+    if whole < len(data):
+        on_fault(CorruptIndexError(path, whole, f"{len(data)} bytes are no multiple of {entry.itemsize}"))
+    return np.frombuffer(data, entry, whole // entry.itemsize)
+
+
+def _is_zero(data: bytes) -> bool:
+    return not np.frombuffer(data, np.uint8).any()
+
+
+def _is_zero_from(file: File, position: int) -> bool:
+    """Tell whether all bytes of a file from a position on are zeros, reading some at a time."""
+    while data := file.read(_PIECE_BYTES, position):
+        if not _is_zero(data):
+            return False
+        position += len(data)
+    return True
+
+
+def _falls(values: npt.NDArray[np.int64], *, strictly: bool) -> npt.NDArray[np.bool_]:
+    """Mark the values that are below the one before or, if they have to ascend strictly, equal to it."""
+    falls = np.zeros(len(values), bool)
+    falls[1:] = values[1:] <= values[:-1] if strictly else values[1:] < values[:-1]
+    return falls
+
+
+def _tell(path: Path, entry_bytes: int, bad: npt.NDArray[np.bool_], reason: str, on_fault: OnFault) -> None:
+    for row in np.flatnonzero(bad).tolist():
+        on_fault(CorruptIndexError(path, row * entry_bytes, reason))

@@ -1,0 +1,181 @@
+"""
+Every batch of a chunk checked, those behind a damaged one too: checksum, header, compressed stream, records.
+
+Rounds stop at the first damage, so that readers and kernels do; here they are asked again for what is behind it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from cleaner.errors import CorruptBatchError
+from cleaner.format.chunks import COMPRESSION_MASK, HEADER_BYTES, REASONS, Batches, Chunk
+from cleaner.format.codec_errors import DecompressedTooLargeError, DecompressionError
+from cleaner.format.parallel_reader import bad_checksums
+from cleaner.format.records import Unpacker, bad_record
+from cleaner.kernels import scan_status as status
+from cleaner.kernels.ready import offset_map as kernel
+from cleaner.verification.check.findings import Finding, FindingKind
+
+Flags = npt.NDArray[np.bool_]
+Digests = npt.NDArray[np.uint64]
+Words = npt.NDArray[np.uint64]
+
+NO_OFFSET = 2**63 - 1
+_MAX_LONG = 2**63 - 1
+_LAST_MODERN_CODEC, _LAST_LEGACY_CODEC = 4, 3
+_NO_KEYS: Words = np.zeros(2, np.uint64)
+
+
+@dataclass
+class CheckedChunk:
+    """
+    A chunk, and what is wrong in it.
+
+    Attributes:
+        chunk: all of its batches.
+        good: a flag for each.
+        findings: at most one a batch, in no order.
+        digests: rows of SipHash, MurmurHash, offset + 1 and a number of no interest, of records with a key; in memory
+            of the lane.
+    """
+
+    chunk: Chunk
+    good: Flags
+    findings: list[Finding] = field(default_factory=list)
+    digests: Digests = field(default_factory=lambda: np.zeros((0, kernel.DIGEST_WORDS), np.uint64))
+
+
+class BatchChecker:
+    """
+    Checks chunks, one lane's.
+
+    Args:
+        limit_bytes: the most a batch may unpack to.
+        keys: the SipHash key digests are made with.
+    """
+
+    def __init__(self, limit_bytes: int, keys: Words = _NO_KEYS) -> None:
+        self._unpacker = Unpacker(limit_bytes)
+        self._keys = keys
+        self._digests: Words = np.zeros(0, np.uint64)
+        self._state = np.zeros(kernel.STATE_CELLS, np.int64)
+
+    def check(self, path: Path, chunk: Chunk, digest_from: int = NO_OFFSET) -> CheckedChunk:
+        """
+        Check a chunk whose batches are listed.
+
+        Args:
+            path: of its file.
+            digest_from: keys of records at this offset and above are digested.
+        """
+        checked = CheckedChunk(chunk, np.ones(len(chunk.batches), bool))
+        self._state[:] = 0
+        for row, failure in bad_checksums(path, chunk):
+            _note(path, checked, row, FindingKind.BATCH_CHECKSUM, failure.reason)
+        _check_headers(path, checked)
+        for first, end in runs(checked.good):
+            self._check_records(path, checked, first, end, digest_from)
+        digests = self._digests[: kernel.DIGEST_WORDS * int(self._state[kernel.STATE_KEYED])]
+        checked.digests = digests.reshape(-1, kernel.DIGEST_WORDS)
+        return checked
+
+    def _check_records(self, path: Path, checked: CheckedChunk, first: int, end: int, digest_from: int) -> None:
+        while first < end:
+            part = replace(checked.chunk, batches=checked.chunk.batches[first:end], failure=None)
+            found = self._first_bad(path, part, digest_from)
+            if found is None:
+                return
+            first += found[0]
+            _note(path, checked, first, _kind_of(found[1]), found[1].reason)
+            first += 1
+
+    def _first_bad(self, path: Path, chunk: Chunk, digest_from: int) -> tuple[int, CorruptBatchError] | None:
+        """Return the first batch whose records cannot be read, and why; all before it were read."""
+        done = 0
+        try:
+            for block in self._unpacker.blocks(path, chunk):
+                nothing_skipped = np.zeros(len(block.batches), np.uint8)
+                if digest_from != NO_OFFSET:
+                    self._ensure(kernel.DIGEST_WORDS * (self._keyed + block.record_count(nothing_skipped)))
+                code = kernel.digest_records(
+                    block.data,
+                    block.unpacked,
+                    block.batches,
+                    nothing_skipped,
+                    digest_from,
+                    self._keys,
+                    self._digests,
+                    self._state,
+                )
+                if code != kernel.DIGEST_GOOD:
+                    row = block.batches[int(self._state[kernel.STATE_BATCH])]
+                    record_position = int(self._state[kernel.STATE_RECORD_POSITION])
+                    error = bad_record(path, row, int(self._state[kernel.STATE_STATUS]), record_position)
+                    return block.first + int(self._state[kernel.STATE_BATCH]), error
+                done = block.first + len(block.batches)
+        except CorruptBatchError as error:
+            at = int(np.searchsorted(chunk.batches["position"], error.position))
+            # Those before it in the same block were unpacked, and not looked at.
+            earlier = self._first_bad(path, replace(chunk, batches=chunk.batches[done:at]), digest_from)
+            return (at, error) if earlier is None else (done + earlier[0], earlier[1])
+        return None
+
+    @property
+    def _keyed(self) -> int:
+        return int(self._state[kernel.STATE_KEYED])
+
+    def _ensure(self, words: int) -> None:
+        if words > len(self._digests):
+            larger = np.zeros(max(words, 2 * len(self._digests)), np.uint64)
+            larger[: len(self._digests)] = self._digests
+            self._digests = larger
+
+
+def runs(flags: Flags) -> list[tuple[int, int]]:
+    """Return where runs of set flags begin and end."""
+    if flags.all():
+        return [(0, len(flags))] if len(flags) else []
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], flags, [False])).astype(np.int8)))
+    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
+
+
+def _kind_of(error: CorruptBatchError) -> FindingKind:
+    cause = error.__cause__
+    if isinstance(cause, DecompressedTooLargeError):
+        return FindingKind.BATCH_TOO_LARGE
+    return FindingKind.BATCH_STREAM if isinstance(cause, DecompressionError) else FindingKind.BATCH_RECORDS
+
+
+def _note(path: Path, checked: CheckedChunk, row: int, kind: FindingKind, reason: str) -> None:
+    batch = checked.chunk.batches[row]
+    checked.good[row] = False
+    checked.findings.append(Finding(kind, path, reason, int(batch["position"]), int(batch["base_offset"])))
+
+
+def _check_headers(path: Path, checked: CheckedChunk) -> None:
+    """Check what no checksum tells: whether a header makes sense (R-210, R-240)."""
+    rows = checked.chunk.batches
+    for code, bad in _header_faults(rows):
+        for row in np.flatnonzero(bad & checked.good).tolist():
+            reason = f"{REASONS[code]} (batch of {rows[row]['size']} bytes)"
+            _note(path, checked, row, FindingKind.BATCH_HEADER, reason)
+
+
+def _header_faults(rows: Batches) -> list[tuple[int, Flags]]:
+    is_modern = rows["magic"] == 2
+    base, count = rows["base_offset"], rows["count"]
+    delta = rows["last_offset"] - base
+    codec = rows["attributes"] & COMPRESSION_MASK
+    fitting = (rows["size"] - HEADER_BYTES) // status.SMALLEST_RECORD_BYTES
+    return [
+        (status.SCAN_BAD_LAST_OFFSET, (is_modern & (delta < 0)) | (base >= _MAX_LONG - np.maximum(delta, 0))),
+        (status.SCAN_BAD_COUNT, is_modern & (count < 0)),
+        (status.SCAN_COUNT_ABOVE_OFFSETS, is_modern & (count > delta + 1)),
+        (status.SCAN_BAD_CODEC, codec > np.where(is_modern, _LAST_MODERN_CODEC, _LAST_LEGACY_CODEC)),
+        (status.SCAN_COUNT_ABOVE_BYTES, is_modern & (codec == 0) & (count > fitting)),
+    ]

@@ -1,0 +1,206 @@
+"""
+One `.log` file read from end to end, on several lanes side by side, whatever is wrong in it.
+
+Behind a damaged batch reading goes on where its length says, if a batch can begin there; otherwise at the next whole
+batch that can be found, and the bytes between are told of as one finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from cleaner.cleaning.passes.pipeline import OrderedPipeline
+from cleaner.errors import CorruptBatchError, LogChangedError
+from cleaner.format.chunks import HEADER_BYTES, LOG_OVERHEAD_BYTES, Chunk
+from cleaner.format.parallel_reader import ParallelSegmentReader, Window, WindowBuffer
+from cleaner.storage.fs.open_file import File
+from cleaner.storage.load.torn_tail import find_whole_batch
+from cleaner.verification.check.batches import CheckedChunk
+from cleaner.verification.check.findings import Finding, FindingKind
+
+_HEAD_BYTES = 17  # up to and with the magic
+_SMALLEST_BYTES = LOG_OVERHEAD_BYTES + 14  # R-202
+_LAST_MAGIC = 2
+_SMALLEST_OF_MAGIC = (_SMALLEST_BYTES, 34, HEADER_BYTES)  # R-240
+
+
+class Checker(Protocol):
+    """Looks at the batches of a chunk; `BatchChecker` is one."""
+
+    def check(self, path: Path, chunk: Chunk, digest_from: int) -> CheckedChunk:
+        """Return the chunk with what is wrong in it."""
+
+
+@dataclass
+class CheckLaneMemory:
+    """What a lane needs, used again for every file."""
+
+    buffer: WindowBuffer
+    checker: Checker
+
+
+class LogFileReader:
+    """
+    Reads one file.
+
+    Args:
+        file: the open `.log`.
+        size: bytes of it that count.
+        lanes: memory; as many as `lanes_for` says.
+        digest_from: see `BatchChecker.check`.
+        on_chunk: given every chunk in order.
+        on_gap: told where bytes that cannot be read begin and end, in order, too.
+        check_done: asked before each chunk; raises CleaningAborted to stop.
+
+    Attributes:
+        findings: damaged batches and gaps, by position once `run` has returned.
+    """
+
+    def __init__(
+        self,
+        file: File,
+        size: int,
+        lanes: Sequence[CheckLaneMemory],
+        *,
+        digest_from: int,
+        on_chunk: Callable[[CheckedChunk], None],
+        on_gap: Callable[[int, int], None],
+        check_done: Callable[[], None],
+    ) -> None:
+        self.findings: list[Finding] = []
+        self.digest_from = digest_from
+        self.check_done = check_done
+        self._file = file
+        self._size = size
+        self._lanes = lanes
+        self._on_chunk = on_chunk
+        self._on_gap = on_gap
+        self._failure: CorruptBatchError | None = None
+
+    @property
+    def path(self) -> Path:
+        """Of the file."""
+        return self._file.path
+
+    def run(self) -> None:
+        """
+        Read all of it.
+
+        Raises:
+            LogChangedError: the file became shorter meanwhile.
+            LogDirOfflineError: the disk.
+        """
+        position = 0
+        while position < self._size:
+            self._failure = None
+            self._read_from(position)
+            if self._failure is None:
+                break
+            position = self._pass(self._failure)
+        self.findings.sort(key=lambda finding: finding.position or 0)
+
+    def _read_from(self, position: int) -> None:
+        # A file of one window gains nothing from a second thread.
+        window_bytes = self._lanes[0].buffer.window_bytes
+        lanes = self._lanes if self._size - position > window_bytes else self._lanes[:1]
+        reader = ParallelSegmentReader(
+            self._file, size=self._size, start=position, window_bytes=window_bytes, check_order_from=None
+        )
+        try:
+            OrderedPipeline([_Lane(self, reader, memory) for memory in lanes], "cleaner-check").run()
+        except CorruptBatchError as error:
+            raise LogChangedError(str(error)) from error
+
+    def add(self, checked: CheckedChunk) -> None:
+        """Take in the next chunk."""
+        self.findings += checked.findings
+        if len(checked.chunk.batches):
+            self._on_chunk(checked)
+        self._failure = checked.chunk.failure or self._failure
+
+    def _pass(self, failure: CorruptBatchError) -> int:
+        """Say what is wrong where listing batches ended; returns where to go on."""
+        start = failure.position
+        head = self._file.read(HEADER_BYTES, start)
+        kind, size = _kind_of(head, self._size - start)
+        end = start + size
+        if kind in (FindingKind.BATCH_CHECKSUM, FindingKind.BATCH_MAGIC) and self._may_begin_at(end):
+            offset = int.from_bytes(head[:8], "big", signed=True)
+            self.findings.append(Finding(kind, self.path, failure.reason, start, offset))
+        else:
+            found = find_whole_batch(self._file, self._size, start + 1)
+            end = self._size if found is None else found
+            where = "nothing behind it can be read" if found is None else f"the next whole batch begins at {end}"
+            reason = f"{failure.reason}; {where}, {end - start} bytes are lost"
+            # No offset: what stands where it should be may be anything, even a part of a value.
+            self.findings.append(Finding(kind, self.path, reason, start))
+        self._on_gap(start, end)
+        return end
+
+    def _may_begin_at(self, position: int) -> bool:
+        """Tell whether the file ends there, or a batch with a length and a magic that can be begins."""
+        left = self._size - position
+        if left <= 0:
+            return left == 0
+        head = self._file.read(_HEAD_BYTES, position)
+        if len(head) < _HEAD_BYTES:
+            return False
+        return _SMALLEST_BYTES <= _size_of(head) <= left and head[_HEAD_BYTES - 1] <= _LAST_MAGIC
+
+
+class _Lane:
+    """One chunk on its way through."""
+
+    _window: Window
+    _chunk: Chunk
+    _checked: CheckedChunk
+
+    def __init__(self, owner: LogFileReader, reader: ParallelSegmentReader, memory: CheckLaneMemory) -> None:
+        self._owner = owner
+        self._reader = reader
+        self._memory = memory
+
+    def take(self) -> bool:
+        self._owner.check_done()
+        window = self._reader.claim()
+        if window is None:
+            return False
+        self._window = window
+        return True
+
+    def fill(self) -> None:
+        self._reader.fill(self._window, self._memory.buffer)
+
+    def arrange(self) -> None:
+        self._chunk = self._reader.arrange(self._window, self._memory.buffer)
+
+    def work(self) -> int:
+        self._checked = self._memory.checker.check(self._owner.path, self._chunk, self._owner.digest_from)
+        return 0
+
+    def commit(self) -> None:
+        self._owner.add(self._checked)
+
+    def finish(self) -> None:
+        """Everything is taken in."""
+
+
+def _size_of(head: bytes) -> int:
+    return int.from_bytes(head[8:LOG_OVERHEAD_BYTES], "big", signed=True) + LOG_OVERHEAD_BYTES
+
+
+def _kind_of(head: bytes, left: int) -> tuple[FindingKind, int]:
+    """Tell by a batch's head what ended the listing there, and how long the batch says it is."""
+    if len(head) < _HEAD_BYTES:
+        return FindingKind.BATCH_CUT_OFF, left
+    size, magic = _size_of(head), head[_HEAD_BYTES - 1]
+    if size < _SMALLEST_BYTES:
+        return FindingKind.BATCH_LENGTH, size
+    if magic > _LAST_MAGIC:
+        return FindingKind.BATCH_MAGIC, size
+    if size < _SMALLEST_OF_MAGIC[magic]:
+        return FindingKind.BATCH_LENGTH, size
+    return (FindingKind.BATCH_CUT_OFF if size > left else FindingKind.BATCH_CHECKSUM), size

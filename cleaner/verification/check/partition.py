@@ -1,0 +1,272 @@
+"""
+One partition: every file in its directory.
+
+Nothing is locked and nothing written, so a writer may be at work: a file that has gone makes the directory be listed
+again, and a segment that was replaced while it was read is read once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from cleaner.errors import CorruptIndexError, LogChangedError, LogDirOfflineError
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.load.loaded_log import list_segments
+from cleaner.storage.log_dir import OffsetKind
+from cleaner.storage.segment.indexes import Aborts, abort_rows, read_txn_index
+from cleaner.storage.segment.segment import Segment
+from cleaner.verification.check.batches import NO_OFFSET
+from cleaner.verification.check.findings import Finding, FindingKind
+from cleaner.verification.check.log_file import CheckLaneMemory
+from cleaner.verification.check.segment import KeyWatch, SegmentCheck, SegmentContext
+from cleaner.verification.check.small_files import check_small_files
+from cleaner.verification.check.transactions import TransactionFollower
+from cleaner.verification.check.twice import DEFAULT_MEMORY_BYTES, MOST_TWICE, KeySieve, TwiceFinder
+
+_ATTEMPTS = 5
+
+
+@dataclass(frozen=True)
+class Surveyed:
+    """
+    What a partition's place in its log dir says of it.
+
+    Attributes:
+        name: as its directory is named.
+        directory: where.
+        log_start_offset, recovery_point: its lines in the checkpoints, 0 without one.
+        cleaner_offset: up to where it is clean; None without a line.
+        is_clean: the log dir has its clean-shutdown marker.
+        is_in_use: somebody who may write to the log holds the log dir's lock.
+    """
+
+    name: str
+    directory: Path
+    log_start_offset: int = 0
+    recovery_point: int = 0
+    cleaner_offset: int | None = None
+    is_clean: bool = True
+    is_in_use: bool = False
+
+
+@dataclass(frozen=True)
+class CheckContext:
+    """
+    What every partition is checked with.
+
+    Attributes:
+        fs: the door to the disk.
+        lanes: memory.
+        progress: told of a phase, bytes done and bytes in all.
+        check_done: asked before each chunk; raises CleaningAborted to stop.
+        clean_section: also look for keys that occur twice below the checkpoint.
+        memory_bytes: for that.
+    """
+
+    fs: FileSystem
+    lanes: Sequence[CheckLaneMemory]
+    progress: Callable[[str, int, int], None]
+    check_done: Callable[[], None]
+    clean_section: bool = False
+    memory_bytes: int = DEFAULT_MEMORY_BYTES
+
+
+@dataclass(frozen=True)
+class CheckedPartition:
+    """
+    A partition that was checked.
+
+    Attributes:
+        partition: as its directory is named.
+        segments, bytes: of its `.log` files.
+        log_end_offset: behind the last good batch.
+        in_use: somebody could write to it meanwhile, so what is told is a moment in the past.
+        findings: what is wrong, file by file.
+    """
+
+    partition: str
+    directory: Path
+    segments: int
+    bytes: int
+    log_end_offset: int
+    in_use: bool
+    findings: tuple[Finding, ...]
+
+
+class PartitionCheck:
+    """Checks one partition."""
+
+    def __init__(self, context: CheckContext, surveyed: Surveyed) -> None:
+        self._context = context
+        self._surveyed = surveyed
+        self._findings: list[Finding] = []
+        self._bytes = 0
+        self._segments = 0
+        self._next_offset = 0
+
+    def run(self) -> CheckedPartition:
+        """
+        Check all of it.
+
+        Raises:
+            CleaningAborted: `check_done` said so.
+        """
+        here = self._surveyed
+        transactions = TransactionFollower(self._context.fs, here.directory)
+        sieve = self._new_sieve(0)
+        self._walk(transactions, sieve)
+        self._findings += check_small_files(self._context.fs, here.directory, self._next_offset, here.is_in_use)
+        self._check_checkpoint()
+        size, count, end = self._bytes, self._segments, self._next_offset
+        if sieve is not None:
+            self._check_keys(sieve)
+        return CheckedPartition(here.name, here.directory, count, size, end, here.is_in_use, tuple(self._findings))
+
+    def _check_checkpoint(self) -> None:
+        here, end = self._surveyed, self._next_offset
+        if here.cleaner_offset is not None and here.cleaner_offset > end and not here.is_in_use:
+            path = here.directory.parent / OffsetKind.CLEANER.value
+            reason = f"{here.name} ends at {end}, and is clean up to {here.cleaner_offset}: the next round begins anew"
+            self._findings.append(
+                Finding(FindingKind.CHECKPOINT, path, reason, offset=here.cleaner_offset, is_damage=False)
+            )
+
+    # ---- segments --------------------------------------------------------------------------------------------------
+
+    def _walk(
+        self, transactions: TransactionFollower | None, keys: KeyWatch | None, *, only_keys: bool = False
+    ) -> None:
+        """Check the segments one after the other; those that vanish are looked for anew."""
+        self._bytes = self._segments = 0
+        last_read = -1
+        for _ in range(_ATTEMPTS):
+            segments = self._list(only_keys)
+            total = sum(segment.size for segment in segments)
+            holder = max((s.base_offset for s in segments if s.base_offset <= self._surveyed.recovery_point), default=0)
+            for number, segment in enumerate(segments):
+                if segment.base_offset <= last_read:
+                    continue
+                self._context.progress(f"{self._surveyed.name} check", self._bytes, total)
+                standing = self._standing(segments, number, holder)
+                if not self._check(segment, standing, transactions, keys, only_keys):
+                    break
+                last_read = segment.base_offset
+            else:
+                self._context.progress(f"{self._surveyed.name} check", total, total)
+                return
+
+    def _list(self, only_keys: bool = False) -> list[Segment]:
+        for _ in range(_ATTEMPTS):
+            try:
+                segments = list_segments(self._context.fs, self._surveyed.directory)
+            except FileNotFoundError:
+                continue  # a file has gone since the names were read, or the directory with all of them
+            if only_keys:
+                segments = [s for s in segments if s.base_offset < (self._surveyed.cleaner_offset or 0)]
+            return segments
+        return []
+
+    def _standing(self, segments: Sequence[Segment], number: int, holder: int) -> SegmentContext:
+        """Tell where a segment stands; `holder` is the one that holds the recovery point."""
+        here = self._surveyed
+        is_active = number == len(segments) - 1
+        base = segments[number].base_offset
+        return SegmentContext(
+            end_offset=NO_OFFSET if is_active else segments[number + 1].base_offset,
+            is_active=is_active,
+            is_in_use=here.is_in_use,
+            is_remade=not here.is_clean and not here.is_in_use and base >= holder,
+        )
+
+    def _check(
+        self,
+        segment: Segment,
+        standing: SegmentContext,
+        transactions: TransactionFollower | None,
+        keys: KeyWatch | None,
+        only_keys: bool,
+    ) -> bool:
+        """Check a segment; False when the directory has to be listed again."""
+        in_section = segment.base_offset < (self._surveyed.cleaner_offset or 0)
+        for _ in range(_ATTEMPTS):
+            check = SegmentCheck(
+                self._context.fs,
+                segment,
+                standing,
+                self._context.lanes,
+                transactions=transactions,
+                keys=keys if in_section else None,
+                check_done=self._context.check_done,
+            )
+            try:
+                check.run()
+            except FileNotFoundError:
+                return False
+            except LogChangedError:
+                transactions = None
+                continue
+            except LogDirOfflineError as error:
+                self._findings.append(Finding(FindingKind.UNREADABLE, error.path, str(error.cause)))
+                break
+            if not check.findings or not self._was_replaced(segment):
+                self._findings += [] if only_keys else check.findings
+                break
+            # What was aborted was taken in already; the second time it is not to be taken in again.
+            transactions = None
+        self._bytes += segment.size
+        self._segments += 1
+        self._next_offset = max(self._next_offset, check.next_offset)
+        return True
+
+    def _was_replaced(self, segment: Segment) -> bool:
+        """Tell whether a cleaner has put other files in the place of those that were read."""
+        try:
+            return self._context.fs.stat(segment.log_path).st_ino != segment.inode
+        except FileNotFoundError:
+            return True
+
+    # ---- keys ------------------------------------------------------------------------------------------------------
+
+    def _new_sieve(self, low: int) -> KeySieve | None:
+        here = self._surveyed
+        if not self._context.clean_section or here.cleaner_offset is None:
+            return None
+        memory = self._context.memory_bytes
+        return KeySieve(here.log_start_offset, here.cleaner_offset, self._all_aborts(), low, memory)
+
+    def _check_keys(self, sieve: KeySieve) -> None:
+        """Go on from the first pass, in which the first range of digests was looked at."""
+        here, found = self._surveyed, [sieve.twice()]
+        limit = sieve.limit
+        while limit < 1 << 64:
+            following = self._new_sieve(limit)
+            if following is None:
+                break
+            self._walk(None, following, only_keys=True)
+            found.append(following.twice())
+            limit = following.limit
+        twice = np.concatenate(found)
+        if len(twice) > MOST_TWICE:
+            reason = f"{len(twice)} keys occur twice below offset {here.cleaner_offset}; told are {MOST_TWICE} of them"
+            self._findings.append(Finding(FindingKind.KEY_TWICE, here.directory, reason))
+        if len(twice):
+            args = (here.log_start_offset, here.cleaner_offset or 0, self._all_aborts(), np.sort(twice[:MOST_TWICE]))
+            self._walk(None, TwiceFinder(*args, self._findings.append), only_keys=True)
+
+    def _all_aborts(self) -> Aborts:
+        def pass_over(_error: CorruptIndexError) -> None:
+            """It was told of when the segment was checked."""
+
+        found = [abort_rows(())]
+        for segment in self._list(only_keys=True):
+            try:
+                found.append(
+                    read_txn_index(self._context.fs, segment.txn_index_path, pass_over, log_bytes=segment.size)
+                )
+            except FileNotFoundError:
+                continue
+        return np.concatenate(found)

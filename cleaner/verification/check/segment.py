@@ -1,0 +1,338 @@
+"""One segment: its `.log` and its three indexes, held against each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from cleaner.base.model import AbortedTxn
+from cleaner.errors import CorruptIndexError
+from cleaner.format.chunks import CONTROL_FLAG
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.segment import names
+from cleaner.storage.segment.indexes import (
+    FIRST_OFFSET,
+    LAST_OFFSET,
+    MAX_RELATIVE_OFFSET,
+    OFFSET_ENTRY,
+    TIME_ENTRY,
+    TXN_ENTRY,
+    Aborts,
+    Entries,
+    OffsetIndexCheck,
+    abort_rows,
+    check_offset_entries,
+    check_time_entries,
+    most_index_bytes,
+    read_entries,
+    read_txn_index,
+)
+from cleaner.storage.segment.segment import Segment
+from cleaner.verification.check.batches import NO_OFFSET, CheckedChunk, runs
+from cleaner.verification.check.findings import Finding, FindingKind
+from cleaner.verification.check.log_file import CheckLaneMemory, LogFileReader
+from cleaner.verification.check.time_index import TimeIndexCheck
+from cleaner.verification.check.transactions import TransactionFollower
+
+_INDEX_KINDS = {
+    names.INDEX: FindingKind.OFFSET_INDEX,
+    names.TIME_INDEX: FindingKind.TIME_INDEX,
+    names.TXN_INDEX: FindingKind.TRANSACTION_INDEX,
+}
+
+
+class KeyWatch(Protocol):
+    """Told of the digests of keys; see `twice.py`."""
+
+    first_offset: int
+
+    def add(self, segment: Segment, checked: CheckedChunk) -> None:
+        """Take in a checked chunk."""
+
+
+@dataclass(frozen=True)
+class SegmentContext:
+    """
+    What is known of a segment from outside.
+
+    Attributes:
+        end_offset: the next segment's base offset; NO_OFFSET for the last one.
+        is_active: the last one.
+        is_in_use: somebody may be writing to the log right now.
+        is_remade: the next start makes its indexes anew: nobody closed the log in order, and it was not flushed.
+    """
+
+    end_offset: int = NO_OFFSET
+    is_active: bool = False
+    is_in_use: bool = False
+    is_remade: bool = False
+
+    @property
+    def is_padded(self) -> bool:
+        """Its indexes may still have the room a broker gives them ahead, zeros."""
+        return self.is_remade or (self.is_active and self.is_in_use)
+
+
+class SegmentCheck:
+    """
+    Checks one segment.
+
+    Args:
+        fs: the door to the file system.
+        segment: as listed.
+        standing: where it stands in its log.
+        lanes: memory.
+        transactions: those of the partition so far; None where they cannot be followed.
+        keys: told of keys, if any.
+
+    Attributes:
+        findings: what is wrong, once `run` has returned.
+        next_offset: behind the last good batch.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        segment: Segment,
+        standing: SegmentContext,
+        lanes: Sequence[CheckLaneMemory],
+        *,
+        transactions: TransactionFollower | None,
+        keys: KeyWatch | None,
+        check_done: Callable[[], None],
+    ) -> None:
+        self.findings: list[Finding] = []
+        self.next_offset = segment.base_offset
+        self._fs = fs
+        self._segment = segment
+        self._standing = standing
+        self._lanes = lanes
+        self._transactions = transactions
+        self._keys = keys
+        self._check_done = check_done
+        self._faulty: dict[str, set[int]] = {suffix: set() for suffix in _INDEX_KINDS}
+        self._missing: set[str] = set()
+        self._markers: set[tuple[int, int]] = set()
+        self._aborted: list[AbortedTxn] = []
+        self._good_end = 0
+        self._has_gap_at = -1
+
+    def run(self) -> None:
+        """
+        Check it.
+
+        Raises:
+            FileNotFoundError: the `.log` has gone.
+            LogChangedError: it became shorter meanwhile.
+            LogDirOfflineError: the disk.
+        """
+        # Indexes first: beside a writer a log is never behind its indexes.
+        offsets = self._entries(names.INDEX, OFFSET_ENTRY)
+        times = self._entries(names.TIME_INDEX, TIME_ENTRY)
+        aborts = self._aborts()
+        with self._segment.open_log() as file:
+            size = file.size()
+            check_offset_entries(offsets, self._segment.index_path, size, self._tell_index(names.INDEX))
+            check_time_entries(times, self._segment.time_index_path, self._tell_index(names.TIME_INDEX))
+            self._follow(offsets, times)
+            digest_from = NO_OFFSET if self._keys is None else self._keys.first_offset
+            reader = LogFileReader(
+                file,
+                size,
+                self._lanes,
+                digest_from=digest_from,
+                on_chunk=self._take,
+                on_gap=self._pass_over,
+                check_done=self._check_done,
+            )
+            reader.run()
+        damage = [*reader.findings, *self.findings_of_batches]
+        damage.sort(key=lambda finding: finding.position or 0)
+        self._finish_indexes(damage, size, aborts)
+        del self._offset_check, self._time_check  # they know this object
+        self.findings = [*self._as_torn_end(damage), *self.findings]
+
+    def _follow(self, offsets: Entries, times: Entries) -> None:
+        segment = self._segment
+        slots = self._ascending(names.INDEX, offsets, "position")
+        self.findings_of_batches: list[Finding] = []
+        self._offset_check = OffsetIndexCheck(
+            offsets[slots], segment.index_path, segment.base_offset, self._tell_index(names.INDEX), slots
+        )
+        indexed = offsets["relative_offset"][slots].astype(np.int64) + segment.base_offset
+        slots = self._ascending(names.TIME_INDEX, times, "timestamp")
+        self._time_check = TimeIndexCheck(
+            times[slots],
+            segment.time_index_path,
+            segment.base_offset,
+            self._tell_index(names.TIME_INDEX),
+            slots,
+            indexed,
+        )
+
+    # ---- indexes ---------------------------------------------------------------------------------------------------
+
+    def _tell_index(self, suffix: str) -> Callable[[CorruptIndexError], None]:
+        """Return what makes findings of faults, one an entry."""
+
+        def tell(error: CorruptIndexError) -> None:
+            if error.position not in self._faulty[suffix]:
+                self._faulty[suffix].add(error.position)
+                self._note_index(suffix, error.reason, error.position)
+
+        return tell
+
+    def _note_index(self, suffix: str, reason: str, position: int | None, offset: int | None = None) -> None:
+        path = self._segment.path(suffix)
+        kind = FindingKind.INDEX_MISSING if position is None and offset is None else _INDEX_KINDS[suffix]
+        is_damage = not self._standing.is_remade
+        if not is_damage:
+            reason += "; the next start makes it anew"
+        elif kind is FindingKind.INDEX_MISSING and self._fs.exists(path.with_name(path.name + names.SWAP)):
+            is_damage = False
+            reason += ", as a swap was interrupted; the next start completes it"
+        self.findings.append(Finding(kind, path, reason, position, offset, is_damage=is_damage))
+
+    def _entries(self, suffix: str, entry: np.dtype[np.void]) -> Entries:
+        log_bytes = self._fs.stat(self._segment.log_path).st_size
+        tell_fault = self._tell_index(suffix)
+
+        def tell(error: CorruptIndexError) -> None:
+            # The room a broker has given it ahead is no fault, and is not looked at.
+            if not (self._standing.is_padded and error.position == most_index_bytes(log_bytes, entry)):
+                tell_fault(error)
+
+        try:
+            entries = read_entries(self._fs, self._segment.path(suffix), entry, tell, log_bytes)
+        except FileNotFoundError:
+            self._missing.add(suffix)
+            self._note_index(suffix, "the file is missing", None)
+            return np.empty(0, entry)
+        if self._standing.is_padded:
+            used = np.flatnonzero(entries != np.zeros(1, entry))
+            entries = entries[: int(used[-1]) + 1 if len(used) else 0]
+        elif suffix == names.INDEX and len(entries) and not entries.view(np.uint8).any():
+            self._note_index(suffix, "zeros alone: it leads nowhere, and every look-up begins at the first batch", 0)
+            return entries[:0]
+        return entries
+
+    def _aborts(self) -> Aborts:
+        try:
+            tell, size = self._tell_index(names.TXN_INDEX), self._segment.size
+            return read_txn_index(self._fs, self._segment.txn_index_path, tell, log_bytes=size)
+        except FileNotFoundError:
+            return abort_rows(())
+
+    def _ascending(self, suffix: str, entries: Entries, also: str) -> npt.NDArray[np.intp]:
+        """Return the slots of entries that nothing is wrong with so far, and that ascend."""
+        slots = np.arange(len(entries))
+        size = entries.dtype.itemsize
+        faulty = np.array(sorted(self._faulty[suffix]), np.int64) // size
+        slots = np.setdiff1d(slots, faulty)
+        for name in ("relative_offset", also):
+            values = entries[name][slots].astype(np.int64)
+            slots = slots[values >= np.maximum.accumulate(values)] if len(values) else slots
+        return slots
+
+    def _finish_indexes(self, damage: Sequence[Finding], size: int, aborts: Aborts) -> None:
+        is_whole = not damage
+        if self._good_end == size or is_whole:
+            self._offset_check.finish()
+        is_sound = not (self._faulty[names.INDEX] or self._faulty[names.TIME_INDEX] or self._missing)
+        self._time_check.finish(is_whole=is_whole, is_complete=is_sound and not self._standing.is_padded)
+        tell = self._tell_index(names.TXN_INDEX)
+        base = self._segment.base_offset
+        last, first = aborts[:, LAST_OFFSET], aborts[:, FIRST_OFFSET]
+        outside = (last < base) | (first > last)
+        if is_whole:
+            outside |= last >= self.next_offset
+        for row in np.flatnonzero(outside).tolist():
+            reason = f"an aborted transaction from offset {first[row]} to {last[row]}, outside of the segment"
+            tell(CorruptIndexError(self._segment.txn_index_path, row * TXN_ENTRY.itemsize, reason))
+        began = {
+            (entry[0], entry[LAST_OFFSET]): (row, entry[FIRST_OFFSET]) for row, entry in enumerate(aborts.tolist())
+        }
+        if is_whole:
+            # An entry and its marker stay and go together (R-533), though the data may be gone long before.
+            for (producer_id, marker), (row, _) in began.items():
+                if (producer_id, marker) not in self._markers:
+                    reason = f"an aborted transaction that no marker of producer {producer_id} ends at {marker}"
+                    tell(CorruptIndexError(self._segment.txn_index_path, row * TXN_ENTRY.itemsize, reason))
+        if self._standing.is_active and self._standing.is_in_use:
+            return
+        for txn in self._aborted:
+            entry = began.get((txn.producer_id, txn.last_offset))
+            if entry is None:
+                reason = f"no entry for the transaction that producer {txn.producer_id} aborted"
+                self._note_index(names.TXN_INDEX, reason, None, txn.last_offset)
+            elif entry[1] > txn.first_offset:
+                reason = f"an aborted transaction that began at {txn.first_offset}, before what its entry says"
+                tell(CorruptIndexError(self._segment.txn_index_path, entry[0] * TXN_ENTRY.itemsize, reason))
+
+    # ---- batches ---------------------------------------------------------------------------------------------------
+
+    def _take(self, checked: CheckedChunk) -> None:
+        rows, path = checked.chunk.batches, self._segment.log_path
+        self._check_order(checked)
+        end_of_bad = 0
+        for first, end in runs(checked.good):
+            if first:
+                self._offset_check.pass_over(int(rows[first]["position"]))
+            part = rows[first:end]
+            self._offset_check.add(part["position"], part["base_offset"], part["last_offset"])
+            self._time_check.add(part)
+            end_of_bad = end
+            self._good_end = int(part[-1]["position"] + part[-1]["size"])
+        if end_of_bad < len(rows):
+            self._offset_check.pass_over(int(rows[-1]["position"] + rows[-1]["size"]))
+        if checked.chunk.kinds & CONTROL_FLAG:
+            control = rows[checked.good & (rows["attributes"] & CONTROL_FLAG != 0)]
+            self._markers.update(zip(control["producer_id"].tolist(), control["base_offset"].tolist(), strict=True))
+        if self._transactions is not None:
+            self._aborted += self._transactions.take(path, checked.chunk, checked.good, self.findings_of_batches.append)
+        if self._keys is not None:
+            self._keys.add(self._segment, checked)
+
+    def _check_order(self, checked: CheckedChunk) -> None:
+        """Find the batches whose offsets are not above all before them, or not within the segment."""
+        rows, good = checked.chunk.batches, checked.good
+        base, last = rows["base_offset"], rows["last_offset"]
+        start = self._segment.base_offset
+        limit = min(self._standing.end_offset, start + MAX_RELATIVE_OFFSET + 1)
+        below = good & (base < start)
+        self._note_offsets(checked, below, "its offset lies below the segment's base offset")
+        self._note_offsets(checked, good & (last >= limit), f"its offset lies beyond the segment's end, {limit}")
+        seen = np.where(good, last, start - 1)
+        before = np.maximum.accumulate(np.concatenate(([self.next_offset - 1], seen)))
+        self._note_offsets(checked, good & (base <= before[:-1]), "its offset is not above the one before")
+        if good.any():
+            self.next_offset = max(self.next_offset, int(last[good][-1]) + 1)
+
+    def _note_offsets(self, checked: CheckedChunk, bad: npt.NDArray[np.bool_], reason: str) -> None:
+        for row in np.flatnonzero(bad).tolist():
+            batch = checked.chunk.batches[row]
+            checked.good[row] = False
+            position, offset = int(batch["position"]), int(batch["base_offset"])
+            finding = Finding(FindingKind.BATCH_OFFSETS, self._segment.log_path, reason, position, offset)
+            self.findings_of_batches.append(finding)
+
+    def _pass_over(self, _start: int, end: int) -> None:
+        self._offset_check.pass_over(end)
+
+    def _as_torn_end(self, damage: list[Finding]) -> list[Finding]:
+        """Tell what a writer at work, or one that was killed, leaves at the end of a log from damage."""
+        standing = self._standing
+        if not standing.is_active or not (standing.is_in_use or standing.is_remade):
+            return damage
+        tail = [finding for finding in damage if (finding.position or 0) >= self._good_end]
+        if not tail:
+            return damage
+        kept = damage[: len(damage) - len(tail)]
+        if standing.is_in_use:
+            return kept
+        reason = f"torn: {tail[0].reason}; the next start cuts it off"
+        return [*kept, replace(tail[0], kind=FindingKind.TORN_END, reason=reason, is_damage=False)]

@@ -1,0 +1,51 @@
+"""
+Which transactions of a log were aborted, as its batches say: each must stand in a transaction index.
+
+An entry that is missing there makes aborted records visible. One too many does no harm: the records of a transaction
+may have been cleaned away before its marker was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from cleaner.base.model import AbortedTxn
+from cleaner.errors import CorruptBatchError
+from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.load.producer_state import ProducerState
+from cleaner.storage.load.replay import replay
+from cleaner.storage.load.snapshots import Snapshots
+from cleaner.verification.check.batches import Flags
+from cleaner.verification.check.findings import Finding, FindingKind, OnFinding
+
+_WANTED = CONTROL_FLAG | TRANSACTIONAL_FLAG
+
+
+class TransactionFollower:
+    """Follows the transactions of one partition, segment after segment."""
+
+    def __init__(self, fs: FileSystem, directory: Path) -> None:
+        self._state = ProducerState(Snapshots(fs, directory, ()), now_ms=0, expiration_ms=0)
+
+    def take(self, path: Path, chunk: Chunk, good: Flags, on_finding: OnFinding) -> list[AbortedTxn]:
+        """
+        Take in the good batches of a chunk; returns the transactions that end in it and were aborted.
+
+        A batch whose marker cannot be read is told of, and is good no more.
+        """
+        if not chunk.kinds & _WANTED:
+            return []
+        rows = np.flatnonzero(good & (chunk.batches["attributes"] & _WANTED != 0))
+        part = replace(chunk, batches=chunk.batches[rows], failure=None)
+
+        def note(error: CorruptBatchError) -> None:
+            at = int(np.searchsorted(part.batches["position"], error.position))
+            offset = int(part.batches["base_offset"][at])
+            on_finding(Finding(FindingKind.BATCH_TRANSACTION, path, error.reason, error.position, offset))
+            good[rows[at]] = False
+
+        return replay(self._state, part, slice(None), path, each_batch=True, on_damage=note)

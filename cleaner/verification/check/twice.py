@@ -1,0 +1,175 @@
+"""
+Whether a key occurs twice in the clean section of a log, however many keys there are.
+
+First the digests: the 64-bit half under a secret key, as many as memory takes. When they are too many, those in the
+upper half of the range that was being looked at are left to a later pass over the log. Digests that came twice are
+looked up in a last pass, with both halves, which tells where the records are. Nothing is written anywhere.
+
+A record in a transaction supersedes nothing if the first pass of its round took it for aborted. Kafka's does so where a
+round begins in the middle of a segment, behind an ABORT marker of the same producer (R-510, R-511, R-533), and the
+marker that shows it may have gone since. So a key that comes again in a transaction is worth a note, and no damage.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+import numpy as np
+
+from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Batches
+from cleaner.storage.segment.indexes import FIRST_OFFSET, LAST_OFFSET, Aborts
+from cleaner.storage.segment.segment import Segment
+from cleaner.verification.check.batches import CheckedChunk, Words
+from cleaner.verification.check.findings import Finding, FindingKind, OnFinding
+
+DEFAULT_MEMORY_BYTES = 256 << 20
+MOST_TWICE = 1 << 20
+"""Keys that are looked up; a section with more of them was never clean, and is told of as such."""
+
+_END = 1 << 64
+_LEAST_WORDS = 1024
+
+
+def new_keys() -> Words:
+    """Return a random SipHash key."""
+    return np.frombuffer(secrets.token_bytes(16), np.uint64).copy()
+
+
+class _Section:
+    """
+    The records that count: with a key, between two offsets, no markers, of no aborted transaction.
+
+    Args:
+        first_offset, end_offset: log start and `cleaner-offset-checkpoint`.
+        aborts: from all transaction indexes.
+    """
+
+    def __init__(self, first_offset: int, end_offset: int, aborts: Aborts) -> None:
+        self.first_offset = first_offset
+        self._end_offset = end_offset
+        self._aborts = aborts
+
+    def of(self, checked: CheckedChunk) -> Words:
+        """Return rows of SipHash, MurmurHash, offset + 1 and the row of the record's batch."""
+        digests: Words = checked.digests[checked.digests[:, 2] <= np.uint64(self._end_offset)]
+        rows = checked.chunk.batches
+        if not len(digests):
+            return digests
+        # The good ones ascend; those that break the order are told of elsewhere, and their records count for nothing.
+        good = np.flatnonzero(checked.good)
+        if not len(good):
+            return digests[:0]
+        offsets = (digests[:, 2] - np.uint64(1)).astype(np.int64)
+        place = np.searchsorted(rows["base_offset"][good], offsets, side="right") - 1
+        at = good[np.maximum(place, 0)]
+        counts = (rows["attributes"] & CONTROL_FLAG == 0) & ~self._aborted(rows)
+        kept = (place >= 0) & (offsets <= rows["last_offset"][at]) & counts[at]
+        digests = digests[kept].copy()
+        digests[:, 3] = at[kept].astype(np.uint64)
+        return digests
+
+    def _aborted(self, rows: Batches) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        aborted = np.zeros(len(rows), bool)
+        is_transactional = rows["attributes"] & TRANSACTIONAL_FLAG != 0
+        if not len(self._aborts) or not is_transactional.any():
+            return aborted
+        first, last = int(rows["base_offset"].min()), int(rows["last_offset"].max())
+        near = self._aborts[(self._aborts[:, FIRST_OFFSET] <= last) & (self._aborts[:, LAST_OFFSET] >= first)]
+        for producer_id, begin, end, _ in near.tolist():
+            mine = (rows["producer_id"] == producer_id) & (rows["base_offset"] >= begin) & (rows["base_offset"] <= end)
+            aborted |= mine & is_transactional
+        return aborted
+
+
+class KeySieve(_Section):
+    """
+    Finds the digests that come twice, within the range of digests that memory allows for.
+
+    Args:
+        low: the least digest of interest; those below were another pass's.
+        memory_bytes: for digests.
+
+    Attributes:
+        limit: digests from here on are left to another pass; 2**64 when there are none.
+    """
+
+    def __init__(self, first_offset: int, end_offset: int, aborts: Aborts, low: int, memory_bytes: int) -> None:
+        super().__init__(first_offset, end_offset, aborts)
+        self.limit = _END
+        self._low = low
+        # Half for the digests; sorting out what came twice makes a copy.
+        self._words: Words = np.empty(max(_LEAST_WORDS, memory_bytes // 16), np.uint64)
+        self._count = 0
+        self._twice: Words = np.empty(0, np.uint64)
+
+    def add(self, segment: Segment, checked: CheckedChunk) -> None:
+        """Take in a checked chunk."""
+        hashes = self._wanted(self.of(checked)[:, 0])
+        while len(hashes):
+            room = len(self._words) - self._count
+            taken = hashes[:room]
+            self._words[self._count : self._count + len(taken)] = taken
+            self._count += len(taken)
+            hashes = hashes[room:]
+            if self._count == len(self._words):
+                self._settle()
+                if self._count > len(self._words) // 2:
+                    self._count //= 2
+                    self.limit = int(self._words[self._count])
+                hashes = self._wanted(hashes)
+
+    def _wanted(self, hashes: Words) -> Words:
+        if self._low:
+            hashes = hashes[hashes >= np.uint64(self._low)]
+        return hashes if self.limit == _END else hashes[hashes < np.uint64(self.limit)]
+
+    def _settle(self) -> None:
+        """Sort; keep each digest once, and those that came twice aside."""
+        words = self._words[: self._count]
+        words.sort()
+        again = np.zeros(len(words), bool)
+        again[1:] = words[1:] == words[:-1]
+        if again.any():
+            self._twice = np.unique(np.concatenate((self._twice, words[again])))
+            kept = words[~again]
+            self._count = len(kept)
+            self._words[: self._count] = kept
+
+    def twice(self) -> Words:
+        """Return the digests below `limit` that came twice, ascending."""
+        self._settle()
+        return self._wanted(self._twice)
+
+
+class TwiceFinder(_Section):
+    """
+    Says where the records are whose digests came twice.
+
+    Args:
+        twice: the digests' first halves, ascending.
+        on_finding: told of every record whose key comes again within the section.
+    """
+
+    def __init__(self, first_offset: int, end_offset: int, aborts: Aborts, twice: Words, on_finding: OnFinding) -> None:
+        super().__init__(first_offset, end_offset, aborts)
+        self._twice = twice
+        self._on_finding = on_finding
+        self._seen: dict[tuple[int, int], tuple[Segment, int, int]] = {}
+
+    def add(self, segment: Segment, checked: CheckedChunk) -> None:
+        """Take in a checked chunk."""
+        digests = self.of(checked)
+        slots = np.minimum(np.searchsorted(self._twice, digests[:, 0]), len(self._twice) - 1)
+        for hash_word, other, after, row in digests[self._twice[slots] == digests[:, 0]].tolist():
+            offset, position = after - 1, int(checked.chunk.batches["position"][row])
+            before = self._seen.get((hash_word, other))
+            self._seen[hash_word, other] = (segment, position, offset)
+            if before is not None and before[2] != offset:
+                reason = f"its key comes again at offset {offset}, which is in the clean section too"
+                is_damage = not checked.chunk.batches["attributes"][row] & TRANSACTIONAL_FLAG
+                if not is_damage:
+                    reason += ": in a transaction, which a round that began in mid-segment may have taken for aborted"
+                finding = Finding(
+                    FindingKind.KEY_TWICE, before[0].log_path, reason, before[1], before[2], is_damage=is_damage
+                )
+                self._on_finding(finding)

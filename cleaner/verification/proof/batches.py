@@ -1,0 +1,122 @@
+"""What is held of batches as a whole: their headers, their horizons, and those that have to be there."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from cleaner.format.chunks import (
+    COMPRESSION_MASK,
+    CONTROL_FLAG,
+    DELETE_HORIZON_FLAG,
+    TIMESTAMP_TYPE_FLAG,
+    TRANSACTIONAL_FLAG,
+    Batches,
+)
+from cleaner.verification.proof.findings import Findings, RefutationKind
+from cleaner.verification.proof.rules import ProofRules
+from cleaner.verification.proof.steps import ProofStep
+
+Flags = npt.NDArray[np.bool_]
+
+_KINDS = TIMESTAMP_TYPE_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG
+_KNOWN = COMPRESSION_MASK | _KINDS | DELETE_HORIZON_FLAG
+_NO_TIMESTAMP = -1
+_HIGH_ATTRIBUTES = 21  # where the byte of the attributes stands that has no meaning yet (R-210)
+# What a rebuilt batch takes over from its source, and what one that was of magic 0 or 1 has instead (R-570, R-577).
+_TAKEN_OVER = (
+    ("last_offset", "lastOffsetDelta", None),
+    ("leader_epoch", "partitionLeaderEpoch", -1),
+    ("producer_id", "producerId", -1),
+    ("producer_epoch", "producerEpoch", -1),
+    ("base_sequence", "baseSequence", -1),
+)
+
+
+def horizon_of(row: np.void) -> int | None:
+    """Return a batch's delete horizon, None without one."""
+    has_horizon = row["magic"] == 2 and row["attributes"] & DELETE_HORIZON_FLAG
+    return int(row["base_timestamp"]) if has_horizon else None
+
+
+def has_horizon(rows: Batches) -> Flags:
+    """Tell which batches have a delete horizon; their `base_timestamp` is it."""
+    flags: Flags = (rows["magic"] == 2) & (rows["attributes"] & DELETE_HORIZON_FLAG != 0)
+    return flags
+
+
+def check_headers(step: ProofStep, rebuilt: Flags, rules: ProofRules, findings: Findings) -> None:
+    """
+    Compare the headers of rebuilt batches with those they were made from.
+
+    Args:
+        rebuilt: batches before whose partner is not the same bytes.
+    """
+    rows = step.before.batches[rebuilt]
+    others = step.after.batches[step.partners[rebuilt]]
+    was_legacy = rows["magic"] < 2
+    wrong = [("magic", others["magic"] != 2)]
+    for field, name, of_legacy in _TAKEN_OVER:
+        expected = rows[field]
+        if of_legacy is not None:
+            expected = np.where(was_legacy, of_legacy, expected)
+        wrong.append((name, (others[field] != expected) & ~(was_legacy & (of_legacy is None))))
+    mask = np.where(was_legacy, TIMESTAMP_TYPE_FLAG | CONTROL_FLAG | TRANSACTIONAL_FLAG, _KINDS)
+    kinds = np.where(was_legacy, rows["attributes"] & TIMESTAMP_TYPE_FLAG, rows["attributes"] & _KINDS)
+    kinds = np.where(rows["magic"] == 0, 0, kinds)
+    wrong.append(("attributes", others["attributes"] & mask != kinds))
+    # Bits nobody has given a meaning are not taken over (R-571).
+    high_bytes = step.after.data[others["start"] + _HIGH_ATTRIBUTES]
+    wrong.append(("attributes", (others["attributes"] & ~_KNOWN != 0) | (high_bytes != 0)))
+    is_empty = others["count"] == 0
+    # A batch without records is a header of its own (R-575).
+    codecs = np.where(is_empty, 0, rows["attributes"] & COMPRESSION_MASK)
+    wrong.append(("compression", others["attributes"] & COMPRESSION_MASK != codecs))
+    wrong.append(("deleteHorizon", is_empty & (others["attributes"] & DELETE_HORIZON_FLAG != 0)))
+    wrong.append(("baseTimestamp", is_empty & (others["base_timestamp"] != _NO_TIMESTAMP)))
+    is_append_time = rows["attributes"] & TIMESTAMP_TYPE_FLAG != 0
+    was_empty = rows["count"] == 0
+    # In several rounds it may have had some of its records for a while.
+    keeps_time = is_empty & (was_empty | is_append_time | rules.is_one_round)
+    wrong.append(("maxTimestamp", keeps_time & (others["max_timestamp"] != rows["max_timestamp"])))
+    for name, is_wrong in wrong:
+        for other in others[is_wrong]:
+            reason = f"{name} is not that of the batch it was made from"
+            findings.add(RefutationKind.CHANGED, step.after_path, other["position"], other["base_offset"], reason)
+    # A batch is copied as it is while it has all its records, but for a new horizon (R-562).
+    is_whole = ~was_legacy & ~is_empty & (others["count"] == rows["count"]) & rules.sets_horizons
+    for other in others[is_whole & (has_horizon(others) == has_horizon(rows))]:
+        reason = "its bytes are not what they were, though it has all its records"
+        findings.add(RefutationKind.CHANGED, step.after_path, other["position"], other["base_offset"], reason)
+
+
+def check_horizons(
+    step: ProofStep, judged: Flags, had_tombstone: Flags, has_tombstone: Flags, rules: ProofRules, findings: Findings
+) -> None:
+    """
+    Check the horizons of data batches: kept where there was one, set where a tombstone stays for the first time.
+
+    Args:
+        judged: data batches before that a round has recopied and that have a partner.
+        had_tombstone, has_tombstone: those that had a tombstone before, and of which one is there still.
+    """
+    at = np.flatnonzero(judged)
+    rows, others = step.before.batches[at], step.after.batches[step.partners[at]]
+    has_records = others["count"] > 0
+    had, has = has_horizon(rows), has_horizon(others)
+    moved = had & has_records & (~has | (rows["base_timestamp"] != others["base_timestamp"]))
+    is_new = ~had & has
+    # A horizon stays when the tombstone it was set for has gone in a later round (R-563).
+    may_be_new = (has_tombstone if rules.is_one_round else had_tombstone)[at]
+    missing = ~had & ~has & has_tombstone[at] & rules.sets_horizons
+    for is_wrong, reason in (
+        (moved, "its delete horizon is not the one it had"),
+        (is_new & ~may_be_new, "a delete horizon without a tombstone"),
+        (missing, "a tombstone that was cleaned has no delete horizon"),
+    ):
+        for other in others[is_wrong]:
+            findings.add(RefutationKind.HORIZON, step.after_path, other["position"], other["base_offset"], reason)
+    for other in others[is_new]:
+        if not rules.allows_new_horizon(int(other["base_timestamp"])):
+            reason = "no round can have set its delete horizon to that moment"
+            findings.add(RefutationKind.HORIZON, step.after_path, other["position"], other["base_offset"], reason)

@@ -1,0 +1,110 @@
+"""
+The small files beside a log's segments, which rounds leave as they are: leader epochs, topic id, producer snapshots.
+
+A broker that loads the log may rewrite them: it cuts epochs to the log, forgets producers that were silent for too
+long, removes snapshots and takes new ones (R-123, R-126, R-650, R-652). What both logs still say has to be the same.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cleaner.base.model import EpochEntry
+from cleaner.errors import CleanerError, CorruptCheckpointError
+from cleaner.storage.files.leader_epochs import read_leader_epochs, truncate_from_end, truncate_from_start
+from cleaner.storage.files.partition_metadata import read_topic_id
+from cleaner.storage.files.producer_snapshot import SnapshotRows, read_snapshot
+from cleaner.storage.segment import names
+from cleaner.verification.proof.findings import Findings, RefutationKind
+from cleaner.verification.proof.rules import ProofRules
+from cleaner.verification.proof.side import LogSide
+
+
+def check_files(before: LogSide, after: LogSide, rules: ProofRules, log_end_offset: int, findings: Findings) -> None:
+    """
+    Hold the small files of two logs against each other.
+
+    Args:
+        log_end_offset: of both.
+    Raises:
+        CorruptCheckpointError: a file of the log before cannot be read.
+    """
+    try:
+        _compare_epochs(before, after, log_end_offset, findings)
+        _compare_topic_ids(before, after, findings)
+    except CorruptCheckpointError as error:
+        if error.path.parent != after.directory or before.directory == after.directory:
+            raise
+        findings.add(RefutationKind.DAMAGED, error.path, error.position, 0, error.reason)
+    _compare_snapshots(before, after, rules, log_end_offset, findings)
+
+
+def _compare_epochs(before: LogSide, after: LogSide, log_end_offset: int, findings: Findings) -> None:
+    def entries(side: LogSide) -> list[EpochEntry]:
+        found = read_leader_epochs(side.fs, side.directory / names.LEADER_EPOCHS)
+        return truncate_from_end(truncate_from_start(found, after.log_start_offset), log_end_offset)
+
+    expected, found = entries(before), entries(after)
+    # A log that was never loaded by a broker of today may be without.
+    if expected and expected != found:
+        wrong = sorted(set(expected) ^ set(found))
+        offset = min(entry.start_offset for entry in wrong)
+        path = after.directory / names.LEADER_EPOCHS
+        findings.add(RefutationKind.LEADER_EPOCHS, path, 0, offset, "the leader epochs are not what they were")
+
+
+def _compare_topic_ids(before: LogSide, after: LogSide, findings: Findings) -> None:
+    path = after.directory / names.PARTITION_METADATA
+    expected = read_topic_id(before.fs, before.directory / names.PARTITION_METADATA)
+    if expected is not None and read_topic_id(after.fs, path) != expected:
+        findings.add(
+            RefutationKind.PARTITION_METADATA, path, 0, 0, "the topic id is not what it was: brokers set the log aside"
+        )
+
+
+def _compare_snapshots(
+    before: LogSide, after: LogSide, rules: ProofRules, log_end_offset: int, findings: Findings
+) -> None:
+    theirs, ours = _snapshots(before, log_end_offset), _snapshots(after, log_end_offset)
+    if theirs and max(theirs) > max(ours, default=-1):
+        reason = "the newest producer snapshot is missing: a broker would forget all producers"
+        findings.add(
+            RefutationKind.SNAPSHOT, after.directory / names.snapshot_file_name(max(theirs)), 0, max(theirs), reason
+        )
+    for offset, found in ours.items():
+        path = after.directory / names.snapshot_file_name(offset)
+        expected = theirs.get(offset)
+        if found is None:
+            findings.add(RefutationKind.SNAPSHOT, path, 0, offset, "a producer snapshot that cannot be read")
+        elif expected is not None:
+            for producer_id in _differing(expected, found, rules):
+                reason = f"it does not say of producer {producer_id} what it said"
+                findings.add(RefutationKind.SNAPSHOT, path, 0, offset, reason)
+
+
+def _snapshots(side: LogSide, log_end_offset: int) -> dict[int, SnapshotRows | None]:
+    """Return the snapshots a load would look at, by offset; None for one that cannot be read."""
+    found: dict[int, SnapshotRows | None] = {}
+    for name in side.fs.list_files(side.directory):
+        file = names.parse_file_name(name)
+        if file is None or file.suffix != names.SNAPSHOT or file.temporary:
+            continue
+        if side.log_start_offset < file.offset <= log_end_offset:
+            try:
+                found[file.offset] = read_snapshot(side.fs, side.directory / name)
+            except CleanerError:
+                found[file.offset] = None
+    return found
+
+
+def _differing(expected: SnapshotRows, found: SnapshotRows, rules: ProofRules) -> list[int]:
+    """Return the producers of which two snapshots say different things; one that has expired may be missing (R-652)."""
+    theirs, ours = ({int(row["producer_id"]): row for row in rows} for rows in (expected, found))
+    missing = {each for each in theirs.keys() - ours.keys() if not _may_be_forgotten(theirs[each], rules)}
+    changed = {each for each in theirs.keys() & ours.keys() if theirs[each] != ours[each]}
+    return sorted(missing | changed | (ours.keys() - theirs.keys()))
+
+
+def _may_be_forgotten(row: np.void, rules: ProofRules) -> bool:
+    has_expired = rules.now_ms - int(row["timestamp_ms"]) >= rules.producer_expiration_ms
+    return has_expired and int(row["current_txn_first_offset"]) < 0

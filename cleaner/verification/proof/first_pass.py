@@ -1,0 +1,68 @@
+"""
+Which committed batches the first pass of a round takes for aborted: their records then supersede nothing.
+
+A round's first pass begins where its dirty section does, at the batch the offset index leads to. The transaction index
+of that segment also names transactions whose ABORT marker lies before, so that the pass never comes to it. From there
+on it takes all that their producers write for aborted, whatever markers COMMIT it, up to their next ABORT marker
+(R-510, R-511, R-531..R-533). The second pass begins at the log's start, knows better, and keeps these records; those
+before them with the same keys stay as well.
+
+That takes a dirty section that begins in the middle of a segment, behind an ABORT marker: the round before ended there
+because its map was full.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cleaner.storage.segment.indexes import FIRST_OFFSET, LAST_OFFSET
+from cleaner.verification.proof.side import LogSide
+
+
+class ProofFirstPass:
+    """
+    The first pass of the first round, as far as it follows transactions.
+
+    Args:
+        side: the log before.
+        first_dirty_offset: where the dirty section begins.
+
+    Attributes:
+        is_exact: False if the segment has no offset index, so that nobody can tell where the pass begins to read, nor
+            whether there is a transaction index: then any ABORT marker before may be one that it does not come to.
+    """
+
+    def __init__(self, side: LogSide, first_dirty_offset: int) -> None:
+        holder = side.segment_of(first_dirty_offset)
+        self._base = holder.base_offset
+        self._first_dirty_offset = first_dirty_offset
+        self.is_exact = side.fs.exists(holder.index_path) or first_dirty_offset <= holder.base_offset
+        self._position = holder.position_at(first_dirty_offset)
+        aborts = side.aborted(self._base)
+        aborts = aborts[aborts[:, LAST_OFFSET] >= side.log_start_offset]
+        # The next one last.
+        self._pending = aborts[np.argsort(aborts[:, FIRST_OFFSET], kind="stable")][::-1].tolist()
+        self._aborted: set[int] = set()
+
+    def reads(self, segment_base: int, row: np.void) -> bool:
+        """Tell whether the pass comes to a batch, and has to be told of it."""
+        if segment_base != self._base:
+            return segment_base > self._base
+        return not self.is_exact or bool(row["position"] >= self._position)
+
+    def passes_over(self, row: np.void) -> bool:
+        """Take in a transactional data batch; tell whether it is taken for aborted (R-532)."""
+        self._reach(row)
+        return int(row["producer_id"]) in self._aborted
+
+    def come_to_marker(self, row: np.void, *, is_abort: bool) -> None:
+        """Take in a control batch (R-533)."""
+        self._reach(row)
+        if is_abort and not self.is_exact and row["last_offset"] < self._first_dirty_offset:
+            self._aborted.add(int(row["producer_id"]))
+        elif is_abort:
+            self._aborted.discard(int(row["producer_id"]))
+
+    def _reach(self, row: np.void) -> None:
+        while self._pending and self._pending[-1][FIRST_OFFSET] <= row["last_offset"]:
+            self._aborted.add(self._pending.pop()[0])

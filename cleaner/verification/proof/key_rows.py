@@ -1,0 +1,112 @@
+"""
+Where every record below the cleaned range's end is written down to be sorted: its key's digest, its offset, its fate.
+
+Rows that fit in memory stay there. Otherwise they go to a file, parted by the first bits of the digest, which are as
+good as random; each part is then sorted by itself. A part larger than memory, because one key has most of the records,
+is taken in slices from its end to its beginning, and of each only every key's last offset is remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from cleaner.storage.fs.file_system import File
+
+Rows = npt.NDArray[np.uint64]
+
+# Columns of a row, all 64 bits wide.
+DIGEST, DIGEST_REST, OFFSET, FLAGS = range(4)
+COLUMNS = 4
+# Bits of FLAGS: it is in the log after; its value is null and it may go, or must, for that alone; it is no record, but
+# what is remembered of a key; it supersedes nothing, or perhaps nothing.
+KEPT, MAY_GO, MUST_GO, REMEMBERED, PASSED_OVER, DOUBTFUL = 1, 2, 4, 8, 16, 32
+
+_ROW_BYTES = 8 * COLUMNS
+_PART_BITS = 7
+_PARTS = 1 << _PART_BITS
+# Sorting takes its own copies: an order, the sorted rows, and what is found of each key.
+_COPIES = 6
+
+
+class KeyRows:
+    """
+    Args:
+        memory_bytes: about so much is used at most.
+        make_file: makes the file that takes what is more.
+
+    Attributes:
+        count: rows added.
+    """
+
+    def __init__(self, memory_bytes: int, make_file: Callable[[], File]) -> None:
+        self.count = 0
+        self._most_rows = max(1024, memory_bytes // (_COPIES * _ROW_BYTES))
+        self._make_file = make_file
+        self._held: list[Rows] = []
+        self._held_rows = 0
+        self._file: File | None = None
+        # For each time rows went to the file: where they begin there, in rows, and how many each part has.
+        self._extents: list[tuple[int, npt.NDArray[np.int64]]] = []
+        self._written_rows = 0
+
+    def close(self) -> None:
+        """Let the file go."""
+        if self._file is not None:
+            self._file.close()
+
+    def add(self, rows: Rows) -> None:
+        """Add rows, shape (n, COLUMNS), offsets ascending from call to call."""
+        self.count += len(rows)
+        self._held.append(rows)
+        self._held_rows += len(rows)
+        if self._held_rows > self._most_rows:
+            self._spill()
+
+    def _spill(self) -> None:
+        rows = np.concatenate(self._held)
+        self._held, self._held_rows = [], 0
+        if self._file is None:
+            self._file = self._make_file()
+        part = (rows[:, DIGEST] >> np.uint64(64 - _PART_BITS)).astype(np.uint8)
+        sizes = np.bincount(part, minlength=_PARTS)
+        # Stable: within a part offsets keep ascending.
+        rows = rows[np.argsort(part, kind="stable")]
+        self._file.write(rows.data.cast("B"), self._written_rows * _ROW_BYTES)
+        self._extents.append((self._written_rows, sizes))
+        self._written_rows += len(rows)
+
+    def parts(self) -> Iterator[Iterator[Rows]]:
+        """Return the parts, each as slices from the last to the first; a key's rows are all in one part."""
+        if self._file is None:
+            yield iter([np.concatenate(self._held)] if self._held else [])
+            return
+        if self._held:
+            self._spill()
+        for part in range(_PARTS):
+            yield self._slices(self._file, part)
+
+    def _slices(self, file: File, part: int) -> Iterator[Rows]:
+        slices: list[Rows] = []
+        rows = 0
+        for first, sizes in reversed(self._extents):
+            start = first + int(sizes[:part].sum())
+            end = start + int(sizes[part])
+            while start < end:
+                taken = min(end - start, self._most_rows - rows)
+                end -= taken
+                slices.append(self._read(file, end, taken))
+                rows += taken
+                if rows == self._most_rows:
+                    yield np.concatenate(slices[::-1])
+                    slices, rows = [], 0
+        if slices:
+            yield np.concatenate(slices[::-1])
+
+    def _read(self, file: File, first: int, count: int) -> Rows:
+        rows: Rows = np.empty((count, COLUMNS), np.uint64)
+        if file.read_into(rows.data.cast("B"), first * _ROW_BYTES) != rows.nbytes:
+            raise AssertionError(f"{file.path}: what was written to it is not there")
+        return rows

@@ -1,0 +1,161 @@
+"""Who stays, found by sorting: of each key's records the last one, and nobody else that a round has seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from cleaner.verification.proof.key_rows import (
+    COLUMNS,
+    DIGEST,
+    DIGEST_REST,
+    DOUBTFUL,
+    FLAGS,
+    KEPT,
+    MAY_GO,
+    MUST_GO,
+    OFFSET,
+    PASSED_OVER,
+    REMEMBERED,
+    KeyRows,
+    Rows,
+)
+
+Longs = npt.NDArray[np.int64]
+_NONE = -1
+_MAX_LONG = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Uncounted:
+    """
+    Batches whose records do not count as all others do: first and last offset of each, shape (n, 2), ascending.
+
+    Attributes:
+        aborted: of aborted transactions, which are no records at all.
+        passed_over: committed, but taken for aborted by the first pass: they supersede nothing.
+        doubtful: those that some round's first pass may have taken for aborted.
+    """
+
+    aborted: Longs
+    passed_over: Longs
+    doubtful: Longs
+
+
+@dataclass
+class LastValues:
+    """
+    Offsets of the records whose fate is wrong.
+
+    Attributes:
+        keys: how many different ones there were.
+        lost: the last of their key, not there any more.
+        superseded: there, although a later record has their key.
+        expired: tombstones that are there past their horizon.
+    """
+
+    keys: int
+    lost: Longs
+    superseded: Longs
+    expired: Longs
+
+
+def judge(rows: KeyRows, first_dirty_offset: int, uncounted: Uncounted, *, is_one_round: bool) -> LastValues:
+    """
+    Sort the rows and judge each.
+
+    Args:
+        first_dirty_offset: a record below it did not supersede anything in these rounds.
+        uncounted: batches whose records do not count as others do.
+        is_one_round: so that what nothing has superseded has to be there. Otherwise a round in between may have begun
+            further down.
+    """
+    keys = 0
+    found: list[tuple[Longs, Longs, Longs]] = []
+    for part in rows.parts():
+        known: Rows = np.empty((0, COLUMNS), np.uint64)
+        for taken in part:
+            marked = _marked(taken, uncounted)
+            known = _judge(np.concatenate([marked, known]), first_dirty_offset, is_one_round, found)
+        keys += int((known[:, FLAGS] & np.uint64(DOUBTFUL) == 0).sum())
+    lost, superseded, expired = (np.sort(np.concatenate([np.empty(0, np.int64), *some])) for some in _columns(found))
+    return LastValues(keys, lost, superseded, expired)
+
+
+def _columns(found: list[tuple[Longs, Longs, Longs]]) -> Iterator[list[Longs]]:
+    for column in range(3):
+        yield [one[column] for one in found]
+
+
+def _marked(rows: Rows, uncounted: Uncounted) -> Rows:
+    """Return rows without those that are no records, and a flag at those that may supersede nothing."""
+    if len(uncounted.aborted):
+        rows = rows[~_are_within(rows, uncounted.aborted)]
+    for batches, flag in ((uncounted.passed_over, PASSED_OVER), (uncounted.doubtful, DOUBTFUL)):
+        if len(batches):
+            rows = rows.copy()
+            rows[_are_within(rows, batches), FLAGS] |= np.uint64(flag)
+    return rows
+
+
+def _are_within(rows: Rows, batches: Longs) -> npt.NDArray[np.bool_]:
+    offsets = rows[:, OFFSET].astype(np.int64)
+    at = np.searchsorted(batches[:, 0], offsets, side="right") - 1
+    found: npt.NDArray[np.bool_] = (at >= 0) & (offsets <= batches[np.maximum(at, 0), 1])
+    return found
+
+
+def _judge(rows: Rows, first_dirty_offset: int, is_one_round: bool, found: list[tuple[Longs, Longs, Longs]]) -> Rows:
+    """Judge rows that no later ones share a key with, but those remembered; returns what is to be remembered of all."""
+    if not len(rows):
+        return rows
+    rows = np.take(rows, _order(rows), axis=0)
+    is_first = np.ones(len(rows), np.bool_)
+    is_first[1:] = (rows[1:, DIGEST] != rows[:-1, DIGEST]) | (rows[1:, DIGEST_REST] != rows[:-1, DIGEST_REST])
+    starts = np.flatnonzero(is_first)
+    sizes = np.diff(np.append(starts, len(rows)))
+    offsets = rows[:, OFFSET].astype(np.int64)
+    flags = rows[:, FLAGS].astype(np.int64)
+    is_record = flags & REMEMBERED == 0
+    is_kept = is_record & (flags & KEPT != 0)
+    # The last that supersedes all before it for certain, and the last that may.
+    certain = np.maximum.reduceat(np.where(flags & (PASSED_OVER | DOUBTFUL) == 0, offsets, _NONE), starts)
+    possible = np.maximum.reduceat(np.where(flags & PASSED_OVER == 0, offsets, _NONE), starts)
+    last, last_possible = np.repeat(certain, sizes), np.repeat(possible, sizes)
+    is_superseded = (offsets < last) & (last >= first_dirty_offset)
+    if is_one_round:
+        has_to_stay = ~is_superseded & ~((offsets < last_possible) & (last_possible >= first_dirty_offset))
+    else:
+        # One that is there although a doubtful one comes later shows that this has superseded nothing.
+        first_kept = np.repeat(np.minimum.reduceat(np.where(is_kept, offsets, _MAX_LONG), starts), sizes)
+        has_to_stay = (offsets == last_possible) | ((offsets >= last) & (offsets > first_kept))
+    lost = is_record & has_to_stay & ~is_kept & (flags & MAY_GO == 0)
+    superseded = is_kept & is_superseded
+    expired = is_kept & (flags & MUST_GO != 0) & ~superseded
+    found.append((offsets[lost], offsets[superseded], offsets[expired]))
+    return np.concatenate(
+        [
+            _remembered(rows[starts], certain, REMEMBERED),
+            _remembered(rows[starts], possible, REMEMBERED | DOUBTFUL)[possible > certain],
+        ]
+    )
+
+
+def _remembered(rows: Rows, offsets: Longs, flags: int) -> Rows:
+    remembered = rows.copy()
+    remembered[:, OFFSET] = offsets.astype(np.uint64)
+    remembered[:, FLAGS] = flags
+    return remembered
+
+
+def _order(rows: Rows) -> Longs:
+    """Return an order that puts the rows of a key side by side."""
+    order: Longs = np.argsort(rows[:, DIGEST])
+    first, rest = rows[order, DIGEST], rows[order, DIGEST_REST]
+    # Two keys that agree in half of the digest may stand mixed; hardly ever.
+    if ((first[1:] == first[:-1]) & (rest[1:] != rest[:-1])).any():
+        order = np.lexsort((rows[:, DIGEST_REST], rows[:, DIGEST]))
+    return order

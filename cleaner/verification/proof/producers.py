@@ -1,0 +1,99 @@
+"""Which batches stay for the sake of active producers, as the log's newest producer snapshot tells (R-125, R-545)."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from cleaner.errors import CorruptCheckpointError
+from cleaner.format.chunks import CONTROL_FLAG, Batches
+from cleaner.storage.files.producer_snapshot import SNAPSHOT_ENTRY, SnapshotRows, read_snapshot
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.segment import names
+from cleaner.verification.proof.side import LogSide
+
+Flags = npt.NDArray[np.bool_]
+
+
+class ProtectedBatches:
+    """
+    The last batch of every active producer, needed for its sequence number; its markers, if its epoch was raised since.
+
+    Args:
+        fs: the door to the file system.
+        side: the log before.
+        now_ms, expiration_ms: silent for so long a producer is not active any more.
+        is_now_exact: the last round was at `now_ms`; otherwise any producer may have been active.
+
+    Attributes:
+        snapshot_offset: what the snapshot speaks of lies below it; 0 without one, which stands for no producers.
+        first_open_offset: where the first transaction begins that was open there; None without one.
+    """
+
+    def __init__(self, fs: FileSystem, side: LogSide, now_ms: int, expiration_ms: int, *, is_now_exact: bool) -> None:
+        self.snapshot_offset, rows = _newest(fs, side)
+        is_active = (now_ms - rows["timestamp_ms"] < expiration_ms) | (rows["current_txn_first_offset"] >= 0)
+        has_data = rows["last_offset"] >= 0
+        data, markers = rows[is_active & has_data], rows[is_active & ~has_data]
+        self._data = {int(row["last_offset"]): int(row["producer_id"]) for row in data}
+        self._offsets = np.array(sorted(self._data), np.int64)
+        self._epochs = {int(row["producer_id"]): int(row["producer_epoch"]) for row in markers}
+        self._superseded: set[int] = set()
+        began = rows["current_txn_first_offset"][rows["current_txn_first_offset"] >= 0]
+        self.first_open_offset = int(began.min()) if len(began) else None
+        known = rows if not is_now_exact else rows[is_active]
+        self._epochs_known = {int(row["producer_id"]): int(row["producer_epoch"]) for row in known}
+        self._last_known = {int(row["producer_id"]): int(row["last_offset"]) for row in known}
+
+    def see(self, rows: Batches) -> None:
+        """Take in what producers wrote behind the snapshot: what it says of them does not hold any more."""
+        later = (rows["base_offset"] >= self.snapshot_offset) & (rows["producer_id"] >= 0)
+        if later.any():
+            self._superseded.update(np.unique(rows["producer_id"][later]).tolist())
+            self._epochs_known.update(_last_of_each(rows[later], "producer_epoch"))
+            data = later & (rows["attributes"] & CONTROL_FLAG == 0)
+            self._last_known.update(_last_of_each(rows[data], "last_offset"))
+
+    def protects(self, rows: Batches) -> Flags:
+        """Tell which batches have to stay."""
+        protected: Flags = np.isin(rows["last_offset"], self._offsets) & (rows["magic"] == 2)
+        is_control = rows["attributes"] & CONTROL_FLAG != 0
+        for at in np.flatnonzero(protected).tolist():
+            protected[at] = self._data[int(rows["last_offset"][at])] == rows["producer_id"][at]
+        if self._epochs:
+            for at in np.flatnonzero(is_control & (rows["producer_id"] >= 0)).tolist():
+                protected[at] |= self._epochs.get(int(rows["producer_id"][at])) == rows["producer_epoch"][at]
+        return protected
+
+    def may_need(self, row: np.void) -> bool:
+        """Tell, once the whole log was seen, whether a batch may have to stay for its producer's sake."""
+        producer_id = int(row["producer_id"])
+        if self._last_known.get(producer_id) == row["last_offset"]:
+            return True
+        is_control = bool(row["attributes"] & CONTROL_FLAG)
+        return is_control and self._epochs_known.get(producer_id) == row["producer_epoch"]
+
+    def still_speaks_of(self, producer_id: int) -> bool:
+        """Tell, once the whole log was seen, whether the snapshot was the latest that is known of a producer."""
+        return producer_id not in self._superseded
+
+
+def _last_of_each(rows: Batches, column: str) -> dict[int, int]:
+    """Return what a column says in the last row of each producer."""
+    producers, at = np.unique(rows["producer_id"][::-1], return_index=True)
+    return dict(zip(producers.tolist(), rows[column][::-1][at].tolist(), strict=True))
+
+
+def _newest(fs: FileSystem, side: LogSide) -> tuple[int, SnapshotRows]:
+    parsed = [names.parse_file_name(name) for name in fs.list_files(side.directory)]
+    offsets = [
+        file.offset for file in parsed if file is not None and file.suffix == names.SNAPSHOT and not file.temporary
+    ]
+    for offset in sorted(offsets, reverse=True):
+        if offset <= side.log_start_offset:
+            break
+        try:
+            return offset, read_snapshot(fs, side.directory / names.snapshot_file_name(offset))
+        except (CorruptCheckpointError, FileNotFoundError):
+            continue  # as a loader does (R-125)
+    return 0, np.empty(0, SNAPSHOT_ENTRY)

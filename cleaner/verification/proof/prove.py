@@ -1,0 +1,474 @@
+"""
+The proof: one walk through both logs side by side, then the sorting.
+
+    walk    each batch after is the batch before it was made from, byte for byte or rebuilt; each record is unchanged;
+            behind the cleaned range everything is the same. Of each record in the range the digest of its key, its
+            offset and whether it is kept are written down
+    sort    of each key the last record is kept, or was a tombstone that might go; none that a later one supersedes is
+
+Transactions are settled in between: what belongs to aborted ones is known when the last marker was read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from cleaner.errors import CorruptBatchError, CorruptLogError
+from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Batches
+from cleaner.format.control import ControlType
+from cleaner.format.records import leave_out
+from cleaner.kernels.ready import proof as kernel
+from cleaner.storage.aborted import hidden_batches
+from cleaner.storage.log_dir import OffsetKind
+from cleaner.storage.segment.indexes import FIRST_OFFSET, LAST_OFFSET, Aborts
+from cleaner.verification.proof.batches import check_headers, check_horizons, has_horizon, horizon_of
+from cleaner.verification.proof.files import check_files
+from cleaner.verification.proof.findings import MOST_FINDINGS, Findings, Refutation, RefutationKind
+from cleaner.verification.proof.first_pass import ProofFirstPass
+from cleaner.verification.proof.key_rows import (
+    COLUMNS,
+    DIGEST,
+    DIGEST_REST,
+    FLAGS,
+    KEPT,
+    MAY_GO,
+    MUST_GO,
+    OFFSET,
+    KeyRows,
+    Rows,
+)
+from cleaner.verification.proof.last_values import judge
+from cleaner.verification.proof.producers import ProtectedBatches
+from cleaner.verification.proof.records import RecordBlock, RecordReader
+from cleaner.verification.proof.rules import ProofRules
+from cleaner.verification.proof.side import BatchStream, LogSide
+from cleaner.verification.proof.steps import ProofStep, side_by_side
+from cleaner.verification.proof.transactions import ABSENT, EMPTY, WITH_RECORDS, DataBatch, Marker, Transactions
+
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Proof:
+    """
+    What came of it.
+
+    Attributes:
+        findings: what is wrong, by offset, at most a thousand.
+        total_findings: all of them.
+        records, keys: of the cleaned range before.
+        bytes_before, bytes_after: read.
+        log_start_offset, log_end_offset: of the log after.
+        damaged: batches that are damaged in both logs, and the same bytes.
+    """
+
+    findings: tuple[Refutation, ...]
+    total_findings: int
+    records: int
+    keys: int
+    bytes_before: int
+    bytes_after: int
+    log_start_offset: int
+    log_end_offset: int
+    damaged: int
+
+
+@dataclass(frozen=True)
+class _Walked:
+    """What was found of a step's batches before, a flag each: the last three while records are read."""
+
+    is_judged: Flags
+    is_expired: Flags
+    is_control: Flags
+    had_tombstone: Flags
+    has_tombstone: Flags
+    has_lost: Flags
+
+
+class Prover:
+    """
+    Holds two logs against each other.
+
+    Args:
+        before, after: the logs.
+        rules: what rounds there were.
+        producers: who is active, in the log before.
+        rows: empty; filled and sorted here.
+        limit_bytes: most bytes one batch may unpack to.
+        before_step: told the bytes read with each step; may raise to stop.
+    """
+
+    def __init__(
+        self,
+        before: LogSide,
+        after: LogSide,
+        rules: ProofRules,
+        producers: ProtectedBatches,
+        rows: KeyRows,
+        *,
+        limit_bytes: int,
+        before_step: Callable[[int], None],
+    ) -> None:
+        self._before, self._after, self._rules, self._rows = before, after, rules, rows
+        self._producers = producers
+        self._before_step = before_step
+        self._findings = Findings()
+        self._keys = np.frombuffer(bytearray(os.urandom(16)), np.uint64)
+        self._recopied_end = before.end_of_recopied(rules.end_offset) if rules.has_rounds else -(2**63)
+        # Below it segments are gone, and may be.
+        self._floor = after.bases[0] if rules.may_expire else -(2**63)
+        self._first_pass = ProofFirstPass(before, rules.first_dirty_offset) if rules.has_rounds else None
+        is_exact = self._first_pass is None or self._first_pass.is_exact
+        self._transactions = Transactions(
+            before, after, rules, self._recopied_end, self._findings, is_first_pass_exact=is_exact
+        )
+        self._reader = RecordReader(limit_bytes, self._findings)
+        self._aborts = after.aborted()
+        self._damaged = 0
+        # A round ends where a segment begins, behind a batch, or behind a record whose key it has taken (R-513).
+        self._is_end_met = rules.end_offset in (*before.bases, *after.bases)
+        self._empty: list[tuple[np.void, Refutation]] = []
+        self._missing_producers: list[tuple[int, Refutation]] = []
+        # Legacy tombstones go by the times of files (R-502, R-551).
+        clean = [segment for segment in before.segments if segment.base_offset < rules.first_dirty_offset]
+        self._legacy_horizon_ms = clean[-1].mtime_ms - rules.delete_retention_ms if clean else 0
+
+    def prove(self) -> Proof:
+        """
+        Hold the logs against each other.
+
+        Raises:
+            CorruptLogError: the log before is damaged, so that nothing can be proven by it.
+        """
+        with self._before.batches() as before, self._after.batches() as after:
+            try:
+                self._walk(before, after)
+            except CorruptLogError as error:
+                if error.path.parent != self._after.directory:
+                    raise
+                self._findings.add(RefutationKind.DAMAGED, error.path, error.position, after.next_offset, error.reason)
+                keys = 0
+            else:
+                keys = self._sort()
+        return Proof(
+            self._findings.in_order(),
+            self._findings.total,
+            self._rows.count,
+            keys,
+            before.read_bytes,
+            after.read_bytes,
+            self._after.log_start_offset,
+            after.next_offset,
+            self._damaged,
+        )
+
+    def _walk(self, before: BatchStream, after: BatchStream) -> None:
+        read_bytes = 0
+        for step in side_by_side(before, after):
+            self._before_step(before.read_bytes + after.read_bytes - read_bytes)
+            read_bytes = before.read_bytes + after.read_bytes
+            self._take(step)
+        self._check_ends(before.next_offset, after.next_offset)
+        self._check_checkpoint(before.next_offset)
+        self._transactions.finish()
+        for producer_id, finding in self._missing_producers:
+            if self._producers.still_speaks_of(producer_id):
+                self._findings.add(*vars(finding).values())
+        for batch, finding in self._empty:
+            if not self._producers.may_need(batch):
+                self._findings.add(*vars(finding).values())
+        check_files(self._before, self._after, self._rules, after.next_offset, self._findings)
+
+    def _take(self, step: ProofStep) -> None:
+        for row in step.after.batches[step.strangers]:
+            reason = "no batch of the log before is at these offsets"
+            self._findings.add(RefutationKind.INVENTED, step.after_path, row["position"], row["base_offset"], reason)
+        rows = step.before.batches
+        if not len(rows):
+            return
+        self._producers.see(rows)
+        same = np.zeros(len(rows), np.uint8)
+        kernel.find_same_batches(step.before.data, rows, step.after.data, step.after.batches, step.partners, same)
+        is_same = same != 0
+        self._check_damage(step, is_same)
+        # Reading records tells where batches of magic 0 and 1 begin, and changes these columns.
+        is_head = rows["base_offset"] >= self._recopied_end
+        is_expired = rows["last_offset"] < self._floor
+        is_judged = ~is_head & ~is_expired
+        is_control = (rows["magic"] == 2) & (rows["attributes"] & CONTROL_FLAG != 0)
+        self._check_head(step, is_head & ~is_expired & ~is_same)
+        is_read = is_judged & ((rows["base_offset"] < self._rules.end_offset) | ~is_same)
+        found = _Walked(is_judged, is_expired, is_control, *np.zeros((3, len(rows)), np.bool_))
+        types = self._read(step, is_read | is_control, is_same, found)
+        self._meet_end(rows, is_read)
+        rebuilt = is_judged & ~is_same & (step.partners >= 0)
+        check_headers(step, rebuilt, self._rules, self._findings)
+        has_partner = is_judged & ~is_control & (step.partners >= 0)
+        check_horizons(step, has_partner, found.had_tombstone, found.has_tombstone, self._rules, self._findings)
+        has_to_stay = self._check_required(step, found)
+        self._check_empty(step, found)
+        self._follow_transactions(step, found, types, has_to_stay)
+
+    def _check_damage(self, step: ProofStep, is_same: Flags) -> None:
+        """Let damage pass that is in both logs, as `--damaged keep` leaves it; raise what is not."""
+        if step.after_damage is not None and not is_same[step.partners >= 0].all():
+            raise step.after_damage
+        if step.before_damage is not None:
+            if not is_same.all():
+                raise step.before_damage
+            self._damaged += 1
+
+    def _read(self, step: ProofStep, is_read: Flags, is_same: Flags, found: _Walked) -> dict[int, int]:
+        """
+        Read a step's records and note them; returns the types of its control batches by row.
+
+        A batch whose records cannot be read passes if it is the same bytes after: it is left out, and all read again.
+        """
+        unread = ~is_read | (step.before_damage is not None)
+        mark = self._findings.mark()
+        while True:
+            types: dict[int, int] = {}
+            self._pending: list[Rows] = []
+            try:
+                for block in self._reader.blocks(step, ~unread, is_same):
+                    for record in np.flatnonzero(found.is_control[block.rows]).tolist():
+                        types[int(block.rows[record])] = block.control_type(record)
+                    self._note(step, block, found)
+            except CorruptBatchError as error:
+                if error.path != step.before_path:
+                    raise
+                row = leave_out(step.before.batches, unread, error)
+                batch = step.before.batches[row]
+                # What it says of transactions cannot be known; of magic 0 and 1 the flags mean nothing.
+                has_kind = batch["magic"] == 2 and batch["attributes"] & (TRANSACTIONAL_FLAG | CONTROL_FLAG) != 0
+                if not is_same[row] or has_kind:
+                    raise
+                self._damaged += 1
+                self._findings.go_back(mark)
+                continue
+            for rows in self._pending:
+                self._rows.add(rows)
+            return types
+
+    def _check_head(self, step: ProofStep, is_wrong: Flags) -> None:
+        for at in np.flatnonzero(is_wrong).tolist():
+            row, partner = step.before.batches[at], int(step.partners[at])
+            if partner < 0:
+                reason = "behind the cleaned range, and not there any more"
+                self._findings.add(RefutationKind.HEAD, step.before_path, row["position"], row["base_offset"], reason)
+            else:
+                other = step.after.batches[partner]
+                reason = "behind the cleaned range, and not the bytes it was"
+                self._findings.add(
+                    RefutationKind.HEAD, step.after_path, other["position"], other["base_offset"], reason
+                )
+
+    def _note(self, step: ProofStep, block: RecordBlock, found: _Walked) -> None:
+        """Write down the records of a block, and see to those that no sorting is needed for."""
+        layout, rules = block.layout, self._rules
+        rows = step.before.batches
+        is_data = ~found.is_control[block.rows] & ~found.is_expired[block.rows]
+        is_null = layout.value_sizes < 0
+        found.had_tombstone[block.rows[is_data & is_null]] = True
+        found.has_tombstone[block.rows[is_data & is_null & block.is_kept]] = True
+        is_transactional = (rows["attributes"] & TRANSACTIONAL_FLAG != 0)[block.rows]
+        below = layout.offsets < rules.end_offset
+        # Behind the range only what is aborted goes.
+        lost = is_data & ~below & ~block.is_kept
+        found.has_lost[block.rows[lost & is_transactional]] = True
+        for record in np.flatnonzero(lost & ~is_transactional).tolist():
+            reason = "behind the cleaned range, and not there any more"
+            position = rows[block.rows[record]]["position"]
+            self._findings.add(RefutationKind.LOST, step.before_path, position, layout.offsets[record], reason)
+        is_keyed = layout.key_sizes >= 0
+        self._is_end_met |= bool((is_data & is_keyed & (layout.offsets == rules.end_offset - 1)).any())
+        for record in np.flatnonzero(is_data & below & ~is_keyed & block.is_kept & rules.has_rounds).tolist():
+            position = step.after.batches[step.partners[block.rows[record]]]["position"]
+            reason = "a record without a key in the cleaned range"
+            self._findings.add(RefutationKind.REVIVED, step.after_path, position, layout.offsets[record], reason)
+        # Below the log start nobody knows of transactions (R-535).
+        is_known = ~is_transactional | (layout.offsets >= self._before.log_start_offset)
+        wanted = is_data & below & is_keyed & is_known
+        if wanted.any():
+            self._write_down(step, block, wanted, is_null)
+
+    def _write_down(self, step: ProofStep, block: RecordBlock, wanted: Flags, is_null: Flags) -> None:
+        layout = block.layout
+        digests = np.zeros(kernel.DIGEST_WORDS * len(layout), np.uint64)
+        kernel.digest_fields(layout.data, layout.key_starts, layout.key_sizes, self._keys, digests)
+        flags = np.where(block.is_kept, KEPT, 0)
+        if is_null.any():
+            may_go, must_go = self._tombstones(step, block)
+            flags |= np.where(is_null & may_go, MAY_GO, 0) | np.where(is_null & must_go, MUST_GO, 0)
+        rows = np.empty((int(wanted.sum()), COLUMNS), np.uint64)
+        rows[:, [DIGEST, DIGEST_REST]] = digests.reshape(-1, kernel.DIGEST_WORDS)[wanted]
+        rows[:, OFFSET] = layout.offsets[wanted].astype(np.uint64)
+        rows[:, FLAGS] = flags[wanted].astype(np.uint64)
+        self._pending.append(rows)
+
+    def _tombstones(self, step: ProofStep, block: RecordBlock) -> tuple[Flags, Flags]:
+        """Tell for each record, if its value is null, whether it may go for that alone, and whether it must."""
+        rules, rows = self._rules, step.before.batches
+        had = has_horizon(rows)
+        passed = had & (rows["base_timestamp"] <= rules.now_ms)
+        may_go = passed | (~had & rules.lasted_retention)
+        must_go = passed & rules.is_now_exact
+        legacy = rows["magic"] < 2
+        if legacy.any():
+            mtime_ms = step.segment.mtime_ms
+            is_old = mtime_ms <= self._legacy_horizon_ms
+            may_go |= legacy & (is_old | rules.is_long_ago(mtime_ms))
+            must_go |= legacy & is_old & rules.is_one_round
+        return may_go[block.rows], must_go[block.rows]
+
+    def _check_required(self, step: ProofStep, found: _Walked) -> Flags:
+        """
+        Look for batches that have to be there, if without records; returns which those are.
+
+        The batch that ends the cleanable range is one of them (R-541). Whether that range went further than the cleaned
+        one nobody can tell, but where the cleaned one reaches the active segment it did not.
+        """
+        rows = step.before.batches
+        is_missing = found.is_judged & (step.partners < 0)
+        protected = self._producers.protects(rows) & found.is_judged
+        ends_range = np.zeros(len(rows), np.bool_)
+        if self._rules.end_offset == self._before.bases[-1]:
+            ends_range = found.is_judged & (rows["last_offset"] == self._rules.end_offset - 1)
+        for at in np.flatnonzero(is_missing & protected).tolist():
+            reason = f"the last batch of producer {rows[at]['producer_id']} is missing, and it is active"
+            finding = self._finding(RefutationKind.PRODUCER, step, rows[at], reason)
+            self._missing_producers.append((int(rows[at]["producer_id"]), finding))
+        for row in rows[is_missing & ends_range]:
+            reason = "the batch that ends the cleaned range is missing; without it the log's end may move back"
+            self._findings.add(*vars(self._finding(RefutationKind.LOG_END, step, row, reason)).values())
+        return protected | ends_range
+
+    def _check_empty(self, step: ProofStep, found: _Walked) -> None:
+        """
+        Look for batches without records that nobody needs (R-541, R-564): but for producers, only one that ends the
+        range of the last round, and therefore what was recopied.
+        """
+        at = np.flatnonzero(found.is_judged & (step.partners >= 0))
+        others = step.after.batches[step.partners[at]]
+        is_superfluous = (others["count"] == 0) & (others["last_offset"] + 1 != self._recopied_end)
+        for other in others[is_superfluous]:
+            reason = "a batch without records that no producer needs"
+            place = (str(step.after_path), int(other["position"]), int(other["base_offset"]))
+            self._empty.append((other.copy(), Refutation(RefutationKind.REVIVED, *place, reason)))
+
+    def _finding(self, kind: RefutationKind, step: ProofStep, row: np.void, reason: str) -> Refutation:
+        return Refutation(kind, str(step.before_path), int(row["position"]), int(row["base_offset"]), reason)
+
+    def _follow_transactions(self, step: ProofStep, found: _Walked, types: dict[int, int], has_to_stay: Flags) -> None:
+        rows, others = step.before.batches, step.after.batches
+        concerned = (rows["magic"] == 2) & (rows["attributes"] & (TRANSACTIONAL_FLAG | CONTROL_FLAG) != 0)
+        if not concerned.any():
+            return
+        hidden = hidden_batches(others, self._reaching_into(step))
+        for at in np.flatnonzero(concerned).tolist():
+            row, partner = rows[at], int(step.partners[at])
+            place = (step.before_path, int(row["position"]))
+            became = ABSENT
+            if partner >= 0:
+                place = (step.after_path, int(others[partner]["position"]))
+                became = WITH_RECORDS if others[partner]["count"] > 0 else EMPTY
+            base, producer_id = int(row["base_offset"]), int(row["producer_id"])
+            first_pass = self._first_pass
+            if first_pass is not None and not first_pass.reads(step.segment.base_offset, row):
+                first_pass = None
+            if found.is_control[at]:
+                if first_pass is not None:
+                    first_pass.come_to_marker(row, is_abort=types.get(at) == ControlType.ABORT)
+                new_horizon = horizon_of(others[partner]) if partner >= 0 else None
+                marker = Marker(
+                    base,
+                    producer_id,
+                    types.get(at, -1),
+                    *place,
+                    became,
+                    horizon_of(row),
+                    new_horizon,
+                    bool(has_to_stay[at]),
+                )
+                self._transactions.add_marker(marker, was_recopied=bool(found.is_judged[at]))
+            else:
+                is_hidden = partner >= 0 and bool(hidden[partner])
+                batch = DataBatch(
+                    base,
+                    int(row["last_offset"]),
+                    *place,
+                    became,
+                    is_hidden,
+                    has_lost=bool(found.has_lost[at]),
+                    is_expired=bool(found.is_expired[at]),
+                    is_passed_over=first_pass is not None and first_pass.passes_over(row),
+                )
+                self._transactions.add_data(producer_id, batch)
+
+    def _reaching_into(self, step: ProofStep) -> Aborts:
+        """Return the aborted transactions, as told after, that may hold one of a step's batches."""
+        others = step.after.batches
+        if not len(others):
+            return self._aborts[:0]
+        first, last = int(others["base_offset"][0]), int(others["last_offset"][-1])
+        return self._aborts[(self._aborts[:, LAST_OFFSET] >= first) & (self._aborts[:, FIRST_OFFSET] <= last)]
+
+    def _check_ends(self, end_before: int, end_after: int) -> None:
+        before, after = self._before, self._after
+        first, last = after.segments[0].log_path, after.segments[-1].log_path
+        start = after.log_start_offset
+        if start < before.log_start_offset or (start > before.log_start_offset and not self._rules.may_expire):
+            reason = f"the log starts at offset {start}, before at {before.log_start_offset}"
+            self._findings.add(RefutationKind.LOG_START, first, 0, start, reason)
+        if end_after != end_before:
+            reason = f"the log ends at offset {end_after}, before at {end_before}"
+            self._findings.add(RefutationKind.LOG_END, last, after.segments[-1].size, end_after, reason)
+
+    def _meet_end(self, rows: Batches, is_read: Flags) -> None:
+        """See whether a round can have ended with one of these batches; of one that was not read nobody knows."""
+        end = self._rules.end_offset
+        holds_end = (rows["base_offset"] < end) & (end <= rows["last_offset"] + 1)
+        self._is_end_met |= bool((holds_end & (~is_read | (rows["last_offset"] + 1 == end))).any())
+
+    def _check_checkpoint(self, log_end_offset: int) -> None:
+        """Tell of a checkpoint where no round can have ended (R-406, R-407, R-513)."""
+        rules, producers = self._rules, self._producers
+        if not rules.has_rounds or not rules.is_end_recorded or rules.end_offset <= self._after.log_start_offset:
+            return
+        path, end = self._after.directory.parent / OffsetKind.CLEANER.value, rules.end_offset
+        open_from = producers.first_open_offset if producers.snapshot_offset == log_end_offset else None
+        if end > self._after.bases[-1]:
+            self._findings.add(RefutationKind.CHECKPOINT, path, 0, end, "the checkpoint lies within the active segment")
+        elif open_from is not None and end > open_from:
+            self._findings.add(
+                RefutationKind.CHECKPOINT, path, 0, end, "the checkpoint lies behind an open transaction's begin"
+            )
+        elif not self._is_end_met:
+            self._findings.add(
+                RefutationKind.CHECKPOINT, path, 0, end, "the checkpoint lies where no round can have ended"
+            )
+
+    def _sort(self) -> int:
+        """Judge all records by their keys; returns how many keys there were."""
+        rules, uncounted = self._rules, self._transactions.uncounted()
+        judged = judge(self._rows, rules.first_dirty_offset, uncounted, is_one_round=rules.is_one_round)
+        for kind, side, offsets, reason in (
+            (RefutationKind.LOST, self._before, judged.lost, "the last record of its key, and not there any more"),
+            (
+                RefutationKind.REVIVED,
+                self._after,
+                judged.superseded,
+                "a later record of its key is in the cleaned range",
+            ),
+            (RefutationKind.REVIVED, self._after, judged.expired, "a tombstone that is there past its horizon"),
+        ):
+            places = side.find(offsets[:MOST_FINDINGS].tolist())
+            for offset, place in zip(offsets.tolist(), places, strict=False):
+                self._findings.add(kind, place.path, place.position, offset, reason)
+            self._findings.total += max(0, len(offsets) - MOST_FINDINGS)
+        return judged.keys

@@ -1,0 +1,166 @@
+"""The records of one step: read on both sides, compared, and told which of them are there still."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from cleaner.format.chunks import ANY_KIND, DELETE_HORIZON_FLAG, TIMESTAMP_TYPE_FLAG, Chunk
+from cleaner.format.layout import Layout, lay_out
+from cleaner.format.records import Unpacker
+from cleaner.format.rewrite import canonical_headers
+from cleaner.kernels.ready import proof as kernel
+from cleaner.verification.proof.findings import Findings, RefutationKind
+from cleaner.verification.proof.steps import ProofStep
+
+Flags = npt.NDArray[np.bool_]
+Longs = npt.NDArray[np.int64]
+
+_FIRST, _END = -(2**63), 2**63 - 1
+_WORDS = {
+    kernel.KEY_DIFFERS: "the key",
+    kernel.VALUE_DIFFERS: "the value",
+    kernel.HEADERS_DIFFER: "the headers",
+    kernel.TIMESTAMP_DIFFERS: "the timestamp",
+}
+
+
+@dataclass(frozen=True)
+class RecordBlock:
+    """
+    The records of some neighbouring batches of the log before.
+
+    Attributes:
+        layout: where they are.
+        rows: int64, for each record its batch's row in the step.
+        is_kept: for each record whether it is in the log after.
+    """
+
+    layout: Layout
+    rows: Longs
+    is_kept: Flags
+
+    def control_type(self, record: int) -> int:
+        """Return the type that the key of a control record tells, -1 for none (R-230)."""
+        start, size = int(self.layout.key_starts[record]), int(self.layout.key_sizes[record])
+        if size < 4:
+            return -1
+        return int.from_bytes(self.layout.data[start + 2 : start + 4].tobytes(), "big", signed=True)
+
+
+class RecordReader:
+    """
+    Reads and compares.
+
+    Args:
+        limit_bytes: most bytes one batch may unpack to.
+        findings: takes what is changed or invented.
+    """
+
+    def __init__(self, limit_bytes: int, findings: Findings) -> None:
+        self._before, self._after = Unpacker(limit_bytes), Unpacker(limit_bytes)
+        self._findings = findings
+
+    def blocks(self, step: ProofStep, is_read: Flags, is_same: Flags) -> Iterator[RecordBlock]:
+        """
+        Yield the records before, of the batches that are read, in order.
+
+        Args:
+            is_read: which batches' records are wanted.
+            is_same: which are the same bytes after; of others that have a partner the records are compared.
+        Raises:
+            CorruptBatchError: damaged records, in either log.
+        """
+        if not is_read.any():
+            return
+        for block in self._before.blocks(step.before_path, step.before, unwanted=~is_read):
+            mine = slice(block.first, block.first + len(block.batches))
+            skipped = (~is_read[mine]).astype(np.uint8)
+            layout = lay_out(step.before_path, block, skipped, _FIRST, _END)
+            wanted = np.flatnonzero(is_read[mine])
+            rows = np.repeat(wanted + block.first, block.batches["count"][wanted])
+            is_kept = is_same[rows]
+            self._compare(step, layout, np.flatnonzero(is_read[mine] & ~is_same[mine]) + block.first, is_kept)
+            yield RecordBlock(layout, rows, is_kept)
+
+    def _compare(self, step: ProofStep, layout: Layout, changed: Longs, is_kept: Flags) -> None:
+        """Note which records are kept in batches that were rebuilt, and what is wrong with them."""
+        rows = step.partners[changed]
+        self._check_emptied(step, layout, changed[rows >= 0])
+        batches = step.after.batches[rows[rows >= 0]]
+        if not len(batches):
+            return
+        chunk = Chunk(step.after.data, step.after.length, step.after.position, batches, ANY_KIND)
+        for block in self._after.blocks(step.after_path, chunk):
+            found = lay_out(step.after_path, block, np.zeros(len(block.batches), np.uint8), _FIRST, _END)
+            if not len(found):
+                continue
+            of = np.repeat(np.arange(len(block.batches)), block.batches["count"])
+            positions = block.batches["position"][of]
+            at = np.minimum(np.searchsorted(layout.offsets, found.offsets), max(len(layout) - 1, 0))
+            partners = np.where(layout.offsets[at] == found.offsets, at, -1) if len(layout) else np.full(len(of), -1)
+            is_kept[partners[partners >= 0]] = True
+            self._tell_differences(step, layout, found, partners, positions)
+            self._check_timestamps(step, found, of, block.batches)
+
+    def _tell_differences(
+        self, step: ProofStep, layout: Layout, found: Layout, partners: Longs, positions: Longs
+    ) -> None:
+        path = step.after_path
+        for record in np.flatnonzero(partners < 0).tolist():
+            reason = "no record has this offset in the log before"
+            self._findings.add(RefutationKind.INVENTED, path, positions[record], found.offsets[record], reason)
+        verdicts = np.zeros(len(partners), np.uint8)
+        kernel.compare_records(*_columns(layout), *_columns(found), partners, verdicts)
+        for record in np.flatnonzero(verdicts).tolist():
+            verdict = int(verdicts[record])
+            if verdict == kernel.HEADERS_DIFFER and _headers(layout, partners[record]) == _headers(found, record):
+                continue
+            reason = f"{_WORDS[verdict]} of the record is not what it was"
+            self._findings.add(RefutationKind.CHANGED, path, positions[record], found.offsets[record], reason)
+
+    def _check_timestamps(self, step: ProofStep, found: Layout, of: Longs, batches: npt.NDArray[np.void]) -> None:
+        """A rebuilt batch's largest timestamp is the largest of its records, its base the first's (R-573, R-574)."""
+        starts = np.flatnonzero(np.diff(of, prepend=-1))
+        largest = np.maximum.reduceat(found.timestamps_ms, starts)
+        rows = batches[of[starts]]
+        wrong = (np.maximum(largest, -1) != rows["max_timestamp"]) & (rows["attributes"] & TIMESTAMP_TYPE_FLAG == 0)
+        for row in rows[wrong]:
+            self._tell_header(step, row, "maxTimestamp is not the largest of its records")
+        wrong = (found.timestamps_ms[starts] != rows["base_timestamp"]) & (
+            rows["attributes"] & DELETE_HORIZON_FLAG == 0
+        )
+        for row in rows[wrong]:
+            self._tell_header(step, row, "baseTimestamp is not that of its first record")
+
+    def _check_emptied(self, step: ProofStep, layout: Layout, changed: Longs) -> None:
+        """A batch that lost its records keeps the largest timestamp it had when it lost the last of them (R-575)."""
+        rows = step.before.batches[changed]
+        others = step.after.batches[step.partners[changed]]
+        is_other = (others["count"] == 0) & (others["max_timestamp"] != rows["max_timestamp"])
+        for row, other in zip(rows[is_other], others[is_other], strict=True):
+            mine = (layout.offsets >= row["base_offset"]) & (layout.offsets <= row["last_offset"])
+            if other["max_timestamp"] not in layout.timestamps_ms[mine]:
+                self._tell_header(step, other, "maxTimestamp is that of no record it had")
+
+    def _tell_header(self, step: ProofStep, row: np.void, reason: str) -> None:
+        self._findings.add(RefutationKind.CHANGED, step.after_path, row["position"], row["base_offset"], reason)
+
+
+def _columns(layout: Layout) -> tuple[npt.NDArray[np.generic], ...]:
+    return (
+        layout.data,
+        layout.timestamps_ms,
+        layout.key_starts,
+        layout.key_sizes,
+        layout.value_starts,
+        layout.value_sizes,
+        layout.header_starts,
+    )
+
+
+def _headers(layout: Layout, record: int) -> bytes:
+    return canonical_headers(layout.data.data[int(layout.header_starts[record]) :])

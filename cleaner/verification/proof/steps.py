@@ -1,0 +1,99 @@
+"""
+The batches of both logs side by side, in order of their offsets.
+
+A batch is its partner's rebuilt or copied self: it begins at the same offset. Of magic 0 and 1 it has become one of
+magic 2 that begins at the first record it still has and ends at the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from cleaner.errors import CorruptBatchError
+from cleaner.format.chunks import Chunk
+from cleaner.storage.segment.segment import Segment
+from cleaner.verification.proof.side import BatchStream
+
+Longs = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class ProofStep:
+    """
+    Some neighbouring batches of the log before, and all of the log after that lie where they do.
+
+    Attributes:
+        before, after: the batches.
+        segment: that of `before`.
+        before_path, after_path: the files.
+        partners: for each batch before its row after, or -1.
+        strangers: rows after that nothing before is a partner of.
+        before_damage, after_damage: what is wrong with the one batch there is of that log; None for sound ones.
+    """
+
+    before: Chunk
+    after: Chunk
+    segment: Segment
+    before_path: Path
+    after_path: Path
+    partners: Longs
+    strangers: Longs
+    before_damage: CorruptBatchError | None = None
+    after_damage: CorruptBatchError | None = None
+
+
+def side_by_side(before: BatchStream, after: BatchStream) -> Iterator[ProofStep]:
+    """
+    Walk both logs to their ends.
+
+    Raises:
+        CorruptBatchError: damage in either.
+    """
+    while True:
+        has_before, has_after = before.fill(), after.fill()
+        if not has_before and not has_after:
+            return
+        taken_before, taken_after = _share(before, after, has_before, has_after)
+        first, second = before.take(taken_before), after.take(taken_after)
+        partners, strangers = _partners(first, second)
+        yield ProofStep(
+            first,
+            second,
+            before.segment,
+            before.segment.log_path,
+            after.segment.log_path,
+            partners,
+            strangers,
+            before.damage,
+            after.damage if len(second.batches) else None,
+        )
+
+
+def _share(before: BatchStream, after: BatchStream, has_before: bool, has_after: bool) -> tuple[int, int]:
+    """Return how many rows of each to take, so that no batch is parted from its partner."""
+    if not has_before or not has_after:
+        return len(before.rows), len(after.rows)
+    last_before, last_after = int(before.rows["last_offset"][-1]), int(after.rows["last_offset"][-1])
+    if last_after <= last_before:
+        return int(np.searchsorted(before.rows["last_offset"], last_after)) + 1, len(after.rows)
+    return len(before.rows), int(np.searchsorted(after.rows["base_offset"], last_before, side="right"))
+
+
+def _partners(before: Chunk, after: Chunk) -> tuple[Longs, Longs]:
+    rows, others = before.batches, after.batches
+    partners = np.full(len(rows), -1, np.int64)
+    if not len(rows):
+        return partners, np.arange(len(others))
+    at = np.searchsorted(rows["last_offset"], others["base_offset"])
+    found = rows[np.minimum(at, len(rows) - 1)]
+    is_partner = (at < len(rows)) & (others["last_offset"] <= found["last_offset"])
+    # Where a compressed batch of magic 0 or 1 begins only its records tell.
+    is_partner &= (found["magic"] < 2) | (others["base_offset"] == found["base_offset"])
+    is_partner[1:] &= at[1:] != at[:-1]
+    partners[at[is_partner]] = np.flatnonzero(is_partner)
+    return partners, np.flatnonzero(~is_partner)

@@ -1,0 +1,263 @@
+"""
+Which data belongs to transactions that were aborted, found by the markers themselves, and what became of the markers.
+
+A producer's transactional batches up to its next marker are that marker's transaction. The transaction indexes of the
+log after have to say the same: by them readers of committed records leave batches out. And they have to say no more
+than those of the log before, since an entry goes together with the last of its transaction's data (R-533, R-534).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from cleaner.format.control import ControlType
+from cleaner.storage.segment.indexes import LAST_OFFSET
+from cleaner.storage.segment.names import TXN_INDEX
+from cleaner.verification.proof.findings import Findings, RefutationKind
+from cleaner.verification.proof.last_values import Uncounted
+from cleaner.verification.proof.rules import ProofRules
+from cleaner.verification.proof.side import LogSide
+
+ABSENT, EMPTY, WITH_RECORDS = range(3)
+_PRODUCER = 0
+
+
+class DataBatch(NamedTuple):
+    """
+    A transactional batch of the log before, and what became of it.
+
+    `became` is one of ABSENT, EMPTY and WITH_RECORDS; `is_hidden`: by the transaction indexes of the log after;
+    `has_lost`: records behind the cleaned range's end are missing; `is_expired`: its segment is gone, and may be;
+    `is_passed_over`: the first round's first pass took it for aborted.
+    """
+
+    base_offset: int
+    last_offset: int
+    path: Path
+    position: int
+    became: int
+    is_hidden: bool
+    has_lost: bool
+    is_expired: bool
+    is_passed_over: bool
+
+
+class Marker(NamedTuple):
+    """
+    A control batch of the log before, and what became of it.
+
+    `type` is -1 without a record; `horizon_ms` and `new_horizon_ms` are those before and after, None for none.
+    `has_to_stay`: for a producer's sake, or for the log's end. `path` and `position` are those of the batch after, if
+    there is one.
+    """
+
+    base_offset: int
+    producer_id: int
+    type: int
+    path: Path
+    position: int
+    became: int
+    horizon_ms: int | None
+    new_horizon_ms: int | None
+    has_to_stay: bool
+
+
+class Transactions:
+    """
+    Follows the transactions of the log before.
+
+    Args:
+        before, after: the logs.
+        rules: what rounds there were.
+        recopied_end: where the segments end that rounds have recopied.
+        is_first_pass_exact: whether it is certain what the first round's first pass took for aborted.
+        findings: takes what is wrong.
+    """
+
+    def __init__(
+        self,
+        before: LogSide,
+        after: LogSide,
+        rules: ProofRules,
+        recopied_end: int,
+        findings: Findings,
+        *,
+        is_first_pass_exact: bool = True,
+    ) -> None:
+        self._rules = rules
+        self._log_start_offset = before.log_start_offset
+        self._recopied_end = recopied_end
+        self._findings = findings
+        self._after = after
+        self._has_indexes = is_first_pass_exact
+        self._is_exact = rules.is_one_round and is_first_pass_exact
+        # What the transaction indexes say, by the marker's offset.
+        self._entries_before = {int(entry[LAST_OFFSET]): entry.tolist() for entry in before.aborted()}
+        self._entries_after = {int(entry[LAST_OFFSET]): entry.tolist() for entry in after.aborted()}
+        self._aborts_before: dict[int, list[int]] = {}
+        for at in sorted(self._entries_before):
+            self._aborts_before.setdefault(self._entries_before[at][_PRODUCER], []).append(at)
+        self._expected_entries: set[int] = set()
+        self._possible_entries: set[int] = set()
+        self._open: dict[int, list[DataBatch]] = {}
+        self._aborted: list[tuple[int, int]] = []
+        self._passed_over: list[tuple[int, int]] = []
+        self._doubtful: list[tuple[int, int]] = []
+        # Producers of which a later round's first pass may have missed the ABORT marker.
+        self._missed: set[int] = set()
+        # Producers with aborted data that nobody knows of, since its marker lies below the log start (R-535) or in no
+        # index: it counts as committed, and their next COMMIT has seen it.
+        self._unknown: set[int] = set()
+
+    def add_data(self, producer_id: int, batch: DataBatch) -> None:
+        """Take in a transactional data batch."""
+        self._open.setdefault(producer_id, []).append(batch)
+
+    def add_marker(self, marker: Marker, *, was_recopied: bool) -> None:
+        """Take in a control batch; `was_recopied`: a round may have changed it."""
+        data: list[DataBatch] = []
+        if marker.type in (ControlType.ABORT, ControlType.COMMIT):
+            data = self._open.pop(marker.producer_id, [])
+        if marker.type == ControlType.ABORT:
+            self._end_aborted(data, marker)
+            self._missed.discard(marker.producer_id)
+            if self._may_be_missed(marker, data):
+                self._missed.add(marker.producer_id)
+        else:
+            self._end_committed(data, may_be_passed_over=marker.producer_id in self._missed)
+        if was_recopied and marker.base_offset >= self._log_start_offset:
+            self._judge(marker, data)
+        if marker.type == ControlType.ABORT:
+            self._expect_entry(marker, data, was_recopied)
+        elif marker.type == ControlType.COMMIT:
+            self._unknown.discard(marker.producer_id)
+
+    def finish(self) -> None:
+        """The log has ended; what is open still is as good as committed for whoever keeps it."""
+        for data in self._open.values():
+            self._end_committed(data, may_be_passed_over=False)
+        self._compare_entries()
+
+    def uncounted(self) -> Uncounted:
+        """Return the batches whose records do not count, or may not."""
+        found = (self._aborted, self._passed_over, self._doubtful)
+        return Uncounted(*(np.array(sorted(some), np.int64).reshape(-1, 2) for some in found))
+
+    def _end_committed(self, data: list[DataBatch], *, may_be_passed_over: bool) -> None:
+        for batch in data:
+            if batch.is_passed_over and self._is_exact:
+                self._passed_over.append((batch.base_offset, batch.last_offset))
+            elif batch.is_passed_over or may_be_passed_over:
+                self._doubtful.append((batch.base_offset, batch.last_offset))
+            if batch.has_lost:
+                self._tell(RefutationKind.LOST, batch, "records behind the cleaned range are missing")
+            if batch.is_hidden and batch.became == WITH_RECORDS:
+                self._tell(RefutationKind.TRANSACTION, batch, "committed, but a transaction index calls it aborted")
+
+    def _may_be_missed(self, marker: Marker, data: list[DataBatch]) -> bool:
+        """
+        Tell whether a round may have begun behind an ABORT marker, in the same segment, and have met its entry there.
+
+        The round before has recopied the segment, and data of the transaction was there for it; for this one it was
+        not, so that it has given the marker a horizon, or found that it may go.
+        """
+        rules = self._rules
+        begins_at = max(marker.base_offset, rules.first_dirty_offset) + 1
+        if rules.is_one_round or begins_at >= rules.end_offset:
+            return False
+        is_untouched = marker.became == WITH_RECORDS and marker.new_horizon_ms is None
+        if is_untouched and rules.sets_horizons and all(batch.became == ABSENT for batch in data):
+            return False
+        first, end = self._after.range_of(marker.base_offset)
+        aborts = self._aborts_before.get(marker.producer_id, [])
+        number = bisect_right(aborts, marker.base_offset)
+        had_entry = not self._has_indexes or (number > 0 and aborts[number - 1] >= first)
+        return begins_at < end and had_entry
+
+    def _end_aborted(self, data: list[DataBatch], marker: Marker) -> None:
+        is_unknown = marker.base_offset < self._log_start_offset
+        if data and (is_unknown or marker.base_offset not in self._entries_before):
+            self._unknown.add(marker.producer_id)
+        for batch in data:
+            self._aborted.append((batch.base_offset, batch.last_offset))
+            if batch.became != WITH_RECORDS or is_unknown:
+                continue
+            if batch.base_offset < self._recopied_end:
+                self._tell(RefutationKind.REVIVED, batch, "records of an aborted transaction are there")
+            elif not batch.is_hidden:
+                self._tell(
+                    RefutationKind.TRANSACTION, batch, "aborted, but no transaction index says so: readers would see it"
+                )
+
+    def _judge(self, marker: Marker, data: list[DataBatch]) -> None:
+        rules = self._rules
+        is_end = marker.type in (ControlType.ABORT, ControlType.COMMIT)
+        was_seen = any(not batch.is_expired for batch in data)
+        is_seen = any(batch.became != ABSENT for batch in data)
+        has_passed = marker.horizon_ms is not None and marker.horizon_ms <= rules.now_ms
+        may_go = marker.type < 0 or (
+            is_end and ((has_passed and not was_seen) or (rules.lasted_retention and not is_seen))
+        )
+        if marker.became == ABSENT and marker.has_to_stay:
+            return  # told of already
+        if marker.became != WITH_RECORDS:
+            if not may_go:
+                reason = "its transaction still has data" if is_seen else "its horizon has not passed"
+                self._tell_marker(marker, f"the marker is gone, but {reason}")
+        elif rules.is_now_exact and is_end and has_passed and not data:
+            self._tell_marker(marker, "the marker is there past its horizon", RefutationKind.REVIVED)
+        elif marker.horizon_ms is not None:
+            if marker.new_horizon_ms != marker.horizon_ms:
+                self._tell_marker(marker, "its delete horizon is not the one it had", RefutationKind.HORIZON)
+        elif marker.new_horizon_ms is not None:
+            had_data = rules.is_one_round and was_seen
+            if is_seen or had_data or not is_end or not rules.allows_new_horizon(marker.new_horizon_ms):
+                self._tell_marker(marker, "the marker has a horizon that no round has set", RefutationKind.HORIZON)
+        elif is_end and not data and rules.sets_horizons and marker.producer_id not in self._unknown:
+            self._tell_marker(
+                marker, "a marker that was cleaned without data has no delete horizon", RefutationKind.HORIZON
+            )
+
+    def _expect_entry(self, marker: Marker, data: list[DataBatch], was_recopied: bool) -> None:
+        """
+        Note whether the log after has to have an ABORT marker's entry.
+
+        In a segment that was recopied it goes when the last data of its transaction has gone, in the round that gives
+        the marker a horizon, or could remove it.
+        """
+        at = marker.base_offset
+        if at < self._after.log_start_offset:
+            self._possible_entries.add(at)
+        elif was_recopied and (marker.became != WITH_RECORDS or (marker.horizon_ms is not None and not data)):
+            return
+        elif was_recopied and (marker.horizon_ms is not None or not self._rules.sets_horizons):
+            self._possible_entries.add(at)
+        elif not was_recopied or marker.new_horizon_ms is None:
+            self._possible_entries.add(at)
+            if at in self._entries_before:
+                self._expected_entries.add(at)
+
+    def _compare_entries(self) -> None:
+        """Hold the transaction indexes of both logs against each other, and against the markers."""
+        for at in sorted(self._expected_entries - self._entries_after.keys()):
+            self._tell_entry(at, "the transaction index has no entry for the transaction that a marker here aborts")
+        for at, entry in sorted(self._entries_after.items()):
+            before = self._entries_before.get(at)
+            if at >= self._after.log_start_offset and at not in self._possible_entries:
+                self._tell_entry(at, "an entry of the transaction index without a transaction that was aborted")
+            elif before is not None and entry != before:
+                self._tell_entry(at, "an entry of the transaction index is not the one it was")
+
+    def _tell_entry(self, marker_offset: int, reason: str) -> None:
+        path = self._after.segment_of(marker_offset).path(TXN_INDEX)
+        self._findings.add(RefutationKind.TRANSACTION, path, 0, marker_offset, reason)
+
+    def _tell(self, kind: RefutationKind, batch: DataBatch, reason: str) -> None:
+        self._findings.add(kind, batch.path, batch.position, batch.base_offset, reason)
+
+    def _tell_marker(self, marker: Marker, reason: str, kind: RefutationKind = RefutationKind.MARKER) -> None:
+        self._findings.add(kind, marker.path, marker.position, marker.base_offset, reason)

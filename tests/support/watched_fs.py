@@ -1,0 +1,220 @@
+"""
+A door to the file system that tells of every change on its way through.
+
+`before` is called ahead of each call that changes something and may raise, so that a test can make the n-th call fail;
+`after` is called once it is done. The forgetful disk and the failing disk are both built on this.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from cleaner.storage.fs.file_system import File, FileSystem, disk_errors
+
+Kind = Literal["create", "write", "truncate", "set_mtime", "fsync", "rename", "remove", "fsync_dir"]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """
+    One change asked of the file system.
+
+    `inode` says which file is meant, whatever its name is by then (0: not known, or a directory). `target` is the new
+    name of a rename; `number` the length of a truncate or the nanoseconds of a set_mtime.
+    """
+
+    kind: Kind
+    path: Path
+    inode: int = 0
+    target: Path | None = None
+    position: int = 0
+    data: bytes = b""
+    number: int = 0
+
+    def __str__(self) -> str:
+        renamed = f" -> {self.target.name}" if self.target else ""
+        return f"{self.kind} {self.path.name}{renamed}"
+
+
+class WatchedFile(File):
+    """An open file whose writes are told to a `WatchedFileSystem`."""
+
+    def __init__(self, path: Path, handle: io.FileIO, watcher: WatchedFileSystem) -> None:
+        super().__init__(path, handle)
+        self._watcher = watcher
+        self._inode = os.fstat(handle.fileno()).st_ino
+
+    def write(self, data: bytes | bytearray | memoryview, position: int) -> None:
+        """Write as `File.write`."""
+        operation = Operation("write", self.path, self._inode, position=position, data=bytes(data))
+        with disk_errors(self.path, len(operation.data)):
+            self._watcher.before(operation)
+        super().write(data, position)
+        self._watcher.after(operation)
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend as `File.truncate`."""
+        operation = Operation("truncate", self.path, self._inode, number=size)
+        with disk_errors(self.path):
+            self._watcher.before(operation)
+        super().truncate(size)
+        self._watcher.after(operation)
+
+    def fsync(self) -> None:
+        """Tell of the fsync, and carry it out if it is to be real."""
+        operation = Operation("fsync", self.path, self._inode)
+        with disk_errors(self.path):
+            self._watcher.before(operation)
+        if self._watcher.syncs_really:
+            super().fsync()
+        self._watcher.after(operation)
+
+
+class WatchedFileSystem(FileSystem):
+    """
+    The real file system, with `before` and `after` around every call that changes something.
+
+    Attributes:
+        syncs_really: carry out each fsync. Most of these disks live in memory, where it would only be slow.
+    """
+
+    syncs_really = False
+
+    def before(self, operation: Operation) -> None:
+        """Look at a change about to be made. An `OSError` raised here is taken for the disk's."""
+
+    def after(self, operation: Operation) -> None:
+        """Look at a change that was made."""
+
+    def open(self, path: Path, *, write: bool = False) -> File:
+        """Open as `FileSystem.open`; also a file opened for reading can be fsynced."""
+        return self._watched(super().open(path, write=write))
+
+    def create(self, path: Path, *, like: Path | None) -> File:
+        """Create as `FileSystem.create`."""
+        with disk_errors(path):
+            self.before(Operation("create", path))
+        file = self._watched(super().create(path, like=like))
+        self.after(Operation("create", path, os.fstat(file.fileno()).st_ino))
+        return file
+
+    def _watched(self, file: File) -> File:
+        return WatchedFile(file.path, file.handle, self)
+
+    def link(self, source: Path, target: Path) -> bool:
+        """
+        Link as `FileSystem.link`; told as a new file with the same content, which is durable once it was fsynced.
+
+        That is less than a disk gives: what has two names is one file. But each name can be forgotten by itself.
+        """
+        with disk_errors(target):
+            self.before(Operation("create", target))
+        if not super().link(source, target):
+            return False
+        about = self.stat(target)
+        self.after(Operation("create", target, about.st_ino))
+        self.after(Operation("write", target, about.st_ino, data=self.read_bytes(target)))
+        self.after(Operation("set_mtime", target, about.st_ino, number=about.st_mtime_ns))
+        return True
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Rename as `FileSystem.rename`, within one directory only."""
+        if source.parent != target.parent:
+            raise ValueError(f"{source} -> {target}: renames between directories are not modelled")
+        operation = Operation("rename", source, target=target)
+        with disk_errors(source):
+            self.before(operation)
+        super().rename(source, target)
+        self.after(operation)
+
+    def remove(self, path: Path) -> None:
+        """Remove as `FileSystem.remove`; a missing file is no operation."""
+        if not self.exists(path):
+            return
+        operation = Operation("remove", path)
+        with disk_errors(path):
+            self.before(operation)
+        super().remove(path)
+        self.after(operation)
+
+    def rename_all(self, directory: Path, pairs: Sequence[tuple[str, str]]) -> None:
+        """Rename one by one."""
+        for source, target in pairs:
+            if self.exists(directory / source):
+                self.rename(directory / source, directory / target)
+
+    def remove_all(self, directory: Path, names: Sequence[str], threads: int = 1) -> None:
+        """Remove one by one, in this order."""
+        for name in names:
+            self.remove(directory / name)
+
+    def fsync_all(self, directory: Path, names: Sequence[str]) -> None:
+        """Fsync one by one, however many there are: each can be left out, forgotten, or fail."""
+        for name in self.find(directory, names):
+            with self.open(directory / name) as file:
+                file.fsync()
+
+    def fsync_dir(self, path: Path) -> None:
+        """Tell of the fsync, and carry it out if it is to be real."""
+        operation = Operation("fsync_dir", path)
+        with disk_errors(path):
+            self.before(operation)
+            if not path.is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if self.syncs_really:
+            super().fsync_dir(path)
+        self.after(operation)
+
+    def set_mtime_ns(self, path: Path, mtime_ns: int) -> None:
+        """Set as `FileSystem.set_mtime_ns`."""
+        operation = Operation("set_mtime", path, self.stat(path).st_ino, number=mtime_ns)
+        with disk_errors(path):
+            self.before(operation)
+        super().set_mtime_ns(path, mtime_ns)
+        self.after(operation)
+
+
+class FailingFileSystem(WatchedFileSystem):
+    """
+    A disk on which one change fails: the `fail_at`-th (from 0), and with `lasting` every one behind it too.
+
+    `kinds` narrows it to some kinds of change; `calls` then counts those. A failing write first writes half of its
+    bytes, as a full disk does.
+    """
+
+    def __init__(
+        self,
+        fail_at: int | None,
+        error: int,
+        *,
+        kinds: frozenset[Kind] = frozenset(("create", "write", "truncate", "rename", "remove", "fsync", "fsync_dir")),
+        lasting: bool = False,
+    ) -> None:
+        self.calls = 0
+        self.failed: Operation | None = None
+        self._fail_at = fail_at
+        self._error = error
+        self._kinds = kinds
+        self._lasting = lasting
+
+    def before(self, operation: Operation) -> None:
+        """Count the call, and fail it if its turn has come."""
+        if operation.kind not in self._kinds:
+            return
+        number, self.calls = self.calls, self.calls + 1
+        if self._fail_at is None or number < self._fail_at or (number > self._fail_at and not self._lasting):
+            return
+        self.failed = self.failed or operation
+        if operation.kind == "write":
+            descriptor = os.open(operation.path, os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                os.pwrite(descriptor, operation.data[: len(operation.data) // 2], operation.position)
+            finally:
+                os.close(descriptor)
+        raise OSError(self._error, os.strerror(self._error), str(operation.path))

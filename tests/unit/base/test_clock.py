@@ -1,0 +1,131 @@
+"""A clock that was not set: what looks works, what writes refuses, and nothing is unreadable afterwards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC
+from pathlib import Path
+
+import pytest
+
+from cleaner import LogManager, Record
+from cleaner.app import clean
+from cleaner.base.clock import LAST_CALENDAR_MS, SystemClock, require_set
+from cleaner.cleaning.round import warm_up
+from cleaner.errors import ClockError
+from cleaner.policy.windows import Windows
+from cleaner.present.http.message import Response, format_response
+from tests.support.log_builder import LogBuilder, write_log_dir
+
+EARLY_MS = -5000
+
+
+class EarlyClock(SystemClock):
+    """A caller's own clock, that stands before 1970."""
+
+    def now_ms(self) -> int:
+        return EARLY_MS
+
+
+@pytest.fixture
+def early_machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A machine whose own clock stands there."""
+    monkeypatch.setattr(time, "time_ns", lambda: EARLY_MS * 1_000_000)
+    monkeypatch.setattr(time, "time", lambda: EARLY_MS / 1000)
+    yield
+
+
+@pytest.mark.usefixtures("early_machine")
+def test_system_clock_before_1970_says_1970() -> None:
+    """What waits and what is shown goes on from there; the kernels are made ready."""
+    assert SystemClock().now_ms() == 0
+    assert len(warm_up._log()) > 0  # gzip would put the clock into a header it does not fit into
+
+
+@pytest.mark.parametrize("now_ms", [-(2**63), -1, 0])
+def test_moment_before_1970_is_of_a_clock_that_was_not_set(now_ms: int) -> None:
+    """The error names the clock."""
+    with pytest.raises(ClockError, match="the clock of this machine stands before 1970"):
+        require_set(now_ms)
+    assert require_set(1) == 1
+
+
+@pytest.mark.parametrize("clock", [EarlyClock(), SystemClock()], ids=["caller's", "machine's"])
+def test_clock_before_1970_makes_no_transactional_id_unusable(
+    tmp_path: Path, clock: SystemClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A producer may begin by such a clock; its appends are refused, and all ids are usable with the clock set."""
+    with LogManager(tmp_path / "d", {}, create=True, cleaner=False, tasks=False) as manager:
+        manager.create_topic("t")
+        manager.log("t").producer("other")
+    with monkeypatch.context() as patched:
+        patched.setattr(time, "time_ns", lambda: EARLY_MS * 1_000_000)
+        with LogManager(tmp_path / "d", {}, cleaner=False, tasks=False, clock=clock) as manager:
+            producer = manager.log("t").producer("tx")
+            with pytest.raises(ClockError), producer.transaction():
+                producer.append([Record(b"k", b"v")])
+            with pytest.raises(ClockError):
+                manager.log("t").append([Record(b"k", b"v")])
+    with LogManager(tmp_path / "d", {}, cleaner=False, tasks=False) as manager:
+        for name in ("tx", "other", "new"):
+            producer = manager.log("t").producer(name)
+            with producer.transaction():
+                producer.append([Record(b"k", name.encode())])
+        manager.log("t").flush()
+        assert [record.value for record in manager.log("t").read(0)] == [b"tx", b"other", b"new"]
+
+
+def test_transactional_ids_written_before_1970_are_read(tmp_path: Path) -> None:
+    """By a release that wrote such a time."""
+    with LogManager(tmp_path / "d", {}, create=True, cleaner=False, tasks=False) as manager:
+        manager.create_topic("t")
+        before = manager.log("t").producer("tx").identity
+    path = tmp_path / "d" / "t-0" / "cleaner-transactional-ids"
+    head, used, _ = path.read_text().partition('"used_ms": ')
+    path.write_text(f"{head}{used}-5000}}}}}}")
+    with LogManager(tmp_path / "d", {}, cleaner=False, tasks=False) as manager:
+        assert manager.log("t").producer("tx").identity == (before.producer_id, before.epoch + 1)
+
+
+def test_transaction_that_is_open_when_the_clock_falls_before_1970_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log can be left in order whatever the clock says."""
+    with LogManager(tmp_path / "d", {}, create=True, cleaner=False, tasks=False) as manager:
+        manager.create_topic("t")
+        producer = manager.log("t").producer("tx")
+        producer.begin()
+        producer.append([Record(b"k", b"v")])
+        monkeypatch.setattr(time, "time_ns", lambda: EARLY_MS * 1_000_000)
+    monkeypatch.undo()
+    assert (tmp_path / "d" / ".kafka_cleanshutdown").exists()
+    with LogManager(tmp_path / "d", {}, cleaner=False, tasks=False) as manager:
+        log = manager.log("t")
+        assert list(log.read(0, isolation="read_committed")) == []
+        assert log.last_stable_offset == log.log_end_offset == 2
+
+
+@pytest.mark.parametrize("now_ms", [EARLY_MS, 0])
+def test_log_is_not_cleaned_by_a_clock_that_was_not_set(tmp_path: Path, now_ms: int) -> None:
+    """Its delete horizons would pass at once when the clock is set; not a byte has changed."""
+    log = LogBuilder()
+    log.append(("k", "v"), ("k", None))
+    log.roll()
+    log.append(("q", "z"))
+    log_dir = write_log_dir(tmp_path / "d", log)
+    before = {path: path.read_bytes() for path in sorted(log_dir.rglob("*")) if path.is_file()}
+    with pytest.raises(ClockError):
+        clean(log_dir, "topic-0", {"cleanup.policy": "compact"}, now_ms=now_ms)
+    after = {path: path.read_bytes() for path in sorted(log_dir.rglob("*")) if path.is_file() and path.name != ".lock"}
+    assert after == before
+
+
+@pytest.mark.parametrize("now_ms", [-(2**63), EARLY_MS, 0, LAST_CALENDAR_MS, 253_402_300_800_000, 2**62, 2**63])
+def test_moment_beyond_the_calendar_is_told_by_its_ends(now_ms: int) -> None:
+    """A page is served and a window is judged whatever the clock says."""
+    head = format_response(Response(b""), now_ms=now_ms).decode().splitlines()
+    assert head[1] in ("Date: Thu, 01 Jan 1970 00:00:00 GMT", "Date: Fri, 01 Jan 9999 00:00:00 GMT")
+    windows = Windows.parse("22:00-06:00", UTC)
+    assert windows.is_open(now_ms)
+    assert (windows.next_end_ms(now_ms) or now_ms) >= now_ms

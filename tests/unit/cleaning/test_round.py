@@ -1,0 +1,512 @@
+"""A round told from outside: stopping, watching, slowing, limits, the lock, and damage on the way."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cleaner.base.model import AbortedTxn
+from cleaner.cleaning.context import RoundContext
+from cleaner.cleaning.offset_map import OffsetMap
+from cleaner.config.values import CleanerConfig
+from cleaner.errors import (
+    CleanerError,
+    CleaningAborted,
+    CorruptBatchError,
+    CorruptIndexError,
+    LogDirLockedError,
+    LogDirOfflineError,
+    NoSpaceError,
+    PolicyRefusedError,
+)
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.segment.indexes import read_txn_index
+from tests.support.batch_builder import Producer, Record, data_batch
+from tests.support.log_builder import START_MS, LogBuilder
+from tests.support.manual_clock import ManualClock
+from tests.support.watched_fs import FailingFileSystem, Operation, WatchedFileSystem
+from tests.unit.cleaning.logs import (
+    NOW_MS,
+    SETTINGS,
+    base_offsets,
+    clean,
+    context,
+    files_of,
+    keyed_log,
+    newest,
+    records_in,
+    segment_files,
+)
+from tests.unit.kernels.collisions import colliding_keys
+from tests.unit.small_disk import SmallDisk
+
+pytestmark = pytest.mark.kernels
+
+# Every segment a group of its own, so that a round has several swaps.
+ONE_BY_ONE = SETTINGS | {"internal.segment.bytes": "1"}
+# A few batches, so that a segment takes several chunks.
+SMALL = 500
+
+
+class Counter:
+    """Something a round calls; raises at its n-th call."""
+
+    def __init__(self, fail_at: int = -1, error: Callable[[], BaseException] = CleaningAborted) -> None:
+        self.calls = 0
+        self._fail_at = fail_at
+        self._error = error
+
+    def __call__(self, *_: object) -> None:
+        """Count the call."""
+        self.calls += 1
+        if self.calls - 1 == self._fail_at:
+            raise self._error()
+
+
+def locked() -> LogDirLockedError:
+    """Return what a lost lock raises."""
+    return LogDirLockedError("somebody else holds it")
+
+
+def test_round_keeps_the_last_value_of_each_key(tmp_path: Path) -> None:
+    """What readers see of every key is unchanged; no key below the new checkpoint occurs twice."""
+    directory = keyed_log().write(tmp_path)
+    before = records_in(directory)
+    result = clean(directory)
+    after = records_in(directory)
+    assert newest(after) == newest(before)
+    assert len(after) == len(newest(before)) == result.messages_written + 1
+    assert result.removed.superseded == len(before) - len(after)
+    assert (result.first_dirty_offset, result.end_offset, result.map_full) == (0, before[-1].offset, False)
+    assert base_offsets(directory) == [0, before[-1].offset]
+    assert not [name for name in files_of(directory) if name.endswith((".cleaned", ".swap", ".deleted"))]
+
+
+def states_of(directory: Path) -> tuple[set[int], bool]:
+    """Return the base offsets of segments, and whether something half-done is left."""
+    names = [path.name for path in directory.iterdir()]
+    return set(base_offsets(directory)), any(name.endswith((".cleaned", ".swap", ".deleted")) for name in names)
+
+
+@pytest.mark.parametrize("settings", [SETTINGS, ONE_BY_ONE], ids=["one-group", "four-groups"])
+def test_every_call_of_check_done_may_abort(tmp_path: Path, settings: dict[str, str]) -> None:
+    """The log is as it was, or whole groups are swapped in order; no temporary file is left, no checkpoint written."""
+    whole = Counter()
+    done = tmp_path / "whole"
+    clean(keyed_log().write(done), context(check_done=whole), settings=settings, chunk_bytes=SMALL)
+    cleaned = segment_files(files_of(done / "topic-0"))
+    assert whole.calls > 10
+    seen = set()
+    for fail_at in range(whole.calls):
+        directory = keyed_log().write(tmp_path / str(fail_at))
+        before = segment_files(files_of(directory))
+        checkpoint = Counter()
+        around = context(check_done=Counter(fail_at), write_checkpoint=checkpoint)
+        with pytest.raises(CleaningAborted):
+            clean(directory, around, settings=settings, chunk_bytes=SMALL)
+        after = segment_files(files_of(directory))
+        assert checkpoint.calls == 0
+        swapped = [name for name in after if after[name] != before.get(name)]
+        expected = {name: cleaned[name] if name in swapped else before[name] for name in after}
+        assert after == expected
+        logs = [name for name in before if name.endswith(".log")]
+        states = [name in swapped for name in logs]
+        assert states == sorted(states, reverse=True)
+        seen.add(sum(states))
+        assert not states_of(directory)[1]
+    assert seen == ({0} if settings is SETTINGS else {0, 1, 2, 3})
+
+
+def test_aborted_round_is_finished_by_the_next(tmp_path: Path) -> None:
+    """An interrupted round costs work, nothing else."""
+    directory = keyed_log().write(tmp_path / "one")
+    other = keyed_log().write(tmp_path / "other")
+    with pytest.raises(CleaningAborted):
+        clean(directory, context(check_done=Counter(6)), settings=ONE_BY_ONE)
+    clean(directory, settings=ONE_BY_ONE)
+    clean(other, settings=ONE_BY_ONE)
+    assert newest(records_in(directory)) == newest(records_in(other))
+    assert not states_of(directory)[1]
+
+
+@pytest.mark.parametrize("lost_at", [0, 1])
+def test_lost_lock_stops_before_the_groups_first_rename(tmp_path: Path, lost_at: int) -> None:
+    """Groups before it are swapped, this one is untouched, no checkpoint follows, and nothing is tidied up either."""
+    directory = keyed_log().write(tmp_path)
+    before = segment_files(files_of(directory))
+    checkpoint = Counter()
+    with pytest.raises(LogDirLockedError):
+        clean(
+            directory,
+            context(still_held=Counter(lost_at, locked), write_checkpoint=checkpoint),
+            settings=ONE_BY_ONE,
+        )
+    after = segment_files(files_of(directory))
+    changed = [name for name in before if name.endswith(".log") and after[name] != before[name]]
+    assert changed == [name for name in before if name.endswith(".log")][:lost_at]
+    group = sorted({name[:20] for name in before})[lost_at]
+    # The directory is somebody else's now, even our `.cleaned` files in it.
+    assert {name for name in after if name not in before} == {
+        f"{group}.{extension}.cleaned" for extension in ("log", "index", "timeindex")
+    }
+    assert checkpoint.calls == 0
+
+
+def test_checkpoint_is_written_once_at_the_end(tmp_path: Path) -> None:
+    """After the last swap, with the end of the map (R-503)."""
+    directory = keyed_log().write(tmp_path)
+    written: list[tuple[int, bool]] = []
+    result = clean(
+        directory,
+        context(write_checkpoint=lambda offset: written.append((offset, states_of(directory)[1]))),
+        settings=ONE_BY_ONE,
+    )
+    assert written == [(result.end_offset, False)]
+
+
+def test_throttle_is_told_of_every_byte_read_and_written(tmp_path: Path) -> None:
+    """Both passes' reading and all that is written (R-715)."""
+    directory = keyed_log().write(tmp_path)
+    told: list[int] = []
+    result = clean(directory, context(throttle=told.append), chunk_bytes=SMALL)
+    assert sum(told) == result.map_bytes_read + result.bytes_read + result.bytes_written
+    assert result.bytes_written == (directory / f"{0:020d}.log").stat().st_size
+    assert max(told) <= 500
+
+
+def test_progress_never_goes_back_and_ends_at_its_total(tmp_path: Path) -> None:
+    """First the map, then the copy."""
+    directory = keyed_log().write(tmp_path)
+    told: list[tuple[str, int, int]] = []
+    around = context(progress=lambda *step: told.append(step))
+    clean(directory, around, settings=ONE_BY_ONE, chunk_bytes=SMALL)
+    phases = [phase for phase, _, _ in told]
+    assert phases == sorted(phases, reverse=True)
+    assert set(phases) == {"map", "copy"}
+    for phase in ("map", "copy"):
+        steps = [(done, total) for named, done, total in told if named == phase]
+        assert [done for done, _ in steps] == sorted(done for done, _ in steps)
+        assert len({total for _, total in steps}) == 1
+        assert steps[-1][0] == steps[-1][1]
+
+
+def test_dirty_bytes_limit_ends_the_map_early_and_the_checkpoint_advances(tmp_path: Path) -> None:
+    """As a smaller map would: what it covers is cleaned, rounds go on from there, and the result is the same."""
+    directory = keyed_log(segments=3, batches=8).write(tmp_path / "limited")
+    whole = keyed_log(segments=3, batches=8).write(tmp_path / "whole")
+    clean(whole)
+    checkpoint, ends = 0, []
+    for _ in range(50):
+        result = clean(directory, context(max_dirty_bytes=600), checkpoint=checkpoint, chunk_bytes=SMALL)
+        assert result.end_offset > checkpoint
+        assert result.map_bytes_read < 600 + 500
+        assert newest(records_in(directory)) == newest(records_in(whole))
+        checkpoint = result.end_offset
+        ends.append(result.map_full)
+        if not result.map_full:
+            break
+    assert len(ends) >= 3
+    assert checkpoint == records_in(whole)[-1].offset
+    assert ends[-1] is False
+    assert records_in(directory) == records_in(whole)
+
+
+def test_seconds_limit_ends_the_map_early(tmp_path: Path) -> None:
+    """Time is asked after every chunk; at least some way is always made."""
+    directory = keyed_log().write(tmp_path)
+    clock = ManualClock()
+    around = context(clock=clock, max_seconds=10.0, throttle=lambda _: clock.sleep(4.0))
+    result = clean(directory, around, chunk_bytes=SMALL)
+    assert result.map_full
+    assert 0 < result.end_offset < records_in(directory)[-1].offset
+    late = keyed_log().write(tmp_path / "late")
+    around = context(clock=ManualClock(), max_seconds=0.0)
+    assert clean(late, around, chunk_bytes=SMALL).end_offset > 0
+
+
+@pytest.mark.parametrize("key_limit", [1, 2, 3, 4])
+def test_full_map_ends_the_round_where_kafkas_does(tmp_path: Path, key_limit: int) -> None:
+    """The first keyed record for which there is no room is the first of the next round (R-511, R-513)."""
+    directory = keyed_log(segments=2).write(tmp_path)
+    config = CleanerConfig(dedupe_buffer_size=24 * key_limit, io_buffer_load_factor=1.0)
+    result = clean(directory, config=config)
+    # Keys come in turn, five of them, so the map fills up at as many records.
+    assert (result.end_offset, result.map_full, result.map_entries) == (key_limit, True, key_limit)
+
+
+def test_rounds_with_a_full_map_reach_the_end(tmp_path: Path) -> None:
+    """Each goes on from the checkpoint of the one before."""
+    directory = keyed_log(segments=2, keys=7).write(tmp_path)
+    expected = newest(records_in(directory))
+    config = CleanerConfig(dedupe_buffer_size=24 * 4, io_buffer_load_factor=1.0)
+    checkpoint, rounds, is_full = 0, 0, True
+    while is_full:
+        result = clean(directory, config=config, checkpoint=checkpoint)
+        assert result.end_offset > checkpoint
+        checkpoint, is_full, rounds = result.end_offset, result.map_full, rounds + 1
+    assert rounds > 3
+    assert newest(records_in(directory)) == expected
+
+
+def test_callers_map_is_used_again(tmp_path: Path) -> None:
+    """A daemon owns it; a second round gives the same as with a new one."""
+    offset_map = OffsetMap(1000, 1000)
+    first = keyed_log().write(tmp_path / "first")
+    second = keyed_log(keys=3).write(tmp_path / "second")
+    fresh = keyed_log(keys=3).write(tmp_path / "fresh")
+    clean(first, context(offset_map=offset_map), chunk_bytes=700)
+    result = clean(second, context(offset_map=offset_map), chunk_bytes=700)
+    clean(fresh)
+    assert offset_map.entries == result.map_entries == 3
+    assert records_in(second) == records_in(fresh)
+
+
+def test_keyless_records_stop_a_round_that_refuses_them(tmp_path: Path) -> None:
+    """The topic was hardly meant to be compacted: nothing is changed; otherwise they go and are counted."""
+    log = keyed_log()
+    log.append((None, "without a key"), ("k", "v"))
+    log.roll()
+    directory = log.write(tmp_path)
+    before = files_of(directory)
+    with pytest.raises(PolicyRefusedError, match="1 records without a key"):
+        clean(directory, context(refuse_keyless=True))
+    assert files_of(directory) == before
+    assert clean(directory).invalid_messages == 1
+
+
+def test_keyless_records_stop_a_round_whose_map_is_full(tmp_path: Path) -> None:
+    """Also those in the very chunk the map ends in: they would go."""
+    log = LogBuilder()
+    log.append((None, "without a key"), ("a", "v"), ("b", "v"))
+    log.roll()
+    directory = log.write(tmp_path)
+    before = files_of(directory)
+    config = CleanerConfig(dedupe_buffer_size=24, io_buffer_load_factor=1.0)
+    with pytest.raises(PolicyRefusedError, match="1 records without a key"):
+        clean(directory, context(refuse_keyless=True), config=config)
+    assert files_of(directory) == before
+
+
+def test_room_for_the_expected_output_is_asked_for_before_it_is_written(tmp_path: Path) -> None:
+    """What the map says will stay must fit, not the sources (rule R4)."""
+    log = LogBuilder()
+    for _ in range(2000):
+        log.append(("k", "a value" * 30))
+    log.roll()
+    directory = log.write(tmp_path)
+    before = files_of(directory)
+    with pytest.raises(NoSpaceError):
+        clean(directory, context(SmallDisk(1000)))
+    assert segment_files(files_of(directory)) == segment_files(before)
+    size = (directory / f"{0:020d}.log").stat().st_size
+    around = context(SmallDisk(size // 2 + (17 << 20)))
+    assert clean(directory, around).messages_written == 1
+
+
+def damaged_log(tmp_path: Path, position: int) -> Path:
+    """Write a log with a flipped bit in the last batch of its segment number `position`."""
+    log = keyed_log()
+    directory = log.write(tmp_path)
+    path = directory / f"{log.base_offsets[position]:020d}.log"
+    data = bytearray(path.read_bytes())
+    data[-2] ^= 1
+    path.write_bytes(bytes(data))
+    return directory
+
+
+def test_damage_in_the_dirty_section_leaves_everything_as_it_was(tmp_path: Path) -> None:
+    """All of it is checked before the first swap; the error names file and batch."""
+    directory = damaged_log(tmp_path, 3)
+    before = files_of(directory)
+    with pytest.raises(CorruptBatchError) as raised:
+        clean(directory, settings=ONE_BY_ONE)
+    assert raised.value.path == directory / f"{54:020d}.log"
+    assert files_of(directory) == before
+
+
+def test_damage_behind_a_full_map_in_the_same_segment_is_found_before_any_swap(tmp_path: Path) -> None:
+    """That segment will be recopied, so it is read to its end although the map has ended."""
+    directory = damaged_log(tmp_path, 0)
+    before = files_of(directory)
+    config = CleanerConfig(dedupe_buffer_size=24 * 2, io_buffer_load_factor=1.0)
+    with pytest.raises(CorruptBatchError):
+        clean(directory, config=config)
+    assert files_of(directory) == before
+
+
+def test_damage_in_the_clean_section_stops_at_its_group(tmp_path: Path) -> None:
+    """Groups before it are swapped, each sound by itself; this one and those behind it are untouched."""
+    directory = damaged_log(tmp_path, 1)
+    before = segment_files(files_of(directory))
+    checkpoint = Counter()
+    with pytest.raises(CorruptBatchError):
+        clean(directory, context(write_checkpoint=checkpoint), checkpoint=50, settings=ONE_BY_ONE)
+    after = segment_files(files_of(directory))
+    logs = sorted(name for name in before if name.endswith(".log"))
+    assert [after[name] != before[name] for name in logs] == [True, False, False, False, False]
+    assert checkpoint.calls == 0
+
+
+class MeddlingFileSystem(WatchedFileSystem):
+    """A disk that changes one file when it is fsynced under a name with this ending."""
+
+    def __init__(self, ending: str, change: Callable[[bytes], bytes]) -> None:
+        self._ending = ending
+        self._change = change
+        self.meddled = 0
+
+    def after(self, operation: Operation) -> None:
+        """Damage the file."""
+        if operation.kind == "fsync" and operation.path.name.endswith(self._ending):
+            about = operation.path.stat()
+            operation.path.write_bytes(self._change(operation.path.read_bytes()))
+            assert operation.path.stat().st_ino == about.st_ino
+            self.meddled += 1
+
+
+def flip(position: int) -> Callable[[bytes], bytes]:
+    """Flip one bit."""
+
+    def change(data: bytes) -> bytes:
+        changed = bytearray(data)
+        changed[position] ^= 4
+        return bytes(changed)
+
+    return change
+
+
+def repeat_last_bytes(data: bytes) -> bytes:
+    """Write a part twice."""
+    return data + data[-20:]
+
+
+@pytest.mark.parametrize(
+    ("ending", "change", "error"),
+    [
+        pytest.param(".log.cleaned", flip(-1), CorruptBatchError, id="bit-flipped-in-a-record"),
+        pytest.param(".log.cleaned", flip(60), CorruptBatchError, id="bit-flipped-in-a-header"),
+        pytest.param(".log.cleaned", flip(7), CorruptBatchError, id="bit-flipped-in-an-offset"),
+        pytest.param(".log.cleaned", lambda data: data[:-1], CorruptBatchError, id="byte-lost"),
+        pytest.param(".log.cleaned", lambda data: b"", CorruptBatchError, id="all-lost"),
+        pytest.param(".log.cleaned", repeat_last_bytes, CorruptBatchError, id="bytes-twice"),
+        pytest.param(".log.cleaned", lambda data: data + data, CorruptBatchError, id="all-twice"),
+        pytest.param(".index.cleaned", flip(-1), CorruptIndexError, id="offset-index-bit"),
+        pytest.param(".index.cleaned", lambda data: data[:-8], CorruptIndexError, id="offset-index-entry-lost"),
+        pytest.param(".timeindex.cleaned", flip(-1), CorruptIndexError, id="time-index-bit"),
+        pytest.param(".timeindex.cleaned", lambda data: data + data[-12:], CorruptIndexError, id="time-index-twice"),
+    ],
+)
+def test_cleaned_segment_that_is_not_what_was_written_is_not_swapped_in(
+    tmp_path: Path, ending: str, change: Callable[[bytes], bytes], error: type[CleanerError]
+) -> None:
+    """It is read back while the old data is there (rule R9); the group stays as it was, nothing half-done is left."""
+    directory = keyed_log(keys=40).write(tmp_path)
+    before = segment_files(files_of(directory))
+    fs = MeddlingFileSystem(ending, change)
+    with pytest.raises(error):
+        clean(directory, context(fs))
+    assert fs.meddled == 1
+    assert segment_files(files_of(directory)) == before
+
+
+def test_round_told_not_to_verify_does_not_read_back(tmp_path: Path) -> None:
+    """Turned off, the damage would go unseen: so the check is what sees it."""
+    directory = keyed_log(keys=40).write(tmp_path)
+    clean(directory, context(MeddlingFileSystem(".timeindex.cleaned", flip(-1)), verify=False))
+    assert len(base_offsets(directory)) == 2
+
+
+@pytest.mark.parametrize("kind", ["create", "write", "fsync"])
+@pytest.mark.parametrize(
+    ("code", "error"), [(errno.ENOSPC, NoSpaceError), (errno.EIO, LogDirOfflineError)], ids=["no-space", "io-error"]
+)
+def test_failing_disk_while_a_group_is_written_leaves_the_group(
+    tmp_path: Path, kind: str, code: int, error: type[CleanerError]
+) -> None:
+    """Every call that changes something may fail: no temporary file stays behind."""
+    kinds = frozenset((kind,))
+    whole = FailingFileSystem(None, code, kinds=kinds)  # type: ignore[arg-type]
+    clean(keyed_log().write(tmp_path / "whole"), context(whole), settings=SETTINGS)
+    assert whole.calls >= 3
+    for fail_at in range(whole.calls):
+        directory = keyed_log().write(tmp_path / str(fail_at))
+        before = segment_files(files_of(directory))
+        with pytest.raises(error):
+            clean(directory, context(FailingFileSystem(fail_at, code, kinds=kinds)))  # type: ignore[arg-type]
+        assert segment_files(files_of(directory)) == before
+
+
+def test_keys_made_to_collide_in_murmur_hash_all_survive(tmp_path: Path) -> None:
+    """Nobody can delete other people's records by choosing keys."""
+    keys = colliding_keys(12)
+    log = LogBuilder()
+    for start in range(0, len(keys), 256):
+        log.append(*[(key, b"value %d" % (start + i)) for i, key in enumerate(keys[start : start + 256])])
+    log.roll()
+    directory = log.write(tmp_path)
+    before = newest(records_in(directory))
+    result = clean(directory, config=CleanerConfig(dedupe_buffer_size=24 * 10_000))
+    assert result.map_entries == len(keys)
+    assert newest(records_in(directory)) == before
+    assert len({value for _, value in before.values()}) == 4096
+
+
+def transactional_log() -> LogBuilder:
+    """Build a log with a committed and an aborted transaction."""
+    log = LogBuilder(index_interval_bytes=60)
+    log.append(("a", "old"), ("b", "old"))
+    log.append(("a", "committed"), producer=Producer(1, 0, 0, True))
+    log.append(("b", "aborted"), producer=Producer(2, 0, 0, True))
+    log.end_transaction(1, 0, commit=True)
+    log.end_transaction(2, 0, commit=False)
+    log.append(("c", "v"), producer=Producer(1, 0, 1, True))
+    log.append(("c", "v"), producer=Producer(2, 0, 1, True))
+    log.roll()
+    log.end_transaction(1, 0, commit=True)
+    log.end_transaction(2, 0, commit=True)
+    log.roll()
+    return log
+
+
+def test_aborted_data_goes_and_its_marker_stays_one_round_longer(tmp_path: Path) -> None:
+    """The abort stays in the transaction index with its marker, and leaves it once its data is gone (R-534)."""
+    directory = transactional_log().write(tmp_path)
+    index_path = directory / f"{0:020d}.txnindex"
+    entry = AbortedTxn(2, 3, 5, 6)
+    assert read_txn_index(FileSystem(), index_path, log_bytes=1 << 20).tolist() == [list(entry)]
+    first = clean(directory)
+    assert newest(records_in(directory)) == {b"a": (2, b"committed"), b"b": (1, b"old"), b"c": (7, b"v")}
+    assert read_txn_index(FileSystem(), index_path, log_bytes=1 << 20).tolist() == [list(entry)]
+    assert first.removed.aborted == 1
+    log = transactional_log()
+    clean(directory, checkpoint=log.next_offset - 2, settings=SETTINGS)
+    assert not index_path.exists()
+
+
+def test_batch_that_claims_billions_of_records_is_refused_in_the_clean_section(tmp_path: Path) -> None:
+    """No memory is taken for what cannot be there."""
+    log = LogBuilder(index_interval_bytes=1 << 20)
+    for i in range(100):
+        liar = {"count": 2**30, "last_offset_delta": 2**30 - 1}
+        log.append_raw(data_batch([Record(b"k", b"v")], i * 2**30, timestamp_ms=START_MS, overrides=liar))
+    log.roll()
+    end = log.next_offset
+    log.append(("k", "v"))
+    log.roll()
+    directory = log.write(tmp_path)
+    with pytest.raises(CorruptBatchError, match="more records than its bytes can hold"):
+        clean(directory, checkpoint=end)
+
+
+def test_context_without_callbacks_goes_on() -> None:
+    """The defaults neither stop, slow nor watch."""
+    around = RoundContext(FileSystem(), ManualClock(), NOW_MS)
+    around.check_done()
+    around.still_held()
+    around.throttle(5)
+    around.progress("map", 1, 2)
+    around.write_checkpoint(3)
+    assert around.verify

@@ -1,0 +1,388 @@
+"""Group commit: one fsync for many, futures in order, and nothing after an fsync that failed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from cleaner.config.values import TopicConfig
+from cleaner.errors import FailedFsyncError, LogClosedError, LogWriteError
+from cleaner.log.flusher import FlushThreads, LogFlusher
+from tests.support.manual_clock import ManualClock
+
+
+class _Log:
+    """A log of offsets; an fsync waits at a gate, if there is one, or fails."""
+
+    def __init__(self) -> None:
+        self.log_end_offset = 0
+        self.flushed_offset = 0
+        self.flushes = 0
+        self.error: LogClosedError | None = None
+        self.gate: threading.Event | None = None
+        self.is_flushing = threading.Event()
+
+    def flush_to_disk(self) -> int:
+        end = self.log_end_offset
+        self.flushes += 1
+        self.is_flushing.set()
+        if self.gate is not None:
+            assert self.gate.wait(10)
+        if self.error is not None:
+            raise self.error
+        self.flushed_offset = max(self.flushed_offset, end)
+        return self.flushed_offset
+
+
+class _Later:
+    """Keeps what another thread is asked to do."""
+
+    def __init__(self) -> None:
+        self.asked: list[Callable[[], None]] = []
+
+    def __call__(self, work: Callable[[], None]) -> None:
+        self.asked.append(work)
+
+    def run(self) -> None:
+        asked, self.asked = self.asked, []
+        for work in asked:
+            work()
+
+
+def _flusher(
+    log: _Log, submit: Callable[[Callable[[], None]], None], clock: ManualClock | None = None, **topic: int
+) -> LogFlusher:
+    return LogFlusher(
+        log,
+        "a-0",
+        submit=submit,
+        wake=lambda: None,
+        clock=clock or ManualClock(),
+        topic=TopicConfig(**topic),  # type: ignore[arg-type]
+        flushed=lambda _seconds, _offset: None,
+    )
+
+
+def _append(log: _Log, flusher: LogFlusher, count: int = 1) -> int:
+    log.log_end_offset += count
+    flusher.appended()
+    return log.log_end_offset - 1
+
+
+def test_futures_of_many_appends_share_one_fsync_and_are_resolved_in_order() -> None:
+    """Also when they are asked for out of order."""
+    log, later = _Log(), _Later()
+    flusher = _flusher(log, later)
+    offsets = [_append(log, flusher) for _ in range(5)]
+    order: list[int] = []
+    for offset in (3, 0, 4, 1, 2):
+        flusher.durable(offsets[offset]).add_done_callback(lambda _, offset=offset: order.append(offset))
+    assert len(later.asked) == 1
+    later.run()
+    assert (order, log.flushes) == ([0, 1, 2, 3, 4], 1)
+
+
+def test_append_alone_asks_for_no_flush() -> None:
+    """By default the system writes when it likes, as in Kafka."""
+    log, later = _Log(), _Later()
+    flusher = _flusher(log, later)
+    for _ in range(1000):
+        _append(log, flusher)
+    assert later.asked == []
+
+
+def test_flush_messages_asks_for_a_flush_at_that_many_records() -> None:
+    """`flush.messages` counts records, not appends."""
+    log, later = _Log(), _Later()
+    flusher = _flusher(log, later, flush_messages=10)
+    _append(log, flusher, 9)
+    assert not later.asked
+    _append(log, flusher)
+    later.run()
+    assert log.flushed_offset == 10
+    flusher.configure(TopicConfig(flush_messages=2))
+    _append(log, flusher, 2)
+    later.run()
+    assert log.flushed_offset == 12
+
+
+def test_flush_ms_counts_from_the_oldest_record_that_is_not_flushed() -> None:
+    """And begins anew after a flush."""
+    log, clock = _Log(), ManualClock()
+    flusher = _flusher(log, _Later(), clock, flush_ms=100)
+    assert flusher.due_ns is None
+    _append(log, flusher)
+    clock.move_on(0.06)
+    _append(log, flusher)
+    assert not flusher.is_due(clock.monotonic_ns())
+    clock.move_on(0.04)
+    assert flusher.is_due(clock.monotonic_ns())
+    flusher.flush()
+    assert flusher.due_ns is None
+    _append(log, flusher)
+    assert flusher.due_ns == 200_000_000
+
+
+def test_future_of_what_is_flushed_is_done_at_once() -> None:
+    """Such as of an append that was recognised as a repeat."""
+    log, later = _Log(), _Later()
+    flusher = _flusher(log, later)
+    offset = _append(log, flusher)
+    flusher.flush()
+    assert flusher.durable(offset).done()
+    assert later.asked == []
+
+
+def test_what_is_appended_during_an_fsync_waits_for_the_next_one() -> None:
+    """The end it had when the fsync began is what the fsync is for."""
+    log = _Log()
+    log.gate = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        flusher = _flusher(log, lambda work: (pool.submit(work), None)[1])
+        first = flusher.durable(_append(log, flusher))
+        assert log.is_flushing.wait(10)
+        later = [flusher.durable(_append(log, flusher)) for _ in range(50)]
+        assert not first.done()
+        log.gate.set()
+        for future in (first, *later):
+            future.result(10)
+    assert log.flushes == 2
+
+
+def test_callers_of_flush_share_fsyncs() -> None:
+    """Ten threads that wait for one fsync need one more, not ten."""
+    log = _Log()
+    log.gate = threading.Event()
+    flusher = _flusher(log, _Later())
+    _append(log, flusher)
+    with ThreadPoolExecutor(11) as pool:
+        first = pool.submit(flusher.flush)
+        assert log.is_flushing.wait(10)
+        _append(log, flusher)
+        others = [pool.submit(flusher.flush) for _ in range(10)]
+        log.gate.set()
+        assert first.result(10) >= 1
+        assert [each.result(10) for each in others] == [2] * 10
+    assert log.flushes <= 2
+
+
+def test_failed_fsync_fails_all_who_wait_and_all_who_ask_later() -> None:
+    """R3: nobody is told that something is on disk of which nobody knows; the fsync is not tried again."""
+    log, later = _Log(), _Later()
+    flusher = _flusher(log, later)
+    waiting = [flusher.durable(_append(log, flusher)) for _ in range(3)]
+    log.error = FailedFsyncError(Path("a-0"), OSError(5, "EIO"))
+    later.run()
+    assert [type(future.exception(0)) for future in waiting] == [FailedFsyncError] * 3
+    assert isinstance(flusher.durable(0).exception(0), FailedFsyncError)
+    with pytest.raises(FailedFsyncError):
+        flusher.flush()
+    assert log.flushes == 1
+
+
+def test_what_was_flushed_before_a_failure_stays_flushed() -> None:
+    """The future of an earlier record is done, not failed."""
+    log, later = _Log(), _Later()
+    flusher = _flusher(log, later)
+    first = _append(log, flusher)
+    flusher.flush()
+    log.error = FailedFsyncError(Path("a-0"), OSError(5, "EIO"))
+    last = flusher.durable(_append(log, flusher))
+    later.run()
+    assert last.exception(0) is not None
+    assert flusher.durable(first).result(0) is None
+
+
+def test_closing_resolves_what_is_flushed_and_fails_the_rest() -> None:
+    """Nobody waits for ever."""
+    log, later = _Log(), _Later()
+    flusher = _flusher(log, later)
+    done = flusher.durable(_append(log, flusher))
+    log.flushed_offset = 1  # closing the log has flushed it
+    lost = flusher.durable(_append(log, flusher))
+    flusher.close()
+    assert done.result(0) is None
+    assert isinstance(lost.exception(0), LogClosedError)
+    later.run()
+    assert log.flushes == 0
+
+
+def test_cancelled_future_is_passed_over() -> None:
+    """Whoever waits behind it is told all the same."""
+    log, later = _Log(), _Later()
+    flusher = _flusher(log, later)
+    first, second = (flusher.durable(_append(log, flusher)) for _ in range(2))
+    assert first.cancel()
+    later.run()
+    assert second.result(0) is None
+
+
+def test_callback_may_append_and_flush() -> None:
+    """In whatever thread it is called."""
+    log, later = _Log(), _Later()
+    flusher = _flusher(log, later)
+    seen: list[int] = []
+
+    def again(_: object) -> None:
+        _append(log, flusher)
+        seen.append(flusher.flush())
+
+    flusher.durable(_append(log, flusher)).add_done_callback(again)
+    later.run()
+    assert seen == [2]
+
+
+def test_request_interrupted_before_it_was_made_keeps_nobody_from_making_one() -> None:
+    """A future ends whatever happened to the thread that asked before."""
+    log, later = _Log(), _Later()
+    asked: list[int] = []
+
+    def submit(work: Callable[[], None]) -> None:
+        asked.append(len(asked))
+        if len(asked) == 1:
+            raise KeyboardInterrupt
+        later(work)
+
+    flusher = _flusher(log, submit)
+    first, second = _append(log, flusher), _append(log, flusher)
+    with pytest.raises(KeyboardInterrupt):
+        flusher.durable(first)
+    future = flusher.durable(second)
+    later.run()
+    assert future.done()
+
+
+def test_flush_interrupted_while_futures_are_resolved_leaves_none_waiting() -> None:
+    """An interrupt out of a callback, as out of any line: another thread does the rest."""
+    log, later = _Log(), _Later()
+    flusher = _flusher(log, later)
+    futures = [flusher.durable(_append(log, flusher)) for _ in range(3)]
+    real, calls = futures[1].set_result, []
+
+    def interrupted(result: None) -> None:
+        calls.append(result)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        real(result)
+
+    futures[1].set_result = interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        flusher.flush()
+    assert [future.done() for future in futures] == [True, False, False]
+    later.run()
+    assert [future.done() for future in futures] == [True, True, True]
+
+
+def test_flush_that_runs_out_of_memory_fails_the_futures_that_wait() -> None:
+    """In the thread that flushes nobody would see it, and the futures would wait for ever."""
+    log, later = _Log(), _Later()
+    flusher = _flusher(log, later)
+    future = flusher.durable(_append(log, flusher))
+    log.flush_to_disk = _out_of_memory  # type: ignore[method-assign]
+    with pytest.raises(MemoryError):
+        later.run()
+    with pytest.raises(LogWriteError, match="MemoryError"):
+        future.result(0)
+
+
+def test_future_of_what_was_cut_off_fails() -> None:
+    """Nothing will ever flush it, be it asked for before the cut or behind it; what was left is flushed."""
+    log, later = _Log(), _Later()
+    flusher = _flusher(log, later)
+    offsets = [_append(log, flusher) for _ in range(3)]
+    before = [flusher.durable(offset) for offset in offsets[:2]]
+    log.log_end_offset = 1
+    later.run()
+    after = flusher.durable(offsets[2])
+    assert before[0].result(0) is None
+    for future in (before[1], after):
+        with pytest.raises(LogWriteError, match="was cut off"):
+            future.result(0)
+
+
+def test_future_is_flushed_for_though_the_log_was_cut_and_has_grown_beside_its_flush() -> None:
+    """Its own request finds all flushed that was there: it asks for another one."""
+    log, later = _Log(), _Later()
+    flusher = _flusher(log, later)
+    future = flusher.durable(_append(log, flusher, 3))
+    real = log.flush_to_disk
+
+    def cut_and_grown() -> int:
+        log.log_end_offset = 1
+        flushed = real()
+        log.log_end_offset = 5
+        return flushed
+
+    log.flush_to_disk = cut_and_grown  # type: ignore[method-assign]
+    later.run()
+    log.flush_to_disk = real  # type: ignore[method-assign]
+    assert not future.done()
+    later.run()
+    assert future.done()
+
+
+def test_flush_that_is_refused_fails_the_futures_that_wait() -> None:
+    """Their request was the last one: nobody else would flush for them, and the next ones are flushed."""
+    log, later = _Log(), _Later()
+    flusher = _flusher(log, later)
+    refused = flusher.durable(_append(log, flusher))
+    real = log.flush_to_disk
+    log.flush_to_disk = _refuse  # type: ignore[method-assign]
+    later.run()
+    with pytest.raises(LogWriteError, match="refused"):
+        refused.result(0)
+    log.flush_to_disk = real  # type: ignore[method-assign]
+    future = flusher.durable(_append(log, flusher))
+    later.run()
+    assert future.result(0) is None
+
+
+def _refuse() -> int:
+    raise LogWriteError("a-0", "refused")
+
+
+def test_flush_interrupted_while_futures_are_failed_leaves_none_waiting() -> None:
+    """An interrupt as those who wait are told of a failed fsync: another thread tells the rest."""
+    log, later = _Log(), _Later()
+    flusher = _flusher(log, later)
+    futures = [flusher.durable(_append(log, flusher)) for _ in range(3)]
+    log.error = FailedFsyncError("a-0", OSError("gone"))
+    real, calls = futures[1].set_exception, []
+
+    def interrupted(error: BaseException | None) -> None:
+        calls.append(error)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        real(error)
+
+    futures[1].set_exception = interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        flusher.flush()
+    assert [future.done() for future in futures] == [True, False, False]
+    later.run()
+    for future in futures:
+        with pytest.raises(FailedFsyncError):
+            future.result(0)
+
+
+def _out_of_memory() -> int:
+    raise MemoryError
+
+
+def test_threads_that_could_not_be_started_are_started_by_the_next_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system had no thread left; what was asked for then is done, too."""
+    threads, done = FlushThreads(2), [threading.Event(), threading.Event()]
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", _no_thread)
+        threads.submit(done[0].set)
+    threads.submit(done[1].set)
+    assert all(event.wait(10) for event in done)
+    threads.shutdown()
+
+
+def _no_thread(_: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")

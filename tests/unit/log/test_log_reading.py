@@ -1,0 +1,166 @@
+"""The reading half of a log that is open for writing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import warnings
+from concurrent.futures import Future
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cleaner.base.clock import SystemClock
+from cleaner.base.model import TopicPartition
+from cleaner.config.values import TopicConfig
+from cleaner.errors import CleanerError, LogClosedError
+from cleaner.log.log import Log
+from cleaner.log.partition_writer import PartitionWriter
+from cleaner.log.record import Record
+from cleaner.log.view import Signal
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.lock.log_dir_lock import LogDirLock, acquire_for_writing
+from cleaner.storage.log_dir import LogDir
+
+pytestmark = pytest.mark.kernels
+PARTITION = TopicPartition("prices", 0)
+
+
+class FlushAtOnce:
+    """Forces to disk when told."""
+
+    def __init__(self, writer: PartitionWriter) -> None:
+        self._writer = writer
+
+    def appended(self) -> None:
+        """Nothing is due."""
+
+    def durable(self, _: int) -> Future[None]:
+        """Nobody asks."""
+        return Future()
+
+    def flush(self) -> int:
+        """Flush."""
+        return self._writer.flush_to_disk()
+
+    def close(self, end: CleanerError | None = None) -> None:
+        """Nobody waits."""
+
+
+def test_log_is_read_followed_and_restored(tmp_path: Path) -> None:
+    """All by the writer's own word: what is flushed, what is committed, and when it is closed."""
+    fs, clock = FileSystem(), SystemClock()
+    (tmp_path / str(PARTITION)).mkdir()
+    lock = acquire_for_writing(fs, tmp_path, clock, patience_ms=0)
+    writer = PartitionWriter.open(LogDir(fs, tmp_path), PARTITION, TopicConfig(), clock, was_closed=False)
+    log = Log(writer, FlushAtOnce(writer), clock)
+    log.append([Record(b"a", b"1", timestamp_ms=10), Record(b"b", b"2", timestamp_ms=20)])
+    assert list(log.read(0)) == []
+    assert [record.value for record in log.read(0, until="end")] == [b"1", b"2"]
+    log.flush()
+    log.append([Record(b"a", None, timestamp_ms=30)])
+    follower = log.follow(0)
+    assert [record.offset for record in follower.poll()] == [0, 1]
+    with log.latest() as latest:
+        assert (latest.to_dict(), latest.next_offset) == ({b"a": b"1", b"b": b"2"}, 2)
+    log.flush()
+    assert [record.value for record in follower.poll()] == [None]
+    with log.latest() as latest:
+        assert (latest.to_dict(), latest.next_offset) == ({b"b": b"2"}, 3)
+    assert np.concatenate([columns.timestamps_ms for columns in log.columns(0)]).tolist() == [10, 20, 30]
+    assert [log.offset_for_time(ms) for ms in (0, 11, 30, 31)] == [0, 1, 2, None]
+    log.close()
+    assert list(follower) == []
+    with pytest.raises(LogClosedError):
+        log.read(0)
+    lock.release()
+
+
+def _opened(tmp_path: Path) -> tuple[LogDirLock, Log]:
+    fs, clock = FileSystem(), SystemClock()
+    (tmp_path / str(PARTITION)).mkdir()
+    lock = acquire_for_writing(fs, tmp_path, clock, patience_ms=0)
+    writer = PartitionWriter.open(LogDir(fs, tmp_path), PARTITION, TopicConfig(), clock, was_closed=False)
+    log = Log(writer, FlushAtOnce(writer), clock)
+    log.append([Record(b"a", b"1"), Record(b"b", b"2")])
+    log.flush()
+    return lock, log
+
+
+def _descriptors() -> int:
+    gc.collect()  # what earlier tests have left
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_followers_and_states_that_are_dropped_leave_no_descriptor_open(tmp_path: Path) -> None:
+    """Each way of leaving one without closing it, a few times over; it is told as a ResourceWarning."""
+    lock, log = _opened(tmp_path)
+
+    async def first() -> Record:
+        async for record in log.follow(0):
+            return record
+        raise AssertionError("there is one")
+
+    def leave_all() -> None:
+        for _ in log.follow(0):
+            break
+        asyncio.run(first())
+        log.latest()
+        log.follow(0).poll()
+        next(iter(log.read(0)))
+        with contextlib.suppress(ZeroDivisionError), log.follow(0) as follower:
+            next(follower)
+            raise ZeroDivisionError
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        leave_all()
+        before = _descriptors()
+        for _ in range(5):
+            leave_all()
+        assert _descriptors() <= before
+    with pytest.warns(ResourceWarning, match="without being closed"):
+        log.follow(0).poll()
+    with pytest.warns(ResourceWarning):
+        log.latest()
+    log.close()
+    lock.release()
+
+
+def test_follower_whose_time_is_over_holds_no_file_open_and_goes_on(tmp_path: Path) -> None:
+    """Whoever iterates until nothing more comes seldom closes it."""
+    lock, log = _opened(tmp_path)
+    before = _descriptors()
+    follower = log.follow(0, timeout_seconds=0)
+    assert [record.value for record in follower] == [b"1", b"2"]
+    assert _descriptors() <= before
+    log.append([Record(b"c", b"3")])
+    log.flush()
+    assert [record.value for record in follower] == [b"3"]
+    log.close()
+    lock.release()
+
+
+def test_signal_is_used_again_by_its_own_thread_while_it_notifies() -> None:
+    """A signal handler that appends, or the collector that drops a follower, comes at any moment."""
+    signal, heard = Signal(), []
+
+    class Dropped:
+        def __init__(self) -> None:
+            self.stop = signal.listen(lambda: None)
+
+        def __del__(self) -> None:
+            self.stop()
+
+    def drop() -> None:
+        heard.append(1)
+        Dropped()
+        if len(heard) < 3:
+            signal.notify()
+
+    signal.listen(drop)
+    with signal._lock:
+        signal.notify()
+    assert (len(heard), signal.version) == (3, 3)

@@ -1,0 +1,353 @@
+"""Readers of a log that is appended to, rolled, cleaned, cut and expired under them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from cleaner.app.clean_log_dir import clean_log_dir
+from cleaner.app.options import CallContext, CleanOptions, Sources
+from cleaner.base.clock import SystemClock
+from cleaner.base.model import TopicPartition
+from cleaner.config.values import TopicConfig
+from cleaner.errors import CleaningAborted, LogTruncatedError, OffsetOutOfRangeError
+from cleaner.log.partition_writer import PartitionWriter
+from cleaner.log.reader import LogReader, open_reader
+from cleaner.log.record import ProducerStamp, Record
+from cleaner.log.stream import Isolation
+from cleaner.log.writer_view import WriterView
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.lock.log_dir_lock import acquire_for_writing
+from cleaner.storage.log_dir import LogDir, OffsetKind
+from cleaner.storage.segment.generation import Generations
+
+pytestmark = pytest.mark.kernels
+TOPIC = TopicPartition("prices", 0)
+SETTINGS = {
+    "cleanup.policy": "compact",
+    "log.cleaner.threads": "1",
+    "cleaner.pipeline.threads": "1",
+    "log.cleaner.dedupe.buffer.size": "1048576",
+    "file.delete.delay.ms": "0",
+    "min.cleanable.dirty.ratio": "0",
+    "internal.segment.bytes": "4000",
+}
+FS, CLOCK = FileSystem(), SystemClock()
+
+
+class Writing:
+    """A writer with the log dir's lock, and what it has appended."""
+
+    def __init__(self, path: Path) -> None:
+        path.mkdir(exist_ok=True)
+        self.path = path
+        self.lock = acquire_for_writing(FS, path, CLOCK, patience_ms=20_000)
+        self.generations = Generations(FS, path)
+        self.log_dir = LogDir(FS, path)
+        (path / str(TOPIC)).mkdir(exist_ok=True)
+        self.writer = PartitionWriter.open(self.log_dir, TOPIC, TopicConfig(), CLOCK, was_closed=False)
+        self.lock.logs.admit_cleaner()
+        self.model: dict[int, tuple[bytes, bytes | None]] = {}
+        self.reader = LogReader(FS, path, TOPIC, WriterView(self.writer), CLOCK)
+
+    def append(self, *pairs: tuple[bytes, bytes | None], stamp: ProducerStamp | None = None) -> int:
+        """Append a batch; returns its first offset."""
+        base = self.writer.log_end_offset
+        self.model |= {base + number: pair for number, pair in enumerate(pairs)}
+        return self.writer.append([Record(*pair) for pair in pairs], producer=stamp).base_offset
+
+    def flush(self) -> None:
+        """Force to disk and leave word of it, as a log manager does."""
+        flushed = self.writer.flush_to_disk()
+        self.log_dir.put(OffsetKind.HIGH_WATERMARK, TOPIC, flushed)
+
+    def clean(self) -> None:
+        """One round beside the writer."""
+        sources = Sources.of_call(None, SETTINGS, None, None)
+        for outcome in clean_log_dir(self.path, [str(TOPIC)], sources, CleanOptions(), CallContext()):
+            error = getattr(outcome, "error", None)
+            if error is not None and not isinstance(error, CleaningAborted):
+                raise error
+
+    def close(self) -> None:
+        self.writer.close()
+        self.reader.close()
+        self.generations.close()
+        self.lock.release()
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[Writing]:
+    """A writer for the length of a test."""
+    made = Writing(path)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def check(shown: list[Record], model: dict[int, tuple[bytes, bytes | None]], end_offset: int) -> None:
+    """Each offset once and in order, each record as it was appended, and none missing but superseded ones."""
+    offsets = [record.offset or 0 for record in shown]
+    assert offsets == sorted(set(offsets))
+    assert all((record.key, record.value) == model[record.offset or 0] for record in shown)
+    # What lies behind the end of what was read may have superseded records below it meanwhile.
+    last = {key: offset for offset, (key, _) in sorted(model.items())}
+    missing = {offset for offset in model if offset < end_offset} - set(offsets)
+    assert not missing & set(last.values())
+
+
+def test_readers_beside_a_writer_and_a_cleaner_miss_nothing(tmp_path: Path) -> None:
+    """Following in the process and by the directory, reading all anew, restoring: while segments are swapped."""
+    done = threading.Event()
+    failures: list[BaseException] = []
+    rounds = [0]
+
+    def guarded(work: Callable[[], None]) -> Callable[[], None]:
+        def run() -> None:
+            try:
+                work()
+            except BaseException as error:  # noqa: BLE001 - told at the end
+                failures.append(error)
+                done.set()
+
+        return run
+
+    with writing(tmp_path) as log:
+        final = 6_000
+
+        def write() -> None:
+            rng = random.Random(7)
+            while log.writer.log_end_offset < final:
+                count = rng.randint(1, 5)
+                keys = rng.sample(range(40), count)
+                log.append(*((b"k%d" % key, b"%d %d" % (log.writer.log_end_offset, key)) for key in keys))
+                if rng.random() < 0.1:
+                    log.flush()
+                if rng.random() < 0.05:
+                    log.writer.roll()
+            log.flush()
+            done.set()
+
+        def clean() -> None:
+            while not done.is_set():
+                log.clean()
+                rounds[0] += 1
+
+        def follow(reader: LogReader) -> None:
+            shown: list[Record] = []
+            with reader.follow(0) as follower:
+                while follower.next_offset < final and not failures:
+                    shown += follower.poll(0.05, max_records=50)
+            check(shown, log.model, follower.next_offset)
+            assert shown[-1].offset == log.writer.log_end_offset - 1
+
+        def restore(reader: LogReader) -> None:
+            while not done.is_set():
+                with reader.latest() as latest:
+                    found, again = latest.to_dict(), {record.key: record.value for record in latest}
+                model = {offset: pair for offset, pair in log.model.copy().items() if offset < latest.next_offset}
+                assert found == again == dict(pair for _, pair in sorted(model.items()))
+
+        def read_all(reader: LogReader) -> None:
+            while not done.is_set():
+                shown = list(reader.read(0, until="end"))
+                check(shown, log.model.copy(), 1 + (shown[-1].offset or 0) if shown else 0)
+
+        with open_reader(tmp_path, *TOPIC) as beside:
+            works = [write, clean]
+            works += [lambda r=reader: follow(r) for reader in (log.reader, beside)]
+            works += [lambda r=reader: restore(r) for reader in (log.reader, beside)]
+            works += [lambda: read_all(beside)]
+            threads = [threading.Thread(target=guarded(work)) for work in works]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        if failures:
+            raise failures[0]
+        assert rounds[0] > 3
+
+
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+def test_swap_in_the_middle_of_a_read_shows_nothing_aborted(tmp_path: Path, isolation: Isolation) -> None:
+    """The new files' transaction index does not name what the old files still hold."""
+    with writing(tmp_path) as log:
+        stamp = ProducerStamp(7, 0, 0, is_transactional=True)
+        for number in range(6):
+            log.append((b"plain", b"%d" % number))
+            log.append((b"aborted", b"%d" % number), stamp=stamp._replace(base_sequence=number))
+        log.writer.end_transaction(7, 0, commit=False)
+        log.append((b"last", b"1"))
+        log.writer.roll()
+        log.append((b"head", b"1"))
+        log.flush()
+        read = log.reader.columns(0, chunk_bytes=1, isolation=isolation)
+        shown = [record for _ in range(2) for record in next(read)]
+        log.clean()
+        shown += [record for some in read for record in some]
+        keys = [record.key for record in shown]
+        assert keys[-3:] == [b"plain", b"last", b"head"]
+        assert isolation == "read_uncommitted" or b"aborted" not in keys
+        offsets = [record.offset or 0 for record in shown]
+        assert offsets == sorted(set(offsets))
+
+
+def test_cut_log_is_told_to_who_has_read_beyond(tmp_path: Path) -> None:
+    """By the writer and by the directory; who has not read that far goes on."""
+    with writing(tmp_path) as log, open_reader(tmp_path, *TOPIC) as beside:
+        for number in range(8):
+            log.append((b"k", b"%d" % number))
+            if number == 3:
+                log.writer.roll()
+        log.flush()
+        ahead = [reader.follow(0) for reader in (log.reader, beside)]
+        behind = [reader.follow(0) for reader in (log.reader, beside)]
+        assert all(len(follower.poll() + follower.poll()) == 8 for follower in ahead)
+        log.writer.truncate_to(2)
+        for number in range(12):
+            log.append((b"n", b"%d" % number))
+        log.flush()
+        for follower in ahead:
+            with pytest.raises(LogTruncatedError):
+                follower.poll()
+        for follower in behind:
+            assert [record.key for record in follower.poll()] == [b"k"] * 2 + [b"n"] * 12
+
+
+def test_cut_of_whole_segments_is_told_to_who_has_them_open(tmp_path: Path) -> None:
+    """A file that was deleted has not changed: the leader epoch that a cut begins tells."""
+    with writing(tmp_path) as log, open_reader(tmp_path, *TOPIC) as beside:
+        for number in range(8):
+            log.append((b"k", b"%d" % number))
+            if number % 2:
+                log.writer.roll()
+        log.flush()
+        reads = [reader.columns(0, chunk_bytes=1) for reader in (log.reader, beside)]
+        assert [[len(next(read)) for _ in range(6)] for read in reads] == [[1] * 6] * 2
+        log.writer.truncate_to(2)
+        for number in range(12):
+            log.append((b"n", b"%d" % number))
+        log.flush()
+        for read in reads:
+            with pytest.raises(LogTruncatedError, match="cut below offset 6"):
+                list(read)
+
+
+def test_state_ends_within_a_batch_where_the_high_watermark_does(tmp_path: Path) -> None:
+    """Records of the batch behind it count for nothing, whichever way the state is asked for."""
+    with writing(tmp_path) as log:
+        log.append((b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"b", None))
+        log.flush()
+        log.log_dir.put(OffsetKind.HIGH_WATERMARK, TOPIC, 2)
+        with open_reader(tmp_path, *TOPIC) as beside, beside.latest() as latest:
+            assert latest.to_dict() == {b"a": b"1", b"b": b"1"}
+            assert [record.offset for record in latest] == [0, 1]
+
+
+def test_state_of_a_log_that_was_cut_meanwhile_is_refused(tmp_path: Path) -> None:
+    """The files held open are those that are cut: in the last segment, in an earlier one, even if it grew again."""
+    for cut in (1, 5, 7):
+        with writing(tmp_path / str(cut)) as log:
+            for number in range(8):
+                log.append((b"k%d" % number, b"v"))
+                if number % 3 == 2:
+                    log.writer.roll()
+            log.flush()
+            with log.reader.latest() as latest:
+                assert len(latest.to_dict()) == 8
+                log.writer.truncate_to(cut)
+                for _ in range(9):
+                    log.append((b"k", b"w"))
+                for _ in range(2):
+                    with pytest.raises(LogTruncatedError, match="cut below offset 8"):
+                        latest.to_dict()
+
+
+def test_follower_waits_for_records_and_ends_with_the_log(tmp_path: Path) -> None:
+    """Woken by what was flushed, and by `close()` of the log; by its own; and by time."""
+    with writing(tmp_path) as log:
+        log.append((b"a", b"1"))
+        follower = log.reader.follow(0)
+        assert follower.poll() == []
+        seen: list[Record] = []
+        thread = threading.Thread(target=lambda: seen.extend(follower))
+        thread.start()
+        log.flush()
+        log.append((b"b", b"2"))
+        log.flush()
+        with log.reader.follow(1) as second:
+            assert next(second).key == b"b"
+            assert second.poll(0.01) == []
+        assert list(second) == []
+        assert list(log.reader.follow(2, timeout_seconds=0.01)) == []
+        with open_reader(tmp_path, *TOPIC) as beside:
+            assert [record.key for record in beside.follow(0, timeout_seconds=0.01)] == [b"a", b"b"]
+    thread.join(10)
+    assert not thread.is_alive()
+    assert [record.key for record in seen] == [b"a", b"b"]
+
+
+def test_follower_in_an_event_loop_lets_others_work(tmp_path: Path) -> None:
+    """`async for` gets what is appended meanwhile, by the writer's word or by looking, and ends when closed."""
+    with writing(tmp_path) as log, open_reader(tmp_path, *TOPIC) as beside:
+
+        async def main() -> list[list[bytes | None]]:
+            followers = [reader.follow(0, until="end") for reader in (log.reader, beside)]
+
+            async def gather(number: int) -> list[bytes | None]:
+                found = []
+                async for record in followers[number]:
+                    found.append(record.value)
+                    if len(found) == 20:
+                        followers[number].close()
+                return found
+
+            async def write() -> None:
+                for number in range(20):
+                    log.append((b"k", b"%d" % number))
+                    await asyncio.sleep(0)
+
+            *found, _ = await asyncio.gather(gather(0), gather(1), write())
+            assert [record async for record in log.reader.follow(20, until="end", timeout_seconds=0.01)] == []
+            return found
+
+        assert asyncio.run(main()) == [[b"%d" % number for number in range(20)]] * 2
+
+
+def test_cancelled_task_loses_no_record(tmp_path: Path) -> None:
+    """A timeout around a wait leaves the follower where it was."""
+    with writing(tmp_path) as log:
+
+        async def main() -> bytes | None:
+            follower = log.reader.follow(0, until="end")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.01):
+                    await anext(follower)
+            log.append((b"k", b"v"))
+            return (await anext(follower)).value
+
+        assert asyncio.run(main()) == b"v"
+
+
+def test_reader_that_retention_overtakes_is_told(tmp_path: Path) -> None:
+    """The log start offset moved beyond it: `OffsetOutOfRangeError`, as Kafka's consumer."""
+    with writing(tmp_path) as log, open_reader(tmp_path, *TOPIC) as beside:
+        for number in range(3):
+            log.append((b"k%d" % number, b"v"))
+            log.writer.roll()
+        log.flush()
+        follower = beside.follow(0)
+        assert follower.poll(max_records=1)[0].offset == 0
+        restored = beside.latest()
+        log.log_dir.put(OffsetKind.LOG_START, TOPIC, 2)
+        with pytest.raises(OffsetOutOfRangeError, match="offset 1 is not within 2 and 3"):
+            list(beside.read(1))
+        with restored:
+            assert len(restored.to_dict()) == 3

@@ -1,0 +1,160 @@
+"""Damage: an error that says how to go on, or batches that are passed over, and told of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cleaner.errors import CorruptBatchError
+from tests.fuzz.mutations import sealed
+from tests.support.batch_builder import Producer, data_batch, legacy_batch
+from tests.support.batch_builder import Record as Rec
+from tests.support.log_builder import START_MS, LogBuilder, write_log_dir
+from tests.unit.spark_source.reading import offsets_of, rows_of
+
+pytest.importorskip("pyarrow", reason="needs the extra `spark`")
+
+
+def a_log_dir(path: Path, codec: str = "none") -> Path:
+    """Write ten batches of two records in two segments and return the first segment's `.log`."""
+    log = LogBuilder(index_interval_bytes=0)
+    for number in range(10):
+        if number == 6:
+            log.roll()
+        log.append((f"k{number}", "v" * 40), ("l", "w"), codec=codec)
+    return write_log_dir(path, log) / "topic-0" / f"{0:020d}.log"
+
+
+def batch_size(log: Path) -> int:
+    """Return the bytes of the first batch; all are equally long."""
+    return int.from_bytes(log.read_bytes()[8:12], "big") + 12
+
+
+def change(log: Path, position: int, data: bytes) -> None:
+    """Write over some bytes."""
+    content = bytearray(log.read_bytes())
+    content[position : position + len(data)] = data
+    log.write_bytes(content)
+
+
+WAYS = {
+    "a flipped bit in a value": (-8, b"\xff"),
+    "a length that is negative": (8, b"\xff\xff\xff\xff"),
+    "a length beyond the file": (8, b"\x7f\0\0\0"),
+    "an unknown magic": (16, b"\x09"),
+    "an offset that goes back": (0, bytes(8)),
+    "a hole of zeros": (0, bytes(61)),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_damaged_batch_is_an_error_or_is_passed_over_alone(tmp_path: Path, way: str) -> None:
+    """Whatever is wrong with the third batch, the others are read; the report says where it was."""
+    log = a_log_dir(tmp_path)
+    size = batch_size(log)
+    at, data = WAYS[way]
+    change(log, 2 * size + (at if at >= 0 else size + at), data)
+    with pytest.raises(CorruptBatchError, match=rf"{log}: at byte {2 * size}: .*; badBatches=skip reads on behind it"):
+        rows_of(tmp_path)
+    others = [offset for offset in range(20) if offset not in (4, 5)]
+    assert offsets_of(tmp_path, badBatches="skip") == others
+    rows = rows_of(tmp_path, badBatches="report")
+    told = [row for row in rows if row["badBatch"] is not None]
+    assert [row["offset"] for row in rows if row["badBatch"] is None] == others
+    assert [(row["topic"], row["partition"], row["offset"], row["key"]) for row in told] == [("topic", 0, None, None)]
+    assert (told[0]["badBatch"]["file"], told[0]["badBatch"]["position"]) == (str(log), 2 * size)
+    assert rows.index(told[0]) == 4
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "lz4"])
+def test_batch_whose_records_make_no_sense_is_passed_over_alone(tmp_path: Path, codec: str) -> None:
+    """Its checksum is right, so it is found when it is unpacked or its records are read."""
+    log = LogBuilder()
+    log.append(("a", "1"), codec=codec)
+    log.append_raw(data_batch([Rec(b"b", b"2")], 1, codec=codec, payload=b"\x7f" * 9, overrides={"count": 1}))
+    log.append(("c", "3"), codec=codec)
+    write_log_dir(tmp_path, log)
+    with pytest.raises(CorruptBatchError, match="badBatches=skip"):
+        rows_of(tmp_path)
+    assert offsets_of(tmp_path, badBatches="skip") == [0, 2]
+    rows = rows_of(tmp_path, badBatches="report")
+    assert [row["offset"] for row in rows if row["badBatch"] is None] == [0, 2]
+    assert len(rows) == 3
+    assert offsets_of(tmp_path, badBatches="skip", latestPerKey="true") == [0, 2]
+    assert len([row for row in rows_of(tmp_path, badBatches="report", latestPerKey="true") if row["badBatch"]]) == 1
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_legacy_batch_whose_records_make_no_sense_is_passed_over_alone(tmp_path: Path, magic: int) -> None:
+    """It is read to find out where it begins, wanted or not; that it cannot be is told once."""
+    log = LogBuilder()
+    log.append(("a", "1"), magic=magic)
+    entry = legacy_batch([Rec(b"b", b"2")], 1, magic, timestamp_ms=START_MS)
+    at = 18 if magic == 0 else 26
+    log.append_raw(sealed(entry[:at] + (1000).to_bytes(4, "big") + entry[at + 4 :]))
+    log.append(("c", "3"), magic=magic)
+    write_log_dir(tmp_path, log)
+    assert offsets_of(tmp_path, badBatches="skip") == [0, 2]
+    assert len([row for row in rows_of(tmp_path, badBatches="report") if row["badBatch"]]) == 1
+    assert offsets_of(tmp_path, badBatches="skip", latestPerKey="true") == [0, 2]
+
+
+def test_rest_of_a_segment_without_a_sound_batch_is_passed_over(tmp_path: Path) -> None:
+    """The next segment is read all the same."""
+    log = a_log_dir(tmp_path)
+    size = batch_size(log)
+    change(log, 3 * size, bytes(3 * size))
+    assert offsets_of(tmp_path, badBatches="skip") == [0, 1, 2, 3, 4, 5, *range(12, 20)]
+
+
+def test_torn_end_of_the_last_segment_is_the_logs_end(tmp_path: Path) -> None:
+    """It was being written, or a crash cut it: no damage. Zeros behind the end are."""
+    log = a_log_dir(tmp_path)
+    last = log.with_name(f"{12:020d}.log")
+    whole = last.read_bytes()
+    for kept in (1, 11, 30, 70):
+        last.write_bytes(whole[: 3 * batch_size(log) + kept])
+        assert offsets_of(tmp_path) == list(range(18))
+        assert offsets_of(tmp_path, isolationLevel="read_committed") == list(range(18))
+    last.write_bytes(whole + bytes(100))
+    with pytest.raises(CorruptBatchError, match=r"badBatches=skip"):
+        rows_of(tmp_path)
+    assert offsets_of(tmp_path, badBatches="skip") == list(range(20))
+
+
+def test_transaction_that_damage_cuts_counts_as_aborted(tmp_path: Path) -> None:
+    """Its marker may be what is damaged; later transactions of the producer are decided by their own."""
+    log = LogBuilder()
+    producer = Producer(7, 0, 0, transactional=True)
+    log.append(("a", "1"), producer=producer)
+    log.end_transaction(7, 0, commit=True)
+    log.append(("b", "2"), producer=producer)
+    log.append(("x", "9"))
+    log.end_transaction(7, 0, commit=True)
+    log.append(("c", "3"), producer=producer)
+    log.end_transaction(7, 0, commit=True)
+    file = write_log_dir(tmp_path, log) / "topic-0" / f"{0:020d}.log"
+    committed = {"isolationLevel": "read_committed", "badBatches": "skip"}
+    assert offsets_of(tmp_path, **committed) == [0, 2, 3, 5]
+    content = file.read_bytes()
+    marker = 0
+    for _ in range(4):
+        marker += int.from_bytes(content[marker + 8 : marker + 12], "big") + 12
+    change(file, marker + 62, b"\xff")
+    assert offsets_of(tmp_path, **committed) == [0, 3, 5]
+
+
+@pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd", "snappy"])
+def test_batch_that_unpacks_to_more_than_is_allowed_is_damage(tmp_path: Path, codec: str) -> None:
+    """A small one may be made to fill the memory of a task; the error names what allows more."""
+    log = LogBuilder()
+    log.append(("a", "small"), codec=codec)
+    log.append(("b", "0" * 100_000), codec=codec)
+    write_log_dir(tmp_path, log)
+    assert offsets_of(tmp_path) == [0, 1]
+    assert offsets_of(tmp_path, maxDecompressedBatch="64k", badBatches="skip") == [0]
+    with pytest.raises(
+        CorruptBatchError, match=r"more than 65536 bytes; maxDecompressedBatch allows more, badBatches="
+    ):
+        rows_of(tmp_path, maxDecompressedBatch="64k")

@@ -1,0 +1,231 @@
+"""Unit tests of the forgetful disk: it forgets what it may, and never what was fsynced."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import pytest
+
+from cleaner.storage.fs.file_system import File, FileSystem
+from tests.support.forgetful_fs import FORGOTTEN_MTIME_NS, DiskState, ForgetfulFileSystem
+from tests.support.watched_fs import WatchedFile, WatchedFileSystem
+
+# What needs no watching, as it changes nothing or goes through a method that is watched.
+READS = {
+    "accept",
+    "exists",
+    "find",
+    "free_bytes",
+    "hold",
+    "list_dir",
+    "list_dirs",
+    "list_files",
+    "look_through",
+    "read_bytes",
+    "space",
+    "stat",
+    "stat_followed",
+    "write_atomically",
+}
+# Of the state directory, its socket and whole topics: no crash of a log's own steps comes by these.
+BESIDE_LOGS = {"make_dir", "remove_dir", "set_mode"}
+FILE_READS = {
+    "begin_writeback",
+    "close",
+    "drop_cache",
+    "expect_sequential_reads",
+    "fileno",
+    "is_cached",
+    "read",
+    "read_into",
+    "size",
+    "stat",
+}
+
+
+def _names(state: DiskState) -> dict[str, bytes]:
+    return {str(path): file.data for path, file in state.files}
+
+
+def _all(fs: ForgetfulFileSystem, point: int | None = None) -> list[dict[str, bytes]]:
+    length = len(fs.journal) if point is None else point
+    return [_names(state) for state in fs.states_at(length, limit=4096, seed=1)]
+
+
+def _write(fs: FileSystem, path: Path, data: bytes, *, sync: bool) -> None:
+    with fs.create(path, like=path.parent) as file:
+        file.write(data, 0)
+        if sync:
+            file.fsync()
+
+
+def test_every_method_that_changes_something_is_watched() -> None:
+    """A new primitive in `storage/fs/file_system.py` has to be watched too, or crashes in it would go untested."""
+
+    def public(kind: type) -> set[str]:
+        return {name for name, _ in inspect.getmembers(kind, inspect.isfunction) if not name.startswith("_")}
+
+    assert public(FileSystem) - READS - BESIDE_LOGS == set(vars(WatchedFileSystem)) & public(FileSystem)
+    assert public(File) - FILE_READS == set(vars(WatchedFile)) & public(File)
+
+
+def test_file_unsynced_may_be_missing_torn_zeros_or_whole(tmp_path: Path) -> None:
+    """Neither name nor content is promised before any fsync."""
+    fs = ForgetfulFileSystem(tmp_path)
+    _write(fs, tmp_path / "a", b"12345678", sync=False)
+    seen = _all(fs)
+    assert {} in seen
+    assert {"a": b"12345678"} in seen
+    for seed in range(20):
+        seen += [_names(state) for state in fs.states_at(len(fs.journal), limit=4096, seed=seed)]
+    assert {"a": b""} in seen
+    assert {"a": b"1234"} in seen
+    assert {"a": bytes(8)} in seen
+
+
+def test_file_synced_without_its_directory_may_have_no_name(tmp_path: Path) -> None:
+    """fsync of a file keeps its content, not its name."""
+    fs = ForgetfulFileSystem(tmp_path)
+    _write(fs, tmp_path / "a", b"data", sync=True)
+    assert _all(fs) == [{"a": b"data"}, {}]
+
+
+def test_file_and_directory_synced_stay(tmp_path: Path) -> None:
+    """After both fsyncs there is but one state."""
+    fs = ForgetfulFileSystem(tmp_path)
+    _write(fs, tmp_path / "a", b"data", sync=True)
+    fs.fsync_dir(tmp_path)
+    assert _all(fs) == [{"a": b"data"}]
+
+
+def test_directory_synced_without_its_file_keeps_the_name_only(tmp_path: Path) -> None:
+    """fsync of a directory keeps names, not contents."""
+    fs = ForgetfulFileSystem(tmp_path)
+    _write(fs, tmp_path / "a", b"data", sync=False)
+    fs.fsync_dir(tmp_path)
+    seen = _all(fs)
+    assert all("a" in state for state in seen)
+    assert len(seen) > 1
+
+
+def test_renames_unsynced_happen_in_any_order(tmp_path: Path) -> None:
+    """A later rename may be kept and an earlier one forgotten; each file has its old or its new name."""
+    for name in "ab":
+        (tmp_path / name).write_bytes(name.encode())
+    fs = ForgetfulFileSystem(tmp_path)
+    fs.rename(tmp_path / "a", tmp_path / "a2")
+    fs.rename(tmp_path / "b", tmp_path / "b2")
+    seen = _all(fs)
+    assert len(seen) == 4
+    assert {"a": b"a", "b2": b"b"} in seen
+    assert {"a2": b"a", "b": b"b"} in seen
+
+
+def test_rename_over_another_file_leaves_one_or_the_other(tmp_path: Path) -> None:
+    """A rename that replaces is atomic."""
+    (tmp_path / "old").write_bytes(b"old")
+    (tmp_path / "new").write_bytes(b"new")
+    fs = ForgetfulFileSystem(tmp_path)
+    fs.rename(tmp_path / "new", tmp_path / "old")
+    assert _all(fs) == [{"old": b"new"}, {"old": b"old", "new": b"new"}]
+
+
+def test_file_renamed_twice_has_one_name(tmp_path: Path) -> None:
+    """When the first of two renames is forgotten the file still has one name."""
+    (tmp_path / "a").write_bytes(b"a")
+    fs = ForgetfulFileSystem(tmp_path)
+    fs.rename(tmp_path / "a", tmp_path / "b")
+    fs.rename(tmp_path / "b", tmp_path / "c")
+    seen = _all(fs)
+    assert sorted(name for state in seen for name in state) == ["a", "b", "c"]
+    assert len(seen) == 3
+
+
+def test_removal_unsynced_may_be_undone(tmp_path: Path) -> None:
+    """A removed file may come back until the directory is fsynced."""
+    (tmp_path / "a").write_bytes(b"a")
+    fs = ForgetfulFileSystem(tmp_path)
+    fs.remove(tmp_path / "a")
+    assert _all(fs) == [{}, {"a": b"a"}]
+    fs.fsync_dir(tmp_path)
+    assert _all(fs) == [{}]
+
+
+def test_time_set_after_the_fsync_may_be_forgotten(tmp_path: Path) -> None:
+    """An mtime is part of the file: set behind its fsync, it is not durable."""
+    fs = ForgetfulFileSystem(tmp_path)
+    with fs.create(tmp_path / "a", like=tmp_path) as file:
+        file.write(b"a", 0)
+        fs.set_mtime_ns(tmp_path / "a", 5_000)
+        file.fsync()
+    fs.set_mtime_ns(tmp_path / "a", 7_000)
+    fs.fsync_dir(tmp_path)
+    times = {file.mtime_ns for state in fs.states_at(len(fs.journal), limit=100, seed=1) for _, file in state.files}
+    assert times == {5_000, 7_000}
+    assert FORGOTTEN_MTIME_NS not in times
+
+
+def test_overwrite_unsynced_keeps_what_was_synced_elsewhere_in_the_file(tmp_path: Path) -> None:
+    """A later write may be forgotten or torn; bytes outside of it stay as synced."""
+    (tmp_path / "a").write_bytes(b"abcdefgh")
+    fs = ForgetfulFileSystem(tmp_path)
+    with fs.open(tmp_path / "a", write=True) as file:
+        file.write(b"XY", 2)
+        file.truncate(6)
+    for state in _all(fs):
+        assert state["a"][:2] == b"ab"
+        assert state["a"][4:6] == b"ef"
+
+
+def test_files_found_unsynced_may_be_lost(tmp_path: Path) -> None:
+    """Files copied in by others and never fsynced are as doubtful as our own."""
+    (tmp_path / "topic-0").mkdir()
+    (tmp_path / "topic-0" / "a").write_bytes(b"a")
+    (tmp_path / "b").write_bytes(b"b")
+    fs = ForgetfulFileSystem(tmp_path, unsynced=lambda path: path.name == "a")
+    assert {"b": b"b"} in _all(fs)
+    with fs.open(tmp_path / "topic-0" / "a") as file:
+        file.fsync()
+    fs.fsync_dir(tmp_path / "topic-0")
+    assert _all(fs) == [{"b": b"b", "topic-0/a": b"a"}]
+
+
+def test_sync_skipped_is_no_sync(tmp_path: Path) -> None:
+    """The n-th fsync can be left out, to see whether anyone notices."""
+    fs = ForgetfulFileSystem(tmp_path, skip_sync=1)
+    _write(fs, tmp_path / "a", b"data", sync=True)
+    fs.fsync_dir(tmp_path)
+    assert [str(sync) for sync in fs.syncs] == ["fsync a", f"fsync_dir {tmp_path.name}"]
+    assert {} in _all(fs)
+
+
+def test_states_of_many_changes_are_sampled_by_seed(tmp_path: Path) -> None:
+    """Too many combinations are sampled: the same for one seed, others for another, never more than asked."""
+    fs = ForgetfulFileSystem(tmp_path)
+    for number in range(30):
+        _write(fs, tmp_path / f"{number}", b"x", sync=True)
+    point = len(fs.journal)
+    first = list(fs.states_at(point, limit=200, seed=1))
+    assert first == list(fs.states_at(point, limit=200, seed=1))
+    assert first != list(fs.states_at(point, limit=200, seed=2))
+    assert len(first) == len(set(first)) == 200
+
+
+def test_state_written_out_has_contents_and_times(tmp_path: Path) -> None:
+    """A state can be laid out as a directory for recovery."""
+    (tmp_path / "disk" / "topic-0").mkdir(parents=True)
+    (tmp_path / "disk" / "topic-0" / "a").write_bytes(b"a")
+    fs = ForgetfulFileSystem(tmp_path / "disk")
+    fs.set_mtime_ns(tmp_path / "disk" / "topic-0" / "a", 123_000_000_000)
+    state = next(fs.states_at(len(fs.journal), limit=1, seed=1))
+    state.write_to(tmp_path / "copy")
+    copied = tmp_path / "copy" / "topic-0" / "a"
+    assert copied.read_bytes() == b"a"
+    assert copied.stat().st_mtime_ns == 123_000_000_000
+
+
+def test_rename_between_directories_is_not_modelled(tmp_path: Path) -> None:
+    """Better an error than a wrong model."""
+    with pytest.raises(ValueError, match="between directories"):
+        ForgetfulFileSystem(tmp_path).rename(tmp_path / "a", tmp_path / "d" / "a")

@@ -17,18 +17,25 @@ from cleaner.app.session import Session, as_cleaner_errors, choose_partitions, o
 from cleaner.app.trust import origin_of_policy, policy_words, standing
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import TopicConfig
-from cleaner.errors import CleanerError, CleaningAborted, ConfigError, CorruptLogError, as_value, unexpected
+from cleaner.errors import (
+    CleanerError,
+    CleaningAborted,
+    ConfigError,
+    CorruptLogError,
+    LogChangedError,
+    as_value,
+    unexpected,
+)
 from cleaner.policy.cleanable import bounds_of, first_young_segment
 from cleaner.policy.due import Dueness, due_words, earliest_dirty_timestamp_ms, judge, overdue_ms
 from cleaner.policy.rounds_ahead import rounds_ahead
 from cleaner.policy.sections import sections_of
+from cleaner.read.open_transactions import Use, undecided_at
+from cleaner.read.summary import ListedFiles, list_log_files
 from cleaner.settings import ResolvedTopic
-from cleaner.storage.glance import SeenFiles, look_through
 from cleaner.storage.lock.lock_probe import LockHolder, probe
 from cleaner.storage.log_dir import StillLogDir
-from cleaner.storage.open_transactions import Use
 from cleaner.storage.segment.segment import Segment
-from cleaner.storage.undecided import undecided_at
 
 _ATTEMPTS = 5  # so often a log is looked at whose files come and go under the eye
 
@@ -125,7 +132,7 @@ class _View:
         for _ in range(_ATTEMPTS):
             try:
                 with as_cleaner_errors(self.directory):
-                    files = look_through(self.session.surroundings.fs, self.directory)
+                    files = list_log_files(self.session.surroundings.fs, self.directory)
                     entry = replace(entry, segments=len(files.segments), bytes=sum(s.size for s in files.segments))
                     resolved = self.session.topic(self.topic_partition, self.directory)
                     entry = self._describe(entry, resolved)
@@ -138,12 +145,12 @@ class _View:
             except CleanerError as error:
                 failed = replace(entry, error=str(as_value(error)), reason="cannot be looked at")
                 # Beside somebody who cleans, a file may be another one by the time it is read.
-                is_replaced = bool(entry.in_use) and isinstance(error, CorruptLogError)
+                is_replaced = bool(entry.in_use) and isinstance(error, CorruptLogError | LogChangedError)
                 if not (is_replaced or isinstance(error.__cause__, FileNotFoundError)):
                     return failed
-                # Its files come and go: somebody is at work, whoever has the lock.
+                # Its files come and go: another process is at work, whichever has the lock.
                 entry = replace(entry, in_use=entry.in_use or "somebody whose files come and go")
-            except Exception as error:  # noqa: BLE001 - a mistake of ours about one log must not hide the others
+            except Exception as error:  # noqa: BLE001 - an internal error about one log must not hide the others
                 return replace(entry, error=str(unexpected(self.directory, error)), reason="cannot be looked at")
         return failed
 
@@ -161,7 +168,7 @@ class _View:
             warnings=(*resolved.warnings, replicas) if replicas else resolved.warnings,
         )
 
-    def _judge(self, entry: PlanEntry, resolved: ResolvedTopic, files: SeenFiles) -> PlanEntry:
+    def _judge(self, entry: PlanEntry, resolved: ResolvedTopic, files: ListedFiles) -> PlanEntry:
         """Say whether it would be cleaned."""
         trust_default = self.session.trusts_default_policy
         verdict = standing(resolved, is_named=self.is_named, trust_default=trust_default)
@@ -182,7 +189,7 @@ class _View:
             return replace(entry, why=Why.NEEDS_RECOVERY, reason=f"{entry.reason}; the log dir has to be recovered")
         return entry
 
-    def _weigh(self, entry: PlanEntry, resolved: ResolvedTopic, files: SeenFiles) -> PlanEntry:
+    def _weigh(self, entry: PlanEntry, resolved: ResolvedTopic, files: ListedFiles) -> PlanEntry:
         """Find the cleanable range, what it weighs and what bounds it."""
         session, state, topic, now_ms = self.session, self.state, resolved.config, entry.now_ms
         is_in_use = bool(entry.in_use)

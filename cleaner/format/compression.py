@@ -31,7 +31,7 @@ import numpy as np
 from cleaner.format import gzip_stream, lz4_frame, zstd_frame
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.codec_errors import DecompressedTooLargeError, DecompressionError
-from cleaner.kernels.ready import codecs as kernel
+from cleaner.kernels import codecs as kernel
 
 # Codec ids: the low three bits of a batch's attributes. On disk, fixed for ever.
 NONE: Final = 0

@@ -30,9 +30,9 @@ from cleaner.format.chunks import (
 from cleaner.format.compression import NONE, compress
 from cleaner.format.control import ControlType
 from cleaner.format.varints import encode_varint
+from cleaner.kernels import crc32c as checksum_kernel
+from cleaner.kernels import encode as kernel
 from cleaner.kernels.checksums import crc32c
-from cleaner.kernels.ready import crc32c as checksum_kernel
-from cleaner.kernels.ready import encode as kernel
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _BASE_OFFSET = struct.Struct(">q")

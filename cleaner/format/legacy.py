@@ -19,7 +19,7 @@ import numpy.typing as npt
 from cleaner.format import compression
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.codec_errors import LegacyFormatError
-from cleaner.kernels.ready import legacy as kernel
+from cleaner.kernels import legacy as kernel
 
 _MAGIC_POSITION, _ATTRIBUTES_POSITION, _TIMESTAMP_POSITION = 16, 17, 18
 _SMALLEST_ENTRY_BYTES: Final = (26, 34)  # of magic 0 and 1, framing included

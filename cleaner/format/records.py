@@ -20,8 +20,8 @@ from cleaner.format.batch import COMPRESSION_MASK, HEADER_BYTES, Batches, Bytes,
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.compression import LZ4, NONE, SNAPPY, decompress
 from cleaner.format.legacy import convert_legacy
-from cleaner.kernels.ready import codecs as kernel
-from cleaner.kernels.ready import records as record_kernel
+from cleaner.kernels import codecs as kernel
+from cleaner.kernels import records as record_kernel
 from cleaner.kernels.scan_status import KIND_LEGACY, SMALLEST_RECORD_BYTES
 
 Flags = npt.NDArray[np.bool_] | npt.NDArray[np.uint8]

@@ -29,7 +29,7 @@ __all__ = ["SCAN_END", "SCAN_TABLE_FULL", "SMALLEST_RECORD_BYTES", "count_good_c
 _LOG_OVERHEAD = 12  # offset and size, which `size` does not count (R-201)
 _SMALLEST_ENTRY = 14  # R-202
 _SMALLEST_MAGIC_1 = 34  # R-240, framing included
-_HEADER_BYTES = 61  # R-2.2
+_HEADER_BYTES = 61  # R-210
 _NO_CHECK = -(2**63)
 _MAX_LONG = 2**63 - 1
 

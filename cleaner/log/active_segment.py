@@ -23,7 +23,6 @@ from pathlib import Path
 from cleaner.base.model import AbortedTxn
 from cleaner.config.values import TopicConfig
 from cleaner.errors import CleanerError, LogDirOfflineError, LogWriteError, OutOfDescriptorsError
-from cleaner.log.retention import ActiveOne
 from cleaner.storage.fs.file_system import File, FileSystem
 from cleaner.storage.segment import names
 from cleaner.storage.segment.indexes import (
@@ -55,6 +54,19 @@ class _Tail:
     first_timestamp: int | None
     bytes_since_entry: int = 0
     txn_index_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class ActiveOne:
+    """The segment as retention sees it: its size and largest timestamp are known here, and may not be on disk yet."""
+
+    base_offset: int
+    size: int
+    timestamp_ms: int
+
+    def largest_timestamp(self) -> int:
+        """Return the largest timestamp, or when it was last written to (R-324)."""
+        return self.timestamp_ms
 
 
 @dataclass(frozen=True)
@@ -126,7 +138,7 @@ class ActiveSegment:
 
     @property
     def fsync_error(self) -> CleanerError | None:
-        """Why nobody knows what of it is on disk, once no fsync is under way; None where that is known (R3)."""
+        """Why nobody knows what of it is on disk, once no fsync is under way; None where that is known (C-2)."""
         with self._fsync_guard:
             return None if self._is_forcing else self._fsync_error
 
@@ -274,7 +286,7 @@ class ActiveSegment:
         Force the `.log` to disk; may be called without the log's lock. Nothing is done once it is retired.
 
         Raises:
-            NoSpaceError, LogDirOfflineError: now or earlier; final (R3).
+            NoSpaceError, LogDirOfflineError: now or earlier; final (C-2).
         """
         self._force(self._files[:1], ())
 
@@ -283,7 +295,7 @@ class ActiveSegment:
         Force all files to disk.
 
         Raises:
-            NoSpaceError, LogDirOfflineError: now or earlier; final (R3).
+            NoSpaceError, LogDirOfflineError: now or earlier; final (C-2).
             OutOfDescriptorsError: nothing is lost; it can be tried again.
         """
         self._force(self._files, [names.segment_file_name(self.base_offset, names.TXN_INDEX)])

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cleaner.base.clock import Clock
-from cleaner.log.view import Signal
+from cleaner.read.view import Signal
 
 _NANOS_PER_MILLI = 1_000_000
 # A wait is cut into pieces: a time too far away for the system's timers is as good as never.
@@ -45,7 +45,7 @@ class Tasks:
     Args:
         clock: turns go by its monotonic clock.
         tasks: in the order in which those that are due together are run.
-        failed: told of a task that failed, and why.
+        failed: called with a task that failed, and why.
     """
 
     def __init__(self, clock: Clock, tasks: Sequence[PeriodicTask], failed: Callable[[str, Exception], None]) -> None:

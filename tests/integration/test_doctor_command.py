@@ -131,7 +131,8 @@ def test_ailment_of_a_log_dir_is_found_and_fails_where_clean_refuses(
         ),
         pytest.param(
             "import sys; from pathlib import Path; from cleaner.storage.fs.file_system import FileSystem\n"
-            "from cleaner.storage.lock.log_dir_lock import *; lock = acquire_for_cleaning(FileSystem(), Path(sys.argv[1]))",
+            "from cleaner.storage.lock.log_dir_lock import *\n"
+            "lock = acquire_for_cleaning(FileSystem(), Path(sys.argv[1]))",
             "WARN",
             "another cleaner",
             id="cleaner",

@@ -21,8 +21,9 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [
     ROOT / "README.md",
     ROOT / "CHANGELOG.md",
+    ROOT / "CONTRIBUTING.md",
     ROOT / "benchmarks" / "README.md",
-    *(ROOT / "docs").glob("*.md"),
+    *sorted((ROOT / "docs").rglob("*.md")),
 ]
 
 
@@ -38,6 +39,32 @@ def test_links_of_a_document_lead_to_files(document: Path) -> None:
     targets = [target.partition("#")[0] for target in re.findall(r"\]\(([^)]+)\)", document.read_text())]
     dead = [target for target in targets if "://" not in target and not (document.parent / target).exists()]
     assert dead == []
+
+
+def anchors(document: Path) -> set[str]:
+    """Return the anchors a document's headings have, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```$", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_into_a_document_lead_to_headings(document: Path) -> None:
+    """A link to a section names one that is there."""
+    targets = [target.partition("#") for target in re.findall(r"\]\(([^)\s]+)\)", document.read_text())]
+    dead = [
+        f"{target}#{anchor}"
+        for target, _, anchor in targets
+        if anchor and "://" not in target and anchor not in anchors(document.parent / target if target else document)
+    ]
+    assert dead == []
+
+
+def test_map_of_the_documents_has_every_one() -> None:
+    """`docs/README.md` leads to each document."""
+    page = ROOT / "docs" / "README.md"
+    linked = {(page.parent / target).resolve() for target in re.findall(r"\]\(([^)#]+)\)", page.read_text())}
+    assert sorted(str(each) for each in (ROOT / "docs").rglob("*.md") if each not in {page, *linked}) == []
 
 
 def test_readme_options_are_the_commands_options() -> None:
@@ -122,6 +149,15 @@ def test_documented_name_is_the_installed_one() -> None:
     pip = [sys.executable, "-m", "pip", "install", "--no-index", "--dry-run", "--disable-pip-version-check"]
     done = subprocess.run([*pip, f"{name}[test]"], capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_files_beside_the_code_are_in_the_wheel() -> None:
+    """Each template, style, script and source that is no Python is package data, or the installed product lacks it."""
+    globs = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    packaged = {path for package, names in globs.items() for name in names
+                for path in (ROOT / package.replace(".", "/")).glob(name)}  # fmt: skip
+    files = {path for path in (ROOT / "cleaner").rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    assert {path for path in files if path.suffix != ".py"} == packaged
 
 
 def test_readme_make_targets_exist() -> None:

@@ -16,15 +16,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cleaner.cleaning.offset_map import Words
 from cleaner.cleaning.recopy.survivors import Flags
 from cleaner.errors import CorruptIndexError
 from cleaner.format.batch import Batches, ReadBuffer, SegmentReader
 from cleaner.format.chunks import CONTROL_FLAG, DELETE_HORIZON_FLAG, TRANSACTIONAL_FLAG
-from cleaner.format.records import Block, Unpacker, bad_record
-from cleaner.kernels.ready import offset_map as kernel
-from cleaner.storage.aborted import AbortedRanges
-from cleaner.storage.aborted_walk import AbortedWalk
+from cleaner.format.key_digests import OFFSET_PLUS_1, SIP, KeyDigests, Words
+from cleaner.format.records import Block, Unpacker
+from cleaner.storage.load.aborted_walk import AbortedWalk
+from cleaner.storage.segment.aborted import AbortedRanges
 from cleaner.storage.segment.segment import Segment
 
 OFFSETS_END = 2**62  # above all offsets
@@ -84,8 +83,7 @@ class Cells:
         self._now_ms = now_ms
         self._buffer = ReadBuffer()
         self._unpacker = Unpacker(limit_bytes)
-        self._digests: Words = np.zeros(0, np.uint64)
-        self._state = np.zeros(kernel.STATE_CELLS, np.int64)
+        self._digests = KeyDigests()
 
     def draw(self, first: int, end: int, most_bytes: int, chance: random.Random) -> list[Cell]:
         """Draw cells of segments [first, end), two at least, that amount to so many bytes; returns them in order."""
@@ -140,19 +138,8 @@ class Cells:
         """Return the digests of a block's records with a key, and their offsets plus 1; valid until the next call."""
         path, block, gone = part
         is_control = (block.batches["attributes"] & CONTROL_FLAG != 0) & (block.batches["magic"] == 2)
-        size = kernel.DIGEST_WORDS * block.record_count(gone)
-        if len(self._digests) < size:
-            self._digests = np.zeros(2 * size, np.uint64)
-        self._state[:] = 0
-        status = kernel.digest_records(
-            block.data, block.unpacked, block.batches, gone | is_control, 0, secret, self._digests, self._state
-        )
-        if status != kernel.DIGEST_GOOD:
-            row = block.batches[int(self._state[kernel.STATE_BATCH])]
-            position = int(self._state[kernel.STATE_RECORD_POSITION])
-            raise bad_record(path, row, int(self._state[kernel.STATE_STATUS]), position)
-        rows = self._digests[: kernel.DIGEST_WORDS * int(self._state[kernel.STATE_KEYED])]
-        return rows[:: kernel.DIGEST_WORDS], rows[2 :: kernel.DIGEST_WORDS]
+        rows = self._digests.of(path, block, gone | is_control, secret)
+        return rows[:, SIP], rows[:, OFFSET_PLUS_1]
 
     def _gone(self, batches: Batches) -> Flags:
         """Return which batches are data of aborted transactions, or markers past their horizon."""

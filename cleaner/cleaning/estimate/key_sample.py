@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cleaner.cleaning.estimate.unseen_keys import Counts, Floats, Occurrences
-from cleaner.cleaning.offset_map import Words
+from cleaner.format.key_digests import Words
 
 GROUPS = 10  # the jackknife leaves out a tenth of the cells at a time
 _MOST_RECORDS = 1 << 22

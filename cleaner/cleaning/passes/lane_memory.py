@@ -3,9 +3,9 @@ What the lanes of a round work in, kept from one round of a process to the next.
 
 A lane's buffers are some 10 to 20 MB. Memory that is asked for anew has to be found and cleared page by page, and what
 is given back between other allocations leaves holes that grow with the rounds. So rounds borrow lanes, and what they
-give back is kept: as many lanes as all workers need at once, which is what the settings were held against the machine's
-memory for (`cleaning/round/memory_budget.py`), none larger than rounds usually need. Meanwhile the system may have their pages
-whenever it is short (`table_memory.offer`).
+give back is kept: as many lanes as all workers need at once, none larger than rounds usually need
+(`cleaning/round/memory_budget.py` holds the settings against the machine's memory). Meanwhile the system may have
+their pages whenever it is short (`table_memory.offer`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """
 Every metric there is: the only place where a name, a help text or a label is written.
 
-`metrics.py` fills these families, `docs/metrics.md` is written from them (`python -m cleaner.present.metrics.families`). Names
-are in base units and end in `_total` exactly when they are counters; a help text names Kafka's own metric where there
-is one.
+`metrics.py` fills these families, `docs/metrics.md` is written from them
+(`python -m cleaner.present.metrics.families`). Names are in base units and end in `_total` exactly when they are
+counters; a help text names Kafka's own metric where there is one.
 """
 
 from __future__ import annotations

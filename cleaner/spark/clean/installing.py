@@ -1,8 +1,8 @@
 """
 From what a task wrote to a segment in its place: taken over, read back, swapped in; by the driver alone.
 
-Tasks write under names that mean nothing to anybody (`storage/segment/names.py`). The files of the attempt that is taken get
-the names of a swap, are verified like those of any other round, and swapped.
+Tasks write under names that mean nothing to anybody (`storage/segment/names.py`). The files of the attempt that is
+taken get the names of a swap, are verified like those of any other round, and swapped.
 """
 
 from __future__ import annotations

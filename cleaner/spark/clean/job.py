@@ -1,5 +1,5 @@
 """
-The process that has the Spark session of another one: `python -m cleaner.spark.clean.job`, started by `spark/clean/child.py`.
+The process that has the Spark session of another one (`python -m cleaner.spark.clean.job`); `child.py` starts it.
 
 JSON lines in both directions; arguments and results are pickled, as both ends are of one release.
 

@@ -2,8 +2,8 @@
 The verdicts on a group's records, brought together by one task and kept in one file: bits of offsets.
 
 A bit set says of a record whose key counts that it is the last one of its key, and of any other record that a later one
-of its key is there; `cleaning/recopy/survivors.py` reads it so. A group without any has no file. Whoever reads one holds it
-against a checksum the driver was told: a file that lost bits would cost records.
+of its key is there; `cleaning/recopy/survivors.py` reads it so. A group without any has no file. A task checks it
+against the driver's checksum before it reads it: a file that lost bits would cost records.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from cleaner.format.chunks import COMPRESSION_MASK, TIMESTAMP_TYPE_FLAG, TRANSAC
 from cleaner.format.compression import CODEC_NAMES
 from cleaner.format.layout import Layout, Longs
 from cleaner.format.rewrite import java_utf8
-from cleaner.kernels.ready import columns as kernel
+from cleaner.kernels import columns as kernel
 from cleaner.spark.source.columns import BAD_BATCH, BATCH_FIELDS, HEADERS, TYPES
 
 ROWS = 1 << 16

@@ -30,7 +30,7 @@ from cleaner.base.trusted import why_open_to_others, why_way_is_open_to_others
 from cleaner.errors import ForeignDirectoryError, LogDirOfflineError, UnreadableCodeError
 from cleaner.storage.fs.file_system import FileSystem, real_path
 
-_PROGRAM = Path(__file__).parents[1]
+_PROGRAM = Path(__file__).parents[2]
 # Not loaded before root is given up: Spark starts Python anew, which has to read it; kernels have `warm_up`.
 _LEFT_OUT = ("cleaner.__main__", "cleaner.spark.clean", "cleaner.spark.source", "cleaner.kernels", "tests.support")
 # What our modules load inside functions, and the encodings they name.
@@ -64,7 +64,7 @@ def owner_of(directories: Sequence[Path]) -> Owner | None:
     """
     Return whom root has to become to work in some directories; None where root may stay, since they are its own.
 
-    A directory that is not there says nothing, but whoever owns what is above it could put one there: unless that is
+    A directory that is not there says nothing, but the owner of its parent could put one there: unless that is
     root, it is for them to say. Links are followed: what they lead to counts.
 
     Raises:
@@ -212,7 +212,7 @@ class _NothingMore(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Raise: nothing can be told of it."""
+        """Raise: nothing is known of it."""
         raise UnreadableCodeError(fullname, self._closed, f"user {self._owner}")
 
 

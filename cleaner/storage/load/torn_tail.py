@@ -17,7 +17,7 @@ from cleaner.storage.fs.file_system import File
 from cleaner.storage.segment.segment import Segment
 
 _SEARCH_BYTES = 1 << 20
-_LENGTH_AT, _MAGIC_AT, _CRC_AT, _CRC_FROM = 8, 16, 17, 21
+_LENGTH_AT, _MAGIC_AT, _CRC_AT, _CRC_FROM = 8, 16, 17, 21
 _MAGIC = 2
 # Largest batch looked for. A broker's limit is 1 MiB by default and a few MiB in practice.
 _LARGEST_BATCH_BYTES = 256 << 20

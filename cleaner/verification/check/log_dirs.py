@@ -69,9 +69,8 @@ def survey(fs: FileSystem, path: Path) -> SurveyedLogDir:
     found.findings += read_as(FindingKind.META_PROPERTIES, log_dir.path / names.META_PROPERTIES, read_properties)
     for kind in OffsetKind:
         found.offsets[kind] = {}
-        found.findings += read_as(
-            FindingKind.CHECKPOINT, log_dir.path / kind.value, lambda kind=kind: _fill(found, kind)
-        )  # type: ignore[misc]
+        path = log_dir.path / kind.value
+        found.findings += read_as(FindingKind.CHECKPOINT, path, lambda kind=kind: _fill(found, kind))  # type: ignore[misc]
     return found
 
 
@@ -151,6 +150,6 @@ def _topic_ids(found: Sequence[SurveyedLogDir]) -> Iterable[tuple[str, Path, UUI
             try:
                 topic_id = read_topic_id(each.log_dir.fs, place)
             except (CorruptCheckpointError, LogDirOfflineError):
-                continue  # told of when the partition is checked
+                continue  # the partition's check reports it
             if topic_id is not None:
                 yield topic_partition.topic, place, topic_id

@@ -2,7 +2,7 @@
 One `.log` file read from end to end, on several lanes side by side, whatever is wrong in it.
 
 Behind a damaged batch reading goes on where its length says, if a batch can begin there; otherwise at the next whole
-batch that can be found, and the bytes between are told of as one finding.
+batch that can be found, and the bytes between are one finding.
 """
 
 from __future__ import annotations

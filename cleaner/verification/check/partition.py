@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from cleaner.errors import CorruptIndexError, LogChangedError, LogDirOfflineError
+from cleaner.format.key_digests import NO_OFFSET
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.load.loaded_log import list_segments
 from cleaner.storage.log_dir import OffsetKind
 from cleaner.storage.segment.indexes import Aborts, abort_rows, read_txn_index
 from cleaner.storage.segment.segment import Segment
-from cleaner.verification.check.batches import NO_OFFSET
 from cleaner.verification.check.findings import Finding, FindingKind
 from cleaner.verification.check.log_file import CheckLaneMemory
 from cleaner.verification.check.segment import KeyWatch, SegmentCheck, SegmentContext
@@ -61,7 +61,7 @@ class CheckContext:
     Attributes:
         fs: the door to the disk.
         lanes: memory.
-        progress: told of a phase, bytes done and bytes in all.
+        progress: called with a phase, bytes done and bytes in all.
         check_done: asked before each chunk; raises CleaningAborted to stop.
         clean_section: also look for keys that occur twice below the checkpoint.
         memory_bytes: for that.
@@ -259,7 +259,7 @@ class PartitionCheck:
 
     def _all_aborts(self) -> Aborts:
         def pass_over(_error: CorruptIndexError) -> None:
-            """It was told of when the segment was checked."""
+            """The check of the segment reported it."""
 
         found = [abort_rows(())]
         for segment in self._list(only_keys=True):

@@ -14,7 +14,7 @@ from cleaner.config.values import CleanerConfig, TopicConfig
 from cleaner.errors import ConfigError, ConfigErrors
 from cleaner.settings.cluster import DYNAMIC_BROKER_KEYS
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 # Name, type, default and validator of settings, and synonyms of topic settings, printed by Kafka 4.3.1's own
 # ConfigDef and ServerTopicConfigSynonyms.
 KAFKA_SETTINGS = ROOT / "tests" / "golden" / "kafka-settings.tsv"

@@ -1,4 +1,4 @@
-"""The lock of a log dir: R-111, D-01 and reliability rule R6, against ourselves and against a real JVM."""
+"""The lock of a log dir: R-111, D-01 and rule C-4, against ourselves and against a real JVM."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ def test_lock_in_another_process_is_refused(tmp_path: Path) -> None:
     """Another process is refused with exit code 75, and gets the lock once it is free."""
     program = (
         "import sys; from pathlib import Path; from cleaner.errors import CleanerError\n"
-        "from cleaner.storage.fs.file_system import FileSystem; from cleaner.storage.lock.log_dir_lock import LogDirLock\n"
+        "from cleaner.storage.fs.file_system import FileSystem\n"
+        "from cleaner.storage.lock.log_dir_lock import LogDirLock\n"
         "try: LogDirLock(FileSystem(), Path(sys.argv[1]))\n"
         "except CleanerError as error: sys.exit(error.exit_code)\n"
     )
@@ -203,7 +204,7 @@ def test_lock_file_deleted_again_and_again_is_refused(tmp_path: Path) -> None:
     """A file that never stays is given up in the end, not tried for ever."""
 
     class AlwaysDeleted(DeletesWhatItOpens):
-        def create(self, path: Path, *, like: Path) -> File:
+        def create(self, path: Path, *, like: Path | None) -> File:
             file = super().create(path, like=like)
             path.unlink()
             return file
@@ -216,7 +217,7 @@ def test_lock_file_created_by_somebody_faster_is_opened(tmp_path: Path) -> None:
     """Losing the race to create the file is no error."""
 
     class SomebodyFaster(FileSystem):
-        def create(self, path: Path, *, like: Path) -> File:
+        def create(self, path: Path, *, like: Path | None) -> File:
             path.touch()
             return super().create(path, like=like)
 

@@ -13,7 +13,6 @@ import pytest
 
 from cleaner.errors import LogDirOfflineError, NoSpaceError
 from cleaner.storage.fs import file_system as fs_module
-from cleaner.storage.fs import many_files
 from cleaner.storage.fs.file_system import File, FileSystem
 from cleaner.storage.fs.held import HeldDirectories
 from cleaner.storage.fs.many_files import SYNCFS_FROM, large_ones, share_out, sync_at_once
@@ -68,7 +67,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> _Library:
 
 
 def _given(monkeypatch: pytest.MonkeyPatch, library: _Library) -> _Library:
-    monkeypatch.setattr(many_files.ctypes, "CDLL", lambda *_args, **_kwargs: library)
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_args, **_kwargs: library)
     return library
 
 
@@ -113,7 +112,7 @@ def test_last_file_is_fsynced_behind_the_sync(
 def test_failed_sync_is_final(
     directory: Path, monkeypatch: pytest.MonkeyPatch, code: int, error: type[Exception]
 ) -> None:
-    """The error is raised and nothing is tried again: asked once more the system would not tell (R3)."""
+    """The error is raised and nothing is tried again: asked once more the system would not tell (C-2)."""
     library = _given(monkeypatch, _Library(error=code))
     fs = _Counting()
     with pytest.raises(error):

@@ -1,0 +1,80 @@
+"""
+Which batches belong to transactions that were aborted: readers of committed records leave them out.
+
+The transaction index of the segment that holds a transaction's marker names it, with the first and last offset it
+reaches over. Within these every transactional batch of its producer is its own. Between the two lie as many segments
+as the transaction was long; the search ends at the first entry that says all below it is decided (R-535).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from cleaner.read.open_segment import SegmentFiles
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.segment import names
+from cleaner.storage.segment.indexes import (
+    FIRST_OFFSET,
+    LAST_OFFSET,
+    LAST_STABLE_OFFSET,
+    Aborts,
+    abort_rows,
+    read_txn_index,
+)
+
+
+class AbortedTransactions:
+    """
+    The aborted transactions of a log's segments, as their transaction indexes tell; each is read once.
+
+    Args:
+        fs: the door to the file system.
+        places: the segments, ascending. What is found is right as long as these are.
+        more: aborted transactions that no index names yet.
+    """
+
+    def __init__(self, fs: FileSystem, places: Sequence[SegmentFiles], more: Aborts | None = None) -> None:
+        self._fs = fs
+        self._places = places
+        self._read: dict[int, Aborts] = {}
+        self._more = abort_rows(()) if more is None else more
+
+    def reaching_into(self, first_offset: int, end_offset: int, number: int) -> Aborts:
+        """
+        Return those that reach into [first, end).
+
+        Args:
+            number: of the place that holds the first offset.
+        Raises:
+            CorruptIndexError: a transaction index is damaged.
+        """
+        found = [self._more]
+        for at in range(number, len(self._places)):
+            aborts = self._of(at)
+            found.append(aborts)
+            if len(aborts) and int(aborts[-1, LAST_STABLE_OFFSET]) >= end_offset:
+                break
+        rows = np.concatenate(found)
+        is_wanted = (rows[:, LAST_OFFSET] >= first_offset) & (rows[:, FIRST_OFFSET] < end_offset)
+        return rows[is_wanted]
+
+    def read_all(self) -> None:
+        """Read all indexes now, and not again."""
+        for number in range(len(self._places)):
+            self._read[number] = self._of(number)
+
+    def _of(self, number: int) -> Aborts:
+        found = self._read.get(number)
+        if found is None:
+            place = self._places[number]
+            try:
+                log_bytes = self._fs.stat(place.path(names.LOG)).st_size
+                found = read_txn_index(self._fs, place.path(names.TXN_INDEX), log_bytes=log_bytes)
+            except FileNotFoundError:
+                found = abort_rows(())
+            # That of the active segment is appended to.
+            if number < len(self._places) - 1:
+                self._read[number] = found
+        return found

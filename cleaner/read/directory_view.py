@@ -1,0 +1,256 @@
+"""
+How far a log reaches, found out from its directory alone: beside a writer or a daemon in another process, or at rest.
+
+    log start         the line of `log-start-offset-checkpoint`, or the first segment's base offset
+    log end           behind the last whole batch of the last segment, looked for from its last index entry on
+    high watermark    what a living writer of ours publishes (`storage/files/published.py`), or else the line of
+                      `replication-offset-checkpoint`; where there is none, nobody says that less than all is valid: the
+                      log end. A log of a writer of ours has a line before its first record
+    last stable       from the last producer snapshot on the batches are read for transactions, up to the high watermark
+
+What was found is kept, and looked at again when its file has changed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from cleaner.base.model import AbortedTxn, TopicPartition
+from cleaner.errors import LogTruncatedError
+from cleaner.format.batch import SegmentReader
+from cleaner.format.chunks import Chunk, ReadableFile, ReadBuffer
+from cleaner.read.cursor import LARGEST_CHUNK_BYTES, Cursor, identity_of
+from cleaner.read.log_end import LogEnd, end_behind, end_of
+from cleaner.read.open_segment import OpenSegment
+from cleaner.read.partition_files import PartitionFiles
+from cleaner.read.snapshot import first_offset_of, high_watermark_within
+from cleaner.read.transactions import Transactions
+from cleaner.read.view import Signal
+from cleaner.storage.files.checkpoint import read_offset_checkpoint
+from cleaner.storage.files.published import Published
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.segment.indexes import Aborts, abort_rows
+from cleaner.storage.segment.names import HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT
+
+_MOST_UNLISTED = 4096
+_LONGEST_PAUSE_SECONDS = 0.1
+_PAUSE_BESIDE_WRITER_SECONDS = 0.01
+
+
+class DirectoryView:
+    """
+    A `ReadView` of a partition's directory. Safe to share between threads.
+
+    Args:
+        files: the partition's.
+    """
+
+    def __init__(self, files: PartitionFiles) -> None:
+        self._files = files
+        self._guard = threading.RLock()
+        self._is_closed = False
+        self._is_told = False  # of high watermarks, at once
+        self._log_starts = _Line(files.fs, files.log_dir / LOG_START_CHECKPOINT, files.topic_partition)
+        self._published = Published(files.fs, files.log_dir, files.topic_partition)
+        self._high_watermarks = _Line(files.fs, files.log_dir / HIGH_WATERMARK_CHECKPOINT, files.topic_partition)
+        self._end = _FollowedEnd(files)
+        self._transactions = _FollowedTransactions(files)
+
+    @property
+    def signal(self) -> Signal | None:
+        """Nobody tells."""
+        return None
+
+    def require_own(self) -> None:
+        """Do nothing: a fork finds out from the directory as well."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+        return self._is_closed
+
+    @property
+    def longest_pause_seconds(self) -> float:
+        """How long to wait before looking again, at most: shorter beside a writer that tells at once."""
+        return _PAUSE_BESIDE_WRITER_SECONDS if self._is_told else _LONGEST_PAUSE_SECONDS
+
+    @property
+    def leader_epoch(self) -> int | None:
+        """It would have to be read."""
+        return None
+
+    @property
+    def log_start_offset(self) -> int:
+        """First offset a reader may ask for."""
+        with self._guard:
+            return first_offset_of(self._files.listing().places, self._log_starts.offset())
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset behind the last whole batch."""
+        with self._guard:
+            return max(self._end.offset(), self.log_start_offset)
+
+    @property
+    def high_watermark(self) -> int:
+        """What a living writer publishes, or else the checkpoint says, within the log."""
+        with self._guard:
+            published = self._published.high_watermark()
+            self._is_told = published is not None
+            if published is not None:
+                return published  # it is within the log, and asked for too often to look where that ends
+            line = self._high_watermarks.offset()
+            return high_watermark_within(line, self.log_start_offset, self.log_end_offset)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """First offset of a transaction that is not decided below the high watermark."""
+        with self._guard:
+            high_watermark = self.high_watermark
+            return min(high_watermark, self._transactions.first_open(self.log_start_offset, high_watermark))
+
+    def unlisted_aborts(self) -> Aborts | None:
+        """Return what was found on the way to the last stable offset."""
+        with self._guard:
+            return abort_rows(self._transactions.aborted)
+
+    def close(self) -> None:
+        """Close what is open."""
+        with self._guard:
+            self._is_closed = True
+            self._published.close()
+            self._end.close()
+            self._transactions.close()
+
+
+class _Line:
+    """A partition's line of an offset checkpoint, read again when the file is another one."""
+
+    def __init__(self, fs: FileSystem, path: Path, topic_partition: TopicPartition) -> None:
+        self._fs = fs
+        self._path = path
+        self._topic_partition = topic_partition
+        self._seen: tuple[int, int, int] | None = None
+        self._offset: int | None = None
+
+    def offset(self) -> int | None:
+        """Return the line's offset; None without one."""
+        try:
+            about = self._fs.stat(self._path)
+        except FileNotFoundError:
+            return None
+        seen = (about.st_ino, about.st_size, about.st_mtime_ns)
+        if seen != self._seen:
+            self._offset = read_offset_checkpoint(self._fs, self._path).get(self._topic_partition)
+            self._seen = seen
+        return self._offset
+
+
+class _FollowedEnd:
+    """Where a log ends, followed from look to look."""
+
+    def __init__(self, files: PartitionFiles) -> None:
+        self._files = files
+        self._segment: OpenSegment | None = None
+        self._end = LogEnd(0, 0)
+        self._last_batch: tuple[int, bytes] = (0, b"")
+        self._buffer = ReadBuffer(LARGEST_CHUNK_BYTES)
+
+    def close(self) -> None:
+        if self._segment is not None:
+            self._segment.close()
+            self._segment = None
+
+    def offset(self) -> int:
+        """Return the offset behind the last whole batch."""
+        while True:
+            listing = self._files.listing()
+            if not listing.places:
+                return 0
+            place = listing.places[-1]
+            segment = self._segment
+            is_same = segment is not None and segment.base_offset == place.base_offset and segment.is_at(place)
+            if segment is None or not is_same or self._is_cut(segment):
+                try:
+                    segment = self._open(OpenSegment(self._files.fs, place))
+                except FileNotFoundError:
+                    continue
+            # A batch that is being written, or was torn by a crash: the log ends before it.
+            self._end = end_behind(segment, self._end, segment.file.size(), self._checked)
+            if self._files.is_unchanged(listing):
+                return self._end.offset
+
+    def _open(self, segment: OpenSegment) -> OpenSegment:
+        self.close()
+        self._segment, self._last_batch = segment, (0, b"")
+        self._end = end_of(segment, segment.file.size(), self._checked)
+        return segment
+
+    def _is_cut(self, segment: OpenSegment) -> bool:
+        position, head = self._last_batch
+        return segment.file.read(len(head), position) != head
+
+    def _checked(
+        self, file: ReadableFile, *, size: int, start: int, check_order_from: int | None = None
+    ) -> Iterator[Chunk]:
+        for chunk in SegmentReader(
+            file, size=size, start=start, buffer=self._buffer, check_order_from=check_order_from
+        ):
+            self._last_batch = identity_of(chunk, -1)
+            yield chunk
+
+
+class _FollowedTransactions:
+    """The transactions at the end of a log, followed from look to look."""
+
+    def __init__(self, files: PartitionFiles) -> None:
+        self._transactions = Transactions()
+        self._files = files
+        self._cursor: Cursor | None = None
+
+    @property
+    def aborted(self) -> list[AbortedTxn]:
+        """Those found aborted that no index may name yet."""
+        return self._transactions.aborted
+
+    def close(self) -> None:
+        if self._cursor is not None:
+            self._cursor.close()
+            self._cursor = None
+
+    def first_open(self, log_start_offset: int, high_watermark: int) -> int:
+        """Return the first offset of the transactions that are open at the high watermark, or that itself."""
+        if self._cursor is None or self._cursor.next_offset > high_watermark:
+            self._begin(log_start_offset, high_watermark)
+        try:
+            self._go_on(log_start_offset, high_watermark)
+        except BaseException:
+            self.close()  # a chunk may have been read and not been taken in; the next look begins anew
+            raise
+        return self._transactions.first_open(high_watermark)
+
+    def _go_on(self, log_start_offset: int, high_watermark: int) -> None:
+        while self._cursor is not None:
+            try:
+                chunk = self._cursor.next_chunk(high_watermark)
+            except LogTruncatedError:
+                self._begin(log_start_offset, high_watermark)
+                continue
+            if chunk is None:
+                break
+            self._transactions.take(self._cursor.path, chunk)
+            self._forget_listed()
+
+    def _begin(self, log_start_offset: int, high_watermark: int) -> None:
+        self.close()
+        fs, directory, snapshots = self._files.fs, self._files.directory, self._files.listing().snapshots
+        self._transactions = Transactions.at_snapshot(fs, directory, snapshots, log_start_offset, high_watermark)
+        self._cursor = Cursor(self._files, self._transactions.begin)
+
+    def _forget_listed(self) -> None:
+        """Leave those to the transaction indexes that these name by now: of segments that are closed."""
+        if len(self.aborted) > _MOST_UNLISTED:
+            active = self._files.listing().places[-1].base_offset
+            self._transactions.aborted = [abort for abort in self.aborted if abort.last_offset >= active]

@@ -1,0 +1,238 @@
+"""
+A log by names, sizes and checkpoints alone: all that can be told without opening its files.
+
+It is how a log is seen that may be in use, or was not closed in order: its tail and the indexes of its active segment
+may be torn. Thousands of logs can be seen so in a second. Open transactions are not seen (`open_transactions.py`), so
+what may be cleaned is never less than what a summary says is dirty, and may be less than that.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from cleaner.errors import CorruptBatchError, CorruptIndexError, NotCleanlyShutDownError
+from cleaner.storage.fs.file_system import DirectoryEntry, FileSystem
+from cleaner.storage.load.last_stable import last_stable_offset
+from cleaner.storage.segment.batch_source import batch_headers
+from cleaner.storage.segment.names import CLEANED, DELETED, LOG, SNAPSHOT, SWAP
+from cleaner.storage.segment.segment import Segment
+
+_DIGITS = 20
+_ENDINGS = (LOG, SNAPSHOT, CLEANED, SWAP, DELETED)
+
+
+class ListedSegment:
+    """
+    A segment as it was listed; its timestamps are read when first asked for, and kept: they do not change.
+
+    Attributes:
+        base_offset: lower bound of its offsets.
+        size: bytes of the `.log` file.
+        mtime_ns: modification time of the `.log` file.
+    """
+
+    __slots__ = (
+        "_directory",
+        "_first_timestamp",
+        "_fs",
+        "_inode",
+        "_largest_timestamp",
+        "base_offset",
+        "mtime_ns",
+        "size",
+    )
+
+    def __init__(self, fs: FileSystem, directory: Path, found: DirectoryEntry) -> None:
+        self.base_offset = int(found.name[:_DIGITS])
+        self.size = found.size
+        self.mtime_ns = found.mtime_ns
+        self._inode = found.inode
+        self._fs = fs
+        self._directory = directory
+        self._largest_timestamp: int | None = None
+        self._first_timestamp: int | None = None
+
+    def is_still(self, found: DirectoryEntry) -> bool:
+        """Tell whether this is the same file, unchanged."""
+        return (self._inode, self.size, self.mtime_ns) == (found.inode, found.size, found.mtime_ns)
+
+    def shortened(self, size: int) -> ListedSegment:
+        """Return the segment as it would be if its file ended there."""
+        found = DirectoryEntry(f"{self.base_offset:020d}{LOG}", self._inode, size, self.mtime_ns)
+        return ListedSegment(self._fs, self._directory, found)
+
+    def follow(self, about: os.stat_result) -> None:
+        """Take note of what the file, that of an active segment, has become."""
+        if (self._inode, self.size, self.mtime_ns) != (about.st_ino, about.st_size, about.st_mtime_ns):
+            self._inode, self.size, self.mtime_ns = about.st_ino, about.st_size, about.st_mtime_ns
+            self._largest_timestamp = self._first_timestamp = None
+
+    def largest_timestamp(self) -> int:
+        """
+        Return the largest timestamp (ms), or the file's mtime when the segment has none (R-324).
+
+        Raises:
+            FileNotFoundError: the segment has gone since.
+        """
+        if self._largest_timestamp is None:
+            self._largest_timestamp = self._segment().largest_timestamp()
+        return self._largest_timestamp
+
+    def first_batch_timestamp(self) -> int:
+        """
+        Return the maximum timestamp (ms) of the first batch on disk; -1 without one (R-416).
+
+        Raises:
+            FileNotFoundError: the segment has gone since.
+        """
+        if self._first_timestamp is None:
+            self._first_timestamp = self._segment().first_batch_timestamp()
+        return self._first_timestamp
+
+    def position_at(self, offset: int) -> int:
+        """
+        Return a batch position at or before the batch that holds an offset; 0 where the index leads astray, as that of
+        an active segment does: it is padded while it is written.
+        """
+        try:
+            return self._segment().position_at(offset)
+        except CorruptIndexError:
+            return 0
+
+    def batch_at(self, offset: int) -> int | None:
+        """
+        Return the base offset of the batch that holds an offset, or of the next one; None beyond the last. Where that
+        cannot be read, the offset itself.
+
+        Raises:
+            FileNotFoundError: the segment has gone since.
+        """
+        try:
+            for chunk in self._segment().chunks(start=self.position_at(offset)):
+                for batch in chunk.batches[chunk.batches["last_offset"] >= offset][:1]:
+                    return int(batch["base_offset"])
+        except CorruptBatchError:
+            return offset
+        return None
+
+    @property
+    def mtime_ms(self) -> int:
+        """Modification time of the `.log` file, milliseconds."""
+        return self.mtime_ns // 1_000_000
+
+    def _segment(self) -> Segment:
+        return Segment(
+            self._fs,
+            self._directory,
+            self.base_offset,
+            size=self.size,
+            mtime_ns=self.mtime_ns,
+            source=batch_headers,
+        )
+
+
+class Leavings(NamedTuple):
+    """Temporary files in a partition directory: of a swap or copy (which may be under way), and awaiting removal."""
+
+    unfinished: int = 0
+    deleted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ListedFiles:
+    """
+    What one listing of a partition directory tells.
+
+    Attributes:
+        segments: ascending; the last is the active one. Empty where nothing but a recovery can help.
+        snapshots: offsets of the producer snapshots, ascending, with their sizes.
+        leavings: temporary files.
+    """
+
+    segments: tuple[ListedSegment, ...] = ()
+    snapshots: tuple[tuple[int, int], ...] = ()
+    leavings: Leavings = field(default=Leavings())
+
+
+def list_log_files(fs: FileSystem, directory: Path, before: ListedFiles | None = None) -> ListedFiles:
+    """
+    List the files of a partition directory; no file is opened.
+
+    Args:
+        before: an earlier listing; segments that are the same still are taken over with what was read of them.
+    Raises:
+        FileNotFoundError: the directory has gone.
+        OSError: it cannot be listed.
+    """
+    known = {segment.base_offset: segment for segment in before.segments} if before is not None else {}
+    segments, snapshots = [], []
+    unfinished = deleted = 0
+    for found in fs.look_through(directory, _ENDINGS):
+        name, ending = found.name, found.name[_DIGITS:]
+        if ending == LOG and name[:_DIGITS].isdecimal():
+            segment = known.get(int(name[:_DIGITS]))
+            if segment is None or not segment.is_still(found):
+                segment = ListedSegment(fs, directory, found)
+            segments.append(segment)
+        elif ending == SNAPSHOT and name[:_DIGITS].isdecimal():
+            snapshots.append((int(name[:_DIGITS]), found.size))
+        elif name.endswith(DELETED):
+            deleted += 1
+        elif name.endswith((CLEANED, SWAP)):
+            unfinished += 1
+    segments.sort(key=lambda segment: segment.base_offset)
+    return ListedFiles(tuple(segments), tuple(sorted(snapshots)), Leavings(unfinished, deleted))
+
+
+@dataclass(frozen=True, slots=True)
+class LogSummary:
+    """A log as it is seen; it has what policies ask of a log."""
+
+    segments: Sequence[ListedSegment]
+    log_start_offset: int
+    log_end_offset: int
+    high_watermark: int
+    last_stable_offset: int
+
+
+def summarize(
+    directory: Path,
+    segments: Sequence[ListedSegment],
+    *,
+    log_start_offset: int,
+    high_watermark: int | None,
+    first_unstable_offset: int | None = None,
+    log_end_offset: int | None = None,
+) -> LogSummary:
+    """
+    Put a log together from a listing and the partition's lines in the checkpoints.
+
+    Where nobody tells the log end, it is only known to be at least the active segment's base offset and the high
+    watermark.
+
+    Args:
+        directory: for the error message.
+        segments: as listed.
+        log_start_offset: 0 without a line.
+        high_watermark: None without a line: the log start offset (D-03).
+        first_unstable_offset: as `OpenTransactions` says.
+        log_end_offset: if it is known; the high watermark is then held to it.
+    Raises:
+        NotCleanlyShutDownError: there are no segments.
+        FileNotFoundError: a segment has gone in which an unstable offset was looked up.
+    """
+    if not segments:
+        raise NotCleanlyShutDownError(f"{directory}: no segments; it has to be recovered first")
+    start = max(segments[0].base_offset, log_start_offset)
+    watermark = max(start, high_watermark or 0)
+    if log_end_offset is not None:
+        watermark = min(watermark, max(start, log_end_offset))
+    end = max(segments[-1].base_offset, watermark) if log_end_offset is None else max(start, log_end_offset)
+    stable = last_stable_offset(
+        segments, first_unstable_offset, log_start_offset=start, log_end_offset=end, high_watermark=watermark
+    )
+    return LogSummary(segments, start, end, watermark, stable)

@@ -1,0 +1,60 @@
+"""Finding an offset by time (R-314), as `LogSegment.findOffsetByTimestamp` and `FileRecords.searchForTimestamp` do."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cleaner.format.layout import lay_out
+from cleaner.format.records import Unpacker
+from cleaner.read.cursor import SMALLEST_CHUNK_BYTES, Cursor
+from cleaner.read.partition_files import PartitionFiles, PartitionListing
+
+
+def find_by_time(files: PartitionFiles, first_offset: int, end_offset: int, timestamp_ms: int) -> int | None:
+    """
+    Return the offset of the first record in [first, end) that is not older than a moment; None without one.
+
+    Segments whose time index says that all of them is older are passed over, and so is what the index of the first
+    other one says is older. Markers of transactions count, as in Kafka.
+    """
+    start = max(first_offset, _first_candidate(files, timestamp_ms))
+    cursor, unpacker = Cursor(files, start, SMALLEST_CHUNK_BYTES), Unpacker(files.batch_limit_bytes)
+    try:
+        while (chunk := cursor.next_chunk(end_offset)) is not None:
+            rows = chunk.batches
+            too_old = (rows["max_timestamp"] < timestamp_ms) | (rows["last_offset"] < start)
+            if too_old.all():
+                continue
+            for block in unpacker.blocks(cursor.path, chunk, unwanted=too_old):
+                mine = too_old[block.first : block.first + len(block.batches)].astype(np.uint8)
+                layout = lay_out(cursor.path, block, mine, start, end_offset)
+                found = np.flatnonzero(layout.timestamps_ms >= timestamp_ms)
+                if len(found):
+                    return int(layout.offsets[found[0]])
+    finally:
+        cursor.close()
+    return None
+
+
+def _first_candidate(files: PartitionFiles, timestamp_ms: int) -> int:
+    """Return an offset below which all records are older."""
+    while True:
+        listing = files.listing()
+        try:
+            found = _search_indexes(files, listing, timestamp_ms)
+        except FileNotFoundError:
+            continue  # swapped meanwhile
+        if files.is_unchanged(listing):
+            return found
+
+
+def _search_indexes(files: PartitionFiles, listing: PartitionListing, timestamp_ms: int) -> int:
+    for place in listing.places[:-1]:
+        with files.open(place) as segment:
+            largest = segment.largest_timestamp()
+            if largest is None or largest >= timestamp_ms:
+                return segment.offset_before(timestamp_ms)
+    if not listing.places:
+        return 0
+    with files.open(listing.places[-1]) as segment:
+        return segment.offset_before(timestamp_ms)

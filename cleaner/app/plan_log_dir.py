@@ -10,7 +10,6 @@ from typing import NamedTuple
 from cleaner.app import load as loading
 from cleaner.app.look import Look, PlanTarget, look_at
 from cleaner.app.options import CallContext, HighWatermark, Sampling, Sources
-from cleaner.app.plan_estimate import estimate_look
 from cleaner.app.plan_report import PlanEntry
 from cleaner.app.plan_settings import settings_in_force
 from cleaner.app.replication import replication_warning
@@ -18,6 +17,7 @@ from cleaner.app.session import Session, as_cleaner_errors, choose_partitions, o
 from cleaner.app.trust import origin_of_policy, policy_words, standing
 from cleaner.base.model import TopicPartition
 from cleaner.base.sizes import duration
+from cleaner.config.values import TopicConfig
 from cleaner.errors import (
     CleanerError,
     CleaningAborted,
@@ -32,12 +32,12 @@ from cleaner.policy.due import due_words, earliest_dirty_timestamp_ms, judge, ov
 from cleaner.policy.reasons import Reason
 from cleaner.policy.rounds_ahead import rounds_ahead
 from cleaner.policy.sections import sections_of
+from cleaner.read.open_transactions import Use, undecided_at
+from cleaner.read.summary import ListedFiles, list_log_files
 from cleaner.settings import ResolvedTopic
-from cleaner.storage.glance import SeenFiles, look_through
 from cleaner.storage.lock.lock_probe import LockHolder, probe
 from cleaner.storage.log_dir import StillLogDir
-from cleaner.storage.open_transactions import Use
-from cleaner.storage.undecided import undecided_at
+from cleaner.storage.segment.segment import Segment
 
 _UNREADABLE = Reason.UNREADABLE.words.line
 _ATTEMPTS = 5  # so often a log is looked at whose files come and go under the eye
@@ -128,7 +128,7 @@ class _View:
         for _ in range(_ATTEMPTS):
             try:
                 with as_cleaner_errors(self.directory):
-                    files = look_through(self.session.surroundings.fs, self.directory)
+                    files = list_log_files(self.session.surroundings.fs, self.directory)
                     entry = replace(entry, segments=len(files.segments), bytes=sum(s.size for s in files.segments))
                     resolved = self.session.topic(self.topic_partition, self.directory)
                     entry = self._describe(entry, resolved)
@@ -164,7 +164,7 @@ class _View:
             warnings=(*resolved.warnings, replicas) if replicas else resolved.warnings,
         )
 
-    def _judge(self, entry: PlanEntry, resolved: ResolvedTopic, files: SeenFiles) -> PlanEntry:
+    def _judge(self, entry: PlanEntry, resolved: ResolvedTopic, files: ListedFiles) -> PlanEntry:
         """Say whether it would be cleaned."""
         trust_default = self.session.trusts_default_policy
         verdict = standing(resolved, is_named=self.is_named, trust_default=trust_default)
@@ -187,7 +187,7 @@ class _View:
             )
         return entry
 
-    def _weigh(self, entry: PlanEntry, resolved: ResolvedTopic, files: SeenFiles) -> PlanEntry:
+    def _weigh(self, entry: PlanEntry, resolved: ResolvedTopic, files: ListedFiles) -> PlanEntry:
         """Find the cleanable range, what it weighs and what bounds it."""
         session, state, topic, now_ms = self.session, self.state, resolved.config, entry.now_ms
         is_in_use = bool(entry.in_use)
@@ -230,15 +230,30 @@ class _View:
         )
         entry = self._bound(entry, look, place)
         if self.sampling is not None and found.cleanable_bytes:
-            sample_bytes = self.sampling.most_bytes
-            foretold, ahead = estimate_look(session, self.directory, look, topic, now_ms, sample_bytes)
-            entry = replace(entry, estimate=foretold, rounds=ahead)
+            entry = self._foretell(entry, look, topic, now_ms, self.sampling.most_bytes)
         reason = due_words(dueness, found, delay_ms, topic.min_cleanable_dirty_ratio)
         if dueness is Reason.NOTHING_TO_CLEAN:
             if loading.lacks_high_watermark(session, self.topic_partition, self.high_watermark):
                 return replace(entry, why=Reason.NO_HIGH_WATERMARK, reason=loading.NO_HIGH_WATERMARK)
             reason += _figure_of_bound(entry)
         return replace(entry, reason=reason)
+
+    def _foretell(
+        self, entry: PlanEntry, look: Look, topic: TopicConfig, now_ms: int, sample_bytes: int | None
+    ) -> PlanEntry:
+        """Add what cleaning would do; there is something to clean."""
+        from cleaner.cleaning.context import RoundContext
+        from cleaner.cleaning.estimate.estimate import estimate  # loads kernels: not for those who only ask
+
+        lent, config = self.session.surroundings, self.session.settings.cleaner
+        segments = [
+            Segment(lent.fs, self.directory, seen.base_offset, size=seen.size, mtime_ns=seen.mtime_ns)
+            for seen in look.log.segments
+            if seen.base_offset < look.found.first_uncleanable_offset
+        ]
+        context = RoundContext(lent.fs, lent.clock, now_ms, check_done=self.session.check_done)
+        foretold, ahead = estimate(segments, look.found, topic, config, context, sample_bytes)
+        return replace(entry, estimate=foretold, rounds=ahead)
 
     def _bound(self, entry: PlanEntry, look: Look, place: PlanTarget) -> PlanEntry:
         """Add each bound of the range with its figure."""

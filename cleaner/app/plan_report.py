@@ -10,7 +10,7 @@ from cleaner.policy.estimate import Estimate
 from cleaner.policy.reasons import Reason
 from cleaner.policy.rounds_ahead import RoundsAhead
 from cleaner.policy.sections import Sections
-from cleaner.storage.undecided import Undecided
+from cleaner.read.open_transactions import Undecided
 
 
 @dataclass(frozen=True)

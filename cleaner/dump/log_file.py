@@ -23,12 +23,13 @@ from cleaner.format.chunks import (
 )
 from cleaner.format.compression import CODEC_NAMES, decompress
 from cleaner.format.fields import FieldReader
+from cleaner.format.key_digests import NO_OFFSET
 from cleaner.format.layout import Layout, lay_out
 from cleaner.format.parallel_reader import WindowBuffer, bad_checksums
 from cleaner.format.records import Unpacker
 from cleaner.storage.fs.open_file import File
 from cleaner.storage.load.producer_state import last_sequence
-from cleaner.verification.check.batches import NO_OFFSET, CheckedChunk
+from cleaner.verification.check.batches import CheckedChunk
 from cleaner.verification.check.findings import Finding, FindingKind
 from cleaner.verification.check.log_file import CheckLaneMemory, LogFileReader
 

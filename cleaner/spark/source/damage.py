@@ -7,7 +7,7 @@ looked for: a plausible header whose checksum fits what follows it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 import numpy as np
@@ -16,6 +16,7 @@ from cleaner.errors import CorruptBatchError
 from cleaner.format.batch import SegmentReader
 from cleaner.format.chunks import HEADER_BYTES, LOG_OVERHEAD_BYTES, Chunk, ReadBuffer
 from cleaner.format.codec_errors import DecompressedTooLargeError
+from cleaner.read.snapshot import ReadChunks
 from cleaner.spark.source.options import BadBatches
 from cleaner.storage.fs.file_system import File
 
@@ -87,6 +88,32 @@ def sound_chunks(
                 return
             position = found
     buffer.shrink()
+
+
+def passing(mode: BadBatches) -> ReadChunks:
+    """Return what reads a log's batches for their transactions alone; damage is an error, or nothing is said of it."""
+    buffer = ReadBuffer()
+
+    def read(
+        file: File, base_offset: int, position: int, end_position: int, passed: Callable[[], None]
+    ) -> Iterator[Chunk]:
+        damage = _Gaps("fail" if mode == "fail" else "skip", passed)
+        return sound_chunks(file, base_offset, position, end_position, damage, buffer)
+
+    return read
+
+
+class _Gaps(Damage):
+    """Also tells of each gap where it is met."""
+
+    def __init__(self, mode: BadBatches, passed: Callable[[], None]) -> None:
+        super().__init__(mode)
+        self._passed = passed
+
+    def meet(self, error: CorruptBatchError) -> None:
+        """Take note of damage; raises as `Damage.meet`."""
+        super().meet(error)
+        self._passed()
 
 
 def _behind(file: File, position: int, end_position: int, order_from: int) -> int | None:

@@ -17,9 +17,9 @@ from cleaner.present.text import ago, moment, printable
 
 if TYPE_CHECKING:
     from cleaner.base.clock import Clock
+    from cleaner.base.json_values import JsonValue
     from cleaner.daemon.control.client import Control
     from cleaner.daemon.snapshot import Forecast, LogDirView, LogView, RoundView, ServiceSnapshot, WorkerView
-    from cleaner.state.json_text import JsonValue
 
 SUMMARY = "how the running daemon is, and what it is at"
 
@@ -110,9 +110,9 @@ def run(arguments: argparse.Namespace, clock: Clock | None = None) -> int:
 
 
 def _show(control: Control, arguments: argparse.Namespace) -> int:
+    from cleaner.base.json_values import format_json
     from cleaner.daemon.snapshot import ServiceSnapshot
     from cleaner.present.problems import troubles
-    from cleaner.state.json_text import format_json
 
     is_json = arguments.format == "json"
     answer = control.ask("status", logs=arguments.logs, topics=is_json, config=is_json)

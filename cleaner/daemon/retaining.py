@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+from cleaner.base.json_values import JsonValue
 from cleaner.config.values import CleanerConfig
 from cleaner.daemon.dir_locks import DirLocks
 from cleaner.daemon.manager import CleanerManager
@@ -15,7 +16,6 @@ from cleaner.daemon.retention_pass import RetentionPass
 from cleaner.daemon.retention_report import RetentionReport
 from cleaner.daemon.round_task import RoundTools
 from cleaner.errors import CleanerError
-from cleaner.state.json_text import JsonValue
 from cleaner.storage.log_dir import LogDir
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from cleaner.base.json_values import JsonValue
 from cleaner.daemon.faults import Ending
 from cleaner.daemon.round_task import RoundOutcome
 from cleaner.daemon.snapshot import RoundView
-from cleaner.state.json_text import JsonValue
 
 
 class Logger(Protocol):

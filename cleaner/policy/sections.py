@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from cleaner.policy.cleanable import Cleanable
 from cleaner.policy.log_views import LogExtent, SizedSegment
@@ -35,6 +35,8 @@ class Sections:
         delete_retention_bytes: how much of the clean section lies below the delete retention point.
         clean_bytes, dirty_bytes, uncleanable_bytes, active_bytes: the parts.
     """
+
+    JSON_PROPERTIES: ClassVar[tuple[str, ...]] = ("total_bytes",)
 
     log_start_offset: int
     log_end_offset: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cleaner.config.definition import Setting, Synonym
+from cleaner.kernels.codec_table import CODECS, NONE
 
 HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
@@ -197,7 +198,7 @@ TOPIC_ROWS = (
         "string",
         "producer",
         "What appended batches are compressed with. The cleaner keeps each batch's own codec.",
-        choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+        choices=("uncompressed", *(codec.name for codec in reversed(CODECS) if codec.id != NONE), "producer"),
         synonyms=(Synonym("compression.type"),),
     ),
     Setting(

@@ -18,8 +18,9 @@ import numpy.typing as npt
 from cleaner.errors import CorruptBatchError
 from cleaner.format.batch import COMPRESSION_MASK, HEADER_BYTES, Batches, Bytes, Chunk
 from cleaner.format.buffers import GrowingBuffer
-from cleaner.format.compression import LZ4, NONE, SNAPPY, decompress
+from cleaner.format.compression import decompress
 from cleaner.format.legacy import convert_legacy
+from cleaner.kernels.codec_table import KERNEL_CODECS, NONE
 from cleaner.kernels.ready import codecs as kernel
 from cleaner.kernels.ready import records as record_kernel
 from cleaner.kernels.scan_status import KIND_LEGACY, SMALLEST_RECORD_BYTES
@@ -134,7 +135,7 @@ class Unpacker:
         if unwanted is not None:
             packed &= ~unwanted
         packed |= batches["magic"] < 2
-        by_kernel = (batches["magic"] == 2) & ((codecs == LZ4) | (codecs == SNAPPY))
+        by_kernel = (batches["magic"] == 2) & (KERNEL_CODECS >> codecs & 1 == 1)
         ways = np.zeros(len(batches), np.uint8)
         ways[packed] = kernel.BY_CALLER
         ways[packed & by_kernel] = kernel.BY_KERNEL

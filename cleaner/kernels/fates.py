@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from numba import int64
 
+from cleaner.kernels.batch_header import CONTROL_FLAG, DELETE_HORIZON_FLAG
 from cleaner.kernels.compile import jit
 from cleaner.kernels.producer_table import NO_ROW, WORD_1, WORD_2, find_slot
 from cleaner.kernels.retain import FATE_DROP, FATE_KEEP_EVEN_EMPTY, FATE_KEEP_IF_NOT_EMPTY
@@ -13,8 +14,6 @@ NO_OFFSET = -1
 
 LAST_OFFSET, EPOCH = WORD_1, WORD_2
 """Columns of the table of active producers."""
-
-_CONTROL, _HORIZON = 0x20, 0x40
 
 
 @jit
@@ -47,12 +46,12 @@ def decide_fates(
     """
     for b in range(batches.size):
         row = batches[b]
-        is_control = row.attributes & _CONTROL != 0
+        is_control = row.attributes & CONTROL_FLAG != 0
         may_go = can_discard[b] != 0
         empties = may_go and is_control and row.magic == 2
         goes = may_go
         if empties:
-            goes = row.attributes & _HORIZON != 0 and row.base_timestamp <= now_ms
+            goes = row.attributes & DELETE_HORIZON_FLAG != 0 and row.base_timestamp <= now_ms
         stays = row.last_offset == first_uncleanable_offset - 1
         if row.producer_id > -1:  # what its producer's state rests on stays too (R-545)
             producer = int64(slots[find_slot(producers, slots, row.producer_id, key[0])]) - 1

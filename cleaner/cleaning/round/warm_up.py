@@ -25,13 +25,15 @@ from cleaner.cleaning.recopy.retained import RetainedWriter
 from cleaner.cleaning.recopy.survivors import BitmapSurvivors, MapSurvivors
 from cleaner.format.batch import Chunk, ReadBuffer, SegmentReader
 from cleaner.format.buffers import GrowingBuffer
-from cleaner.format.compression import LZ4, NONE, SNAPPY, compress
+from cleaner.format.compression import compress
 from cleaner.format.encode import encode_batches, join_columns
 from cleaner.format.layout import Layout, cut_out, lay_out
 from cleaner.format.parallel_reader import verify_checksums
 from cleaner.format.records import Unpacker
 from cleaner.kernels import PAD_BYTES
+from cleaner.kernels.batch_header import HEADER, MAGIC
 from cleaner.kernels.checksums import crc32c, xxhash32
+from cleaner.kernels.codec_table import GZIP, LZ4, NONE, SNAPPY
 from cleaner.kernels.ready import columns as column_kernel
 from cleaner.kernels.ready import offset_map as map_kernel
 from cleaner.kernels.ready import proof, retain
@@ -42,7 +44,6 @@ from cleaner.storage.segment.indexes import offset_entries
 _RECORD = bytes([24, 0, 0, 0, 2]) + b"k" + bytes([10]) + b"value" + bytes([0])
 # The same with a header that is not UTF-8: a rewrite changes it (R-223).
 _ODD_RECORD = bytes([30]) + _RECORD[1:-1] + bytes([2, 2, 0xFF, 1])
-_GZIP = 1
 
 
 class _MemoryFile:
@@ -60,20 +61,16 @@ class _MemoryFile:
 
 def _batch(offset: int, attributes: int, records: bytes) -> bytes:
     """Return a batch of magic 2 with one record."""
-    data = np.zeros(61 + len(records) + PAD_BYTES, np.uint8)
-    data[:8] = np.frombuffer(offset.to_bytes(8, "big"), np.uint8)
-    data[16] = 2
-    data[22] = attributes
-    data[27:57] = 255  # timestamps, producer id, epoch and sequence: none
-    data[60] = 1
-    data[61 : 61 + len(records)] = np.frombuffer(records, np.uint8)
-    retain.seal_batch(data, 0, 61 + len(records))
-    return data[: 61 + len(records)].tobytes()
+    header = HEADER.pack(offset, 0, 0, MAGIC, 0, attributes, 0, -1, -1, -1, -1, -1, 1)
+    data = np.frombuffer(bytearray(header + records + bytes(PAD_BYTES)), np.uint8)
+    end = len(header) + len(records)
+    retain.seal_batch(data, 0, end)
+    return data[:end].tobytes()
 
 
 def _wrapper(offset: int, packed: bytes) -> bytes:
     """Return a compressed batch of magic 0 (R-241) around some entries."""
-    body = bytes([0, _GZIP]) + b"\xff\xff\xff\xff" + len(packed).to_bytes(4, "big") + packed
+    body = bytes([0, GZIP]) + b"\xff\xff\xff\xff" + len(packed).to_bytes(4, "big") + packed
     entry = zlib.crc32(body).to_bytes(4, "big") + body
     return offset.to_bytes(8, "big") + len(entry).to_bytes(4, "big") + entry
 

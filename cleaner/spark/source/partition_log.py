@@ -15,7 +15,7 @@ from pathlib import Path
 from cleaner.base.clock import SystemClock
 from cleaner.base.model import TopicPartition
 from cleaner.errors import CorruptBatchError
-from cleaner.format.chunks import LOG_OVERHEAD_BYTES
+from cleaner.kernels.batch_header import LEAST_BATCH_BYTES, LOG_OVERHEAD_BYTES, size_of
 from cleaner.log.open_segment import OpenSegment
 from cleaner.log.partition_files import PartitionFiles
 from cleaner.log.places import SegmentPlace
@@ -26,8 +26,6 @@ from cleaner.storage.segment.names import CLEANER_CHECKPOINT, HIGH_WATERMARK_CHE
 
 UNKNOWN_END = 2**63 - 1
 """Stands for the end of a log whose last segment is damaged: only reading it tells."""
-
-_SMALLEST_LENGTH = 14  # of a batch, behind offset and length (R-202)
 
 
 @dataclass(frozen=True)
@@ -137,5 +135,5 @@ def _is_cut_off(segment: OpenSegment, position: int, size: int) -> bool:
     head = segment.file.read(LOG_OVERHEAD_BYTES, position)
     if position + len(head) >= size and len(head) < LOG_OVERHEAD_BYTES:
         return True
-    length = int.from_bytes(head[8:], "big", signed=True)
-    return length >= _SMALLEST_LENGTH and position + LOG_OVERHEAD_BYTES + length > size
+    whole = size_of(head)
+    return whole >= LEAST_BATCH_BYTES[0] and position + whole > size

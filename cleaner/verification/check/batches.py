@@ -18,6 +18,7 @@ from cleaner.format.codec_errors import DecompressedTooLargeError, Decompression
 from cleaner.format.parallel_reader import bad_checksums
 from cleaner.format.records import Unpacker, bad_record
 from cleaner.kernels import scan_status as status
+from cleaner.kernels.codec_table import LAST_CODEC, NONE
 from cleaner.kernels.ready import offset_map as kernel
 from cleaner.verification.check.findings import Finding, FindingKind
 
@@ -27,7 +28,6 @@ Words = npt.NDArray[np.uint64]
 
 NO_OFFSET = 2**63 - 1
 _MAX_LONG = 2**63 - 1
-_LAST_MODERN_CODEC, _LAST_LEGACY_CODEC = 4, 3
 _NO_KEYS: Words = np.zeros(2, np.uint64)
 
 
@@ -176,6 +176,6 @@ def _header_faults(rows: Batches) -> list[tuple[int, Flags]]:
         (status.SCAN_BAD_LAST_OFFSET, (is_modern & (delta < 0)) | (base >= _MAX_LONG - np.maximum(delta, 0))),
         (status.SCAN_BAD_COUNT, is_modern & (count < 0)),
         (status.SCAN_COUNT_ABOVE_OFFSETS, is_modern & (count > delta + 1)),
-        (status.SCAN_BAD_CODEC, codec > np.where(is_modern, _LAST_MODERN_CODEC, _LAST_LEGACY_CODEC)),
-        (status.SCAN_COUNT_ABOVE_BYTES, is_modern & (codec == 0) & (count > fitting)),
+        (status.SCAN_BAD_CODEC, codec > np.take(LAST_CODEC, rows["magic"])),
+        (status.SCAN_COUNT_ABOVE_BYTES, is_modern & (codec == NONE) & (count > fitting)),
     ]

@@ -13,6 +13,7 @@ from cleaner.format.chunks import (
     TRANSACTIONAL_FLAG,
     Batches,
 )
+from cleaner.kernels.batch_header import ATTRIBUTES_AT
 from cleaner.verification.proof.findings import Findings, RefutationKind
 from cleaner.verification.proof.rules import ProofRules
 from cleaner.verification.proof.steps import ProofStep
@@ -22,7 +23,6 @@ Flags = npt.NDArray[np.bool_]
 _KINDS = TIMESTAMP_TYPE_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG
 _KNOWN = COMPRESSION_MASK | _KINDS | DELETE_HORIZON_FLAG
 _NO_TIMESTAMP = -1
-_HIGH_ATTRIBUTES = 21  # where the byte of the attributes stands that has no meaning yet
 # What a rebuilt batch takes over from its source, and what one that was of magic 0 or 1 has instead.
 _TAKEN_OVER = (
     ("last_offset", "lastOffsetDelta", None),
@@ -66,7 +66,7 @@ def check_headers(step: ProofStep, rebuilt: Flags, rules: ProofRules, findings: 
     kinds = np.where(rows["magic"] == 0, 0, kinds)
     wrong.append(("attributes", others["attributes"] & mask != kinds))
     # Bits nobody has given a meaning are not taken over.
-    high_bytes = step.after.data[others["start"] + _HIGH_ATTRIBUTES]
+    high_bytes = step.after.data[others["start"] + ATTRIBUTES_AT]
     wrong.append(("attributes", (others["attributes"] & ~_KNOWN != 0) | (high_bytes != 0)))
     is_empty = others["count"] == 0
     # A batch without records is a header of its own.

@@ -21,7 +21,7 @@ from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.codec_errors import DecompressedTooLargeError, DecompressionError
 
 GZIP, SNAPPY, LZ4, ZSTD = compression.GZIP, compression.SNAPPY, compression.LZ4, compression.ZSTD
-CODECS = [pytest.param(codec, id=compression.CODEC_NAMES[codec]) for codec in (GZIP, SNAPPY, LZ4, ZSTD)]
+CODECS = [pytest.param(codec, id=CODEC_NAMES[codec]) for codec in (GZIP, SNAPPY, LZ4, ZSTD)]
 LIMIT_BYTES = 1 << 20
 
 # Records of one batch each, as Kafka 4.3.1 packed them: varints, a key "key-..." and a value of JSON.

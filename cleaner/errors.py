@@ -19,8 +19,8 @@ Every error the cleaner raises on purpose, and the exit code a command ends with
     |- OutOfDescriptorsError          1   this process has no file descriptor left; nothing is wrong with the disk
     |- SparkJobError                  1   Spark is not there, or a job of it failed; what is swapped stays
     |- CleaningAborted                1   asked to stop; what is swapped stays, temporary files are gone
-    |  |- LogChangedError                 a writer changed the log meanwhile: the round is to be tried again
     |  |- WriterWaitingError              a writer wants to load the logs: the lock is to be given back
+    |- LogChangedError                1   another process changed the log meanwhile: to be tried again
     |- TopicError                     1   what cannot be done with a topic
     |  |- InvalidTopicError               a name or a number of partitions that Kafka refuses
     |  |- TopicExistsError                it is there already
@@ -33,20 +33,26 @@ Every error the cleaner raises on purpose, and the exit code a command ends with
     |  |  |- LogTruncatedError               the log was cut below what a reader has read
     |  |- RecordTooLargeError             a batch above `max.message.bytes`, or above a segment
     |  |- KeylessRecordError              a record without a key for a compacted topic
+    |  |- InvalidTimestampError           a record whose time is too far from the log's clock
     |  |- OutOfOrderSequenceError         a producer's sequence numbers leave a gap
     |  |- ProducerFencedError             a newer instance of the producer, or the log itself, has raised its epoch
     |  |- InvalidTxnStateError            begin, append, commit or abort where the transaction does not allow it
     |- LogClosedError                 1   nothing more is accepted
-    |  |- FailedFsyncError                after a failed fsync, until the log is opened again (rule R3)
+    |  |- FailedFsyncError                after a failed fsync, until the log is opened again (rule C-2)
     |  |- ForkedError                     the log was opened by another process, this one's parent
     |- ClockError                     1   the machine's clock was not set: it stands before 1970
     |- UsageError                     2   a command or call that cannot be understood
+    |- SteeringError                  1   a wish that the daemon cannot grant
     |- NoDaemonError                 69   no daemon listens at the control socket, or it does not answer
+    |- ListenError                   69   the address of the status server is taken, or not this machine's
     |- LogDirLockedError             75   another process (a live broker) holds the log dir
     |- StateDirLockedError           75   another daemon has the state directory, or the control socket
     |- NotPermittedError             77   the control socket is for other users
     |- ConfigError                   78   a setting with a bad key or value
     |  |- ConfigErrors                    several of them, one line each
+
+Some rooms have exceptions of their own, all of them `ValueError`s but `InvalidTransitionError` (an internal error): who
+calls such a room turns them into one of these, with the file and the position. None of them leaves a public call.
 """
 
 from __future__ import annotations
@@ -102,7 +108,7 @@ def as_value(error: ErrorT) -> ErrorT:
     """
     Return an error that was caught as a value, to be kept or handed on: without the functions it came through.
 
-    Only mistakes of ours keep where they came from; for all others the message says what there is to say.
+    Only internal errors keep where they came from; for all others the message says what there is to say.
     """
     forget_frames(error)
     for found in _chain_of(error):
@@ -167,7 +173,7 @@ class UncleanableError(CleanerError):
 
 
 def unexpected(path: Path | str, error: Exception) -> UncleanableError:
-    """Return the error with a name for a mistake of ours: what failed is the path's, the cause is kept."""
+    """Return the error with a name for an internal error: what failed is the path's, the cause is kept."""
     named = UncleanableError(path, describe(error))
     named.__cause__ = error
     return named
@@ -242,7 +248,7 @@ class NoSpaceError(CleanerError):
 
 class LogDirOfflineError(CleanerError):
     """
-    An I/O error in a log dir. After a failed fsync nothing written to that file can be trusted (rule R3).
+    An I/O error in a log dir. After a failed fsync nothing written to that file can be trusted (rule C-2).
 
     Args:
         path: the file or directory concerned.
@@ -330,14 +336,14 @@ class CleaningAborted(CleanerError):
     """Asked to stop. Groups already swapped stay; the unfinished `.cleaned` files are removed (R-595)."""
 
 
-class LogChangedError(CleaningAborted):
-    """
-    A writer cut, deleted or kept what a round was at, which is its right; nothing is wrong, the round is tried again.
-    """
-
-
 class WriterWaitingError(CleaningAborted):
     """A writer waits for the logs, which it must have alone while it loads them: all rounds in the log dir end."""
+
+
+class LogChangedError(CleanerError):
+    """
+    Another process cut, deleted, replaced or kept what was being cleaned or read. Nothing is wrong: try it again.
+    """
 
 
 class TopicError(CleanerError):
@@ -478,7 +484,7 @@ class LogClosedError(CleanerError):
 
 class FailedFsyncError(LogClosedError):
     """
-    An fsync failed, so that nobody knows what is on disk; nothing is accepted until the log is opened again (R3).
+    An fsync failed, so that nobody knows what is on disk; nothing is accepted until the log is opened again (C-2).
 
     Args:
         cause: what the failing call raised.
@@ -506,6 +512,16 @@ class LogDirLockedError(CleanerError):
     """Another process holds the log dir's lock: a live broker, a writer or another cleaner."""
 
     exit_code = 75
+
+
+class SteeringError(CleanerError):
+    """A wish that cannot be granted (no such partition or job, not paused, ...); the message says why."""
+
+
+class ListenError(CleanerError):
+    """The address cannot be listened on: taken by another process, or not of this machine."""
+
+    exit_code = 69
 
 
 class NoDaemonError(CleanerError):

@@ -1,11 +1,8 @@
 """
-Rules for all tests: skips are counted out loud, and under CI a skip is a failure; kernels are numba's.
+Rules for all tests: skips are counted out loud, and under CI a skip is a failure.
 
 A test that needs a tool (Java, strace, a loop device) skips where it is missing, so that `make test` works anywhere;
 only a run without skips has shown everything.
-
-Some tests call the functions kernels are made of, which only numba can; so it is imported from the start, lest the way
-kernels are called depend on which tests run. Commands started by tests run what users run: kept machine code.
 """
 
 from __future__ import annotations
@@ -14,7 +11,6 @@ import os
 from collections import Counter
 
 import hypothesis
-import numba  # noqa: F401 (see above)
 import pytest
 
 # No test is run on a terminal. Without this, commands started by tests would be told of one by readline, which pytest

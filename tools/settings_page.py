@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from cleaner.config.bulk_rows import BULK_ROWS
-from cleaner.config.daemon_rows import DAEMON_ROWS
+from cleaner.config.bulk_settings import BulkSettings
+from cleaner.config.daemon_settings import DaemonSettings
 from cleaner.config.definition import Setting
-from cleaner.config.log_rows import LOG_ROWS
-from cleaner.config.process_rows import PROCESS_ROWS
-from cleaner.config.topic_rows import TOPIC_ROWS
+from cleaner.config.process_settings import ProcessSettings
+from cleaner.config.table import rows_of
+from cleaner.config.topic_settings import TopicSettings
+from cleaner.config.writer_settings import WriterSettings
 from tools.roff import heading, line, text
 
 _HEAD = """\
@@ -19,11 +20,11 @@ A file of settings as Java's Properties reads them: key=value, # for comments. N
 docs` prints this with the order in which sources count."""
 
 _CHAPTERS = (
-    ("TOPIC SETTINGS", TOPIC_ROWS),
-    ("SETTINGS OF THE PROCESS", PROCESS_ROWS),
-    ("SETTINGS OF A PROCESS THAT WRITES LOGS", LOG_ROWS),
-    ("SETTINGS OF BULK CLEANING", BULK_ROWS),
-    ("SETTINGS OF THE DAEMON", DAEMON_ROWS),
+    ("TOPIC SETTINGS", rows_of(TopicSettings)),
+    ("SETTINGS OF THE PROCESS", rows_of(ProcessSettings)),
+    ("SETTINGS OF A PROCESS THAT WRITES LOGS", rows_of(WriterSettings)),
+    ("SETTINGS OF BULK CLEANING", rows_of(BulkSettings)),
+    ("SETTINGS OF THE DAEMON", rows_of(DaemonSettings)),
 )
 
 

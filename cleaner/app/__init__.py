@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from os import PathLike
-from typing import Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from cleaner.app.options import (
     CallContext,
@@ -29,6 +30,12 @@ from cleaner.base.arguments import Settings
 from cleaner.errors import CleanerError, UsageError
 from cleaner.storage.fs.file_system import FileSystem
 
+if TYPE_CHECKING:
+    # Their rooms load kernels.
+    from cleaner.app.check_log_dir import CheckReport
+    from cleaner.app.undo_clean import UndoReport
+    from cleaner.app.verify_log_dirs import VerifyReport
+
 __all__ = [
     "CleanReport",
     "PlanEntry",
@@ -38,9 +45,13 @@ __all__ = [
     "Removed",
     "Sampling",
     "WarmReport",
+    "check",
     "clean",
+    "explain",
     "plan",
     "recover",
+    "undo",
+    "verify",
     "warm",
 ]
 
@@ -216,6 +227,191 @@ def recover(
         allow_truncate=arguments.flag("allow_truncate", allow_truncate),
         save_cut=cuts,
     )
+
+
+def check(
+    paths: str | PathLike[str] | Sequence[str | PathLike[str]],
+    settings: Settings | None = None,
+    *,
+    clean_section: bool = False,
+    repair: bool = False,
+    memory_bytes: int | None = None,
+    now_ms: int | None = None,
+    progress: Progress | None = None,
+    check_done: Callable[[], None] | None = None,
+    fs: FileSystem | None = None,
+    topics_dir: str | PathLike[str] | None = None,
+    metadata_dir: str | PathLike[str] | None = None,
+) -> CheckReport:
+    """
+    Read every byte of log dirs or partition directories, and say what is damaged.
+
+    Args:
+        paths: a log dir or a partition's directory, or several; several log dirs are taken for those of one broker.
+        settings: as for `plan`.
+        clean_section: also look for keys that occur twice below `cleaner-offset-checkpoint`.
+        repair: make anew what intact `.log` files determine, under the lock of a cleaning; else nothing is written.
+        memory_bytes: for digests of keys, with `clean_section`; None: 256 MiB.
+        now_ms: the moment idle producers are forgotten by, with `repair`; None: now.
+        progress: told phase, bytes done and bytes in all.
+        check_done: asked before each chunk; raises CleaningAborted to stop.
+        fs: the door to the file system.
+        topics_dir, metadata_dir: as for `clean`.
+    Raises:
+        UsageError: a path is neither a log dir nor a partition's directory.
+        LogDirLockedError: with `repair`, another process is at work.
+        CleanerError: a log dir as a whole cannot be read. What is wrong with a partition is in the report.
+    """
+    from cleaner.app.check_log_dir import CheckOptions, check_all
+    from cleaner.verification.check.twice import DEFAULT_MEMORY_BYTES
+
+    named = [paths] if isinstance(paths, str | PathLike) else paths
+    directories = [arguments.path("paths", path) for path in named]
+    if not directories:
+        raise UsageError("paths is empty; name a log dir, or a partition's directory")
+    options = CheckOptions(
+        clean_section=arguments.flag("clean_section", clean_section),
+        repair=arguments.flag("repair", repair),
+        memory_bytes=DEFAULT_MEMORY_BYTES if memory_bytes is None else arguments.whole("memory_bytes", memory_bytes, 1),
+    )
+    sources = Sources.of_call(None, settings, topics_dir, metadata_dir)
+    return check_all(directories, sources, CallContext.of(fs, now_ms, progress, check_done), options)
+
+
+def verify(
+    before: str | PathLike[str],
+    after: str | PathLike[str],
+    partition: str | None = None,
+    settings: Settings | None = None,
+    *,
+    end_offset: int | None = None,
+    now_ms: int | None = None,
+    since_ms: int | None = None,
+    delete_retention_ms: int | None = None,
+    memory_bytes: int = 1 << 30,
+    temp_dir: str | PathLike[str] | None = None,
+    progress: Progress | None = None,
+    check_done: Callable[[], None] | None = None,
+    fs: FileSystem | None = None,
+    topics_dir: str | PathLike[str] | None = None,
+    metadata_dir: str | PathLike[str] | None = None,
+) -> VerifyReport:
+    """
+    Prove that one partition may be what cleaning has made of another. Locks and changes nothing.
+
+    Args:
+        before: the log dir as it was, or what `keep_old` of `clean` named.
+        after: the log dir now.
+        partition: its directory's name, in both; None: `before` and `after` are two directories of one partition.
+        settings: as for `clean`.
+        end_offset: up to where it was cleaned; None: as `cleaner-offset-checkpoint` says.
+        now_ms: the moment of the round, or of the last of several; None: some moment up to now.
+        since_ms: the moment of the first of several rounds.
+        delete_retention_ms: None: as the topic's settings say.
+        memory_bytes: for sorting, 200 bytes a record; more goes to a file.
+        temp_dir: where that file is made; None: where the system has temporary files.
+        progress: told phase, bytes done and bytes in all.
+        check_done: asked again and again; raises CleaningAborted to stop.
+        fs: the door to the file system.
+        topics_dir, metadata_dir: as for `clean`.
+    Returns:
+        `is_proven`, and what is wrong otherwise.
+    Raises:
+        CleanerError: one of the two cannot be read.
+    """
+    import tempfile
+
+    from cleaner.app.session import parse_names
+    from cleaner.app.verify_log_dirs import VerifyOptions, verify_log_dirs
+
+    old, new = arguments.path("before", before), arguments.path("after", after)
+    name = None if partition is None else arguments.text("partition", partition)
+    moments = {"now_ms": now_ms, "since_ms": since_ms}
+    options = VerifyOptions(
+        end_offset=None if end_offset is None else arguments.whole("end_offset", end_offset, 0),
+        **{key: None if value is None else arguments.moment_ms(key, value) for key, value in moments.items()},
+        delete_retention_ms=(
+            None if delete_retention_ms is None else arguments.whole("delete_retention_ms", delete_retention_ms, 0)
+        ),
+        memory_bytes=arguments.whole("memory_bytes", memory_bytes, 1),
+        temp_dir=arguments.optional_path("temp_dir", temp_dir) or Path(tempfile.gettempdir()),
+    )
+    sources = Sources.of_call(parse_names([name])[0].topic if name else None, settings, topics_dir, metadata_dir)
+    surroundings = CallContext.of(fs, None, progress, check_done)
+    outcomes = list(verify_log_dirs(old, new, sources, surroundings, options, [name] if name else []))
+    if len(outcomes) != 1:
+        raise UsageError(f"{new}: holds {len(outcomes)} partitions; name one of them")
+    if isinstance(outcomes[0], Refusal):
+        raise outcomes[0].error
+    return outcomes[0]
+
+
+def undo(
+    kept_dir: str | PathLike[str],
+    settings: Settings | None = None,
+    *,
+    check_done: Callable[[], None] | None = None,
+    fs: FileSystem | None = None,
+    topics_dir: str | PathLike[str] | None = None,
+    metadata_dir: str | PathLike[str] | None = None,
+) -> list[UndoReport | Refusal]:
+    """
+    Put back what `clean` has kept with `keep_old`, and the cleaner checkpoint of before.
+
+    Args:
+        kept_dir: what `keep_old` named; what was put back is removed from it.
+        settings: as for `plan`.
+        check_done: asked before each group; raises CleaningAborted to stop.
+        fs: the door to the file system.
+        topics_dir, metadata_dir: as for `clean`.
+    Returns:
+        For each partition what was put back, or why nothing was: it was appended to or cleaned since.
+    Raises:
+        CleanerError: nothing is kept there, or the log dir as a whole cannot be used.
+    """
+    from cleaner.app.undo_clean import undo_clean
+
+    directory = arguments.path("kept_dir", kept_dir)
+    sources = Sources.of_call(None, settings, topics_dir, metadata_dir)
+    return list(undo_clean(directory, sources, CallContext.of(fs, None, None, check_done)))
+
+
+def explain(
+    log_dir: str | PathLike[str],
+    partition: str,
+    settings: Settings | None = None,
+    *,
+    now_ms: int | None = None,
+    high_watermark: HighWatermark = "checkpoint",
+    fs: FileSystem | None = None,
+    topics_dir: str | PathLike[str] | None = None,
+    metadata_dir: str | PathLike[str] | None = None,
+) -> PlanEntry:
+    """
+    Say why one log is, or is not, due for cleaning. Locks and changes nothing.
+
+    The entry is that of `plan`: `why` in one word, `reason` with its figures, `bounds` and `settings` behind it.
+
+    Args:
+        log_dir: the log dir.
+        partition: its directory's name, `prices-0`.
+        settings: as for `plan`.
+        now_ms: the moment to judge by; None: now.
+        high_watermark: as for `clean`.
+        fs: the door to the file system.
+        topics_dir, metadata_dir: as for `clean`.
+    Raises:
+        UsageError: the log dir has no such partition.
+        CleanerError: the log dir as a whole cannot be read. What is wrong with the partition is in the entry.
+    """
+    from cleaner.app.plan_log_dir import plan_log_dir
+
+    directory, name = arguments.path("log_dir", log_dir), arguments.text("partition", partition)
+    sources = Sources.of_call(None, settings, topics_dir, metadata_dir)
+    lent = CallContext.of(fs, now_ms)
+    require_high_watermark(high_watermark)
+    (entry,) = plan_log_dir(directory, sources, lent, partitions=[name], high_watermark=high_watermark, as_if_all=True)
+    return entry
 
 
 def warm() -> WarmReport:

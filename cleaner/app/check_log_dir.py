@@ -84,6 +84,51 @@ class CheckTotals:
     in_use: bool = False
 
 
+@dataclass(frozen=True)
+class CheckReport:
+    """
+    What a check has found, all of it together.
+
+    Attributes:
+        partitions: what was read; with repairs, as it is after them.
+        findings: of the log dirs themselves and of all partitions, damage and notes.
+        repaired: files made anew, and those that could not be.
+    """
+
+    partitions: tuple[CheckedPartition, ...]
+    findings: tuple[Finding, ...]
+    repaired: tuple[RepairedFile, ...] = ()
+
+    @property
+    def is_sound(self) -> bool:
+        """Tell whether nothing is damaged; a note is no damage."""
+        return not any(finding.is_damage for finding in self.findings)
+
+
+class _Collected:
+    """Keeps what a check tells."""
+
+    def __init__(self) -> None:
+        self.partitions: list[CheckedPartition] = []
+        self.findings: list[Finding] = []
+        self.repaired: list[RepairedFile] = []
+
+    def on_log_dir(self, _path: Path, findings: Sequence[Finding]) -> None:
+        self.findings += findings
+
+    def on_partition(self, partition: CheckedPartition, repaired: Sequence[RepairedFile]) -> None:
+        self.partitions.append(partition)
+        self.findings += partition.findings
+        self.repaired += repaired
+
+
+def check_all(paths: Sequence[Path], sources: Sources, surroundings: CallContext, options: CheckOptions) -> CheckReport:
+    """Check as `check_paths`, and give back all of it at the end."""
+    found = _Collected()
+    check_paths(paths, sources, surroundings, options, found)
+    return CheckReport(tuple(found.partitions), tuple(found.findings), tuple(found.repaired))
+
+
 def check_paths(
     paths: Sequence[Path], sources: Sources, surroundings: CallContext, options: CheckOptions, observer: CheckObserver
 ) -> CheckTotals:
@@ -95,7 +140,7 @@ def check_paths(
         sources: where settings come from.
         surroundings: the caller's clock and the like.
         options: what to check.
-        observer: told of everything that was found.
+        observer: called with everything that was found.
     Raises:
         UsageError: a path that is neither, or a partition's directory whose name does not say whose.
         ConfigError: a bad setting.

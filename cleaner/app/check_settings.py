@@ -45,7 +45,7 @@ def check_topic_files(fs: FileSystem, topics_dir: Path, mistakes: Mistakes) -> N
     try:
         names = fs.list_dir(topics_dir)
     except (OSError, CleanerError):
-        return  # said already by whoever took the directory for one
+        return  # reported already
     for name in names:
         if not name.endswith(_SUFFIX) or name.startswith("."):
             continue

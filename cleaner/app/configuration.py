@@ -202,7 +202,7 @@ def _with_defaults(given: GivenSettings) -> dict[str, Given]:
     values = {key: Given(setting.default or "", DEFAULT) for key, setting in settings.items()}
     unheard = Mistakes()
     for key, value in {**given.process_values({}), **given.topic_defaults(unheard)}.items():
-        with unheard.collected():  # whoever reads them for their values says so
+        with unheard.collected():  # the reader of their values reports it
             values[key] = Given(settings[key].canonical(value.text), value.origin)
     return values
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import enum
 import os
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,13 +16,13 @@ from typing import TypeVar
 
 from cleaner.app.check_settings import check_log_dirs
 from cleaner.app.configuration import Loaded
+from cleaner.app.warm_kernels import find_kept_kernels
 from cleaner.base.clock import Clock, SystemClock, require_set
 from cleaner.base.mistakes import Mistakes
 from cleaner.base.sizes import human_bytes
 from cleaner.cleaning.round.memory_budget import MemoryBudget, require_memory
 from cleaner.config.values import CleanerConfig
 from cleaner.errors import CleanerError, ConfigError, UncleanableError
-from cleaner.kernels.ready import what_is_kept
 from cleaner.settings.given import DEFAULT
 from cleaner.spark.clean.available import why_not_available
 from cleaner.state.state_dir import STATE_DIR_KEY, require_own_way, require_private
@@ -104,14 +103,9 @@ def _memory(fs: FileSystem, config: CleanerConfig) -> Answer:
 
 
 def _kernels() -> Answer:
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        kept = what_is_kept()
-    reasons = "".join(f"; {each.message}" for each in told)
-    if not kept.is_asked:
-        what = "kept kernels are not used: NUMBA_ variables, an untried numba, or an old processor"
-        return warned("kernels", what, "unset NUMBA_ variables but NUMBA_CACHE_DIR; see `cleaner warm --help`")
-    if not kept.missing:
+    kept = find_kept_kernels()
+    reasons = "".join(f"; {reason}" for reason in kept.warnings)
+    if kept.are_complete:
         return passed("kernels", f"compiled{f', kept in {kept.writable}' if kept.writable else ''}{reasons}")
     if kept.writable is None:
         return warned(

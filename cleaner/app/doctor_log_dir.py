@@ -266,7 +266,7 @@ def _asked(check: str, question: Callable[[], Answer], path: Path) -> Answer:
     except OSError as error:
         named = disk_error(path, error)
         return failed(check, str(named), "", named)
-    except Exception as error:  # noqa: BLE001 - even a mistake of ours hides no other answer
+    except Exception as error:  # noqa: BLE001 - even an internal error hides no other answer
         return failed(check, describe(error), "this is a mistake in the cleaner itself")
 
 

@@ -17,7 +17,15 @@ from cleaner.app.replication import replication_warning
 from cleaner.app.session import Session, as_cleaner_errors, choose_partitions, open_session, parse_names
 from cleaner.app.trust import origin_of_policy, policy_words, standing
 from cleaner.base.model import TopicPartition
-from cleaner.errors import CleanerError, CleaningAborted, ConfigError, CorruptLogError, as_value, unexpected
+from cleaner.errors import (
+    CleanerError,
+    CleaningAborted,
+    ConfigError,
+    CorruptLogError,
+    LogChangedError,
+    as_value,
+    unexpected,
+)
 from cleaner.policy.cleanable import bounds_of, first_young_segment
 from cleaner.policy.due import Dueness, due_words, earliest_dirty_timestamp_ms, judge, overdue_ms
 from cleaner.policy.rounds_ahead import rounds_ahead
@@ -137,12 +145,12 @@ class _View:
             except CleanerError as error:
                 failed = replace(entry, error=str(as_value(error)), reason="cannot be looked at")
                 # Beside somebody who cleans, a file may be another one by the time it is read.
-                is_replaced = bool(entry.in_use) and isinstance(error, CorruptLogError)
+                is_replaced = bool(entry.in_use) and isinstance(error, CorruptLogError | LogChangedError)
                 if not (is_replaced or isinstance(error.__cause__, FileNotFoundError)):
                     return failed
-                # Its files come and go: somebody is at work, whoever has the lock.
+                # Its files come and go: another process is at work, whichever has the lock.
                 entry = replace(entry, in_use=entry.in_use or "somebody whose files come and go")
-            except Exception as error:  # noqa: BLE001 - a mistake of ours about one log must not hide the others
+            except Exception as error:  # noqa: BLE001 - an internal error about one log must not hide the others
                 return replace(entry, error=str(unexpected(self.directory, error)), reason="cannot be looked at")
         return failed
 

@@ -14,7 +14,7 @@ from cleaner.app.options import CleanOptions, CleanRound
 from cleaner.app.reports import CleanReport, KeptDamage, Removed
 from cleaner.app.session import Session
 from cleaner.config.values import TopicConfig
-from cleaner.errors import CleaningAborted, LogChangedError, WriterWaitingError
+from cleaner.errors import CleaningAborted, WriterWaitingError
 from cleaner.policy.cleanable import Cleanable, cleanable, segments_between
 from cleaner.storage.load.loaded_log import LoadedLog
 
@@ -107,8 +107,6 @@ def _run_rounds(
     while True:
         try:
             result = clean_round(work.log, found, work.topic, work.session.settings.cleaner, context)
-        except LogChangedError:
-            raise
         except CleaningAborted as error:
             left = f"offsets {found.first_dirty_offset} to {found.first_uncleanable_offset}"
             kind = WriterWaitingError if isinstance(error, WriterWaitingError) else CleaningAborted

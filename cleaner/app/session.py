@@ -20,7 +20,6 @@ from cleaner.config.values import CleanerConfig
 from cleaner.errors import (
     CleanerError,
     CleaningAborted,
-    LogChangedError,
     LogDirLockedError,
     UsageError,
     WriterWaitingError,
@@ -250,18 +249,16 @@ def attempt(topic_partition: TopicPartition, directory: Path, work: Callable[[],
     Do one partition's work, or say why it was refused: as in Kafka (R-452), one log never stops the others.
 
     Raises:
-        LogDirLockedError, CleaningAborted: these end the whole call, but for `LogChangedError`, which is about one log.
+        LogDirLockedError, CleaningAborted: these end the whole call.
     """
     try:
         with as_cleaner_errors(directory):
             return work()
-    except LogChangedError as error:
-        return Refusal(str(topic_partition), as_value(error))
     except (LogDirLockedError, CleaningAborted):
         raise
     except CleanerError as error:
         return Refusal(str(topic_partition), as_value(error))
-    except Exception as error:  # noqa: BLE001 - whatever is wrong with one log, even a mistake of ours
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with one log, even an internal error
         return Refusal(str(topic_partition), as_value(unexpected(directory, error)))
 
 

@@ -1,16 +1,14 @@
-"""`warm`: every kernel ready before it is needed."""
+"""`warm`: every kernel ready before it is needed; and whether all are."""
 
 from __future__ import annotations
 
-import sys
 import time
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from cleaner.errors import CleanerError
-
-_COMPILER = "cleaner.kernels.compile"
+from cleaner.kernels.announce import before_compiling
 
 
 @dataclass(frozen=True)
@@ -29,6 +27,22 @@ class WarmReport:
     seconds: float
 
 
+@dataclass(frozen=True)
+class KeptKernels:
+    """
+    What the next process will find of the kernels.
+
+    Attributes:
+        are_complete: all of them; nothing will be compiled.
+        writable: where code is kept, or would be; None: nowhere, it is compiled at every start.
+        warnings: places that are not used, and why.
+    """
+
+    are_complete: bool
+    writable: Path | None
+    warnings: tuple[str, ...]
+
+
 def warm_kernels() -> WarmReport:
     """
     Compile or load every kernel; see `cleaner.warm`.
@@ -39,34 +53,44 @@ def warm_kernels() -> WarmReport:
     began = time.monotonic()
 
     from cleaner.cleaning.round.warm_up import warm_up
-    from cleaner.kernels.announce import before_compiling
+    from cleaner.kernels.compile import kernel_statistics
 
-    before = _compiled()
-    before_compiling(None)  # who calls this expects it
+    before = kernel_statistics()
+    before_compiling(None)  # the caller expects it
     warm_up()
-    compiled, unkept, kept_in = _compiled()
+    done = kernel_statistics()
+    unkept = done.compiled - done.saved
     if unkept:
         raise CleanerError(
             f"{unkept} kernels were compiled and could not be kept: "
             f"let NUMBA_CACHE_DIR name a directory that only you can write to"
         )
-    compiled -= before.kernels
-    return WarmReport(compiled, kept_in if compiled else None, time.monotonic() - began)
+    compiled = done.compiled - before.compiled
+    return WarmReport(compiled, done.kept_in if compiled else None, time.monotonic() - began)
 
 
-class _Compiled(NamedTuple):
-    """Kernels that this process has compiled, those of them that could not be kept, and where the others are."""
-
-    kernels: int = 0
-    unkept: int = 0
-    kept_in: Path | None = None
+class _NotKeptError(Exception):
+    """A kernel has to be compiled."""
 
 
-def _compiled() -> _Compiled:
-    # Without numba nothing was compiled, and asking would load it.
-    if _COMPILER not in sys.modules:
-        return _Compiled()
-    from cleaner.kernels.compile import kernel_statistics
+def find_kept_kernels() -> KeptKernels:
+    """Load every kernel up to the first that would have to be compiled. Nothing is compiled, kept or made."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        from cleaner.cleaning.round.warm_up import warm_up
+        from cleaner.kernels.places import cache_places
 
-    done = kernel_statistics()
-    return _Compiled(done.compiled, done.compiled - done.saved, done.kept_in)
+        before_compiling(_refuse)
+        try:
+            warm_up()
+        except _NotKeptError:
+            are_complete = False
+        else:
+            are_complete = True
+        finally:
+            before_compiling(None)
+    return KeptKernels(are_complete, cache_places().writable, tuple(str(each.message) for each in told))
+
+
+def _refuse(_kept_in: Path | None) -> None:
+    raise _NotKeptError

@@ -153,7 +153,7 @@ class IoThrottle:
         return throttle
 
     def change_rate(self, bytes_per_second: float, log_dir: Path | None = None) -> None:
-        """Set the rate of all workers together, or that of a log dir; whoever sleeps for it notices at once."""
+        """Set the rate of all workers together, or that of a log dir; sleeping workers notice at once."""
         limit = self._shared if log_dir is None else self._limit_of(log_dir)
         limit.change(bytes_per_second)
 

@@ -37,7 +37,7 @@ def parse_properties(text: bytes, source: str) -> dict[str, str]:
     """
     Read a properties file; of two equal keys the last one counts.
 
-    Values keep their trailing blanks, as in Java: whoever needs a number trims.
+    Values keep their trailing blanks, as in Java: readers of numbers trim.
 
     Args:
         text: the file's bytes.

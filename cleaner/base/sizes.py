@@ -1,5 +1,5 @@
 """
-Sizes, rates and durations as people write and read them: one notation, in powers of 1024, whoever reads or writes one.
+Sizes, rates and durations as people write and read them: one notation everywhere, in powers of 1024.
 
     read:     134217728   128M   128m   128 MiB   128MB   1.5G   (K, M, G, T, P; `iB` or `B` behind it changes nothing)
     written:  17 B   1.2 KiB   128.0 MiB   50.0 MiB/s

@@ -45,11 +45,11 @@ class RoundContext:
             tells readers.
         still_held: called before each group's first rename; raises LogDirLockedError when the lock is lost.
         check_done: called before each buffer; raises CleaningAborted to stop (R-431).
-        throttle: told of bytes about to be processed and written; sleeps as long as it takes (R-715).
-        progress: told of (phase `map` or `copy`, bytes done, bytes in all).
+        throttle: called with bytes about to be processed and written; sleeps as long as it takes (R-715).
+        progress: called with (phase `map` or `copy`, bytes done, bytes in all).
         keep_old: called before a group is swapped, when the `.cleaned` files are finished: keeps the old segments.
         write_checkpoint: stores the new first dirty offset, the round's last step.
-        verify: re-read every cleaned segment before it is swapped in (rule R9).
+        verify: re-read every cleaned segment before it is swapped in (rule C-6).
         refuse_keyless: stop, with nothing changed, when the dirty section holds records without a key, which cleaning
             would remove: the topic was hardly meant to be compacted.
         keep_tombstones: give tombstones and markers their horizons, but remove none whose horizon has passed.

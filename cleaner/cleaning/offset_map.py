@@ -5,7 +5,7 @@ An entry takes 24 bytes, a 16-byte digest and an 8-byte offset, in one flat tabl
 keys it may hold is set by the dedupe buffer, as in Kafka; how much memory it touches depends on the keys there are:
 the table starts small and grows fourfold. A process's next map gets the same memory (`table_memory.py`).
 
-Unlike Kafka's MD5, the digest cannot be made to collide by whoever writes the keys: see `kernels/digest.py`.
+Unlike Kafka's MD5, a producer cannot make digests collide: see `kernels/digest.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cleaner.base.table_memory import borrow, give_back, zero_pages
-from cleaner.kernels.ready import offset_map as kernel
+from cleaner.kernels import offset_map as kernel
 
 ENTRY_BYTES = 24
 _FIRST_SLOTS = 1 << 15  # 768 KiB: fits a second-level cache

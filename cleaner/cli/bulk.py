@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cleaner.cli.arguments import parse_count, sources
 from cleaner.cli.clean import add_shared, run_shared, shared_options
-from cleaner.config.bulk_rows import SPARK_PREFIX
+from cleaner.config.bulk_settings import SPARK_PREFIX
 from cleaner.errors import SparkJobError, UsageError
 
 if TYPE_CHECKING:

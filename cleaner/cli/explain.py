@@ -116,7 +116,7 @@ def _ask(name: str, arguments: argparse.Namespace) -> int:
     from cleaner.cli.output import json_line
     from cleaner.cli.show_explain import show_explain
     from cleaner.daemon.snapshot import ServiceSnapshot
-    from cleaner.daemon.steering import SteeringError
+    from cleaner.errors import SteeringError
 
     control = control_of(arguments)
     shown = control.value(ServiceSnapshot, control.ask("status", of=[name], config=True), "snapshot")

@@ -169,7 +169,7 @@ def _run(chosen: argparse.Namespace) -> int:
     except OSError as error:
         print_error(f"{error.filename}: {error.strerror}" if error.filename else str(error))
         return 1
-    except Exception as error:  # noqa: BLE001 - a mistake of ours, told as one line with its place instead of a page
+    except Exception as error:  # noqa: BLE001 - an internal error, told as one line with its place instead of a page
         print_error(f"{describe(error)}{_place_of(error)}; this is a mistake in the cleaner itself")
         return 1
     return code

@@ -6,18 +6,18 @@ import re
 from collections.abc import Iterable
 
 from cleaner.cli.fitting import fold
-from cleaner.config.bulk_rows import BULK_ROWS
-from cleaner.config.daemon_rows import DAEMON_ROWS
+from cleaner.config.bulk_settings import BulkSettings
+from cleaner.config.daemon_settings import DaemonSettings
 from cleaner.config.definition import Setting
-from cleaner.config.log_rows import LOG_ROWS
-from cleaner.config.process_rows import PROCESS_ROWS
-from cleaner.config.table import TOPIC_SETTINGS, UNUSED_TOPIC_KEYS
+from cleaner.config.process_settings import ProcessSettings
+from cleaner.config.table import TOPIC_SETTINGS, UNUSED_TOPIC_KEYS, rows_of
+from cleaner.config.writer_settings import WriterSettings
 
 _ITEM = re.compile(r"[0-9]+\. ")
 _HEAD = """\
 # Settings
 
-<!-- Printed by `cleaner config docs`; the rows are those of cleaner/config_table.py. -->
+<!-- Printed by `cleaner config docs`; the rows are those of cleaner/config. -->
 
 The cleaner has Kafka's settings under Kafka's names, so a broker's `server.properties` may be given as `--config`.
 Names that begin with `cleaner.` are its own. Types, defaults and bounds are those of Kafka 4.3.1; where Kafka bounds a
@@ -99,16 +99,16 @@ def document(width: int | None = None) -> str:
         *_rows(TOPIC_SETTINGS.values(), with_synonyms=True),
         f"\nAccepted and without meaning for a cleaner: {unused}.\n",
         "\n## Settings of the process\n\n",
-        *_rows(PROCESS_ROWS, with_synonyms=False),
+        *_rows(rows_of(ProcessSettings), with_synonyms=False),
         "\n## Settings of a process that writes logs\n\nFor `cleaner.LogManager` and the commands built on it; others "
         "pass them over.\n\n",
-        *_rows(LOG_ROWS, with_synonyms=False),
+        *_rows(rows_of(WriterSettings), with_synonyms=False),
         "\n## Settings of bulk cleaning\n\nFor `cleaner bulk`, and for the daemon's large logs. Beside them every "
         "setting that begins with `spark.` is passed on to Spark as it is, `spark.master` first of all; it counts for "
         "the next session. [spark.md](spark.md) says which ones matter.\n\n",
-        *_rows(BULK_ROWS, with_synonyms=False),
+        *_rows(rows_of(BulkSettings), with_synonyms=False),
         "\n## Settings of the daemon\n\nOther commands pass them over.\n\n",
-        *_rows(DAEMON_ROWS, with_synonyms=False),
+        *_rows(rows_of(DaemonSettings), with_synonyms=False),
     ]
     text = "".join(parts)
     return text if width is None else "".join(f"{line}\n" for line in _for_terminal(text, width))

@@ -32,13 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(_arguments: argparse.Namespace) -> int:
     """Compile or load every kernel, say where they are and how long it took; returns the exit code."""
-    # First: where numba has been imported, it is numba that gets every kernel ready, and keeps it.
-    from cleaner.kernels.compile import kernel_statistics  # isort: skip
     from cleaner.app import warm
+    from cleaner.cli.output import say
+    from cleaner.kernels.compile import kernel_statistics
 
     report = warm()
     done = kernel_statistics()
-    from cleaner.cli.output import say
 
     what = f"{report.compiled} kernels compiled" if report.compiled else "all kernels were there"
     say(f"{what} ({done.cpu_name}, {report.seconds:.1f} s), kept in {done.kept_in or done.directories[0]}")

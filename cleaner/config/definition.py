@@ -1,22 +1,25 @@
 """
 What a setting is: its type, default, bounds and other names; and how its value is read, as Kafka's ConfigDef does.
 
-The settings themselves are the rows of `config_table.py`.
+A setting is declared once, as a field of one of the `*_settings.py`: with `setting`, which makes a dataclass field.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 from cleaner.base.sizes import parse_size
 from cleaner.errors import ConfigError
 
 Kind = Literal["int", "long", "double", "boolean", "string", "list"]
 Value = int | float | bool | str | tuple[str, ...]
+
+LONG_MAX = 2**63 - 1
 
 _INTEGER_BITS = {"int": 31, "long": 63}
 _INTEGER = re.compile(r"[+-]?[0-9]{1,40}\Z")
@@ -44,7 +47,8 @@ class Setting:
     `minimum` and `maximum` are refused when broken. `kafka_minimum` is a bound that Kafka puts on the setting but not
     on the files, so that breaking it is only worth a warning. A `dynamic` setting counts from the next reload on, the
     others from the next start on. A `daemon` setting is read by the daemon alone. One `in_bytes` may be written as a
-    size (`128M`), which Kafka does not know: what is written into a file is `canonical`.
+    size (`128M`), which Kafka does not know: what is written into a file is `canonical`. `convert` makes the field's
+    value of the parsed one; it may raise ConfigError.
     """
 
     name: str
@@ -59,6 +63,7 @@ class Setting:
     dynamic: bool = True
     daemon: bool = False
     in_bytes: bool = False
+    convert: Callable[[Any], Any] | None = None
 
     @cached_property
     def default_value(self) -> Value | None:
@@ -165,3 +170,22 @@ def format_value(value: Value) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+def setting(name: str, kind: Kind, default: str | None, doc: str, **more: Any) -> Any:
+    """Declare a setting, as a field of a dataclass; the arguments are those of `Setting`."""
+    row = Setting(name, kind, default, doc, **more)
+    return field(default=field_value(row, row.default_value), metadata={"setting": row})
+
+
+def field_value(row: Setting, value: Value | None) -> Any:
+    """Return a parsed value as its field has it: nothing given is None, or an empty list. Raises ConfigError."""
+    if row.default is None and not value and row.kind in ("string", "list"):
+        value = () if row.kind == "list" else None
+    return row.convert(value) if row.convert else value
+
+
+def settings_of(cls: type) -> dict[str, tuple[str, Setting]]:
+    """Return the settings that a dataclass declares, in order: their fields and rows by their names."""
+    rows = ((each.name, each.metadata["setting"]) for each in fields(cls) if "setting" in each.metadata)
+    return {row.name: (name, row) for name, row in rows}

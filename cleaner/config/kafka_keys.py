@@ -1,7 +1,7 @@
 """
 The names a Kafka configuration may hold, so that a real `server.properties` draws no warning and a misspelt key does.
 
-Names only: what the cleaner uses of them, with types and bounds, is in `config_def.py`.
+Names only: what the cleaner uses of them, with types and bounds, is in `definition.py`.
 """
 
 from __future__ import annotations

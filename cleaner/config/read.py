@@ -8,10 +8,11 @@ misspelt `cleanup.polcy` that is passed over would be a topic that is never clea
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
 from cleaner.base.mistakes import Mistakes, nearest
-from cleaner.config.bulk_rows import SPARK_PREFIX
-from cleaner.config.definition import Setting, Value
+from cleaner.config.bulk_settings import SPARK_PREFIX
+from cleaner.config.definition import Setting, field_value, settings_of
 from cleaner.config.kafka_keys import FORMER_TOPIC_KEYS, is_broker_key
 from cleaner.config.table import BROKER_SETTINGS, SETTING_OF_SYNONYM, TOPIC_SETTINGS, UNUSED_TOPIC_KEYS
 from cleaner.errors import ConfigError, shortened
@@ -29,13 +30,13 @@ _READ_KEYS = frozenset(TOPIC_SETTINGS) | frozenset(BROKER_SETTINGS) | frozenset(
 
 class SettingReader:
     """
-    Values of settings by type, from texts under Kafka's names; a setting that is not given has its default.
+    Values of settings, from texts under Kafka's names; a setting that is not given has its default.
 
-    So has one with a mistake, which is remembered: whoever reads raises `mistakes` when all settings are read.
+    So has one with a mistake, which is remembered: raise `mistakes` when all settings are read.
 
     Args:
         table: the settings that may be asked for.
-        values: the texts; other names among them are no matter here.
+        values: the texts; other names among them are passed over.
         warnings: gets a line for each value below a bound that is only Kafka's.
         mistakes: gets what is wrong.
     """
@@ -48,6 +49,7 @@ class SettingReader:
         self._warnings = warnings
         self._mistakes = mistakes
         self._unsound: set[str] = set()
+        self._words: dict[str, tuple[str, ...]] = {}
 
     def is_given(self, name: str) -> bool:
         """Tell whether the setting, or a broker's name for it, is among the texts."""
@@ -57,66 +59,32 @@ class SettingReader:
         """Tell whether none of the settings read so far had a mistake, so that they can be judged together."""
         return not self._unsound.intersection(names)
 
-    def integer(self, name: str) -> int:
-        """Return an `int` or `long` setting."""
-        value = self._read(name)
-        assert isinstance(value, int)  # noqa: S101 - the table says so
-        return value
-
-    def optional_integer(self, name: str) -> int | None:
-        """Return an `int` or `long` setting without a default; None when it is not given."""
-        value = self._read(name)
-        assert value is None or isinstance(value, int)  # noqa: S101 - the table says so
-        return value
-
-    def real(self, name: str) -> float:
-        """Return a `double` setting."""
-        value = self._read(name)
-        assert isinstance(value, float)  # noqa: S101 - the table says so
-        return value
-
-    def flag(self, name: str) -> bool:
-        """Return a `boolean` setting."""
-        return self._read(name) is True
-
-    def text(self, name: str) -> str:
-        """Return a `string` setting; nothing where one without a default has a mistake."""
-        value = self._read(name)
-        assert value is None or isinstance(value, str)  # noqa: S101 - the table says so
-        return value or ""
-
-    def optional_text(self, name: str) -> str | None:
-        """Return a `string` setting without a default; None when it is not given, or empty."""
-        value = self._read(name)
-        assert value is None or isinstance(value, str)  # noqa: S101 - the table says so
-        return value or None
+    def fields(self, cls: type) -> dict[str, Any]:
+        """Return the values of all settings that a dataclass declares, by the names of its fields."""
+        return {name: self._read(row) for name, row in settings_of(cls).values() if self.is_given(row.name)}
 
     def words(self, name: str) -> tuple[str, ...]:
-        """Return a `list` setting; nothing where one without a default has a mistake."""
-        value = self._read(name)
-        assert value is None or isinstance(value, tuple)  # noqa: S101 - the table says so
-        return value or ()
+        """Return a list as it was written, once its field was read; nothing where it was not given, or wrong."""
+        return self._words.get(name, ())
 
-    def _read(self, name: str) -> Value | None:
-        setting = self._table[name]
+    def _read(self, row: Setting) -> Any:
         under = None
-        text = self._values.get(name)
+        text = self._values.get(row.name)
         if text is None:
-            for synonym in setting.synonyms:
-                if synonym.name in self._values:
-                    under, text = synonym, self._values[synonym.name]
-                    break
-        if text is None:
-            return setting.default_value
+            under = next(synonym for synonym in row.synonyms if synonym.name in self._values)
+            text = self._values[under.name]
         try:
-            value = setting.parse(text, under)
+            value = row.parse(text, under)
+            found = field_value(row, value)
+            if isinstance(value, tuple):
+                self._words[row.name] = value
         except ConfigError as error:
             self._mistakes.add(error)
-            self._unsound.add(name)
-            return setting.default_value
-        if setting.kafka_minimum is not None and isinstance(value, int) and value < setting.kafka_minimum:
-            self._warnings.append(f"{under.name if under else name}={value}: {setting.bound()}")
-        return value
+            self._unsound.add(row.name)
+            return field_value(row, row.default_value)
+        if row.kafka_minimum is not None and isinstance(value, int) and value < row.kafka_minimum:
+            self._warnings.append(f"{under.name if under else row.name}={value}: {row.bound()}")
+        return found
 
 
 def check_topic_keys(values: Mapping[str, str]) -> list[str]:

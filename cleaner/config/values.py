@@ -1,8 +1,8 @@
 """
 The settings as values: `TopicConfig` for one topic, `CleanerConfig` for the whole process.
 
-Both are made from a mapping of Kafka's names to texts, checked against `config_table.py`. Where the texts come from,
-and which of several wins, is `settings/`.
+Both are made from a mapping of Kafka's names to texts, checked against the table (`table.py`). Where the texts come
+from, and which of several wins, is `settings/`.
 """
 
 from __future__ import annotations
@@ -14,15 +14,19 @@ from pathlib import Path
 
 from cleaner.base.mistakes import Mistakes
 from cleaner.base.sizes import human_bytes, slow_rate
-from cleaner.config.bulk_rows import SPARK_PREFIX
-from cleaner.config.forms import LOG_DIR_RATES_KEY, parse_address, parse_log_dir_rates
-from cleaner.config.read import SettingReader, check_broker_keys
-from cleaner.config.table import BROKER_SETTINGS, LONG_MAX, UNLIMITED_RATE
-from cleaner.config.topic import MIB, TopicConfig
+from cleaner.config.bulk_settings import SPARK_PREFIX, BulkSettings
+from cleaner.config.daemon_settings import DaemonSettings
+from cleaner.config.forms import LOG_DIR_RATES_KEY, parse_address
+from cleaner.config.process_settings import ProcessSettings
+from cleaner.config.read import SettingReader, check_broker_keys, check_topic_keys
+from cleaner.config.table import BROKER_SETTINGS, TOPIC_SETTINGS
+from cleaner.config.topic_settings import TopicSettings
+from cleaner.config.writer_settings import WriterSettings
 from cleaner.errors import ConfigError
 
 __all__ = ["MIB", "CleanerConfig", "TopicConfig"]
 
+MIB = 1 << 20
 # Bytes of an offset map entry: a 16-byte digest and an 8-byte offset (R-520).
 MAP_ENTRY_BYTES = 24
 # Kafka's map is one Java array (R-523).
@@ -37,67 +41,76 @@ MAX_EXPANSION = 64
 
 
 @dataclass(frozen=True)
-class CleanerConfig:
+class TopicConfig(TopicSettings):
+    """
+    The settings of one topic, under Kafka's names in snake case; the defaults are Kafka's.
+
+    `segment_bytes` is what counts for rolling and grouping: `internal.segment.bytes` where that is set (R-807).
+    `warnings` are for the operator and no part of the value.
+    """
+
+    warnings: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def compact(self) -> bool:
+        """Tell whether the log is compacted (R-803)."""
+        return "compact" in self.cleanup_policy
+
+    @property
+    def delete(self) -> bool:
+        """Tell whether old segments are deleted (R-803)."""
+        return "delete" in self.cleanup_policy
+
+    @property
+    def is_tiered(self) -> bool:
+        """Tell whether part of the log may be in remote storage: never where it is compacted (R-808)."""
+        return self.remote_storage_enable and not self.compact
+
+    @property
+    def max_segment_ms(self) -> int:
+        """Return the age at which a segment is rolled, milliseconds (R-804)."""
+        return min(self.max_compaction_lag_ms, self.segment_ms) if self.compact else self.segment_ms
+
+    @staticmethod
+    def from_mapping(values: Mapping[str, str]) -> TopicConfig:
+        """
+        Make it of a topic's settings; those not named have Kafka's defaults.
+
+        Broker names (`log.segment.bytes`) are taken for the topic setting they stand for, with a warning; the
+        topic's own name wins where both are given.
+
+        Raises:
+            ConfigError: bad values, names that look misspelt, or `min.compaction.lag.ms` above the maximum; all of
+                them in one error.
+        """
+        warnings: list[str] = []
+        mistakes = Mistakes()
+        with mistakes.collected():
+            warnings += check_topic_keys(values)
+        read = SettingReader(TOPIC_SETTINGS, values, warnings, mistakes)
+        config = TopicConfig(**read.fields(TopicSettings))
+        policy = read.words("cleanup.policy")
+        if len(set(policy)) < len(policy):
+            warnings.append(f"cleanup.policy={','.join(policy)}: duplicates are dropped")
+        lags = ("min.compaction.lag.ms", "max.compaction.lag.ms")
+        if read.is_sound(*lags) and config.min_compaction_lag_ms > config.max_compaction_lag_ms:
+            bound = f"must not be above max.compaction.lag.ms ({config.max_compaction_lag_ms})"
+            mistakes.add(ConfigError("min.compaction.lag.ms", config.min_compaction_lag_ms, bound))
+        mistakes.raise_any()
+        segment_bytes = config.segment_bytes if config.internal_segment_bytes is None else config.internal_segment_bytes
+        return replace(config, segment_bytes=segment_bytes, warnings=tuple(warnings))
+
+
+@dataclass(frozen=True)
+class CleanerConfig(DaemonSettings, BulkSettings, WriterSettings, ProcessSettings):
     """
     The settings of the process: those of Kafka's cleaner under the names after `log.cleaner.`, and a few of the broker.
 
-    Those of whoever writes logs are named likewise, ours after what follows `cleaner.`. `log_dirs` is empty when the
+    Those of writers of logs are named likewise, ours after what follows `cleaner.`. `log_dirs` is empty when the
     configuration names none; `windows` and `windows_time_zone` are as written, see `settings.windows_of`. `spark` holds
     the settings that are passed on to Spark as they are. `warnings` are for the operator and no part of the value.
     """
 
-    enable: bool = True
-    threads: int = 1
-    dedupe_buffer_size: int = 128 * MIB
-    io_buffer_size: int = MIB // 2
-    io_buffer_load_factor: float = 0.9
-    io_max_bytes_per_second: float = UNLIMITED_RATE
-    backoff_ms: int = 15_000
-    message_max_bytes: int = 1_048_588
-    retention_check_interval_ms: int = 300_000
-    initial_task_delay_ms: int = 30_000
-    producer_id_expiration_ms: int = 86_400_000
-    flush_scheduler_interval_ms: int = LONG_MAX
-    flush_offset_checkpoint_interval_ms: int = 60_000
-    flush_start_offset_checkpoint_interval_ms: int = 60_000
-    high_watermark_checkpoint_interval_ms: int = 5_000
-    recovery_threads_per_data_dir: int = 2
-    log_dirs: tuple[str, ...] = ()
-    metadata_log_dir: str | None = None
-    map_kafka_cap: bool = False
-    trust_default_policy: bool = False
-    max_decompressed_batch_bytes: int | None = None
-    configured_pipeline_threads: int | None = None
-    topics_dir: str | None = None
-    selection: str = "deadline"
-    windows: str = ""
-    windows_time_zone: str = "UTC"
-    windows_hard: bool = False
-    configured_retry_max_ms: int = 3_600_000
-    log_dir_max_workers: int | None = None
-    log_dir_io_max_bytes_per_second: tuple[tuple[str, float], ...] = ()
-    state_dir: str = "/var/lib/cleaner"
-    log_dirs_wait: bool = False
-    retention_enable: bool = False
-    recover: bool = False
-    lock_mode: str = "round"
-    config_watch: bool = False
-    http_listen: str = "127.0.0.1:9404"
-    http_web_config_file: str | None = None
-    http_partition_metrics: int = 20
-    http_kafka_metrics: bool = False
-    configured_control_socket: str | None = None
-    history_max_bytes: int = 8 * MIB
-    history_files: int = 5
-    log_format: str = "console"
-    log_level: str = "info"
-    stuck_ms: int = 300_000
-    job_history: int = 64
-    bulk_enable: bool = True
-    bulk_min_bytes: int = 100 << 30
-    bulk_groups_in_flight: int = 4
-    configured_bulk_work_dir: str | None = None
-    bulk_task_memory: int = 64 * MIB
     spark: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = field(default=(), compare=False)
 
@@ -166,65 +179,12 @@ class CleanerConfig:
         with mistakes.collected():
             warnings += check_broker_keys(values)
         read = SettingReader(BROKER_SETTINGS, values, warnings, mistakes)
-        log_dirs = next((read.words(key) for key in ("log.dirs", "log.dir") if read.is_given(key)), ())
-        rates: tuple[tuple[str, float], ...] = ()
-        with mistakes.collected():
-            rates = parse_log_dir_rates(read.words(LOG_DIR_RATES_KEY))
         config = CleanerConfig(
-            enable=read.flag("log.cleaner.enable"),
-            threads=read.integer("log.cleaner.threads"),
-            dedupe_buffer_size=read.integer("log.cleaner.dedupe.buffer.size"),
-            io_buffer_size=read.integer("log.cleaner.io.buffer.size"),
-            io_buffer_load_factor=read.real("log.cleaner.io.buffer.load.factor"),
-            io_max_bytes_per_second=read.real("log.cleaner.io.max.bytes.per.second"),
-            backoff_ms=read.integer("log.cleaner.backoff.ms"),
-            message_max_bytes=read.integer("message.max.bytes"),
-            retention_check_interval_ms=read.integer("log.retention.check.interval.ms"),
-            initial_task_delay_ms=read.integer("log.initial.task.delay.ms"),
-            producer_id_expiration_ms=read.integer("producer.id.expiration.ms"),
-            flush_scheduler_interval_ms=read.integer("log.flush.scheduler.interval.ms"),
-            flush_offset_checkpoint_interval_ms=read.integer("log.flush.offset.checkpoint.interval.ms"),
-            flush_start_offset_checkpoint_interval_ms=read.integer("log.flush.start.offset.checkpoint.interval.ms"),
-            high_watermark_checkpoint_interval_ms=read.integer("replica.high.watermark.checkpoint.interval.ms"),
-            recovery_threads_per_data_dir=read.integer("num.recovery.threads.per.data.dir"),
-            log_dirs=log_dirs,
-            metadata_log_dir=read.optional_text("metadata.log.dir"),
-            map_kafka_cap=read.flag("cleaner.map.kafka.cap"),
-            trust_default_policy=read.flag("cleaner.trust.default.policy"),
-            max_decompressed_batch_bytes=read.optional_integer("cleaner.max.decompressed.batch.bytes"),
-            configured_pipeline_threads=read.optional_integer("cleaner.pipeline.threads"),
-            topics_dir=read.optional_text("cleaner.topics.dir"),
-            selection=read.text("cleaner.selection"),
-            windows=read.text("cleaner.windows"),
-            windows_time_zone=read.text("cleaner.windows.time.zone"),
-            windows_hard=read.flag("cleaner.windows.hard"),
-            configured_retry_max_ms=read.integer("cleaner.retry.max.ms"),
-            log_dir_max_workers=read.optional_integer("cleaner.log.dir.max.workers"),
-            log_dir_io_max_bytes_per_second=rates,
-            state_dir=read.text("cleaner.state.dir"),
-            log_dirs_wait=read.flag("cleaner.log.dirs.wait"),
-            retention_enable=read.flag("cleaner.retention.enable"),
-            recover=read.flag("cleaner.recover"),
-            lock_mode=read.text("cleaner.lock"),
-            config_watch=read.flag("cleaner.config.watch"),
-            http_listen=read.text("cleaner.http.listen"),
-            http_web_config_file=read.optional_text("cleaner.http.web.config.file"),
-            http_partition_metrics=read.integer("cleaner.http.partition.metrics"),
-            http_kafka_metrics=read.flag("cleaner.http.kafka.metrics"),
-            configured_control_socket=read.optional_text("cleaner.control.socket"),
-            history_max_bytes=read.integer("cleaner.history.max.bytes"),
-            history_files=read.integer("cleaner.history.files"),
-            log_format=read.text("cleaner.log.format"),
-            log_level=read.text("cleaner.log.level"),
-            stuck_ms=read.integer("cleaner.stuck.ms"),
-            job_history=read.integer("cleaner.job.history"),
-            bulk_enable=read.flag("cleaner.bulk.enable"),
-            bulk_min_bytes=read.integer("cleaner.bulk.min.bytes"),
-            bulk_groups_in_flight=read.integer("cleaner.bulk.groups.in.flight"),
-            configured_bulk_work_dir=read.optional_text("cleaner.bulk.work.dir"),
-            bulk_task_memory=read.integer("cleaner.bulk.task.memory"),
+            **read.fields(CleanerConfig),
             spark=tuple(sorted((key, text) for key, text in values.items() if key.startswith(SPARK_PREFIX))),
         )
+        if not read.is_given("log.dirs"):
+            config = replace(config, log_dirs=config.log_dir if read.is_given("log.dir") else ())
         for check in (config._check_rates, config._check_map, config._check_daemon):
             check(read, mistakes, warnings)
         mistakes.raise_any()

@@ -19,7 +19,7 @@ from cleaner.daemon.log_dir_backoff import LogDirBackoff
 from cleaner.daemon.log_dir_watch import DirLook
 from cleaner.daemon.log_status import CANNOT_BE_LOOKED_AT, LogStatus
 from cleaner.daemon.pauses import Pauses
-from cleaner.daemon.steering import SteeringError
+from cleaner.errors import SteeringError
 from cleaner.policy.cleaning_status import Reason
 from cleaner.policy.retry import Retry, RetryDelays
 from cleaner.policy.selection import Order, Survey, survey

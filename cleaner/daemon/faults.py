@@ -1,15 +1,15 @@
 """
 How a round that failed goes on: tried again later, its log set aside, or its log dir left alone.
 
-Every failure ends in exactly one of these (rule R7), and none of them stops another log:
+Every failure ends in exactly one of these (rule C-5), and none of them stops another log:
 
     locked        another process has the log dir; tried at the next turn, nobody's fault
-    aborted       somebody asked the worker to stop
+    aborted       somebody asked the worker to stop, or a writer changed the log meanwhile
     offline       the disk, or a file that counts for the whole log dir, is not fit for use; tried again, ever later
     retry         may pass by itself (no room, an I/O error of one file, a bad setting); tried again, ever later
-    quarantined   will not pass by itself (damage, a mistake of ours); set aside until somebody releases the log
+    quarantined   will not pass by itself (damage, an internal error); set aside until somebody releases the log
 
-Source: rules R-450 to R-455.
+Source: rules R-452, R-720, R-721.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from cleaner.errors import (
     ClockError,
     ConfigError,
     CorruptCheckpointError,
+    LogChangedError,
     LogDirLockedError,
     LogDirOfflineError,
     NoSpaceError,
@@ -64,7 +65,7 @@ class Fault:
 
     @property
     def is_unexpected(self) -> bool:
-        """Tell whether it is a mistake of ours, to be logged with its traceback."""
+        """Tell whether it is an internal error, to be logged with its traceback."""
         return isinstance(self.error, UncleanableError) and self.error.__cause__ is not None
 
 
@@ -83,7 +84,7 @@ def _ending_of(error: Exception, log_dir: Path) -> Ending:
     match error:
         case LogDirLockedError():
             return Ending.LOCKED
-        case CleaningAborted():
+        case CleaningAborted() | LogChangedError():
             return Ending.ABORTED
         case NoSpaceError() | OutOfDescriptorsError() | MemoryError() | ConfigError() | ClockError() | SparkJobError():
             return Ending.RETRY

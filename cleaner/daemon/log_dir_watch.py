@@ -121,7 +121,7 @@ class WatchedLogDir:
         try:
             with as_cleaner_errors(self.path):
                 self._last = self._look(now_ms)
-        except Exception as error:  # noqa: BLE001 - even a mistake of ours stops no other log dir
+        except Exception as error:  # noqa: BLE001 - even an internal error stops no other log dir
             self._last = self._offline(error, now_ms)
         else:
             self._failure = None

@@ -145,7 +145,7 @@ class WatchedLog:
                     return self._failed(at, str(error))
                 if not at.fs.exists(self.directory):
                     return None
-            except Exception as error:  # noqa: BLE001 - even a mistake of ours stops no other log
+            except Exception as error:  # noqa: BLE001 - even an internal error stops no other log
                 self._is_settled = False
                 return self._failed(at, describe(error))
         return self._failed(at, "its files come and go; it is looked at again next time")

@@ -27,8 +27,7 @@ from cleaner.daemon.log_dir_watch import DirLook
 from cleaner.daemon.log_status import LogStatus
 from cleaner.daemon.manager_snapshot import Hands, ManagerSnapshot, as_of_now
 from cleaner.daemon.snapshot import JobView
-from cleaner.daemon.steering import SteeringError
-from cleaner.errors import CleanerError, CleaningAborted
+from cleaner.errors import CleanerError, CleaningAborted, SteeringError
 from cleaner.policy.retry import after_failure
 from cleaner.policy.selection import deletable
 from cleaner.policy.states import Event
@@ -61,7 +60,7 @@ class CleanerManager:
         rules: see `Rules`.
         kept_jobs: how many ended jobs are remembered.
         wake: called (with the lock held; it must only set a flag) when a turn is wanted before the next is due.
-        report: told of what the state directory's disk refused.
+        report: called with what the state directory's disk refused.
     """
 
     def __init__(
@@ -159,7 +158,7 @@ class CleanerManager:
         Args:
             assignment: as it was handed out.
             fault: None after a good round.
-            note: of a good round, for whoever asked for it.
+            note: of a good round, for the operator who asked for it.
             found_nothing: it was not what it seemed: the next turn, when it is due, will do to look at it again.
         """
         now_ms = self._clock.now_ms()
@@ -413,6 +412,6 @@ class CleanerManager:
         ]
 
     def _changed(self) -> None:
-        """Have the next choice made anew, by whoever waits for one."""
+        """Make waiting workers choose anew."""
         self._choices.invalidate()
         self._change.notify_all()

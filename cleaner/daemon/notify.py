@@ -1,7 +1,7 @@
 """
 What the daemon tells the one that started it: systemd's `sd_notify`, a datagram of `NAME=value` lines.
 
-Without `NOTIFY_SOCKET` nothing is sent. A message that cannot be delivered is dropped: whoever started the daemon
+Without `NOTIFY_SOCKET` nothing is sent. A message that cannot be delivered is dropped: the service manager
 learns less then, and the logs are cleaned all the same.
 """
 

@@ -1,7 +1,7 @@
 """
-The worker threads: each waits for a log, cleans it and gives it back; one that dies is told of, counted and replaced.
+The worker threads: each waits for a log, cleans it and gives it back; one that dies is logged, counted and replaced.
 
-A round's errors never end a worker (`round_task.py`). What does is a mistake of ours outside of rounds, and a cleaner
+A round's errors never end a worker (`round_task.py`). What does is an internal error outside of rounds, and a cleaner
 whose only thread has died in silence is how disks fill up: see R-450 for Kafka's way out.
 """
 
@@ -24,7 +24,7 @@ class WorkerPool:
     Args:
         manager: hands out logs.
         run_round: cleans one; raises nothing that can be foreseen.
-        ended: told of each round, in its worker's thread, before the log is given back.
+        ended: called with each round, in its worker's thread, before the log is given back.
         died: told when a worker died, with the error.
     """
 

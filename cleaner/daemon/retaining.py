@@ -1,4 +1,4 @@
-"""Retention as a part of the service: which logs it gets, which locks it takes, what is told of it."""
+"""Retention as a part of the service: which logs it gets, which locks it takes, what it reports."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def make_retention(
         manager: says which logs nobody is at work on.
         config: the settings in force.
         check_done: raises CleaningAborted when the service is being stopped.
-        report: told of each log.
+        report: called with each log.
     """
 
     def targets() -> Sequence[RetentionTarget]:

@@ -48,7 +48,7 @@ class RetentionLoop:
         retention: makes the passes.
         targets: asked at every turn.
         config: the settings in force, asked at every turn.
-        failed: told of a log dir whose pass or removal could not be made, and why; both are tried again.
+        failed: called with a log dir whose pass or removal could not be made, and why; both are tried again.
     """
 
     def __init__(

@@ -61,7 +61,7 @@ class RetentionPass:
         fs: the door to the file system.
         clock: ages are judged by its wall clock, delays by the other one.
         take, give_back: see there; each partition taken is given back, whatever happens.
-        report: told of each log something was deleted from, or should have been.
+        report: called with each log something was deleted from, or should have been.
         check_done: asked before each log; raises CleaningAborted to stop.
     """
 

@@ -1,4 +1,4 @@
-"""What is told of a round that ended: one event in the logs, one entry in the journal."""
+"""What a finished round leaves: one event in the logs, one entry in the journal."""
 
 from __future__ import annotations
 

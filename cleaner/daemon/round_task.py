@@ -46,7 +46,7 @@ class RoundTools:
         throttle: the speed limit of all workers.
         settings_of: the settings of a log dir (its path, links followed), as of the last look: a file that somebody is
             just writing does not count until it is whole.
-        warn: told of what is odd.
+        warn: called with what is odd.
         large_logs: which logs Spark cleans, and how.
     """
 
@@ -91,7 +91,7 @@ def run_round(
         assignment: which log.
         tools: see there.
         check_done: asked before each buffer; raises CleaningAborted to stop.
-        note_progress: told of phase, bytes done and bytes in all.
+        note_progress: called with phase, bytes done and bytes in all.
     """
     log = assignment.log
     began_ns = tools.clock.monotonic_ns()
@@ -109,7 +109,7 @@ def run_round(
             report = _clean(log, tools, lent, lock, settings, is_requested=assignment.is_requested)
     except (CleanerError, MemoryError) as error:
         fault = judge_failure(error, log.directory.parent)
-    except Exception as error:  # noqa: BLE001 - whatever is wrong with one log, even a mistake of ours (R-452)
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with one log, even an internal error (R-452)
         fault = judge_failure(unexpected(log.directory, error), log.directory.parent)
     seconds = (tools.clock.monotonic_ns() - began_ns) / 1e9
     view = _view(assignment, report, fault, tools.clock.now_ms(), seconds)

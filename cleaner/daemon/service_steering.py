@@ -9,7 +9,8 @@ from cleaner.base.model import TopicPartition
 from cleaner.base.sizes import slow_rate
 from cleaner.daemon.service import Service
 from cleaner.daemon.snapshot import JobView, ServiceSnapshot
-from cleaner.daemon.steering import ReloadResult, SteeringError
+from cleaner.daemon.steering import ReloadResult
+from cleaner.errors import SteeringError
 from cleaner.state.json_text import JsonValue
 from cleaner.storage.fs.file_system import real_path
 

@@ -421,7 +421,7 @@ class ServiceSnapshot:
         config, throttle: see there.
         logs: every log, in order of partition and log dir; as of the last turn.
         log_dirs, workers: see there.
-        worker_deaths: workers that died of a mistake of ours and were replaced.
+        worker_deaths: workers that died of an internal error and were replaced.
         queue: the logs that only wait for a worker, in order.
         quarantine, retries: logs set aside, and those that failed last time.
         jobs: newest first; ended ones are kept for a while.

@@ -119,7 +119,7 @@ class StatusHistory:
             self._rates[log_dir] = bytes_per_second
 
     def prepare(self, board: ManagerSnapshot) -> None:
-        """Make the views of all logs after a look, so that whoever asks next finds them made, and measure."""
+        """Make the views of all logs after a look, so that the next reader finds them ready, and measure."""
         now_ms, now_ns = self._clock.now_ms(), self._clock.monotonic_ns()
         charged = self._throttle.statistics().bytes
         seen = frozenset(path for path, look in board.looks.items() if look.looked_at_ms is not None)

@@ -8,11 +8,6 @@ from typing import Protocol
 
 from cleaner.base.model import TopicPartition
 from cleaner.daemon.snapshot import JobView, ServiceSnapshot
-from cleaner.errors import CleanerError
-
-
-class SteeringError(CleanerError):
-    """A wish that cannot be granted (no such partition or job, not paused, ...); the message says why."""
 
 
 @dataclass(frozen=True)

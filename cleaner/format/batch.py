@@ -1,5 +1,5 @@
 """
-A reader that walks a `.log` file chunk by chunk and verifies the checksum of every batch (R-201..R-212).
+A reader that walks a `.log` file chunk by chunk and verifies the checksum of every batch (R-201..R-212, D-09).
 
 A batch that the end of the file cuts off is damage to this reader; whoever expects a torn tail (recovery) catches the
 `CorruptBatchError` and finds in its `position` how many good bytes there are.
@@ -29,8 +29,8 @@ from cleaner.format.chunks import (
     ReadBuffer,
 )
 from cleaner.format.legacy_checksums import BAD_LEGACY_CHECKSUM, first_bad_legacy_checksum
+from cleaner.kernels import batches as kernel
 from cleaner.kernels.batch_header import HEAD_BYTES
-from cleaner.kernels.ready import batches as kernel
 
 # Those of `chunks.py` are handed on: whoever reads batches needs both.
 __all__ = [

@@ -32,8 +32,8 @@ import numpy as np
 from cleaner.format import gzip_stream, lz4_frame, zstd_frame
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.codec_errors import DecompressedTooLargeError, DecompressionError
+from cleaner.kernels import codecs as kernel
 from cleaner.kernels.codec_table import CODECS, GZIP, LZ4, NONE, SNAPPY, ZSTD
-from cleaner.kernels.ready import codecs as kernel
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_MAGIC_WORD = 0x82534E41  # its first four bytes, where a chunk length could stand

@@ -23,6 +23,8 @@ from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.compression import compress
 from cleaner.format.control import ControlType
 from cleaner.format.varints import encode_varint
+from cleaner.kernels import crc32c as checksum_kernel
+from cleaner.kernels import encode as kernel
 from cleaner.kernels.batch_header import (
     CONTROL_FLAG,
     CRC_AT,
@@ -37,8 +39,6 @@ from cleaner.kernels.batch_header import (
 )
 from cleaner.kernels.checksums import crc32c
 from cleaner.kernels.codec_table import NONE
-from cleaner.kernels.ready import crc32c as checksum_kernel
-from cleaner.kernels.ready import encode as kernel
 
 _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from cleaner.format.chunks import Bytes
 from cleaner.format.records import Block, bad_record
 from cleaner.kernels import PAD_BYTES
-from cleaner.kernels.ready import columns as kernel
-from cleaner.kernels.ready import records as record_kernel
+from cleaner.kernels import columns as kernel
+from cleaner.kernels import records as record_kernel
 
 Longs = npt.NDArray[np.int64]
 _NO_BYTES: Bytes = np.zeros(PAD_BYTES, np.uint8)

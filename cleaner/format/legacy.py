@@ -19,16 +19,17 @@ import numpy.typing as npt
 from cleaner.format import compression
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.codec_errors import LegacyFormatError
+from cleaner.kernels import legacy as kernel
 from cleaner.kernels.batch_header import (
     COMPRESSION_MASK,
     LEAST_BATCH_BYTES,
     LEGACY_HEADER,
+    LOG_OVERHEAD_BYTES,
     MAGIC_AT,
     TIMESTAMP_TYPE_FLAG,
     size_of,
 )
 from cleaner.kernels.codec_table import NONE
-from cleaner.kernels.ready import legacy as kernel
 
 CREATE_TIME: Final = 0
 LOG_APPEND_TIME: Final = 1
@@ -134,7 +135,7 @@ def _check_entry(entry: memoryview) -> int:
         raise LegacyFormatError(f"a batch of magic {magic} of {len(entry)} bytes")
     size = size_of(entry)
     if size != len(entry):
-        raise LegacyFormatError(f"a batch of size {size} in {len(entry)} bytes")
+        raise LegacyFormatError(f"a batch of size {size - LOG_OVERHEAD_BYTES} in {len(entry)} bytes")
     return magic
 
 

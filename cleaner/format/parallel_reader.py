@@ -23,9 +23,9 @@ from cleaner.errors import CorruptBatchError
 from cleaner.format.chunks import BATCH_DTYPE, NO_ORDER_CHECK, REASONS, TABLE_ROWS, Bytes, Chunk, ReadableFile
 from cleaner.format.legacy_checksums import BAD_LEGACY_CHECKSUM, first_bad_legacy_checksum
 from cleaner.kernels import PAD_BYTES
+from cleaner.kernels import batches as kernel
 from cleaner.kernels import scan_status as status
 from cleaner.kernels.batch_header import HEAD_BYTES
-from cleaner.kernels.ready import batches as kernel
 
 # Each window costs some 0.1 ms whatever its size; larger ones gain nothing more, and leave the second-level cache.
 DEFAULT_WINDOW_BYTES = 2 << 20

@@ -20,9 +20,9 @@ from cleaner.format.batch import COMPRESSION_MASK, HEADER_BYTES, Batches, Bytes,
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.compression import decompress
 from cleaner.format.legacy import convert_legacy
+from cleaner.kernels import codecs as kernel
+from cleaner.kernels import records as record_kernel
 from cleaner.kernels.codec_table import KERNEL_CODECS, NONE
-from cleaner.kernels.ready import codecs as kernel
-from cleaner.kernels.ready import records as record_kernel
 from cleaner.kernels.scan_status import KIND_LEGACY, SMALLEST_RECORD_BYTES
 
 Flags = npt.NDArray[np.bool_] | npt.NDArray[np.uint8]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cleaner.kernels.ready import crc32c as _crc32c
-from cleaner.kernels.ready import xxhash32 as _xxhash32
+from cleaner.kernels.crc32c import crc32c_range
+from cleaner.kernels.xxhash32 import xxhash32_range
 
 
 def crc32c(data: bytes | bytearray | memoryview | np.ndarray) -> int:
@@ -18,7 +18,7 @@ def crc32c(data: bytes | bytearray | memoryview | np.ndarray) -> int:
         The checksum, 0 to 2**32 - 1.
     """
     array = np.frombuffer(data, np.uint8)
-    return int(_crc32c.crc32c_range(array, 0, array.size))
+    return int(crc32c_range(array, 0, array.size))
 
 
 def xxhash32(data: bytes | bytearray | memoryview) -> int:
@@ -31,4 +31,4 @@ def xxhash32(data: bytes | bytearray | memoryview) -> int:
         The hash, 0 to 2**32 - 1.
     """
     array = np.frombuffer(data, np.uint8)
-    return int(_xxhash32.xxhash32_range(array, 0, array.size))
+    return int(xxhash32_range(array, 0, array.size))

@@ -8,12 +8,11 @@ from typing import NamedTuple
 
 import numba
 
-from cleaner.kernels.cache import BOUNDS_CHECKED, PLACES, KernelCache
+from cleaner.kernels.cache import KernelCache
+from cleaner.kernels.places import cache_places
 from cleaner.kernels.target import TARGET
 
-__all__ = ["BOUNDS_CHECKED", "KernelStatistics", "inlined_jit", "jit", "kernel_statistics"]
-
-_KERNELS = []
+_KEPT = []
 
 
 class KernelStatistics(NamedTuple):
@@ -38,8 +37,10 @@ def jit(function: Callable, *, inlined: bool = False) -> Callable:
     `inlined` puts its machine code into whoever calls it: for what is called once a record and returns several values.
     """
     kernel = numba.njit(function, nogil=True, error_model="numpy", forceinline=inlined)
-    kernel._cache = KernelCache(function)  # as `cache=True` does, with a cache of ours
-    _KERNELS.append(kernel)
+    # A closure is not known by its name, nor is what is not of this package by the name of the cache's directory.
+    if function.__closure__ is None and function.__module__.rpartition(".")[0] == __package__:
+        kernel._cache = KernelCache(function)  # as `cache=True` does, with a cache of ours
+        _KEPT.append(kernel)
     return kernel
 
 
@@ -50,8 +51,8 @@ def inlined_jit(function: Callable) -> Callable:
 
 def kernel_statistics() -> KernelStatistics:
     """Return how many versions of kernels were compiled and loaded up to now, and where they are kept."""
-    stats = [kernel.stats for kernel in _KERNELS]
-    compiled = sum(sum(one.cache_misses.values()) for one in stats)
-    loaded = sum(sum(one.cache_hits.values()) for one in stats)
-    saved = sum(kernel._cache.saved for kernel in _KERNELS)
-    return KernelStatistics(compiled, saved, loaded, PLACES.readable, PLACES.writable, TARGET.cpu_name)
+    compiled = sum(sum(kernel.stats.cache_misses.values()) for kernel in _KEPT)
+    loaded = sum(sum(kernel.stats.cache_hits.values()) for kernel in _KEPT)
+    saved = sum(kernel._cache.saved for kernel in _KEPT)
+    places = cache_places()
+    return KernelStatistics(compiled, saved, loaded, places.readable, places.writable, TARGET.cpu_name)

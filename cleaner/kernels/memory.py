@@ -11,7 +11,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from cleaner.kernels.compile import BOUNDS_CHECKED, jit
+from cleaner.kernels.compile import jit
+from cleaner.kernels.places import BOUNDS_CHECKED
 
 _I8, _I32, _I64, _I128 = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.IntType(128)
 

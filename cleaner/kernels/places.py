@@ -1,23 +1,21 @@
 """
 Where the machine code of kernels is kept between runs, and who is trusted to have put it there.
 
-numba keys its cache by the function's own source file only, so a kernel whose callee changed would run old code. Here
-the directory's name carries a hash of all kernel sources, of the exact versions of Python, numpy, numba and llvmlite,
-and of the target; bounds-checked code (NUMBA_BOUNDSCHECK=1) has a directory of its own. No path is part of it: a cache
-made in one place serves an installation in another.
+A directory's name carries a hash of all kernel sources, of the exact versions of Python, numpy, numba and llvmlite, and
+of the target; bounds-checked code (NUMBA_BOUNDSCHECK=1) has a directory of its own. No path is part of it: a cache made
+in one place serves an installation in another.
 
-The files are programs, or pickles: whoever can write them, or exchange the directory they are in, can run code as us.
-So a directory counts only if it, its files, and every directory from it up to the root belong to this process's user or
-to root, and nobody else may write there. For root only root's own count: under `sudo -E` the home directory is somebody
+The files are programs: a user who can write them, or exchange the directory they are in, can run code as us. So a
+directory counts only if it, its files, and every directory from it up to the root belong to this process's user or to
+root, and nobody else may write there. For root only root's own count: under `sudo -E` the home directory is somebody
 else's, and nothing is read or made below it. One exception: a directory above that is sticky, as `/tmp` is, may be open
 to others, since what is ours in it they can neither rename nor remove.
 
 Looking comes before using, by the same path, and nothing can change in between: links are resolved first, then it is
 looked at from the root downwards, and each directory that passed keeps others from changing the name of the next.
 
-Code is read from every such directory, in order, and written to the first that takes it; numba's own cache wants to
-write wherever it reads, and lets an error doing so end the computation. Without any place kernels are compiled at every
-start: some seconds later, still right.
+Code is read from every such directory, in order, and written to the first that takes it, which is made when there is
+something to keep. Without any place kernels are compiled at every start: some seconds later, still right.
 """
 
 from __future__ import annotations
@@ -26,50 +24,30 @@ import contextlib
 import functools
 import hashlib
 import os
-import re
 import stat
 import sys
 import warnings
 from collections.abc import Callable
-from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import NamedTuple
 
 import llvmlite
+import numba
 import numpy as np
 
 from cleaner.base.trusted import why_open_to_others, why_way_is_open_to_others
-from cleaner.kernels.baseline import Target
+from cleaner.kernels.target import TARGET, Target
 
-_VERSION = re.compile(r'"version": "([^"]+)"')
+BOUNDS_CHECKED = bool(numba.config.BOUNDSCHECK)
 
 
 class CachePlaces(NamedTuple):
     """Directories for compiled kernels."""
 
     readable: tuple[Path, ...]
+    """Those that are there."""
     writable: Path | None
-
-
-def numba_directory() -> Path | None:
-    """Return where numba is installed, without importing it; None if that is no directory."""
-    spec = PathFinder.find_spec("numba")
-    directory = Path(spec.origin).parent if spec is not None and spec.origin else None
-    return directory if directory is not None and directory.is_dir() else None
-
-
-@functools.cache
-def numba_version() -> str:
-    """Return the version of numba that is installed, without importing it."""
-    directory = numba_directory()
-    if directory is not None:
-        with contextlib.suppress(FileNotFoundError):
-            found = _VERSION.search((directory / "_version.py").read_text())
-            if found:
-                return found[1]
-    import importlib.metadata  # slow to load
-
-    return importlib.metadata.version("numba")
+    """The one to write to, which may have to be made; None where no place is safe and writable."""
 
 
 def cache_key(target: Target, *, bounds_checked: bool) -> str:
@@ -77,7 +55,7 @@ def cache_key(target: Target, *, bounds_checked: bool) -> str:
     digest = hashlib.sha256()
     for source in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
-    versions = (numba_version(), llvmlite.__version__, np.__version__, sys.version, sys.abiflags, str(bounds_checked))
+    versions = (numba.__version__, llvmlite.__version__, np.__version__, sys.version, sys.abiflags, str(bounds_checked))
     digest.update(" ".join((*versions, *target)).encode())
     return digest.hexdigest()[:20]
 
@@ -136,63 +114,52 @@ def _make(directory: Path) -> None:
             directory.mkdir(mode=0o755)
 
 
-def _is_trusted(directory: Path, *, makes: bool) -> bool:
-    """Make `directory` where that can be done, and tell whether it is there and safe to load code from."""
-    try:
-        reason = _reason_against_directory(directory, makes=makes)
-    except OSError:
-        return False
-    if reason is not None:
-        _warn(directory, reason)
-    return reason is None
-
-
 def _warn(directory: Path, reason: str) -> None:
     warnings.warn(f"compiled kernels in {directory} are not used: {reason}", RuntimeWarning, stacklevel=3)
 
 
-def find_cache_places(name: str, *, makes: bool = True) -> CachePlaces:
+def make_place(directory: Path) -> None:
     """
-    Return the directories for compiled kernels, made on first use; none where no place is safe.
+    Make the place to write to, if it is not there.
+
+    Raises:
+        OSError: the system refused; PermissionError also where somebody was faster, and it is not to be trusted.
+    """
+    reason = _reason_against_directory(directory, makes=True)
+    if reason is not None:
+        raise PermissionError(reason)
+
+
+def find_cache_places(name: str) -> CachePlaces:
+    """
+    Return the directories for compiled kernels; none where no place is safe. Nothing is made.
 
     One that is not to be trusted is passed over with a `RuntimeWarning`.
 
     Args:
         name: what they are called, in all places.
-        makes: the one to write to is made; without, it is told where that would be, and nothing changes.
     """
     readable = []
     for root in dict.fromkeys(_cache_roots()):
         try:
-            # Before anything is made: what is missing must not be made where somebody's link leads.
+            # By the name that was given: what is missing must not be made where somebody's link leads.
             reason = why_way_is_open_to_others(root / name)
             directory = root.resolve() / name
-        except (OSError, RuntimeError):  # links in a circle
+            reason = reason or _reason_against_directory(directory, makes=False)
+        except (OSError, RuntimeError):  # links in a circle, or what cannot be looked at
             continue
         if reason is not None:
             _warn(directory, reason)
             continue
-        if not _is_trusted(directory, makes=makes):
-            continue
-        if not makes and not directory.is_dir():
-            there = next(above for above in directory.parents if above.is_dir())
-            if os.access(there, os.W_OK | os.X_OK):
-                return CachePlaces(tuple(readable), directory)
-            continue
-        if not os.access(directory, os.R_OK | os.X_OK):
-            continue
-        readable.append(directory)
-        if os.access(directory, os.W_OK):
+        if directory.is_dir() and os.access(directory, os.R_OK | os.X_OK):
+            readable.append(directory)
+        nearest = next(each for each in (directory, *directory.parents) if each.is_dir())
+        if os.access(nearest, os.W_OK | os.X_OK):
             return CachePlaces(tuple(readable), directory)
     return CachePlaces(tuple(readable), None)
 
 
-def cache_name(target: Target, *, bounds_checked: bool) -> str:
-    """Return what the directories for a target are called."""
-    return f"kernels-{cache_key(target, bounds_checked=bounds_checked)}"
-
-
 @functools.cache
-def places_for(target: Target, *, bounds_checked: bool) -> CachePlaces:
-    """Return the directories of this process for one target; looked for, and warned about, once."""
-    return find_cache_places(cache_name(target, bounds_checked=bounds_checked))
+def cache_places() -> CachePlaces:
+    """Return the directories of this process; looked for, and warned about, once."""
+    return find_cache_places(f"kernels-{cache_key(TARGET, bounds_checked=BOUNDS_CHECKED)}")

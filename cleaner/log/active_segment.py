@@ -126,7 +126,7 @@ class ActiveSegment:
 
     @property
     def fsync_error(self) -> CleanerError | None:
-        """Why nobody knows what of it is on disk, once no fsync is under way; None where that is known (R3)."""
+        """Why nobody knows what of it is on disk, once no fsync is under way; None where that is known (C-2)."""
         with self._fsync_guard:
             return None if self._is_forcing else self._fsync_error
 
@@ -274,7 +274,7 @@ class ActiveSegment:
         Force the `.log` to disk; may be called without the log's lock. Nothing is done once it is retired.
 
         Raises:
-            NoSpaceError, LogDirOfflineError: now or earlier; final (R3).
+            NoSpaceError, LogDirOfflineError: now or earlier; final (C-2).
         """
         self._force(self._files[:1], ())
 
@@ -283,7 +283,7 @@ class ActiveSegment:
         Force all files to disk.
 
         Raises:
-            NoSpaceError, LogDirOfflineError: now or earlier; final (R3).
+            NoSpaceError, LogDirOfflineError: now or earlier; final (C-2).
             OutOfDescriptorsError: nothing is lost; it can be tried again.
         """
         self._force(self._files, [names.segment_file_name(self.base_offset, names.TXN_INDEX)])

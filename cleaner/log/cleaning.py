@@ -35,7 +35,7 @@ class InProcessCleaner:
         fs, clock: the disk and the time.
         log_dirs: their writer is at work already.
         settings: Kafka's keys and our own.
-        log: told of rounds.
+        log: called with rounds.
     Raises:
         ConfigError: settings that cannot work: too little memory, a state directory others may write to.
         StateDirLockedError: another process has the state directory.

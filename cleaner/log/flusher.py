@@ -14,7 +14,7 @@ A future ends whatever becomes of those who asked before: who wants a flush asks
 request is known to wait its turn, and takes nobody's word that one was about to be made.
 
 Futures are resolved in the order of their offsets. After an fsync that failed all of them fail, and so does whatever is
-asked for later: the log accepts nothing more until it is opened again (rule R3).
+asked for later: the log accepts nothing more until it is opened again (rule C-2).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class LogFlusher:
         wake: told that the time of `flush.ms` has begun to run.
         clock: `flush.ms` goes by its monotonic clock.
         topic: `flush_messages` and `flush_ms` are used.
-        flushed: told of each flush: how many seconds it took, and the flushed offset.
+        flushed: called with each flush: how many seconds it took, and the flushed offset.
     """
 
     def __init__(

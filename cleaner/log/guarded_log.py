@@ -1,8 +1,8 @@
 """
 A writable log among many threads: one at a time has it to itself, until it is closed or has to be.
 
-It has to be closed, for good, when nobody knows any more what is on disk: after a failed fsync (R3), or when a step was
-left in the middle and could not be taken back. Forcing to disk is done without holding the log, so that it does not
+It has to be closed, for good, when nobody knows any more what is on disk: after a failed fsync (C-2), or when a step
+was left in the middle and could not be taken back. Forcing to disk is done without holding the log, so that it does not
 hold up appends.
 """
 

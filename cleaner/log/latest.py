@@ -24,7 +24,7 @@ from cleaner.errors import LogChangedError, LogClosedError, LogTruncatedError
 from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk
 from cleaner.format.layout import lay_out
 from cleaner.format.records import Block, Unpacker, bad_record
-from cleaner.kernels.ready import offset_map as kernel
+from cleaner.kernels import offset_map as kernel
 from cleaner.log.aborted import AbortedTransactions
 from cleaner.log.columns import Columns
 from cleaner.log.cursor import Cursor

@@ -95,7 +95,7 @@ class OpenSegment:
         return position if is_before else 0
 
     def offset_before(self, timestamp_ms: int) -> int:
-        """Return an offset at or before the first record of a timestamp or later one, by the time index (R-316)."""
+        """Return an offset at or before the first record of a timestamp or later one, by the time index (R-314)."""
         with self._index(names.TIME_INDEX) as index:
             if index is None:
                 return self.base_offset

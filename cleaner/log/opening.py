@@ -111,7 +111,7 @@ def _forget_what_is_not_on_disk(fs: FileSystem, directory: Path) -> None:
     Have what is going to be recovered read from the disk.
 
     Where an fsync has failed, memory may still hold what never reached the disk, as if it had; to read it, find it
-    sound and fsync it once more would succeed, and be a lie (R3). What merely waits to be written stays in memory.
+    sound and fsync it once more would succeed, and be a lie (C-2). What merely waits to be written stays in memory.
     """
     for segment in list_segments(fs, directory):
         with segment.open_log() as file:

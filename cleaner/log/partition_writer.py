@@ -3,7 +3,7 @@ The one writer of a partition, for many threads: append, roll, cut, flush, close
 
 An append is all or nothing: an error that is reported has left the log as it was; one that is interrupted was made or
 not. A crash in the middle of one leaves no part of it if it is one batch, and perhaps the first of its batches
-otherwise. A failed fsync closes the log for good (R3).
+otherwise. A failed fsync closes the log for good (C-2).
 
 Records are encoded before the lock is taken, and forced to disk after it was given back (`guarded_log.py`): a flush
 does not hold up appends. What is done under the lock is told in `writable_log.py`.

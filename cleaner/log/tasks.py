@@ -45,7 +45,7 @@ class Tasks:
     Args:
         clock: turns go by its monotonic clock.
         tasks: in the order in which those that are due together are run.
-        failed: told of a task that failed, and why.
+        failed: called with a task that failed, and why.
     """
 
     def __init__(self, clock: Clock, tasks: Sequence[PeriodicTask], failed: Callable[[str, Exception], None]) -> None:

@@ -366,7 +366,7 @@ class WritableLog:
 
         self._lock.release()
         if self.active.fsync_error is not None:
-            # The next opening of these files would know nothing of it (R3).
+            # The next opening of these files would know nothing of it (C-2).
             raise FailedFsyncError(self.directory, self.active.fsync_error)
         opened = cut_log(
             self._log_dir,

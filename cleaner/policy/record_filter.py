@@ -78,7 +78,7 @@ def batch_fate(
     discards_records: bool,
 ) -> BatchRetention:
     """
-    Decide what a batch may become (R-541).
+    Decide what a batch may become (R-541, R-651).
 
     An active producer's last batch stays for its sequence number and epoch; the batch that ends where the range ends
     stays so that the log end offset can be read from the files. Both may stay without records.

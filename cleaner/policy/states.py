@@ -143,7 +143,7 @@ class PartitionStates:
     """
     The states of all partitions; those not entered are idle.
 
-    Not guarded: whoever owns it calls it under one lock, from picking a log to `begin`, or two workers get one log.
+    Not guarded: its owner holds one lock from picking a log to `begin`, or two workers get one log.
     Waiting for an aborted partition to become paused (R-430) is the caller's part too.
     """
 

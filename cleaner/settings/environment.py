@@ -37,7 +37,7 @@ def read_environment(environment: Mapping[str, str]) -> dict[str, str]:
     Return the settings in environment variables, by key.
 
     Args:
-        environment: `os.environ`, say; other variables in it are no matter here.
+        environment: `os.environ`, say; other variables are ignored.
     Raises:
         ConfigError: `CLEANER_` variables that are no settings, each with the nearest one.
     """

@@ -2,7 +2,7 @@
 The files an operator writes settings into, and the `--set` option.
 
 Files named on the command line may be links (a mounted Kubernetes ConfigMap is nothing but links); the one inside the
-log dir may not, because whoever can write there is not trusted to choose what is read.
+log dir may not, because those who can write there are not trusted to choose what is read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the settings are told of the command line: anything of this shape will do."""
+"""What the settings need of the command line, as a protocol."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ class Journal:
         self._synced_at_ns = clock.monotonic_ns() - self._fsync_every_ns
         self._is_synced = False
         self._named = 0  # the file whose name is known to be on disk
-        # Whose fsync failed: what it holds may be lost whatever a later one says (R3), so nothing is added to it.
+        # Whose fsync failed: what it holds may be lost whatever a later one says (C-2), so nothing is added to it.
         self._distrusted: int | None = None
 
     def append(self, kind: str, partition: str | None = None, details: Mapping[str, JsonValue] | None = None) -> None:

@@ -1,5 +1,6 @@
 """
-Where state is kept: in a directory of one daemon's own, that no broker, writer or reader of logs looks into.
+Where state is kept: in a directory of one daemon's own, that no broker, writer or reader of logs looks into
+(D-08).
 
 What is in it decides what is cleaned and which logs are passed over, so nobody but its owner may write there; members
 of its group may read it, and reach the control socket.

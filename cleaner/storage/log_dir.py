@@ -89,7 +89,7 @@ class LogDir:
         Sort the sub-directories.
 
         Args:
-            on_fault: told of each directory that is refused, which is then left out; None raises.
+            on_fault: called with each directory that is refused, which is then left out; None raises.
         Raises:
             UncleanableError: a name no broker would start beside (R-102), or two directories for one partition (R-105).
             LogDirOfflineError: the directory cannot be listed.

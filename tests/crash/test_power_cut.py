@@ -77,7 +77,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> Expected:
 def test_power_cut_on_a_real_file_system_leaves_groups_old_or_new(
     expected: Expected, tmp_path: Path, kind: str
 ) -> None:
-    """R1 on the file systems that brokers live on; every third step (`slow`: all)."""
+    """C-1 on the file systems that brokers live on; every third step (`slow`: all)."""
     with loop_image(kind, tmp_path) as image:
         _sweep(expected, image, durable=kind == "ext4", every=3)
 

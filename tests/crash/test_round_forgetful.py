@@ -91,7 +91,7 @@ def _assert_round_survives(expected: Expected, tmp_path: Path, *, unsynced: bool
 
 @pytest.mark.parametrize("unsynced", [False, True], ids=["sources-durable", "sources-never-fsynced"])
 def test_power_cut_in_a_round_leaves_groups_old_or_new(expected: Expected, tmp_path: Path, unsynced: bool) -> None:
-    """R1 for a whole round: groups old or new, in order, and the checkpoint behind all of them."""
+    """C-1 for a whole round: groups old or new, in order, and the checkpoint behind all of them."""
     _assert_round_survives(expected, tmp_path, unsynced=unsynced, limit=14, seed=1)
 
 

@@ -118,7 +118,7 @@ def _kill_points(victim: Victim, scratch: Path) -> list[KillPoint]:
 
 def test_sigkill_at_every_change_leaves_groups_old_or_new(victim: Victim, tmp_path: Path) -> None:
     """
-    R1: killed before any call that changes something, a round leaves groups old or new, in order.
+    C-1: killed before any call that changes something, a round leaves groups old or new, in order.
 
     The kill comes before the call takes effect, so what lies between two calls is covered by the later one.
     """

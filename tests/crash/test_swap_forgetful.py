@@ -65,7 +65,7 @@ def _assert_finished(case: Case, number: int, state: DiskState) -> None:
 @pytest.mark.parametrize("sources", ["sources-durable", "sources-never-fsynced"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_power_cut_at_any_moment_leaves_each_group_old_or_new(tmp_path: Path, case: Case, sources: str) -> None:
-    """R1: whatever a power cut makes the disk forget, a broker finds every group old or new, in order."""
+    """C-1: whatever a power cut makes the disk forget, a broker finds every group old or new, in order."""
     seen = _sweep(tmp_path, case, unsynced=lambda path: sources != "sources-durable" and _is_segment_file(path))
     assert {"old old", "new old", "new new"} <= seen
     assert any("superseded" in words for words in seen) == (case.name != "merged")

@@ -209,3 +209,74 @@ def test_failing_disk_stops_the_whole_log_dir(tmp_path: Path) -> None:
     outcomes = refusing(tmp_path, LogDirOfflineError(tmp_path, OSError(errno.EIO, "Input/output error")))
     assert [type(outcome) for outcome in outcomes] == [Refusal] * 3
     assert offsets(tmp_path, "cleaner") == {}
+
+
+def test_check_reports_damage_and_changes_nothing(tmp_path: Path) -> None:
+    """One finding, with its place; a partition's directory is checked alike, and no path at all is refused."""
+    write_log_dir(tmp_path, keyed_log())
+    assert cleaner.check(tmp_path).is_sound
+    path = tmp_path / "topic-0" / "00000000000000000000.log"
+    flip_bit(path)
+    before = contents(tmp_path)
+    report = cleaner.check([tmp_path])
+    assert [(one.path.name, one.is_damage) for one in report.findings] == [(path.name, True)]
+    assert not report.is_sound
+    assert cleaner.check(path.parent).findings == report.findings
+    assert contents(tmp_path) == before
+    with pytest.raises(UsageError, match="paths is empty"):
+        cleaner.check([])
+
+
+def test_check_repairs_an_index_when_asked(tmp_path: Path) -> None:
+    """What intact logs determine is made anew, and named."""
+    write_log_dir(tmp_path, keyed_log())
+    index = tmp_path / "topic-0" / "00000000000000000000.timeindex"
+    index.write_bytes(b"\x7f" * 12)
+    assert not cleaner.check(tmp_path).is_sound
+    report = cleaner.check(tmp_path, repair=True)
+    assert [file.path.name for file in report.repaired] == [index.name]
+    assert report.is_sound
+    assert cleaner.check(tmp_path).is_sound
+
+
+def test_verify_proves_and_refutes(tmp_path: Path) -> None:
+    """What a round left is proven; the log before is refuted where a checkpoint says that it was cleaned."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    for log_dir in (old, new):
+        write_log_dir(log_dir, keyed_log())
+    end = cleaner.clean(new, "topic-0", COMPACT, now_ms=NOW).end_offset
+    proven = cleaner.verify(old, new, "topic-0", COMPACT, end_offset=end)
+    assert (proven.is_proven, proven.records, proven.findings) == (True, 60, ())
+    assert cleaner.verify(old / "topic-0", new / "topic-0", settings=COMPACT, end_offset=end).is_proven
+    refuted = cleaner.verify(new, old, "topic-0", COMPACT, end_offset=end)
+    assert not refuted.is_proven
+    assert "invented" in {one.kind.value for one in refuted.findings}
+    with pytest.raises(UsageError):
+        cleaner.verify(old, new, "topic-9")
+
+
+def test_undo_puts_back_and_says_what_it_refuses(tmp_path: Path) -> None:
+    """The log is what it was; a log that changed since is left alone, with the reason."""
+    log_dir, kept = tmp_path / "logs", tmp_path / "kept"
+    write_log_dir(log_dir, keyed_log())
+    before = record_offsets(log_dir / "topic-0")
+    cleaner.clean(log_dir, "topic-0", COMPACT, keep_old=kept, now_ms=NOW)
+    assert record_offsets(log_dir / "topic-0") != before
+    (undone,) = cleaner.undo(kept)
+    assert isinstance(undone, cleaner.UndoReport)
+    assert record_offsets(log_dir / "topic-0") == before
+    cleaner.clean(log_dir, "topic-0", COMPACT, keep_old=kept, now_ms=NOW)
+    flip_bit(log_dir / "topic-0" / "00000000000000000000.log")
+    (refused,) = cleaner.undo(kept)
+    assert isinstance(refused, cleaner.Refusal)
+    with pytest.raises(UsageError, match="no such directory"):
+        cleaner.undo(tmp_path / "nowhere")
+
+
+def test_explain_is_the_plan_of_one_partition(tmp_path: Path) -> None:
+    """As `clean --all` would see it; one that is not there is named."""
+    write_log_dir(tmp_path, keyed_log())
+    entry = cleaner.explain(tmp_path, "topic-0", COMPACT, now_ms=NOW)
+    assert [entry] == cleaner.plan(tmp_path, COMPACT, now_ms=NOW)
+    with pytest.raises(UsageError, match="topic-9"):
+        cleaner.explain(tmp_path, "topic-9")

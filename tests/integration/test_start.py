@@ -1,18 +1,16 @@
-"""What a command loads before it begins: the kernels only where records are read, and numba only to compile them."""
+"""What a command loads before it begins: the kernels, and numba with them, only where records are read."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from cleaner.kernels.baseline import baseline_target, numba_is_as_always
 from tests.integration.log_dirs import contents, keyed_log
-from tests.support.batch_builder import Producer, Record
+from tests.support.batch_builder import Producer
 from tests.support.log_builder import LogBuilder, write_log_dir
 
 # Runs the command in a fresh process; its last line on standard error lists what it has loaded.
@@ -47,43 +45,6 @@ def transactional_log() -> LogBuilder:
     return log
 
 
-def log_of_all_kinds() -> LogBuilder:
-    """A log that keeps every kernel busy: all codecs, transactions, old batches, tombstones, odd headers."""
-    log = LogBuilder(index_interval_bytes=0)
-    for i in range(40):
-        codec = ("none", "gzip", "zstd", "snappy", "lz4")[i % 5]
-        log.append(("a", "v"), Record(b"b%d" % i, None, headers=((b"\xff", b"x"),)), codec=codec)
-        log.append(("c", "v"), producer=Producer(1, 0, i, True))
-        log.end_transaction(1, 0, commit=i % 2 == 0)
-        log.append(("c", "v"), ("d", "old"), magic=i % 2, codec=("none", "gzip", "snappy", "lz4")[i % 4])
-        if i % 10 == 9:
-            log.roll()
-    return log
-
-
-@pytest.fixture(scope="module")
-def _warm() -> None:
-    """Have all kernels compiled, in the usual place."""
-    subprocess.run([sys.executable, "-m", "cleaner", "warm"], check=True, capture_output=True)
-
-
-@pytest.mark.usefixtures("_warm")
-def test_clean_after_warm_loads_no_numba_and_writes_the_same(tmp_path: Path) -> None:
-    """What numba has compiled runs without it, on every kind of batch; with it the files are the same to the byte."""
-    assert baseline_target() is not None
-    assert numba_is_as_always()
-    alone = write_log_dir(tmp_path / "alone", log_of_all_kinds())
-    by_numba = Path(shutil.copytree(alone, tmp_path / "by-numba"))
-    before = contents(alone)
-    words = ("topic-0", "--set", "topic:cleanup.policy=compact", "--now", "1700003600000")
-    loaded = loaded_by("clean", alone, *words)
-    assert {"cleaner.kernels.ready", "cleaner.cleaning.round.round"} <= loaded
-    assert not loaded & {"numba", "cleaner.kernels.compile", "cleaner.kernels.retain", "importlib.metadata"}
-    # numba's own default, so that it finds its cache; but a wish, with which nothing but numba is trusted
-    assert "numba" in loaded_by("clean", by_numba, *words, NUMBA_OPT="3")
-    assert contents(alone) == contents(by_numba) != before
-
-
 @pytest.mark.parametrize("words", [["--help"], ["--version"], ["clean", "--help"], ["plan", "--help"]])
 def test_help_loads_nothing_that_takes_time(words: list[str]) -> None:
     """It answers in a tenth of a second."""
@@ -116,3 +77,27 @@ def test_preview_of_a_clean_loads_no_kernels(tmp_path: Path) -> None:
     write_log_dir(tmp_path, keyed_log())
     loaded = loaded_by("clean", tmp_path, "topic-0", "--dry-run", "--set", "topic:cleanup.policy=compact")
     assert "numba" not in loaded
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["explain", "LOG_DIR", "topic-0", "--set", "topic:cleanup.policy=compact"],
+        ["topics", "list", "--log-dir", "LOG_DIR"],
+        ["topics", "describe", "--log-dir", "LOG_DIR"],
+        ["config", "check"],
+        ["config", "show"],
+        ["history"],
+        ["quarantine"],
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_command_that_only_looks_loads_no_kernels(tmp_path: Path, words: list[str]) -> None:
+    """Importing numba takes longer than all they do."""
+    log_dir = write_log_dir(tmp_path / "logs", keyed_log())
+    (tmp_path / "state").mkdir(mode=0o700)
+    loaded = loaded_by(
+        *(str(log_dir) if word == "LOG_DIR" else word for word in words), CLEANER_STATE_DIR=str(tmp_path / "state")
+    )
+    assert "cleaner.cli.main" in loaded
+    assert not loaded & {"numba", "llvmlite"}

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from cleaner.base.model import TopicPartition
 from cleaner.daemon.snapshot import JobView, ServiceSnapshot
-from cleaner.daemon.steering import ReloadResult, SteeringError
+from cleaner.daemon.steering import ReloadResult
+from cleaner.errors import SteeringError
 
 
 class FakeSteering:

@@ -21,8 +21,9 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [
     ROOT / "README.md",
     ROOT / "CHANGELOG.md",
+    ROOT / "CONTRIBUTING.md",
     ROOT / "benchmarks" / "README.md",
-    *(ROOT / "docs").glob("*.md"),
+    *sorted((ROOT / "docs").rglob("*.md")),
 ]
 
 
@@ -38,6 +39,32 @@ def test_links_of_a_document_lead_to_files(document: Path) -> None:
     targets = [target.partition("#")[0] for target in re.findall(r"\]\(([^)]+)\)", document.read_text())]
     dead = [target for target in targets if "://" not in target and not (document.parent / target).exists()]
     assert dead == []
+
+
+def anchors(document: Path) -> set[str]:
+    """Return the anchors a document's headings have, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```$", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_into_a_document_lead_to_headings(document: Path) -> None:
+    """A link to a section names one that is there."""
+    targets = [target.partition("#") for target in re.findall(r"\]\(([^)\s]+)\)", document.read_text())]
+    dead = [
+        f"{target}#{anchor}"
+        for target, _, anchor in targets
+        if anchor and "://" not in target and anchor not in anchors(document.parent / target if target else document)
+    ]
+    assert dead == []
+
+
+def test_map_of_the_documents_has_every_one() -> None:
+    """`docs/README.md` leads to each document."""
+    page = ROOT / "docs" / "README.md"
+    linked = {(page.parent / target).resolve() for target in re.findall(r"\]\(([^)#]+)\)", page.read_text())}
+    assert sorted(str(each) for each in (ROOT / "docs").rglob("*.md") if each not in {page, *linked}) == []
 
 
 def test_readme_options_are_the_commands_options() -> None:

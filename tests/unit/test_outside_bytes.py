@@ -25,7 +25,7 @@ import cleaner
 from cleaner.base.properties import parse_properties, split_properties
 from cleaner.config.forms import parse_address, parse_log_dir_rates
 from cleaner.config.read import check_broker_keys
-from cleaner.config.topic import TopicConfig
+from cleaner.config.values import TopicConfig
 from cleaner.daemon.control.verbs import MAX_REQUEST_BYTES, answer
 from cleaner.errors import CleanerError
 from cleaner.log.transactions import FILE_NAME as TRANSACTIONAL_IDS
@@ -60,8 +60,6 @@ NOT_FROM_OUTSIDE = {
     "spark/source/options.py:text": "the pattern of who asks, over names of at most 249 characters",
     "spark/source/options.py:self.topic_pattern": "the same",
     "spark/source/write_options.py:allowed": "the table in the same file, over names of Spark's types",
-    "kernels/linker.py:_SYSTEM_FUNCTIONS": "names in the kernel cache, which is used if nobody else can write there",
-    "kernels/places.py:_VERSION": "a file of the installed package numba",
     "storage/fs/many_files.py:'(\\\\d+)\\\\.(\\\\d+)'": "the running kernel's name of its own release",
     "storage/fs/memory_limits.py:_MEM_TOTAL": "what the running kernel says of the machine's memory",
 }
@@ -287,19 +285,19 @@ YAML = (
     ("a: 0b", "1", ""),
     ("a: 1", "_1", ".x"),
 )
-HEAD = "GET / HTTP/1.1\r\n"
+HEAD = "GET / HTTP/1.0\r\n"
 HTTP = (
     (HEAD + "a:", " ", "\n\r\n\r\n"),
     (HEAD + "a:x", " ", "y\r\n\r\n"),
     (HEAD, "a:\r\n", "\r\n"),
-    ("GET /", "a", " HTTP/1.1"),
-    ("GET /", "%4", " HTTP/1.1\r\n\r\n"),
-    ("GET /?", "a=&", " HTTP/1.1\r\n\r\n"),
-    ("GET /", "../", " HTTP/1.1\r\n\r\n"),
+    ("GET /", "a", " HTTP/1.0"),
+    ("GET /", "%4", " HTTP/1.0\r\n\r\n"),
+    ("GET /?", "a=&", " HTTP/1.0\r\n\r\n"),
+    ("GET /", "../", " HTTP/1.0\r\n\r\n"),
     (HEAD + "host: 127", ".1", "\r\n\r\n"),
     (HEAD + "host: ", "a-", ".localhos\r\n\r\n"),
     (HEAD, "\r\n", ""),
-    ("GET /[", "[", " HTTP/1.1\r\n\r\n"),
+    ("GET /[", "[", " HTTP/1.0\r\n\r\n"),
     (HEAD + "a", "\t", ":\r\n\r\n"),
 )
 NAMES = (

@@ -14,7 +14,7 @@ from cleaner.cleaning.recopy.survivors import BlockRetention, Flags
 from cleaner.format.batch import Batches, ReadBuffer, SegmentReader
 from cleaner.format.chunks import CONTROL_FLAG, DELETE_HORIZON_FLAG, TRANSACTIONAL_FLAG
 from cleaner.format.records import Block, Unpacker, bad_record
-from cleaner.kernels.ready import offset_map as kernel
+from cleaner.kernels import offset_map as kernel
 from cleaner.policy.record_filter import BatchRetention
 from cleaner.storage.aborted import AbortedRanges
 from cleaner.storage.fs.file_system import FileSystem

@@ -17,7 +17,7 @@ from cleaner.cleaning.recopy.group import RecopyRules
 from cleaner.cleaning.recopy.retained import RetainedWriter
 from cleaner.cleaning.recopy.survivors import MapSurvivors
 from cleaner.config.values import CleanerConfig, TopicConfig
-from cleaner.kernels.ready import offset_map as kernel
+from cleaner.kernels import offset_map as kernel
 from cleaner.policy.cleanable import Cleanable
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.segment.segment import Segment

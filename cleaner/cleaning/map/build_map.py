@@ -23,7 +23,7 @@ from cleaner.cleaning.passes.transactions import CleanedTransactions
 from cleaner.errors import CorruptBatchError, CorruptLogError
 from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG
 from cleaner.format.parallel_reader import WindowBuffer
-from cleaner.kernels.ready import offset_map as kernel
+from cleaner.kernels import offset_map as kernel
 from cleaner.policy.cleanable import Cleanable
 from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.segment.segment import Segment

@@ -18,7 +18,7 @@ from cleaner.errors import CorruptLogError
 from cleaner.format.batch import BATCH_DTYPE, Batches, Chunk
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.records import Unpacker, bad_record
-from cleaner.kernels.ready import offset_map as kernel
+from cleaner.kernels import offset_map as kernel
 from cleaner.storage.segment.segment import Segment
 
 Flags = npt.NDArray[np.uint8]
@@ -31,7 +31,7 @@ class DirtyChunk:
 
     Attributes:
         number: of its segment in the dirty section.
-        claim: its place; None when there was none to be had.
+        claim: its place; None when none was left.
         arranged: its batches, by their headers.
         skipped: uint8 a batch: 1 for control and aborted batches.
         chunk: its batches with good checksums.

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from cleaner.format.chunks import Batches
-from cleaner.kernels.ready import index as kernel
+from cleaner.kernels import index as kernel
 from cleaner.storage.segment.indexes import Entries, OffsetIndexCheck
 
 

@@ -135,7 +135,7 @@ class OrderedPipeline(Generic[LaneT]):
                 thread.start()
                 threads.append(thread)
             self._drive()
-        except BaseException as error:  # noqa: BLE001 - no thread to be had, or interrupted: raised once all have ended
+        except BaseException as error:  # noqa: BLE001 - no thread could be started, or interrupted: raised once all have ended
             self._fail(_BEFORE_ALL_CHUNKS, error)
         for thread in threads:
             self._join(thread)

@@ -7,7 +7,7 @@ import os
 import numpy as np
 import numpy.typing as npt
 
-from cleaner.kernels.ready import producer_table as kernel
+from cleaner.kernels import producer_table as kernel
 
 Rows = npt.NDArray[np.int64]
 

@@ -20,8 +20,8 @@ from cleaner.cleaning.passes.producer_table import ProducerTable, Rows
 from cleaner.errors import CorruptBatchError
 from cleaner.format.batch import CONTROL_FLAG, HEADER_BYTES, TRANSACTIONAL_FLAG, Chunk
 from cleaner.format.control import read_control_type
-from cleaner.kernels.ready import producer_table as table
-from cleaner.kernels.ready import transactions as kernel
+from cleaner.kernels import producer_table as table
+from cleaner.kernels import transactions as kernel
 from cleaner.storage.segment.indexes import Aborts, abort_rows
 
 Flags = npt.NDArray[np.uint8]

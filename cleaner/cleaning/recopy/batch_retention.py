@@ -11,8 +11,8 @@ from cleaner.base.model import LastRecord
 from cleaner.cleaning.passes.producer_table import ProducerTable
 from cleaner.cleaning.recopy.survivors import BlockRetention, Flags
 from cleaner.format.batch import Batches
-from cleaner.kernels.ready import fates as kernel
-from cleaner.kernels.ready import producer_table as table
+from cleaner.kernels import fates as kernel
+from cleaner.kernels import producer_table as table
 
 
 class ActiveProducers:

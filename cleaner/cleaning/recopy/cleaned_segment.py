@@ -16,7 +16,7 @@ import numpy as np
 from cleaner.base.model import AbortedTxn
 from cleaner.errors import UncleanableError
 from cleaner.format.buffers import GrowingBuffer
-from cleaner.kernels.ready import index as kernel
+from cleaner.kernels import index as kernel
 from cleaner.storage.fs.file_system import File, FileSystem
 from cleaner.storage.segment.indexes import LAST_OFFSET, Aborts, abort_rows, txn_index_bytes
 from cleaner.storage.segment.names import CLEANED, SEGMENT_SUFFIXES, attempt_file_name, segment_file_name
@@ -69,7 +69,7 @@ class CleanedIndexes:
         Take note of batches appended in order; rows have `size`, `last_offset`, `max_timestamp` (R-320).
 
         Raises:
-            UncleanableError: an index is full, or an offset does not fit it (R-311, R-304).
+            UncleanableError: an index is full (R-311, R-325), or an offset does not fit it (R-304).
         """
         offset_bytes, time_bytes = (
             int(self._state[kernel.STATE_OFFSET_BYTES]),

@@ -1,5 +1,5 @@
 """
-How large a group's output will be, told from the map before a byte of it is written (rule R4).
+How large a group's output will be, told from the map before a byte of it is written (rule C-3).
 
 A nearly full disk is where cleaning is wanted most, so the room asked for must be near the truth: the sources' size
 would refuse logs that shrink to a tenth. What the map says is exact in records and assumes that those that stay are of

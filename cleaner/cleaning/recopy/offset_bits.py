@@ -14,7 +14,7 @@ import struct
 import numpy as np
 import numpy.typing as npt
 
-from cleaner.kernels.ready import offset_bits as kernel
+from cleaner.kernels import offset_bits as kernel
 
 _MAGIC = b"KLOFBITS"
 _HEAD = struct.Struct("<8sQQQ")

@@ -23,9 +23,8 @@ from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.compression import compress
 from cleaner.format.records import Block
 from cleaner.format.rewrite import canonical_records
-from cleaner.kernels import PAD_BYTES
-from cleaner.kernels.ready import codecs, repack
-from cleaner.kernels.ready import retain as kernel
+from cleaner.kernels import PAD_BYTES, codecs, repack
+from cleaner.kernels import retain as kernel
 
 _FIRST_OUTPUT_BYTES = USUAL_OUTPUT_BYTES // 2
 

@@ -17,9 +17,9 @@ import numpy.typing as npt
 from cleaner.cleaning.offset_map import OffsetMap
 from cleaner.cleaning.recopy.offset_bits import OffsetBits
 from cleaner.format.records import Block, bad_record
-from cleaner.kernels.ready import offset_bits as bits_kernel
-from cleaner.kernels.ready import offset_map as kernel
-from cleaner.kernels.ready import retain
+from cleaner.kernels import offset_bits as bits_kernel
+from cleaner.kernels import offset_map as kernel
+from cleaner.kernels import retain
 
 Flags = npt.NDArray[np.uint8]
 

@@ -1,5 +1,5 @@
 """
-Reading a cleaned segment back before it takes the place of its sources (rule R9).
+Reading a cleaned segment back before it takes the place of its sources (rule C-6).
 
 A bad disk, a bad codec or a wrong kernel is caught while the old data is still there.
 """
@@ -22,7 +22,7 @@ from cleaner.storage.fs.file_system import FileSystem
 
 
 class Written(Protocol):
-    """What whoever wrote a segment knows of it; see `CleanedSegment`."""
+    """What the writer of a segment knows of it; see `CleanedSegment`."""
 
     @property
     def path(self) -> Path:

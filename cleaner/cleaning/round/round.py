@@ -1,5 +1,5 @@
 """
-One cleaning round of one log.
+One cleaning round of one log (R-503).
 
 A log has two sections. The *clean* section was cleaned before and holds a key at most once; the *dirty* section, from
 the first dirty offset on, may hold keys of either again. A round

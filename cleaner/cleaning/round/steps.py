@@ -1,4 +1,4 @@
-"""The steps of a round that are the same whoever finds the survivors and recopies the groups."""
+"""The steps that all rounds share, in this process or on Spark."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from cleaner.cleaning.context import RoundContext
 from cleaner.cleaning.recopy.group import RecopyRules
 from cleaner.config.values import TopicConfig
-from cleaner.errors import CleaningAborted, PolicyRefusedError
+from cleaner.errors import CleaningAborted, LogChangedError, PolicyRefusedError
 from cleaner.policy.cleanable import Cleanable
 from cleaner.policy.grouping import group_segments
 from cleaner.policy.record_filter import NEVER_MS, legacy_delete_horizon_ms, removal_moment_ms
@@ -87,7 +87,7 @@ def install_group(
         try:
             stack.enter_context(context.swapping())
             log.require_unchanged(group)
-        except CleaningAborted:
+        except (CleaningAborted, LogChangedError):
             discard()
             raise
         replace_segments(

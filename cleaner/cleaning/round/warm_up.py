@@ -30,14 +30,13 @@ from cleaner.format.encode import encode_batches, join_columns
 from cleaner.format.layout import Layout, cut_out, lay_out
 from cleaner.format.parallel_reader import verify_checksums
 from cleaner.format.records import Unpacker
-from cleaner.kernels import PAD_BYTES
+from cleaner.kernels import PAD_BYTES, proof, retain
+from cleaner.kernels import columns as column_kernel
+from cleaner.kernels import offset_map as map_kernel
+from cleaner.kernels import transactions as transaction_kernel
 from cleaner.kernels.batch_header import HEADER, MAGIC
 from cleaner.kernels.checksums import crc32c, xxhash32
 from cleaner.kernels.codec_table import GZIP, LZ4, NONE, SNAPPY
-from cleaner.kernels.ready import columns as column_kernel
-from cleaner.kernels.ready import offset_map as map_kernel
-from cleaner.kernels.ready import proof, retain
-from cleaner.kernels.ready import transactions as transaction_kernel
 from cleaner.storage.segment.indexes import offset_entries
 
 # length 10, attributes 0, deltas 0, key "k", value "value", no headers

@@ -17,8 +17,7 @@ from typing import TypeVar
 from cleaner.base.clock import Clock, SystemClock
 from cleaner.daemon.control.verbs import MAX_ANSWER_BYTES
 from cleaner.daemon.control.wire import VERSION, WireError, from_json
-from cleaner.daemon.steering import SteeringError
-from cleaner.errors import NoDaemonError, NotPermittedError, shortened
+from cleaner.errors import NoDaemonError, NotPermittedError, SteeringError, shortened
 from cleaner.state.json_text import JsonValue, NotJsonError, format_json, parse_json
 
 TIMEOUT_SECONDS = 20.0

@@ -102,7 +102,7 @@ class ControlServer:
         path: the socket's file; see `ListeningSocket` for what may be wrong with it.
         steering: the daemon; called from the server's thread.
         clock: for time-outs.
-        on_error: told of errors that are mistakes of ours, from the server's thread; not to raise.
+        on_error: called with errors that are internal errors, from the server's thread; not to raise.
     Raises:
         ConfigError, StateDirLockedError, LogDirOfflineError, NoSpaceError: as `ListeningSocket`.
     """
@@ -218,7 +218,7 @@ class ControlServer:
             return
         except OSError:
             is_open = False  # he has gone
-        except Exception as error:  # noqa: BLE001 - one caller is lost by a mistake of ours, not all of them
+        except Exception as error:  # noqa: BLE001 - one caller is lost by an internal error, not all of them
             self._on_error(error)
             is_open = False
         if is_open:

@@ -22,8 +22,8 @@ from cleaner.base.sizes import slow_rate
 from cleaner.daemon.control.wire import VERSION
 from cleaner.daemon.snapshot import LogView
 from cleaner.daemon.snapshot_json import json_value, snapshot_json
-from cleaner.daemon.steering import Steering, SteeringError
-from cleaner.errors import CleanerError
+from cleaner.daemon.steering import Steering
+from cleaner.errors import CleanerError, SteeringError
 from cleaner.state.json_text import JsonValue, NotJsonError, format_json, parse_json
 
 MAX_REQUEST_BYTES = 64 << 10
@@ -124,7 +124,7 @@ def answer(line: bytes, steering: Steering, uid: int, on_error: Callable[[Except
         line: as received, without its end.
         steering: the daemon.
         uid: who asks.
-        on_error: told of an error that is a mistake of ours; the asker hears no more than its class.
+        on_error: called with an error that is an internal error; the asker hears no more than its class.
     """
     try:
         values = parse_json(line)
@@ -138,7 +138,7 @@ def answer(line: bytes, steering: Steering, uid: int, on_error: Callable[[Except
         return refusal("refused", str(error))
     except CleanerError as error:  # the disk of the state directory, say
         return refusal("failed", str(error))
-    except Exception as error:  # noqa: BLE001 - a daemon that shows a mistake of ours is still to be steered
+    except Exception as error:  # noqa: BLE001 - a daemon that shows an internal error is still to be steered
         on_error(error)
         return refusal("failed", f"a mistake in the cleaner: {type(error).__name__}; its log has more")
 

@@ -1,7 +1,7 @@
 """
 HTTP/1.1 as far as a read-only server needs it: one GET or HEAD a connection, no body comes in, answers go out whole.
 
-Values in, values out; the sockets are in `server.py`.
+Requests are parsed by h11. Values in, values out; the sockets are in `server.py`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,12 @@ from email.utils import formatdate
 from http import HTTPStatus
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+import h11
+
 from cleaner.base.clock import LAST_CALENDAR_MS
 
 MOST_HEAD_BYTES = 16 << 10
+HEAD_END = b"\r\n\r\n"
 METHODS = ("GET", "HEAD")
 
 # Nothing loads, runs, frames or is sent anywhere unless an answer says so (the page names its own style and script).
@@ -29,16 +32,15 @@ SECURITY_HEADERS: Mapping[str, str] = {
     "Cache-Control": "no-store",
 }
 
-_REQUEST_LINE = re.compile(r"([A-Z]{1,16}) ([!-~]{1,8192}) HTTP/1\.[01]\Z")
-_NAME_LETTERS = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
-_NO_VALUE_LETTERS = frozenset("\r\n\0")
+# What h11 takes: an end without its carriage return, a header that goes on in the next line.
+_LOOSE_LINE = re.compile(rb"(?<!\r)\n|\n[ \t]")
 _LOOPBACK_HOST = re.compile(
     r"(localhost|[a-z0-9-]+\.localhost|127(\.\d{1,3}){3}|\[::1\])\.?(:\d{1,5})?\Z", re.IGNORECASE
 )
 
 
 class BadRequestError(ValueError):
-    """Bytes that are no request; the message is a status line's worth."""
+    """Bytes that are no request; the message tells the other end no more than that."""
 
 
 @dataclass(frozen=True)
@@ -101,34 +103,26 @@ def parse_request(head: bytes) -> Request:
     Raises:
         BadRequestError: it is not one.
     """
-    text, end, _ = head.decode("latin-1").partition("\r\n\r\n")
-    if not end:
-        raise BadRequestError(f"no end within {MOST_HEAD_BYTES} bytes")
-    first, *lines = text.split("\r\n")
-    request_line = _REQUEST_LINE.match(first)
-    if request_line is None:
-        raise BadRequestError("not a request of HTTP/1.1")
-    method, target = request_line.groups()
-    headers: dict[str, str] = {}
-    for line in lines:
-        name, colon, value = line.partition(":")
-        if not name or not colon or not _NAME_LETTERS.issuperset(name.lower()):
-            raise BadRequestError("a header without a name")
-        if not _NO_VALUE_LETTERS.isdisjoint(value):
-            raise BadRequestError("a header with a line end in its value")
-        headers.setdefault(name.lower(), value.strip(" \t"))
+    parser = h11.Connection(h11.SERVER, max_incomplete_event_size=MOST_HEAD_BYTES)
     try:
-        parts = urlsplit(target)
+        parser.receive_data(head)
+        event = parser.next_event()
+        if not isinstance(event, h11.Request) or event.http_version not in (b"1.0", b"1.1"):
+            raise ValueError("no head, or of another version")
+        if _LOOSE_LINE.search(head):
+            raise ValueError("a line that others may see the end of elsewhere")
+        parts = urlsplit(event.target.decode("latin-1"))
+        if not parts.path.startswith("/"):
+            raise ValueError("a target without a path")
         query = dict(parse_qsl(parts.query, keep_blank_values=True, max_num_fields=32))
-    except ValueError as error:
-        raise BadRequestError("a target that cannot be read") from error
-    if not parts.path.startswith("/"):
-        raise BadRequestError("a target without a path")
-    return Request(method, unquote(parts.path), query, headers)
+    except (h11.RemoteProtocolError, ValueError) as error:
+        raise BadRequestError("not a request of HTTP/1.1") from error
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(event.headers)}
+    return Request(event.method.decode("latin-1"), unquote(parts.path), query, headers)
 
 
-def format_response(response: Response, *, is_head: bool = False, now_ms: int = 0) -> bytes:
-    """Write an answer; to HEAD without its body. No header can be smuggled in: a value with a line end is refused."""
+def format_head(response: Response, now_ms: int = 0) -> bytes:
+    """Write all of an answer but its body. No header can be smuggled in: a value with a line end is refused."""
     headers = {
         "Date": formatdate(max(0, min(now_ms, LAST_CALENDAR_MS)) / 1000, usegmt=True),
         "Server": "cleaner",
@@ -143,5 +137,4 @@ def format_response(response: Response, *, is_head: bool = False, now_ms: int = 
         if not value.isprintable():
             raise ValueError(f"header {name} with a control character")
         lines.append(f"{name}: {value}")
-    head = "\r\n".join([*lines, "", ""]).encode("latin-1")
-    return head if is_head else head + response.body
+    return "\r\n".join([*lines, "", ""]).encode("latin-1")

@@ -1,28 +1,27 @@
 """
-The HTTP server: a few threads, two seconds for a request, read-only, and no way to use it up.
+The HTTP server: read-only, two seconds for a request and two for its answer, and no way to use it up.
 
-One thread accepts; each connection has a thread of its own, of which there are `MOST_CONNECTIONS` at a time. When all
-are taken and another connection comes, one gives way: the oldest of those that have their answer, then of those that
-have not sent their request yet, then of those that do not take their answer.
-So hundreds of connections that never say anything (or never listen) cost a handful of threads for two seconds, and a
-scrape that comes in their midst is served at once.
+One thread runs an event loop, in which a connection costs no thread: hundreds that never say anything (or never listen)
+keep nobody waiting. There are `MOST_CONNECTIONS` at a time; when one more comes, one gives way: the oldest of those
+that have their answer, then of those that have not sent their request yet, then of those that do not take their
+answer. Answers are made in at most `MOST_THREADS` threads beside the loop.
 
-A password that is not known to be right takes long to compare, so that its request leaves its thread and waits in a
-line (`waiting_line.py`), for the one thread that compares. Users whose password is known wait for nobody, and probes
-are not asked.
+A password that is not known to be right takes long to compare, so its request waits in a line (`waiting_line.py`), for
+the one thread that compares. Users whose password is known wait for nobody, and probes are not asked.
 
-A connection is one request and its answer. TLS shakes hands in the connection's own thread, within the same time.
+A connection is one request and its answer. The TLS handshake counts as part of the request's time.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ipaddress
-import select
 import socket
 import ssl
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from http import HTTPStatus
 from types import TracebackType
@@ -30,48 +29,45 @@ from typing import NamedTuple, Self
 
 from cleaner.base.clock import Clock
 from cleaner.config.forms import LISTEN_KEY
-from cleaner.errors import CleanerError
+from cleaner.errors import ListenError
 from cleaner.present.http.message import (
+    HEAD_END,
     METHODS,
     MOST_HEAD_BYTES,
     BadRequestError,
     Request,
     Response,
-    format_response,
+    format_head,
     parse_request,
 )
 from cleaner.present.http.passwords import Passwords
 from cleaner.present.http.waiting_line import WaitingLine, origin_of
 from cleaner.present.http.web_config import WebConfigFile
 
-MOST_CONNECTIONS = 8
-"""Prometheus and a browser's six; with all other threads of the daemon they stay below 20."""
+MOST_CONNECTIONS = 64
+"""Each is a descriptor and some kilobytes; those whose password is compared are not counted."""
 
-REQUEST_NS = 2_000_000_000
+MOST_THREADS = 8
+"""That make answers: Prometheus and a browser's six; with all other threads of the daemon they stay below 20."""
+
+REQUEST_SECONDS = 2.0
 """For a request to arrive, and again for its answer to be taken."""
 
 # Open to those who only ask whether the process lives: an orchestrator's probes carry no password.
 OPEN_PATHS = ("/livez", "/readyz")
 
-LINGER_NS = 300_000_000
+LINGER_SECONDS = 0.3
 """For the other end to close after its answer."""
 
-FAILURE_NS = 100_000_000
+FAILURE_SECONDS = 0.1
 """From the beginning of a comparison that fails to that of the next one; and never more than half of the time."""
 
 # Stages of a connection, in the order in which they give way to a new one; one that works on an answer never does.
 _ANSWERED, _SILENT, _SENDING, _ASKED = range(4)
 
-_CLOSE_NS = 500_000_000
-_LOOK_SECONDS = 0.05  # how often somebody who waits for a thread looks for one who should give way
-
+_LOOK_SECONDS = 0.05  # how often a new connection looks for one that should give way
+_PIECE_BYTES = 256 << 10  # of an answer
 _BACKLOG = 256
-
-
-class ListenError(CleanerError):
-    """The address cannot be listened on: taken by another process, or not of this machine."""
-
-    exit_code = 69
 
 
 @dataclass(frozen=True)
@@ -94,10 +90,11 @@ class Address:
 
 
 class _Stranger(NamedTuple):
-    """A request whose password has to be compared."""
+    """A request whose password has to be compared; `is_right` becomes None when it loses its place in the line."""
 
+    authorization: str
     connection: _Connection
-    request: Request
+    is_right: asyncio.Future[bool | None]
 
 
 class HttpServer:
@@ -109,8 +106,8 @@ class HttpServer:
         answer: called in any of a few threads; must not write anywhere.
         web_config: TLS and users; None: neither.
         warn: told what the operator should know, one line each.
-        failed: told of a mistake in `answer`, which the client only learns happened.
-        clock: for time-outs and the `Date` header.
+        failed: called with a mistake in `answer`, which the client only learns happened.
+        clock: for the `Date` header.
     Raises:
         ListenError: the address is taken or not ours.
     """
@@ -129,13 +126,14 @@ class HttpServer:
         self._clock = clock
         self._listener = _listen(address)
         self.address = Address(address.host, self._listener.getsockname()[1])
-        self._slots = threading.Semaphore(MOST_CONNECTIONS)
-        self._lock = threading.Lock()  # guards _working
-        self._working: dict[threading.Thread, _Connection] = {}  # what each thread works for, oldest first
-        self._line: WaitingLine[_Stranger] = WaitingLine()
         self._closing = threading.Event()
-        self._comparing = threading.Thread(target=self._compare_all, name="cleaner-passwords", daemon=True)
-        self._thread = threading.Thread(target=self._accept_all, name="cleaner-http", daemon=True)
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._accept_all()), name="cleaner-http", daemon=True
+        )
+        # All below belongs to the event loop.
+        self._stages: dict[asyncio.Task[None], int] = {}  # of the connections served, oldest first
+        self._line: WaitingLine[_Stranger] = WaitingLine()
+        self._line_grew = asyncio.Event()
         is_guarded = web_config is not None and web_config.current().has_users
         if not address.is_loopback and not is_guarded:
             warn(
@@ -155,112 +153,76 @@ class HttpServer:
     def start(self) -> None:
         """Begin to serve."""
         self._thread.start()
-        if self._web_config is not None:
-            self._comparing.start()
 
     def close(self) -> None:
-        """Stop listening, drop every connection and wait for the threads."""
+        """Stop listening, drop every connection and wait for the threads; a costly comparison is not waited for."""
         self._closing.set()
         with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread; closing alone does not
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the event loop
+        if self._thread.ident is not None:
+            self._thread.join()
         self._listener.close()
-        for stranger in self._line.close():
-            stranger.connection.close()
-        end_ns = self._clock.monotonic_ns() + _CLOSE_NS
-        while True:  # a comparison may end meanwhile, and give its connection a thread
-            is_late = self._clock.monotonic_ns() > end_ns  # one of a costly hash is not waited for: nothing follows it
-            waited = (self._thread,) if is_late else (self._thread, self._comparing)
-            threads = [thread for thread in waited if thread.is_alive()]
-            with self._lock:
-                left = dict(self._working)
-            if not threads and not left:
-                return
-            for thread, connection in left.items():
-                connection.drop()
-                threads.append(thread)
-            for thread in threads:
-                thread.join(_LOOK_SECONDS)
 
-    def _accept_all(self) -> None:
+    async def _accept_all(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(MOST_THREADS, "cleaner-http-answer"))
+        comparing = asyncio.create_task(self._compare_all())
         while not self._closing.is_set():
             try:
-                accepted, peer = self._listener.accept()
+                accepted, peer = await loop.sock_accept(self._listener)
             except OSError as error:
                 if not self._closing.is_set():  # out of descriptors: they come back
                     self._warn(f"cannot accept an HTTP connection: {error.strerror}")
-                    self._clock.sleep(0.2)
+                    await asyncio.sleep(0.2)
                 continue
-            self._begin(_Connection(accepted, origin_of(peer[0]), self._clock), self._serve)
+            await self._make_room()
+            task = asyncio.create_task(self._serve(accepted, origin_of(peer[0])))
+            self._stages[task] = _SILENT
+            task.add_done_callback(lambda ended: self._stages.pop(ended, None))
+            await asyncio.sleep(0)  # what others have sent is read before the next one is accepted
+        comparing.cancel()
 
-    def _begin(self, connection: _Connection, work: Callable[[_Connection], None]) -> None:
-        """Give a connection a thread, as soon as there is one, for something that ends with `_end`."""
-        while not self._slots.acquire(blocking=False):
-            self._make_room()
-            if self._slots.acquire(timeout=_LOOK_SECONDS):
-                break
-        thread = threading.Thread(target=work, args=(connection,), name="cleaner-http-connection", daemon=True)
-        with self._lock:
-            try:
-                thread.start()
-                self._working[thread] = connection
-                return
-            except RuntimeError as error:  # no thread is to be had
-                reason = str(error)
-        self._warn(f"cannot serve an HTTP connection: {reason}")
-        self._slots.release()
-        connection.close()
+    async def _make_room(self) -> None:
+        while len(self._stages) >= MOST_CONNECTIONS:
+            first = min(self._stages, key=self._stages.__getitem__)  # the oldest of its stage
+            if self._stages[first] < _ASKED:
+                first.cancel()
+                del self._stages[first]
+            else:
+                await asyncio.sleep(_LOOK_SECONDS)
 
-    def _make_room(self) -> None:
-        with self._lock:
-            served = list(self._working.values())
-            if len(served) < MOST_CONNECTIONS or any(connection.is_dropped for connection in served):
-                return
-            first = min(served, key=lambda connection: connection.rank)  # the oldest of its stage
-            if first.rank < _ASKED:
-                first.drop()
+    def _enter(self, stage: int) -> None:
+        """Note how far the connection has come that this is called for."""
+        self._stages[_this_task()] = stage
 
-    def _end(self) -> None:
-        """Let another connection have this thread's place."""
-        with self._lock:
-            del self._working[threading.current_thread()]
-        self._slots.release()
-
-    def _serve(self, connection: _Connection) -> None:
-        stranger = None
+    async def _serve(self, accepted: socket.socket, origin: bytes) -> None:
+        connection = _Connection()
         try:
-            # Whoever is at the other end may leave, be silent or speak nonsense at any moment: that ends a
-            # connection and is nothing to tell anybody.
-            with contextlib.suppress(OSError, ssl.SSLError):
+            # The other end may leave, be silent or send nonsense at any moment: that ends a connection, and nobody
+            # needs to know. Time-outs and failures of TLS are OSErrors.
+            with contextlib.suppress(OSError):
                 config = self._web_config.current() if self._web_config else None
-                connection.begin(config.tls if config else None)
-                head = connection.read_head()
+                async with asyncio.timeout(REQUEST_SECONDS):
+                    await connection.begin(accepted, config.tls if config else None)
+                    head = await connection.read_head()
                 if head:
-                    response = self._respond(head, config.passwords if config else None)
-                    if isinstance(response, Request):
-                        stranger = _Stranger(connection, response)
-                    else:
-                        self._send(connection, response, is_head=head.startswith(b"HEAD "))
+                    self._enter(_ASKED)
+                    response = await self._respond(head, config.passwords if config else None, origin, connection)
+                    answer_head = format_head(response, self._clock.now_ms())
+                    self._enter(_SENDING)
+                    async with asyncio.timeout(REQUEST_SECONDS):
+                        await connection.send(answer_head, b"" if head.startswith(b"HEAD ") else response.body)
+                    self._enter(_ANSWERED)
+                    async with asyncio.timeout(LINGER_SECONDS):
+                        await connection.linger()
+        except Exception as error:  # noqa: BLE001 - a mistake with one connection must not end the server
+            self._failed(error)
         finally:
-            # A stranger has no thread from here on: guessers take none from those who are known.
-            loser = self._line.join(connection.origin, stranger) if stranger else None
-            if loser is not None:
-                self._send_away(loser)
-            if stranger is None:
-                connection.close()
-            self._end()
+            connection.close()
 
-    def _send_away(self, loser: _Stranger) -> None:
-        connection, request = loser
-        with self._lock:
-            self._working[threading.current_thread()] = connection
-        reason = "too many passwords are being compared; try again"
-        response = Response.words(HTTPStatus.TOO_MANY_REQUESTS, reason, Retry_After="5")
-        with contextlib.suppress(OSError, ssl.SSLError):
-            self._send(connection, response, is_head=request.method == "HEAD")
-        connection.close()
-
-    def _respond(self, head: bytes, passwords: Passwords | None) -> Response | Request:
-        """Return the answer; the request itself if its password has to be compared first."""
+    async def _respond(
+        self, head: bytes, passwords: Passwords | None, origin: bytes, connection: _Connection
+    ) -> Response:
         try:
             request = parse_request(head)
         except BadRequestError as error:
@@ -270,157 +232,135 @@ class HttpServer:
         if self.address.is_loopback and not request.is_host_on_loopback:
             return Response.words(HTTPStatus.FORBIDDEN, "not a name of this machine's loopback")
         if passwords is not None and request.path not in OPEN_PATHS:
-            known = passwords.known(request.headers.get("authorization", ""))
-            if known is None:
-                return request
-            if not known:
-                return _unauthorized()
-        return self._answer_to(request)
-
-    def _answer_to(self, request: Request) -> Response:
+            authorization = request.headers.get("authorization", "")
+            is_right = passwords.known(authorization)
+            if is_right is None:
+                is_right = await self._stand_in_line(origin, authorization, connection)
+            if is_right is None:
+                reason = "too many passwords are being compared; try again"
+                return Response.words(HTTPStatus.TOO_MANY_REQUESTS, reason, Retry_After="5")
+            if not is_right:
+                realm = 'Basic realm="cleaner", charset="UTF-8"'
+                return Response.words(HTTPStatus.UNAUTHORIZED, WWW_Authenticate=realm)
         try:
-            return self._answer(request)
+            return await asyncio.to_thread(self._answer, request)
         except Exception as error:  # noqa: BLE001 - a mistake in one answer must not end the server
             self._failed(error)
             return Response.words(HTTPStatus.INTERNAL_SERVER_ERROR)
 
-    def _send(self, connection: _Connection, response: Response, *, is_head: bool) -> None:
-        connection.send(format_response(response, is_head=is_head, now_ms=self._clock.now_ms()))
+    async def _stand_in_line(self, origin: bytes, authorization: str, connection: _Connection) -> bool | None:
+        """Tell whether a password is right, once it was compared; None: the line is full."""
+        self._stages.pop(_this_task(), None)  # guessers take no connection from those who are known
+        stranger = _Stranger(authorization, connection, asyncio.get_running_loop().create_future())
+        loser = self._line.join(origin, stranger)
+        if loser is not None:
+            loser.is_right.set_result(None)
+        self._line_grew.set()
+        is_right = await stranger.is_right
+        await self._make_room()
+        self._enter(_ASKED)
+        return is_right
 
-    def _compare_all(self) -> None:
+    async def _compare_all(self) -> None:
         """Compare one password after the other; failures have a pace, so that guesses cannot take the machine."""
-        while (stranger := self._line.take()) is not None:
-            connection, request = stranger
-            if connection.has_left():
-                connection.close()
-                continue
-            began_ns = self._clock.monotonic_ns()
-            is_right = self._is_right(request)
-            if self._closing.is_set():
-                connection.close()
-                return
+        now = asyncio.get_running_loop().time
+        while True:
+            stranger = self._line.take()
+            if stranger is None:
+                self._line_grew.clear()
+                await self._line_grew.wait()
+            elif stranger.connection.has_left():
+                stranger.is_right.set_result(False)
+            else:
+                began = now()
+                is_right = await self._is_right(stranger.authorization)
+                stranger.is_right.set_result(is_right)
+                if not is_right:
+                    took = now() - began
+                    await asyncio.sleep(max(FAILURE_SECONDS - took, took))
 
-            def finish(connection: _Connection, request: Request = request, is_right: bool = is_right) -> None:
-                try:
-                    with contextlib.suppress(OSError, ssl.SSLError):
-                        response = self._answer_to(request) if is_right else _unauthorized()
-                        self._send(connection, response, is_head=request.method == "HEAD")
-                finally:
-                    connection.close()
-                    self._end()
-
-            self._begin(connection, finish)
-            if not is_right:
-                took_ns = self._clock.monotonic_ns() - began_ns
-                self._closing.wait(max(FAILURE_NS - took_ns, took_ns) / 1_000_000_000)
-
-    def _is_right(self, request: Request) -> bool:
+    async def _is_right(self, authorization: str) -> bool:
         assert self._web_config is not None  # noqa: S101 - otherwise nobody is asked
         try:
             # What is in force now: the file may have changed while the request waited.
-            return self._web_config.current().passwords.is_allowed(request.headers.get("authorization", ""))
+            passwords = self._web_config.current().passwords
+            return await _in_own_thread(lambda: passwords.is_allowed(authorization))
         except Exception as error:  # noqa: BLE001 - nor must a mistake here keep all others out
             self._failed(error)
             return False
 
 
-def _unauthorized() -> Response:
-    return Response.words(HTTPStatus.UNAUTHORIZED, WWW_Authenticate='Basic realm="cleaner", charset="UTF-8"')
+def _this_task() -> asyncio.Task[None]:
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - each connection is one
+    return task
+
+
+async def _in_own_thread(compare: Callable[[], bool]) -> bool:
+    """Do what takes long in a thread that nothing waits for at the end, neither `close` nor the interpreter."""
+    done: Future[bool] = Future()
+    done.set_running_or_notify_cancel()  # from here on it cannot be called off
+
+    def run() -> None:
+        try:
+            done.set_result(compare())
+        except BaseException as error:  # noqa: BLE001 - goes on where the result is awaited
+            done.set_exception(error)
+
+    threading.Thread(target=run, name="cleaner-passwords", daemon=True).start()
+    return await asyncio.wrap_future(done)
 
 
 class _Connection:
-    """
-    One connection: its socket, and how long it may take.
+    """The streams of one connection."""
 
-    Attributes:
-        origin: where the other end is, as the waiting line counts.
-        is_dropped: it has to give way, and will.
-    """
+    def __init__(self) -> None:
+        self._reader = asyncio.StreamReader(MOST_HEAD_BYTES)
+        self._writer: asyncio.StreamWriter | None = None  # until it has begun
 
-    def __init__(self, accepted: socket.socket, origin: bytes, clock: Clock) -> None:
-        self._socket = accepted
-        self._clock = clock
-        self._deadline_ns = clock.monotonic_ns() + REQUEST_NS
-        self._stage = _SILENT
-        self.origin = origin
-        self.is_dropped = False
+    async def begin(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
+        """Take over a socket; shake hands where that is asked for."""
+        loop, protocol = asyncio.get_running_loop(), asyncio.StreamReaderProtocol(self._reader)
+        transport, _ = await loop.connect_accepted_socket(lambda: protocol, accepted, ssl=tls)
+        transport.set_write_buffer_limits(1)  # drained is what the system has taken, or TLS
+        self._writer = asyncio.StreamWriter(transport, protocol, self._reader, loop)
 
-    @property
-    def rank(self) -> int:
-        """The stage; who has sent something that was not read yet is not silent, whatever the thread has come to."""
-        return _ASKED if self._stage == _SILENT and self._has_unread() else self._stage
-
-    def _has_unread(self) -> bool:
-        descriptor = self._socket.fileno()
-        if descriptor < 0:  # in the middle of becoming one with TLS
-            return True
-        poller = select.poll()
-        poller.register(descriptor, select.POLLIN)
-        return bool(poller.poll(0))
+    async def read_head(self) -> bytes:
+        """Return the head of the request; nothing when the other end leaves. Too long a head comes cut, and is bad."""
+        try:
+            return await self._reader.readuntil(HEAD_END)
+        except asyncio.LimitOverrunError:
+            return await self._reader.read(MOST_HEAD_BYTES)
+        except asyncio.IncompleteReadError:
+            return b""
 
     def has_left(self) -> bool:
         """Tell whether the other end has closed the connection, as far as that is known."""
-        try:
-            self._socket.settimeout(0)
-            # That of SSLSocket takes no flags; of TLS there is always something to read at the end.
-            return socket.socket.recv(self._socket, 1, socket.MSG_PEEK) == b""
-        except BlockingIOError:
-            return False
-        except OSError:
-            return True
+        return self._reader.at_eof() or self._reader.exception() is not None
 
-    def begin(self, tls: ssl.SSLContext | None) -> None:
-        """Shake hands where that is asked for."""
-        self._set_timeout()
-        if tls is not None:
-            self._socket = tls.wrap_socket(self._socket, server_side=True, do_handshake_on_connect=False)
-            self._set_timeout()
-            self._socket.do_handshake()
+    async def send(self, head: bytes, body: bytes) -> None:
+        """Send all and say that it is all; a piece at a time, so that no copy is kept of what is not taken."""
+        assert self._writer is not None  # noqa: S101 - it has begun
+        self._writer.write(head)
+        whole = memoryview(body)
+        for begin in range(0, len(body), _PIECE_BYTES):
+            self._writer.write(whole[begin : begin + _PIECE_BYTES])
+            await self._writer.drain()
+        if self._writer.can_write_eof():
+            self._writer.write_eof()
+        else:  # TLS says goodbye in both directions
+            self._writer.close()
+            await self._writer.wait_closed()
 
-    def read_head(self) -> bytes:
-        """Return the head of the request; nothing when the other end leaves. Too long a head comes cut, and is bad."""
-        head = b""
-        while b"\r\n\r\n" not in head and len(head) < MOST_HEAD_BYTES:
-            self._set_timeout()
-            received = self._socket.recv(MOST_HEAD_BYTES - len(head))
-            if not received:
-                return b""
-            head += received
-        self._stage = _ASKED
-        return head
-
-    def send(self, data: bytes) -> None:
-        """Send all, then wait a moment for the other end: closing on what it sent unread would cut the answer off."""
-        self._stage = _SENDING
-        self._deadline_ns = self._clock.monotonic_ns() + REQUEST_NS
-        self._set_timeout()
-        self._socket.sendall(data)
-        self._stage = _ANSWERED
-        self._deadline_ns = self._clock.monotonic_ns() + LINGER_NS
-        self._set_timeout()
-        if isinstance(self._socket, ssl.SSLSocket):
-            self._socket = self._socket.unwrap()
-        self._socket.shutdown(socket.SHUT_WR)
-        while self._clock.monotonic_ns() < self._deadline_ns:
-            self._set_timeout()
-            if not self._socket.recv(4096):
-                return
-
-    def drop(self) -> None:
-        """End it from another thread: whatever its own waits for fails at once."""
-        self.is_dropped = True
-        with contextlib.suppress(OSError):
-            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # that of SSLSocket is not for other threads
+    async def linger(self) -> None:
+        """Wait for the other end to close: closing on what it sent and nobody read would cut the answer off."""
+        while await self._reader.read(MOST_HEAD_BYTES):
+            pass
 
     def close(self) -> None:
         """Give the descriptor back."""
-        self._socket.close()
-
-    def _set_timeout(self) -> None:
-        left_ns = self._deadline_ns - self._clock.monotonic_ns()
-        if left_ns <= 0:
-            raise TimeoutError
-        self._socket.settimeout(left_ns / 1_000_000_000)
+        if self._writer is not None:
+            self._writer.transport.abort()
 
 
 def _listen(address: Address) -> socket.socket:
@@ -438,4 +378,5 @@ def _listen(address: Address) -> socket.socket:
     except OSError as error:
         listener.close()
         raise ListenError(f"{LISTEN_KEY}={address}: {error.strerror or error}") from error
+    listener.setblocking(False)
     return listener

@@ -32,7 +32,7 @@ def status_server(
         fs: for the web configuration.
         clock: the time.
         warn: told what the operator should know, one line each.
-        failed: told of mistakes of the server's own.
+        failed: called with mistakes of the server's own.
     Raises:
         ConfigError: the web configuration cannot be used.
         ListenError: the address is taken, or not of this machine.

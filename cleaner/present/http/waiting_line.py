@@ -9,8 +9,7 @@ in it loses its last.
 from __future__ import annotations
 
 import ipaddress
-import threading
-from collections import OrderedDict, deque
+from collections import deque
 from typing import Generic, TypeVar
 
 MOST_WAITING = 64
@@ -20,7 +19,7 @@ Waiting = TypeVar("Waiting")
 
 class WaitingLine(Generic[Waiting]):
     """
-    Who waits, by origin. Thread-safe.
+    Who waits, by origin.
 
     Args:
         most: how many there may be.
@@ -28,52 +27,29 @@ class WaitingLine(Generic[Waiting]):
 
     def __init__(self, most: int = MOST_WAITING) -> None:
         self._most = most
-        self._changed = threading.Condition()  # guards all below
-        self._by_origin: OrderedDict[bytes, deque[Waiting]] = OrderedDict()  # whose turn is next comes first
-        self._count = 0
-        self._is_closed = False
+        self._by_origin: dict[bytes, deque[Waiting]] = {}  # whose turn is next comes first; nobody's line is empty
 
     def join(self, origin: bytes, waiting: Waiting) -> Waiting | None:
         """Take the last place; returns who has none any more, which may be the same."""
-        with self._changed:
-            if self._is_closed:
-                return waiting
-            loser = None
-            self._by_origin.setdefault(origin, deque()).append(waiting)
-            self._count += 1
-            if self._count > self._most:
-                longest = max(self._by_origin, key=lambda origin: len(self._by_origin[origin]))
-                loser = self._by_origin[longest].pop()
-                self._gone(longest)
-            self._changed.notify()
-            return loser
+        self._by_origin.setdefault(origin, deque()).append(waiting)
+        if sum(map(len, self._by_origin.values())) <= self._most:
+            return None
+        longest = max(self._by_origin, key=lambda origin: len(self._by_origin[origin]))
+        loser = self._by_origin[longest].pop()
+        if not self._by_origin[longest]:
+            del self._by_origin[longest]
+        return loser
 
     def take(self) -> Waiting | None:
-        """Wait for the next one; None: the line is closed."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._count or self._is_closed)
-            if self._is_closed:
-                return None
-            origin, line = next(iter(self._by_origin.items()))
-            waiting = line.popleft()
-            self._by_origin.move_to_end(origin)
-            self._gone(origin)
-            return waiting
-
-    def close(self) -> list[Waiting]:
-        """Let nobody in any more; returns who waited."""
-        with self._changed:
-            self._is_closed = True
-            left = [waiting for line in self._by_origin.values() for waiting in line]
-            self._by_origin.clear()
-            self._count = 0
-            self._changed.notify_all()
-            return left
-
-    def _gone(self, origin: bytes) -> None:
-        self._count -= 1
-        if not self._by_origin[origin]:
-            del self._by_origin[origin]
+        """Return the next one; None: nobody waits."""
+        if not self._by_origin:
+            return None
+        origin, line = next(iter(self._by_origin.items()))
+        del self._by_origin[origin]
+        waiting = line.popleft()
+        if line:
+            self._by_origin[origin] = line  # behind all others
+        return waiting
 
 
 def origin_of(host: str) -> bytes:

@@ -30,8 +30,8 @@ from cleaner.errors import CorruptBatchError
 from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk
 from cleaner.format.parallel_reader import WindowBuffer
 from cleaner.format.records import Unpacker
-from cleaner.kernels.ready import offset_map as kernel
-from cleaner.kernels.ready import transactions as transaction_kernel
+from cleaner.kernels import offset_map as kernel
+from cleaner.kernels import transactions as transaction_kernel
 from cleaner.spark.clean.damage import REPORTED, Told, tell
 from cleaner.spark.clean.plan import Codes, JobSettings, Range
 from cleaner.spark.clean.transactions import PassState, PassSummary

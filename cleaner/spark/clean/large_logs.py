@@ -15,8 +15,7 @@ from cleaner.spark.clean.available import why_not_available
 if TYPE_CHECKING:  # a daemon that has no large log loads none of it
     from cleaner.cleaning.context import RoundContext
     from cleaner.cleaning.round.round import RoundResult
-    from cleaner.config.topic import TopicConfig
-    from cleaner.config.values import CleanerConfig
+    from cleaner.config.values import CleanerConfig, TopicConfig
     from cleaner.policy.cleanable import Cleanable
     from cleaner.spark.clean.child import ChildJobs
     from cleaner.storage.load.loaded_log import LoadedLog

@@ -19,8 +19,8 @@ import numpy as np
 from cleaner.base.model import AbortedTxn
 from cleaner.cleaning.passes.producer_table import Rows
 from cleaner.cleaning.passes.transactions import CleanedTransactions
-from cleaner.kernels.ready import producer_table as table
-from cleaner.kernels.ready import transactions as kernel
+from cleaner.kernels import producer_table as table
+from cleaner.kernels import transactions as kernel
 from cleaner.spark.clean.plan import Range
 from cleaner.storage.segment.indexes import FIRST_OFFSET, LAST_OFFSET, Aborts, abort_rows
 

@@ -13,7 +13,7 @@ from cleaner.base.model import TopicPartition
 from cleaner.errors import UsageError
 from cleaner.format.encode import RecordArrays, encode_headers
 from cleaner.format.layout import Longs
-from cleaner.kernels.ready import encode as kernel
+from cleaner.kernels import encode as kernel
 from cleaner.log.partitioner import partition_of
 from cleaner.spark.source.write_options import WriteOptions
 

@@ -23,7 +23,7 @@ from cleaner.cleaning.offset_map import ENTRY_BYTES, OffsetMap
 from cleaner.errors import LogChangedError, LogDirOfflineError
 from cleaner.format.layout import Layout, lay_out
 from cleaner.format.records import Block, bad_record
-from cleaner.kernels.ready import offset_map as kernel
+from cleaner.kernels import offset_map as kernel
 from cleaner.spark.source.arrow import ArrowRows
 from cleaner.spark.source.damage import Damage
 from cleaner.spark.source.decide import stable_end

@@ -6,7 +6,7 @@ The end of a write: staged segments get their offsets and names, and partitions 
     3. the nascent directories get the partitions' names, one by one
     4. checkpoints, and the marker if all that is there may be trusted
 
-Whoever dies on the way leaves partitions that are whole, or directories that wait to be removed.
+A crash on the way leaves whole partitions, or directories that wait to be removed.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ import numpy as np
 
 from cleaner.base.model import TopicPartition
 from cleaner.cleaning.recopy.cleaned_segment import WRITTEN_DTYPE, CleanedIndexes
-from cleaner.config.topic import TopicConfig
+from cleaner.config.values import TopicConfig
 from cleaner.errors import UsageError
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.encode import NewBatch, RecordArrays, encode_batches, place
@@ -205,5 +205,5 @@ class _Segment:
                 file.fsync()
 
     def abandon(self) -> None:
-        """Close the file and leave it to whoever ends the job."""
+        """Close the file; the end of the job takes it over."""
         self._file.close()

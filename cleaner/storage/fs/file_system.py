@@ -11,7 +11,7 @@ Rules every method keeps:
 - below a directory that is held (`hold`) no link is followed at all, and it is the same directory to the end, whatever
   becomes of its name (`held.py`); owner and mode of a new file come from what is open, never from a path;
 - root writes to no file that has a second name in a directory of somebody else (`_require_one_name`);
-- an fsync that fails is final (rule R3): the error is raised and the caller drops the file.
+- an fsync that fails is final (rule C-2): the error is raised and the caller drops the file.
 
 What it opens is a `File` (`file.py`).
 """
@@ -333,7 +333,7 @@ class FileSystem:
         """
         Force files of a directory to disk; those that are missing are passed over. Durable names need `fsync_dir`.
 
-        An error is final, as for `File.fsync` (R3).
+        An error is final, as for `File.fsync` (C-2).
         """
         if len(names) >= SYNCFS_FROM:
             with disk_errors(directory), self._held.inside(directory) as at:
@@ -467,7 +467,7 @@ def _make_like(file: File, model: int) -> None:
 
 def _require_one_name(about: os.stat_result, at: HeldName) -> None:
     """
-    Refuse, as root, to change a file that has a name elsewhere too, which whoever may write to the directory has given.
+    Refuse, as root, to change a file with a second name: anybody who may write to the directory could have made it.
 
     They need not be allowed to change the file: a link to another user's can be made where `fs.protected_hardlinks` is
     off. Second names of our own (`clean --keep-old`) are those of files and a directory of one owner, closed to others.

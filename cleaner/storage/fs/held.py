@@ -1,7 +1,7 @@
 """
 Directories held open, so that work goes on in them whatever becomes of their names.
 
-A path is looked up anew by every call, and whoever owns a directory on the way may have put a link there since the last
+A path is looked up anew by every call, and the owner of a directory on the way may have put a link there since the last
 one: root, at work in another user's log dir, would create, cut and give away files anywhere. So the directory that is
 worked in is opened once, and while it is held
 

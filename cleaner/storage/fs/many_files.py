@@ -40,7 +40,7 @@ def sync_at_once(directory: HeldName, names: Sequence[str]) -> bool:
     Returns:
         False, nothing done, where it is not as good, or where a name is no regular file of that file system.
     Raises:
-        OSError: a write failed. That is final (R3): asked again the system would no longer tell.
+        OSError: a write failed. That is final (C-2): asked again the system would no longer tell.
     """
     if not _tells_errors(os.uname()):
         return False

@@ -1,8 +1,8 @@
 """
 How much memory the process may have: the machine's, or less where a control group says so; and how much it has.
 
-A container or a systemd unit with a memory limit is a control group. Whoever exceeds it is killed, or slowed beyond
-use, at a moment nobody chose. Each group above ours has a limit too, and the lowest one counts.
+A container or a systemd unit with a memory limit is a control group. A process that exceeds it is killed, or slowed
+beyond use, at a moment nobody chose. Each group above ours has a limit too, and the lowest one counts.
 
     version 2     /sys/fs/cgroup/<group>/memory.max                       a number, or "max"
     version 1     /sys/fs/cgroup/memory/<group>/memory.limit_in_bytes     a number; unlimited is one near 2**63

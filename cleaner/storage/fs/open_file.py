@@ -2,7 +2,7 @@
 An open file, as the door to the file system (`fs.py`) hands it out, and what becomes of the disk's errors.
 
 Reads are `pread` into buffers we own, never `mmap`: a file cut short by someone else must not kill the process. An
-fsync that fails is final (rule R3).
+fsync that fails is final (rule C-2).
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class File:
             os.ftruncate(self._descriptor, size)
 
     def fsync(self) -> None:
-        """Force data and size to disk. An error is final: nothing written to this file may be trusted (R3)."""
+        """Force data and size to disk. An error is final: nothing written to this file may be trusted (C-2)."""
         with disk_errors(self.path):
             os.fsync(self._descriptor)
 

@@ -64,7 +64,7 @@ def owner_of(directories: Sequence[Path]) -> Owner | None:
     """
     Return whom root has to become to work in some directories; None where root may stay, since they are its own.
 
-    A directory that is not there says nothing, but whoever owns what is above it could put one there: unless that is
+    A directory that is not there says nothing, but the owner of its parent could put one there: unless that is
     root, it is for them to say. Links are followed: what they lead to counts.
 
     Raises:
@@ -212,7 +212,7 @@ class _NothingMore(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Raise: nothing can be told of it."""
+        """Raise: nothing is known of it."""
         raise UnreadableCodeError(fullname, self._closed, f"user {self._owner}")
 
 

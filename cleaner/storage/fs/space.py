@@ -2,7 +2,7 @@
 Room on the disk, looked at before a group is written rather than found missing half-way.
 
 While a group is cleaned its output lies beside its sources; the sources go as soon as the swap is durable. So the extra
-room a whole round needs is the largest output of one group, and that is what is asked for here (rule R4). Somebody else
+room a whole round needs is the largest output of one group, and that is what is asked for here (C-3). Somebody else
 may still fill the disk meanwhile: then the write fails with `NoSpaceError` and the `.cleaned` files are removed.
 """
 

@@ -8,8 +8,8 @@ after it. It decides which batches a cleaner has to keep (the last one of every 
 A batch changes a producer's *pending* entry, and the pending entries are merged into the known ones when a segment (in
 a replay) or a batch (in a recovery) is done. That detour is Kafka's; where epochs go back it decides what is forgotten.
 
-Source: rules R-126, R-127, R-211, R-407, R-545, R-652, R-653; `ProducerStateManager.java`, `ProducerAppendInfo.java`,
-`ProducerStateEntry.java`.
+Source: rules R-126, R-127, R-211, R-407, R-545, R-547, R-652, R-653; `ProducerStateManager.java`,
+`ProducerAppendInfo.java`, `ProducerStateEntry.java`.
 """
 
 from __future__ import annotations

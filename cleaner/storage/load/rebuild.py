@@ -1,7 +1,7 @@
 """
 Making again what was lost: a segment's indexes from its batches, and the producer state from snapshots and batches.
 
-Source: rules R-202, R-323, R-640, R-652; `LogSegment.java` (recover), `UnifiedLog.java` (rebuildProducerState).
+Source: rules R-202, R-323, R-640, R-652, D-04; `LogSegment.java` (recover), `UnifiedLog.java` (rebuildProducerState).
 """
 
 from __future__ import annotations

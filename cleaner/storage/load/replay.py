@@ -54,7 +54,7 @@ def replay(
         rows: the batches concerned.
         path: the `.log` file, for error messages.
         each_batch: commit after each batch, as a recovery does; else the caller commits at the segment's end.
-        on_damage: told of each batch below, which is then passed over; None: raised. Only with `each_batch`.
+        on_damage: called with each batch below, which is then passed over; None: raised. Only with `each_batch`.
     Returns:
         Transaction index entries of the aborted transactions whose markers were met; only with `each_batch`.
     Raises:

@@ -11,7 +11,7 @@ Nothing here waits. The bytes need not exist: the file may be empty.
 A forked child has a descriptor of each opening too, with which a lock would outlast the process that took it. So the
 child closes what was locked as soon as it is there: the lock stays the parent's, where to unlock would take it away.
 
-Source: reliability rule R6; fcntl(2), "Open file description locks".
+Source: rule C-4; fcntl(2), "Open file description locks".
 """
 
 from __future__ import annotations

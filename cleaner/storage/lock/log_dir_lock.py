@@ -13,8 +13,9 @@ A broker holds `.lock` with Java's `FileChannel.tryLock`: a POSIX write lock on 
 - A JVM and `exclusive` want to write every byte, so they meet each other and any `shared` holder at byte 2.
 - A cleaner and a writer share byte 2 and have a byte each; two cleaners meet at byte 0, two writers at byte 1.
 
-A stopping broker unlocks and then *deletes* the file. Whoever locks in between holds a file nobody else will ever find,
-so after locking, and again before each change that cannot be undone, the open file is compared with the name.
+A stopping broker unlocks and then *deletes* the file. A process that locks in between holds a file that no other
+process will find, so after locking, and again before each change that cannot be undone, the open file is compared with
+the name.
 
 Who has the lock holds the directory, too (`held.py`): what is done in the log dir under it is done in the one locked.
 
@@ -23,7 +24,7 @@ We never delete the file: another process may just have opened it.
 Who shares the log dir settles by `logs_access.py` who may do what with its logs; `acquire_for_cleaning` and
 `acquire_for_writing` do both.
 
-Source: rules R-111, D-01; reliability rule R6.
+Source: rules R-111, D-01; rule C-4.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ class LogDirLock:
         self._file: File | None = None
         self._hold = fs.hold(self.path.parent)
         with _ours_guard:
-            _ours.add(self)  # before it is taken: whoever probes in between is not to take it for somebody else's
+            _ours.add(self)  # before it is taken: a probe in between must not see another process's lock
         try:
             file = self._acquire()
         except BaseException:
@@ -244,8 +245,8 @@ def acquire_for_cleaning(fs: FileSystem, log_dir: Path) -> LogDirLock:
     Lock a log dir for rounds, alone or beside a writer of ours: `is_beside_writer` says which, until `release`.
 
     A writer that comes later does not wait for the end of a round: it asks for the logs, `logs.is_writer_waiting`
-    tells, and the round is aborted. Whoever keeps the lock between rounds calls `logs.leave()` when one has ended and
-    `logs.enter()` before the next, which decides anew.
+    tells, and the round is aborted. A caller that keeps the lock between rounds calls `logs.leave()` when one has ended
+    and `logs.enter()` before the next, which decides anew.
 
     Raises:
         LogDirLockedError: a broker, another cleaner, or a writer that is loading its logs.

@@ -13,7 +13,7 @@ Setting the oldest segments of a log aside, and removing them later: so that who
 Each step but 4 is on disk before the next one begins. Names change in any order on a disk that loses power.
 
 Invariant: between 3 and 5 an old segment may be there and a younger one gone. Only the line in the checkpoint keeps
-what is in the old one from being read again. Whoever loads the log meanwhile starts at the line, and the next pass
+what is in the old one from being read again. A load in between starts at the line, and the next pass
 deletes what lies below.
 
 Invariant: no `.log` is there without its index. A load would make the index anew, and on the way it removes the

@@ -17,7 +17,7 @@ a slot share its lock, so no change is lost when two of them change it.
 Not durable: a number only has to outlive the readers who remember it, and these do not outlive the machine. A power cut
 may bring an old number back, or none; nobody is left then who would take it for news.
 
-The file is made by whoever has readers, before the first of them lists anything; where there is none, nobody has asked.
+A reader makes the file before it first lists anything; without the file there are no readers.
 A broker does not look at plain files in a log dir (R-102).
 """
 

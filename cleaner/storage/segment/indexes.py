@@ -58,7 +58,7 @@ OnFault = Callable[[CorruptIndexError], None]
 
 
 def refuse(error: CorruptIndexError) -> None:
-    """Raise the first fault: for whoever is going to use the index."""
+    """Raise the first fault: for callers that use the index."""
     raise error
 
 
@@ -72,7 +72,7 @@ def read_offset_index(fs: FileSystem, path: Path, log_bytes: int, on_fault: OnFa
     Args:
         path: the `.index` file.
         log_bytes: size of the `.log` it belongs to.
-        on_fault: told of what is not good; entries are given back all the same.
+        on_fault: called with what is not good; entries are given back all the same.
     Returns:
         OFFSET_ENTRY rows.
     Raises:
@@ -206,7 +206,7 @@ class OffsetIndexCheck:
         entries: what `read_offset_index` returned, ascending.
         path: the index file, for error messages.
         base_offset: the segment's.
-        on_fault: told of entries that are not good.
+        on_fault: called with entries that are not good.
         slots: where in the file each entry stands; None: one behind the other.
     """
 

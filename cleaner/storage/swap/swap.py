@@ -1,8 +1,9 @@
 """
 Put a cleaned segment in the place of the segments it was made from, so that a crash leaves the old ones or the new one.
 
-The steps are Kafka's (R-601), with a directory fsync as a fence behind each phase (D-10): no file system that keeps to
-POSIX can carry a later phase to disk and forget an earlier one. `docs/crash-safety.md` tells the same as a story.
+The steps are Kafka's (R-601, R-660), with a directory fsync as a fence behind each phase (D-10): no file system that
+keeps to POSIX can carry a later phase to disk and forget an earlier one. Together they keep
+C-1. `docs/crash-safety.md` tells the same as a story.
 
     step  what happens                                              a crash right after it leaves, once loaded
     S0    `.cleaned` files written, fsynced, fence                  OLD: every `.cleaned` is removed (R-630)
@@ -51,7 +52,7 @@ def fsync_sources(fs: FileSystem, directory: Path, bases: Sequence[int]) -> None
     cut would keep the swap and lose the newer value as well.
 
     Raises:
-        LogDirOfflineError: an fsync failed; nothing may be swapped in this log dir (R3).
+        LogDirOfflineError: an fsync failed; nothing may be swapped in this log dir (C-2).
     """
     fs.fsync_all(directory, [segment_file_name(base, suffix) for base in bases for suffix in _ALL_SUFFIXES])
     fs.fsync_dir(directory)

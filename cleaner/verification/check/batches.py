@@ -17,9 +17,9 @@ from cleaner.format.chunks import COMPRESSION_MASK, HEADER_BYTES, REASONS, Batch
 from cleaner.format.codec_errors import DecompressedTooLargeError, DecompressionError
 from cleaner.format.parallel_reader import bad_checksums
 from cleaner.format.records import Unpacker, bad_record
+from cleaner.kernels import offset_map as kernel
 from cleaner.kernels import scan_status as status
 from cleaner.kernels.codec_table import LAST_CODEC, NONE
-from cleaner.kernels.ready import offset_map as kernel
 from cleaner.verification.check.findings import Finding, FindingKind
 
 Flags = npt.NDArray[np.bool_]

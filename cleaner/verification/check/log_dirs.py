@@ -150,6 +150,6 @@ def _topic_ids(found: Sequence[SurveyedLogDir]) -> Iterable[tuple[str, Path, UUI
             try:
                 topic_id = read_topic_id(each.log_dir.fs, place)
             except (CorruptCheckpointError, LogDirOfflineError):
-                continue  # told of when the partition is checked
+                continue  # the partition's check reports it
             if topic_id is not None:
                 yield topic_partition.topic, place, topic_id

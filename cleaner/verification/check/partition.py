@@ -61,7 +61,7 @@ class CheckContext:
     Attributes:
         fs: the door to the disk.
         lanes: memory.
-        progress: told of a phase, bytes done and bytes in all.
+        progress: called with a phase, bytes done and bytes in all.
         check_done: asked before each chunk; raises CleaningAborted to stop.
         clean_section: also look for keys that occur twice below the checkpoint.
         memory_bytes: for that.
@@ -259,7 +259,7 @@ class PartitionCheck:
 
     def _all_aborts(self) -> Aborts:
         def pass_over(_error: CorruptIndexError) -> None:
-            """It was told of when the segment was checked."""
+            """The check of the segment reported it."""
 
         found = [abort_rows(())]
         for segment in self._list(only_keys=True):

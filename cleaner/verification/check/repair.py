@@ -136,7 +136,7 @@ class _Repair:
         """
         Return the files to be written: with an offset index its time index and the other way round, if it differs.
 
-        They are made together, an entry of the one beside one of the other; whoever wrote them may have gone by another
+        They are made together, an entry of the one beside one of the other; their writer may have used another
         `index.interval.bytes`.
         """
         pairs = {names.INDEX: names.TIME_INDEX, names.TIME_INDEX: names.INDEX}

@@ -87,7 +87,7 @@ class SegmentCheck:
         standing: where it stands in its log.
         lanes: memory.
         transactions: those of the partition so far; None where they cannot be followed.
-        keys: told of keys, if any.
+        keys: called with keys, if any.
 
     Attributes:
         findings: what is wrong, once `run` has returned.

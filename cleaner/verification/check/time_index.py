@@ -31,7 +31,7 @@ class TimeIndexCheck:
         entries: TIME_ENTRY rows, ascending.
         path: the index file, for error messages.
         base_offset: the segment's.
-        on_fault: told of entries that are not good.
+        on_fault: called with entries that are not good.
         slots: where in the file each entry stands.
         indexed: offsets of the entries of the offset index, ascending.
     """

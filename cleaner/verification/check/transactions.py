@@ -35,7 +35,7 @@ class TransactionFollower:
         """
         Take in the good batches of a chunk; returns the transactions that end in it and were aborted.
 
-        A batch whose marker cannot be read is told of, and is good no more.
+        A batch whose marker cannot be read is reported, and counts as damaged.
         """
         if not chunk.kinds & _WANTED:
             return []

@@ -24,7 +24,7 @@ from cleaner.verification.check.findings import Finding, FindingKind, OnFinding
 
 DEFAULT_MEMORY_BYTES = 256 << 20
 MOST_TWICE = 1 << 20
-"""Keys that are looked up; a section with more of them was never clean, and is told of as such."""
+"""Keys that are looked up; a section with more of them was never clean, and is reported so."""
 
 _END = 1 << 64
 _LEAST_WORDS = 1024
@@ -55,7 +55,7 @@ class _Section:
         rows = checked.chunk.batches
         if not len(digests):
             return digests
-        # The good ones ascend; those that break the order are told of elsewhere, and their records count for nothing.
+        # The good ones ascend; those that break the order are reported elsewhere, and their records do not count.
         good = np.flatnonzero(checked.good)
         if not len(good):
             return digests[:0]
@@ -147,7 +147,7 @@ class TwiceFinder(_Section):
 
     Args:
         twice: the digests' first halves, ascending.
-        on_finding: told of every record whose key comes again within the section.
+        on_finding: called with every record whose key comes again within the section.
     """
 
     def __init__(self, first_offset: int, end_offset: int, aborts: Aborts, twice: Words, on_finding: OnFinding) -> None:

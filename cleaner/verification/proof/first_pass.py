@@ -45,7 +45,7 @@ class ProofFirstPass:
         self._aborted: set[int] = set()
 
     def reads(self, segment_base: int, row: np.void) -> bool:
-        """Tell whether the pass comes to a batch, and has to be told of it."""
+        """Tell whether the pass reads a batch."""
         if segment_base != self._base:
             return segment_base > self._base
         return not self.is_exact or bool(row["position"] >= self._position)

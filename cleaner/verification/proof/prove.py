@@ -22,7 +22,7 @@ from cleaner.errors import CorruptBatchError, CorruptLogError
 from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Batches
 from cleaner.format.control import ControlType
 from cleaner.format.records import leave_out
-from cleaner.kernels.ready import proof as kernel
+from cleaner.kernels import proof as kernel
 from cleaner.storage.aborted import hidden_batches
 from cleaner.storage.log_dir import OffsetKind
 from cleaner.storage.segment.indexes import FIRST_OFFSET, LAST_OFFSET, Aborts

@@ -12,7 +12,7 @@ from cleaner.format.chunks import ANY_KIND, DELETE_HORIZON_FLAG, TIMESTAMP_TYPE_
 from cleaner.format.layout import Layout, lay_out
 from cleaner.format.records import Unpacker
 from cleaner.format.rewrite import canonical_headers
-from cleaner.kernels.ready import proof as kernel
+from cleaner.kernels import proof as kernel
 from cleaner.verification.proof.findings import Findings, RefutationKind
 from cleaner.verification.proof.steps import ProofStep
 

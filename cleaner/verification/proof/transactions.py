@@ -137,7 +137,7 @@ class Transactions:
             self._unknown.discard(marker.producer_id)
 
     def finish(self) -> None:
-        """The log has ended; what is open still is as good as committed for whoever keeps it."""
+        """The log has ended; what is still open is kept, like committed data."""
         for data in self._open.values():
             self._end_committed(data, may_be_passed_over=False)
         self._compare_entries()
@@ -203,7 +203,7 @@ class Transactions:
             is_end and ((has_passed and not was_seen) or (rules.lasted_retention and not is_seen))
         )
         if marker.became == ABSENT and marker.has_to_stay:
-            return  # told of already
+            return  # reported already
         if marker.became != WITH_RECORDS:
             if not may_go:
                 reason = "its transaction still has data" if is_seen else "its horizon has not passed"

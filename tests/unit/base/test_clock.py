@@ -15,7 +15,7 @@ from cleaner.base.clock import LAST_CALENDAR_MS, SystemClock, require_set
 from cleaner.cleaning.round import warm_up
 from cleaner.errors import ClockError
 from cleaner.policy.windows import Windows
-from cleaner.present.http.message import Response, format_response
+from cleaner.present.http.message import Response, format_head
 from tests.support.log_builder import LogBuilder, write_log_dir
 
 EARLY_MS = -5000
@@ -124,7 +124,7 @@ def test_log_is_not_cleaned_by_a_clock_that_was_not_set(tmp_path: Path, now_ms: 
 @pytest.mark.parametrize("now_ms", [-(2**63), EARLY_MS, 0, LAST_CALENDAR_MS, 253_402_300_800_000, 2**62, 2**63])
 def test_moment_beyond_the_calendar_is_told_by_its_ends(now_ms: int) -> None:
     """A page is served and a window is judged whatever the clock says."""
-    head = format_response(Response(b""), now_ms=now_ms).decode().splitlines()
+    head = format_head(Response(b""), now_ms).decode().splitlines()
     assert head[1] in ("Date: Thu, 01 Jan 1970 00:00:00 GMT", "Date: Fri, 01 Jan 9999 00:00:00 GMT")
     windows = Windows.parse("22:00-06:00", UTC)
     assert windows.is_open(now_ms)

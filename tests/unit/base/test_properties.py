@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cleaner.base.properties import format_properties, parse_properties
-from cleaner.config.topic import TopicConfig
+from cleaner.config.values import TopicConfig
 from cleaner.errors import ConfigError
 
 LOAD_PROPERTIES = Path(__file__).parents[1] / "java" / "LoadProperties.java"

@@ -200,7 +200,7 @@ def verify(segment: CleanedSegment, messages: int = 6) -> None:
 
 
 def test_segment_read_back_as_written_is_sound(tmp_path: Path) -> None:
-    """Checksums, order, counts, indexes (rule R9)."""
+    """Checksums, order, counts, indexes (rule C-6)."""
     verify(finished(tmp_path))
 
 

@@ -1,4 +1,4 @@
-"""How much room a group's output will take, told from the map (rule R4)."""
+"""How much room a group's output will take, told from the map (rule C-3)."""
 
 from __future__ import annotations
 

@@ -291,7 +291,7 @@ def test_keyless_records_stop_a_round_whose_map_is_full(tmp_path: Path) -> None:
 
 
 def test_room_for_the_expected_output_is_asked_for_before_it_is_written(tmp_path: Path) -> None:
-    """What the map says will stay must fit, not the sources (rule R4)."""
+    """What the map says will stay must fit, not the sources (rule C-3)."""
     log = LogBuilder()
     for _ in range(2000):
         log.append(("k", "a value" * 30))
@@ -402,7 +402,7 @@ def repeat_last_bytes(data: bytes) -> bytes:
 def test_cleaned_segment_that_is_not_what_was_written_is_not_swapped_in(
     tmp_path: Path, ending: str, change: Callable[[bytes], bytes], error: type[CleanerError]
 ) -> None:
-    """It is read back while the old data is there (rule R9); the group stays as it was, nothing half-done is left."""
+    """It is read back while the old data is there (rule C-6); the group stays as it was, nothing half-done is left."""
     directory = keyed_log(keys=40).write(tmp_path)
     before = segment_files(files_of(directory))
     fs = MeddlingFileSystem(ending, change)

@@ -14,7 +14,6 @@ pytestmark = pytest.mark.kernels
 # In a process of its own: other tests call kernels with other types.
 SCRIPT = """
 import importlib, pathlib, pkgutil, sys
-import numba  # kept machine code would be run without its counting
 import cleaner.kernels
 from cleaner.cleaning.round.warm_up import warm_up
 from tests.support.batch_builder import Producer, Record

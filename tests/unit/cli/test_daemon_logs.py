@@ -49,7 +49,7 @@ def test_events_below_the_level_are_left_out(level: str, lines: int) -> None:
 
 
 def test_traceback_is_a_value_of_its_event() -> None:
-    """A mistake of ours is one line too, with all that is needed to mend it."""
+    """An internal error is one line too, with all that is needed to mend it."""
     stream = NoTerminal()
     try:
         raise ZeroDivisionError(HOSTILE)

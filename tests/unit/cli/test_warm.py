@@ -91,17 +91,15 @@ def test_library_without_a_place_for_kernels_says_what_to_name(tmp_path: Path) -
 
 
 def test_warm_as_a_call_compiles_what_is_missing_without_a_warning(cache: Path) -> None:
-    """It says how many and where; where all are there it does not even load numba."""
-    (path,) = next(cache.iterdir()).glob("batches.count_good_checksums-*.code")
+    """It says how many."""
+    (path,) = next(cache.iterdir()).glob("batches.count_good_checksums-*.kernel")
     path.unlink()
-    for index in next(cache.iterdir()).glob("batches.count_good_checksums-*.nbi"):
-        index.unlink()
-    program = "import cleaner, sys\nprint(cleaner.warm().compiled, cleaner.warm().compiled, 'numba' in sys.modules)"
+    program = "import cleaner\nprint(cleaner.warm().compiled, cleaner.warm().compiled)"
     first = run(cache, interpreted=program)
     assert (first.returncode, first.stderr) == (0, "")
-    compiled, again, has_numba = first.stdout.split()
-    assert (int(compiled) > 0, again, has_numba) == (True, "0", "True")
-    assert run(cache, interpreted=program).stdout.split() == ["0", "0", "False"]
+    compiled, again = first.stdout.split()
+    assert (int(compiled) > 0, again) == (True, "0")
+    assert run(cache, interpreted=program).stdout.split() == ["0", "0"]
 
 
 def test_warm_again_finds_everything(cache: Path) -> None:
@@ -121,9 +119,8 @@ def test_clean_after_warm_compiles_nothing(cache: Path, log_dir: Path) -> None:
 def test_clean_that_has_to_compile_says_so_once(cache: Path, log_dir: Path) -> None:
     """On standard error, before it does: how long, how often, and how not to wait."""
     for kernel in ("batches.count_good_checksums", "batches.scan_batches"):
-        for suffix in ("nbi", "code"):
-            (path,) = next(cache.iterdir()).glob(f"{kernel}-*.{suffix}")
-            path.unlink()
+        (path,) = next(cache.iterdir()).glob(f"{kernel}-*.kernel")
+        path.unlink()
     done = run(cache, "clean", str(log_dir), "topic-0", *COMPACT)
     assert done.returncode == 0
     assert "topic-0" in done.stdout
@@ -131,6 +128,21 @@ def test_clean_that_has_to_compile_says_so_once(cache: Path, log_dir: Path) -> N
     assert line.startswith("cleaner: compiling kernels, about ")
     assert "once on this machine; `cleaner warm` does it beforehand" in line
     assert run(cache, "warm").stdout.startswith("all kernels were there (")
+
+
+def test_doctor_tells_whether_kernels_are_kept_and_compiles_none(cache: Path, tmp_path: Path) -> None:
+    """It loads what is there and stops at the first kernel that is not; nothing is made."""
+    kept = next(cache.iterdir())
+    assert f"PASS  kernels      compiled, kept in {kept}\n" in run(cache, "doctor", "--wide").stdout
+    place = tmp_path / "place"
+    place.mkdir()
+    expected = f"WARN  kernels      not compiled yet; they will be kept in {place / kept.name}"
+    assert expected in run(place, "doctor", "--wide").stdout
+    assert list(place.iterdir()) == []
+    place.chmod(0o777)
+    said = run(place, "doctor", "--wide").stdout
+    assert "WARN  kernels      compiled at every start, which takes seconds: there is no place to keep them" in said
+    assert f"others may write to {place}" in said
 
 
 def test_cache_that_is_not_safe_is_one_line_of_warning(cache: Path, log_dir: Path, tmp_path: Path) -> None:

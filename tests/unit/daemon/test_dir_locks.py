@@ -1,4 +1,4 @@
-"""The locks of log dirs, shared by the workers of one process: R-111, D-01, R6."""
+"""The locks of log dirs, shared by the workers of one process: R-111, D-01, C-4."""
 
 from __future__ import annotations
 

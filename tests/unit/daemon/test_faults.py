@@ -1,4 +1,4 @@
-"""How a failed round goes on: R7, R-450 to R-455."""
+"""How a failed round goes on: C-5, R-452, R-720."""
 
 from __future__ import annotations
 

@@ -14,13 +14,13 @@ from cleaner.daemon.choices import ChoiceSettings
 from cleaner.daemon.faults import Fault, judge_failure
 from cleaner.daemon.log_status import LogStatus
 from cleaner.daemon.manager import Assignment, CleanerManager
-from cleaner.daemon.steering import SteeringError
 from cleaner.errors import (
     CleaningAborted,
     CorruptBatchError,
     LogDirLockedError,
     LogDirOfflineError,
     NoSpaceError,
+    SteeringError,
 )
 from cleaner.policy.cleaning_status import Reason
 from cleaner.policy.retry import RetryDelays

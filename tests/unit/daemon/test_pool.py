@@ -93,7 +93,7 @@ def test_round_without_work_asks_for_no_turn(tmp_path: Path) -> None:
 @pytest.mark.parametrize("where", ["in the round", "after the round"])
 def test_dead_worker_is_replaced_and_its_log_given_back(tmp_path: Path, where: str) -> None:
     """It is told with its error; a log whose round was lost is tried again later, the others at once."""
-    fatal = RuntimeError("a mistake of ours")
+    fatal = RuntimeError("an internal error")
     killed = []
 
     def die_once(assignment: Assignment) -> RoundOutcome:

@@ -91,7 +91,7 @@ def test_log_dir_whose_look_gets_on_is_not_offline() -> None:
 
 
 def test_what_a_look_raises_is_raised_once() -> None:
-    """It is a mistake of ours, since a look tells what is wrong with a directory; the next look is a new one."""
+    """It is an internal error, since a look tells what is wrong with a directory; the next look is a new one."""
     broken = Dir("/broken")
     scanners = Scanners(ManualClock(), patience_seconds=20)
     broken.error = ZeroDivisionError()

@@ -11,8 +11,7 @@ import pytest
 
 from cleaner.daemon.control.client import Control
 from cleaner.daemon.snapshot import JobView
-from cleaner.daemon.steering import SteeringError
-from cleaner.errors import NoDaemonError
+from cleaner.errors import NoDaemonError, SteeringError
 
 Behaviour = Callable[[socket.socket], None]
 

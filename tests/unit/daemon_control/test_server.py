@@ -25,7 +25,7 @@ from cleaner.daemon.control.server import (
     ControlServer,
 )
 from cleaner.daemon.control.verbs import MAX_REQUEST_BYTES
-from cleaner.daemon.steering import SteeringError
+from cleaner.errors import SteeringError
 from cleaner.storage.fs.file_system import FileSystem
 from tests.support import sample_daemons
 from tests.support.fake_steering import FakeSteering

@@ -204,7 +204,7 @@ def test_reader_that_checks_order_wants_offsets_from_the_segments_base() -> None
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_reader_checks_the_older_checksum_of_legacy_entries(magic: int) -> None:
-    """CRC-32 over bytes 16 to the end (R-2.5)."""
+    """CRC-32 over bytes 16 to the end (R-240)."""
     entry = legacy_batch([Record(b"key", b"value", timestamp_ms=5)], 3, magic)
     assert len(read_all(GOOD + entry + batches(1, base=4))) == 5
     for at in (12, 17, len(entry) - 1):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cleaner.config.topic_rows import TOPIC_ROWS
+from cleaner.config.table import TOPIC_SETTINGS
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.codec_errors import DecompressionError
 from cleaner.format.compression import compress, decompress
@@ -38,8 +38,7 @@ def test_codec_of_the_table_packs_and_unpacks(codec: Codec) -> None:
 
 def test_setting_offers_every_codec() -> None:
     """`compression.type` has all names of the table but `none`, for which it has a word of its own, as Kafka does."""
-    (setting,) = (row for row in TOPIC_ROWS if row.name == "compression.type")
-    assert set(setting.choices) == {*CODEC_NAMES[1:], "uncompressed", "producer"}
+    assert set(TOPIC_SETTINGS["compression.type"].choices) == {*CODEC_NAMES[1:], "uncompressed", "producer"}
 
 
 def test_kernel_codecs_are_bits() -> None:

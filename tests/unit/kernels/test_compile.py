@@ -6,12 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from cleaner.kernels.baseline import baseline_target
+from cleaner.kernels.target import TARGET, host_has_baseline
 
 # of bytes(range(256)) * 60, by google-crc32c: long enough for all three lanes
 CRC = 0x8A8645F2
@@ -63,12 +64,7 @@ def cache_files(cache: Path, suffix: str) -> list[Path]:
     return sorted(cache.glob(f"kernels-*/*{suffix}"))
 
 
-def has_baseline() -> bool:
-    """Tell whether this machine runs what the kernels are compiled for by default."""
-    return baseline_target() is not None
-
-
-NEEDS_BASELINE = pytest.mark.skipif(not has_baseline(), reason="this processor lacks some of the baseline")
+NEEDS_BASELINE = pytest.mark.skipif(not host_has_baseline(), reason="this processor lacks some of the baseline")
 
 
 @NEEDS_BASELINE
@@ -116,9 +112,7 @@ def test_target_named_by_the_operator_has_code_of_its_own(tmp_path: Path) -> Non
 )
 def test_instruction_is_used_where_the_target_has_it(tmp_path: Path, name: str, features: str) -> None:
     """LLVM ends the process when a target lacks an instruction; SSE4.2 alone does not bring it, in LLVM's words."""
-    from cleaner.kernels.target import TARGET
-
-    if not TARGET.triple.startswith("x86_64") or not has_baseline():
+    if not TARGET.triple.startswith("x86_64") or not host_has_baseline():
         pytest.skip("names of x86 processors")
     done = checksum_in_a_process(tmp_path, NUMBA_CPU_NAME=name, NUMBA_CPU_FEATURES=features)
     is_promised = "+crc32" in features
@@ -167,7 +161,7 @@ def test_what_a_read_only_cache_lacks_goes_to_the_next_place(tmp_path: Path) -> 
     home.mkdir()
     cache = tmp_path / "cache"
     first = checksum_in_a_process(cache)
-    for path in cache_files(cache, "nbi"):
+    for path in cache_files(cache, "kernel"):
         path.unlink()
     Path(first.kept_in).chmod(0o555)
     alone = checksum_in_a_process(cache, prefix=no_override())
@@ -179,16 +173,38 @@ def test_what_a_read_only_cache_lacks_goes_to_the_next_place(tmp_path: Path) -> 
     assert (third.compiled, third.checksum) == (0, CRC)
 
 
-@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
-@pytest.mark.parametrize("left", [b"", bytes(64)], ids=["empty", "zeros"])
-def test_damaged_entry_is_compiled_again_and_mended(tmp_path: Path, suffix: str, left: bytes) -> None:
-    """A power cut leaves files empty, or of zeros; numba alone would fail on them for ever."""
+@pytest.mark.parametrize(
+    "left", [lambda _: b"", lambda _: bytes(64), lambda whole: whole[:-1]], ids=["empty", "zeros", "short"]
+)
+def test_damaged_entry_is_compiled_again_and_mended(tmp_path: Path, left: Callable[[bytes], bytes]) -> None:
+    """A power cut leaves files empty, of zeros, or short; numba's own cache would fail on them for ever."""
     first = checksum_in_a_process(tmp_path)
-    for path in cache_files(tmp_path, suffix):
-        path.write_bytes(left)
+    for path in cache_files(tmp_path, "kernel"):
+        path.write_bytes(left(path.read_bytes()))
     second = checksum_in_a_process(tmp_path)
     assert (second.checksum, second.compiled, second.saved) == (CRC, first.compiled, first.compiled)
     assert checksum_in_a_process(tmp_path).compiled == 0
+
+
+def test_file_of_another_kernel_is_not_run(tmp_path: Path) -> None:
+    """Machine code believes its caller: whatever renamed the file, it is compiled again."""
+    first = checksum_in_a_process(tmp_path)
+    path, other = cache_files(tmp_path, "kernel")[:2]
+    other.replace(path)
+    second = checksum_in_a_process(tmp_path)
+    assert (second.checksum, second.compiled > 0) == (CRC, True)
+    assert checksum_in_a_process(tmp_path).compiled == 0
+    assert first.kept_in == second.kept_in
+
+
+def test_versions_compiled_by_two_processes_at_a_time_are_kept_apart(tmp_path: Path) -> None:
+    """By an index, as numba's own cache has it, both may come to lie in one file."""
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    of_bytes, of_bytearray = REPORT, REPORT.replace("crc32c(bytes(", "crc32c(bytearray(")
+    both = [subprocess.Popen([sys.executable, "-c", each], env=environment) for each in (of_bytes, of_bytearray)]
+    assert [each.wait() for each in both] == [0, 0]
+    third = checksum_in_a_process(tmp_path, before=of_bytearray)
+    assert (third.checksum, third.compiled) == (CRC, 0)
 
 
 def test_entries_are_closed_to_others_whatever_the_umask(tmp_path: Path) -> None:
@@ -199,16 +215,15 @@ def test_entries_are_closed_to_others_whatever_the_umask(tmp_path: Path) -> None
     assert checksum_in_a_process(tmp_path).compiled == 0
 
 
-REMOVED = """
-import shutil, os, warnings
-from cleaner.kernels.cache import PLACES
-shutil.rmtree(PLACES.writable)
+IN_THE_WAY = """
+from cleaner.kernels.places import cache_places
+cache_places().writable.write_text("")
 """
 
 
-def test_cache_that_goes_away_ends_nothing(tmp_path: Path) -> None:
+def test_kernels_that_cannot_be_kept_end_nothing(tmp_path: Path) -> None:
     """What cannot be kept is only warned about: a round goes on."""
-    done = checksum_in_a_process(tmp_path, before=REMOVED)
+    done = checksum_in_a_process(tmp_path, before=IN_THE_WAY)
     assert (done.checksum, done.saved) == (CRC, 0)
     assert done.compiled > 0
     assert "are not kept in" in done.said
@@ -220,6 +235,27 @@ def test_without_any_place_kernels_are_compiled_all_the_same() -> None:
     assert (done.checksum, done.saved, done.kept_in) == (CRC, 0, "None")
     assert done.said.endswith("\ncompiling\n")
     assert done.said.count("are not used: /dev/null is no directory") == done.said.count("Warning") == 1
+
+
+@pytest.mark.parametrize("of_the_file", [False, True], ids=["directory", "file"])
+def test_cache_that_others_can_write_to_is_not_used(tmp_path: Path, of_the_file: bool) -> None:
+    """Its files are programs; a warning names what is open. It is given once."""
+    first = checksum_in_a_process(tmp_path)
+    path = cache_files(tmp_path, "kernel")[0] if of_the_file else Path(first.kept_in)
+    path.chmod(0o777)
+    done = checksum_in_a_process(tmp_path)
+    assert (done.checksum, done.compiled, done.saved, done.loaded) == (CRC, first.compiled, 0, 0)
+    assert done.said.count(f"others may write to {path}") == 1
+
+
+@NEEDS_BASELINE
+def test_processor_below_the_baseline_has_code_of_its_own(tmp_path: Path) -> None:
+    """That for the baseline has instructions it lacks."""
+    ours = checksum_in_a_process(tmp_path)
+    lacking = "import llvmlite.binding as binding; binding.get_host_cpu_features = binding.FeatureMap\n"
+    theirs = checksum_in_a_process(tmp_path, before=lacking)
+    assert (theirs.checksum, theirs.instruction, theirs.loaded) == (CRC, "", 0)
+    assert theirs.kept_in != ours.kept_in
 
 
 BEYOND = """

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 
-import numba
 import pytest
 
 from cleaner.kernels import places as module
-from cleaner.kernels.baseline import Target
-from cleaner.kernels.places import cache_key, find_cache_places, numba_version, places_for
+from cleaner.kernels.places import cache_key, cache_places, find_cache_places, make_place
+from cleaner.kernels.target import Target
 
 TARGET = Target("x86_64-unknown-linux-gnu", "nehalem", "+crc32", "x86")
 VARIABLES = ("NUMBA_CACHE_DIR", "CACHE_DIRECTORY", "XDG_CACHE_HOME", "HOME")
@@ -27,10 +27,17 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
     return found
 
 
+def made_place(name: str) -> Path:
+    """Find the place to write to and make it, as a process does that has something to keep."""
+    directory = find_cache_places(name).writable
+    assert directory is not None
+    make_place(directory)
+    return directory
+
+
 def test_cache_is_closed_to_writers(places: dict[str, Path]) -> None:
     """Everybody may read, nobody else may write."""
-    directory = find_cache_places("kernels-1").writable
-    assert directory is not None
+    directory = made_place("kernels-1")
     assert directory.parent == places["NUMBA_CACHE_DIR"]
     assert directory.stat().st_mode & 0o777 == 0o755
     assert directory.name == "kernels-1"
@@ -43,16 +50,14 @@ def test_cache_takes_the_first_place_there_is(
     """numba's own variable, systemd's, XDG's, the home directory."""
     for name in VARIABLES[:missing]:
         monkeypatch.delenv(name)
-    directory = find_cache_places("kernels-1").writable
-    assert directory is not None
+    directory = made_place("kernels-1")
     assert places[VARIABLES[missing]] in directory.parents
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o707, 0o777, 0o720, 0o702])
 def test_cache_others_can_write_to_is_not_used(places: dict[str, Path], mode: int) -> None:
     """Whoever can write there can run code as us; the next place is taken."""
-    first = find_cache_places("kernels-1").writable
-    assert first is not None
+    first = made_place("kernels-1")
     first.chmod(mode)
     with pytest.warns(RuntimeWarning, match=f"others may write to {first}"):
         second = find_cache_places("kernels-1").writable
@@ -62,8 +67,7 @@ def test_cache_others_can_write_to_is_not_used(places: dict[str, Path], mode: in
 
 def test_cache_behind_a_link_is_not_used(places: dict[str, Path], tmp_path: Path) -> None:
     """A link may be bent elsewhere later."""
-    first = find_cache_places("kernels-1").writable
-    assert first is not None
+    first = made_place("kernels-1")
     elsewhere = tmp_path / "elsewhere"
     first.rename(elsewhere)
     first.symlink_to(elsewhere)
@@ -75,8 +79,7 @@ def test_cache_behind_a_link_is_not_used(places: dict[str, Path], tmp_path: Path
 
 def test_cache_with_a_file_others_can_write_to_is_not_used(places: dict[str, Path]) -> None:
     """The directory is safe, but its code is not."""
-    first = find_cache_places("kernels-1").writable
-    assert first is not None
+    first = made_place("kernels-1")
     entry = first / "crc32c.crc32c_range-96.py311.1.nbc"
     entry.write_bytes(b"")
     entry.chmod(0o664)
@@ -90,8 +93,7 @@ def test_cache_of_another_user_is_not_used(places: dict[str, Path], monkeypatch:
     """Not even one that only its owner can write to: that is neither us nor root. Without any place there is none."""
     for name in VARIABLES[1:]:
         monkeypatch.delenv(name)
-    first = find_cache_places("kernels-1").writable
-    assert first is not None
+    first = made_place("kernels-1")
     owner = os.geteuid()
     if owner == 0:
         os.chown(first, owner := 4712, -1)
@@ -146,7 +148,7 @@ def test_cache_of_root_below_another_users_directory_is_not_used(
         if name != variable:
             monkeypatch.delenv(name)
     if is_there:
-        assert find_cache_places("kernels-1").writable is not None
+        made_place("kernels-1")
     before = sorted(places[variable].rglob("*"))
     os.chown(places[variable], 4711, 4711)
     with pytest.warns(RuntimeWarning, match=f"{places[variable]} belongs to user 4711$"):
@@ -166,10 +168,9 @@ def test_cache_is_made_closed_to_others_whatever_the_umask(places: dict[str, Pat
     os.environ["NUMBA_CACHE_DIR"] = str(places["NUMBA_CACHE_DIR"] / "a" / "b")
     before = os.umask(0)
     try:
-        found = find_cache_places("kernels-1").writable
+        found = made_place("kernels-1")
     finally:
         os.umask(before)
-    assert found is not None
     assert [path.stat().st_mode & 0o777 for path in (found, *found.parents[:2])] == [0o755] * 3
 
 
@@ -178,7 +179,7 @@ def test_cache_of_root_is_used(places: dict[str, Path], monkeypatch: pytest.Monk
     """Baked into an image by root, used by whoever the image runs as."""
     if os.geteuid() != 0:
         pytest.skip("needs root")
-    first = find_cache_places("kernels-1").writable
+    first = made_place("kernels-1")
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
     assert find_cache_places("kernels-1").readable == (first,)
 
@@ -188,8 +189,7 @@ def test_cache_that_cannot_be_made_is_passed_over(places: dict[str, Path], monke
     in_the_way = places["NUMBA_CACHE_DIR"] / "file"
     in_the_way.write_text("")
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(in_the_way))
-    directory = find_cache_places("kernels-1").writable
-    assert directory is not None
+    directory = made_place("kernels-1")
     assert directory.parent == places["CACHE_DIRECTORY"]
 
 
@@ -199,7 +199,7 @@ def test_cache_is_named_after_all_that_code_depends_on(monkeypatch: pytest.Monke
     for field in Target._fields:
         names.add(cache_key(TARGET._replace(**{field: "other"}), bounds_checked=False))
     for place, name, value in (
-        (module, "numba_version", lambda: "0.0.0"),
+        (module.numba, "__version__", "0.0.0"),
         (module.llvmlite, "__version__", "0.0.0"),
         (module.np, "__version__", "0.0.0"),
         (module.sys, "version", "3.0.0"),
@@ -213,33 +213,33 @@ def test_cache_is_named_after_all_that_code_depends_on(monkeypatch: pytest.Monke
     assert cache_key(TARGET, bounds_checked=False) in names
 
 
-@pytest.mark.parametrize("kind", ["as it is", "no directory", "another file"])
-def test_version_of_numba_is_known_without_importing_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str
-) -> None:
-    """From its own file, or from what pip knows of it: slower, and as exact."""
-    (tmp_path / "_version.py").write_text("version = (0, 0, 0)")
-    if kind != "as it is":
-        monkeypatch.setattr(module, "numba_directory", lambda: None if kind == "no directory" else tmp_path)
-    assert numba_version.__wrapped__() == numba.__version__
-
-
-def test_places_are_looked_for_once(places: dict[str, Path]) -> None:
+def test_places_are_looked_for_once(places: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """And warned about once."""
-    first = places_for(TARGET, bounds_checked=True)
+    monkeypatch.setattr(module, "cache_places", functools.cache(cache_places.__wrapped__))
+    first = module.cache_places()
     for place in places.values():
         place.chmod(0o777)
-    assert places_for(TARGET, bounds_checked=True) is first
+    assert module.cache_places() is first
 
 
-def test_places_are_told_without_being_made(places: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """As they would be made by who compiles; what is there counts as it does then."""
+def test_places_are_found_without_being_made(places: dict[str, Path]) -> None:
+    """What is there counts as it does when something is to be kept; what is missing is made only then."""
     before = sorted(path for place in places.values() for path in place.rglob("*"))
-    told = find_cache_places("kernels-1", makes=False)
+    found = find_cache_places("kernels-1")
     assert sorted(path for place in places.values() for path in place.rglob("*")) == before
-    made = find_cache_places("kernels-1")
-    assert (told.writable, told.readable) == (made.writable, ())
-    assert find_cache_places("kernels-1", makes=False) == made
+    assert (found.readable, found.writable) == ((), places["NUMBA_CACHE_DIR"] / "kernels-1")
+    made = made_place("kernels-1")
+    assert find_cache_places("kernels-1") == ((made,), made)
     places["NUMBA_CACHE_DIR"].chmod(0o777)
     with pytest.warns(RuntimeWarning, match="others may write to"):
-        assert find_cache_places("kernels-1", makes=False).writable != made.writable
+        assert find_cache_places("kernels-1").writable != made
+
+
+def test_place_that_somebody_else_has_made_meanwhile_is_not_used(places: dict[str, Path]) -> None:
+    """In a directory like `/tmp` a name that is not there yet is for whoever comes first."""
+    found = find_cache_places("kernels-1").writable
+    assert found is not None
+    found.mkdir()
+    found.chmod(0o777)
+    with pytest.raises(PermissionError, match=f"others may write to {found}$"):
+        make_place(found)

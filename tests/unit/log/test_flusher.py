@@ -171,7 +171,7 @@ def test_callers_of_flush_share_fsyncs() -> None:
 
 
 def test_failed_fsync_fails_all_who_wait_and_all_who_ask_later() -> None:
-    """R3: nobody is told that something is on disk of which nobody knows; the fsync is not tried again."""
+    """C-2: nobody is told that something is on disk of which nobody knows; the fsync is not tried again."""
     log, later = _Log(), _Later()
     flusher = _flusher(log, later)
     waiting = [flusher.durable(_append(log, flusher)) for _ in range(3)]

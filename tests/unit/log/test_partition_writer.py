@@ -174,7 +174,7 @@ def test_append_on_a_failing_disk_leaves_no_trace(tmp_path: Path) -> None:
 
 
 def test_failed_fsync_closes_the_log_until_it_is_opened_again(tmp_path: Path) -> None:
-    """Nobody knows what is on disk: nothing is accepted, a second fsync is not believed (R3)."""
+    """Nobody knows what is on disk: nothing is accepted, a second fsync is not believed (C-2)."""
     fs = FailingFileSystem(None, errno.EIO, kinds=frozenset(("fsync",)))
     with writing(tmp_path / "log", fs) as place:
         writer = place.open()
@@ -272,7 +272,7 @@ class _FailedFsync(FailingFileSystem):
 
 
 def test_interrupt_in_the_place_of_a_failed_fsync_is_no_success(tmp_path: Path) -> None:
-    """The system tells of the failure once; a second fsync would succeed, and be a lie (R3)."""
+    """The system tells of the failure once; a second fsync would succeed, and be a lie (C-2)."""
     fs = _FailedFsync(None, errno.EIO, kinds=frozenset(("fsync",)))
     with writing(tmp_path / "log", fs) as place:
         writer = place.open()

@@ -13,9 +13,10 @@ from http import HTTPStatus
 import pytest
 
 from cleaner.base.clock import SystemClock
-from cleaner.present.http.message import SECURITY_HEADERS, Request, Response, format_response
+from cleaner.errors import ListenError
+from cleaner.present.http.message import SECURITY_HEADERS, Request, Response, format_head
 from cleaner.present.http.routes import Routes
-from cleaner.present.http.server import MOST_CONNECTIONS, Address, HttpServer, ListenError
+from cleaner.present.http.server import MOST_CONNECTIONS, MOST_THREADS, Address, HttpServer
 from tests.support.snapshots import snapshot
 
 
@@ -83,7 +84,7 @@ def test_head_is_answered_without_a_body_and_with_its_length() -> None:
     assert b"Content-Length: 9\r\n" in answer
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT"])
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "get"])
 def test_method_that_could_change_something_is_refused(method: str) -> None:
     """Whatever is sent along, nobody is asked."""
     with serving(lambda _: pytest.fail("asked")) as server:
@@ -98,19 +99,25 @@ def test_method_that_could_change_something_is_refused(method: str) -> None:
         b"GET /\r\n\r\n",
         b"GET / HTTP/2\r\n\r\n",
         b"GET  / HTTP/1.1\r\n\r\n",
-        b"get / HTTP/1.1\r\n\r\n",
-        b"GET x HTTP/1.1\r\n\r\n",
-        b"GET / HTTP/1.1\r\n: empty\r\n\r\n",
-        b"GET / HTTP/1.1\r\nA: 1\r\n folded\r\n\r\n",
+        b"GET / HTTP/2.0\r\nHost: localhost\r\n\r\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nA: a\0b\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nA: a\rb\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nA : b\r\n\r\n",
+        b"GET x HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n: empty\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nA: 1\r\n folded\r\n\r\n",
         b"GET / HTTP/1.1\nHost: localhost\r\n\r\n",
-        b"GET http://[::1/ HTTP/1.1\r\n\r\n",
+        b"GET http://[::1/ HTTP/1.1\r\nHost: localhost\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\r\n\r\n",
         b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\n\r\n",
         b"GET / HTTP/1.1\r\nA: " + b"a" * 20_000 + b"\r\n\r\n",
     ],
     ids=[
-        "nonsense", "0.9", "http2", "two blanks", "lower case", "no slash", "no name", "folded", "bare line end",
-        "bad host", "tls", "long target", "long header",
+        "nonsense", "0.9", "http2", "two blanks", "2.0", "no host", "two hosts", "nul", "carriage return",
+        "blank before colon", "no slash", "no name", "folded", "bare line end", "bad host", "tls", "long target",
+        "long header",
     ],
 )  # fmt: skip
 def test_bytes_that_are_no_request_are_refused(request_bytes: bytes) -> None:
@@ -151,7 +158,7 @@ def test_mistake_in_an_answer_is_reported_inside_only() -> None:
 def test_header_with_a_line_end_is_never_sent() -> None:
     """A value that could begin a header of its own is a mistake, not an answer."""
     with pytest.raises(ValueError, match="control character"):
-        format_response(Response(b"", headers={"X": "a\r\nSet-Cookie: b"}))
+        format_head(Response(b"", headers={"X": "a\r\nSet-Cookie: b"}))
 
 
 def test_half_open_connections_neither_pile_up_nor_stop_a_scrape() -> None:
@@ -173,9 +180,25 @@ def test_half_open_connections_neither_pile_up_nor_stop_a_scrape() -> None:
         assert (status, b"cleaner_ready 1.0" in body) == (200, True)
         # A thread a connection and time-outs alone would let it wait for 25 s.
         assert time.monotonic() - began < 2.0
-        assert most - before <= MOST_CONNECTIONS
+        assert most - before <= MOST_THREADS
         assert most <= 20
     assert told.failures == [] and told.warnings == []
+
+
+def test_answers_that_nobody_takes_do_not_stop_a_scrape() -> None:
+    """However many ask and do not listen, the oldest gives way."""
+    large = Response(b"x" * (16 << 20))
+    with (
+        serving(lambda request: large if request.path == "/" else hello(request)) as server,
+        contextlib.ExitStack() as stack,
+    ):
+        for _ in range(MOST_CONNECTIONS + 8):
+            connection = socket.create_connection(("127.0.0.1", server.address.port), timeout=30)
+            stack.enter_context(connection)
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        began = time.monotonic()
+        assert ask(server, "GET", "/metrics")[0] == 200
+        assert time.monotonic() - began < 2.0
 
 
 def test_silent_connection_is_dropped_after_its_time() -> None:

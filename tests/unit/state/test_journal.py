@@ -279,7 +279,7 @@ def test_disk_error_costs_at_most_the_entry_it_met(tmp_path: Path, kind: Kind) -
 
 
 def test_file_whose_fsync_failed_is_left_for_another(tmp_path: Path) -> None:
-    """A later fsync of it may succeed and mean nothing (rule R3)."""
+    """A later fsync of it may succeed and mean nothing (rule C-2)."""
     fs = FailingFileSystem(1, errno.EIO, kinds=frozenset(("fsync",)))
     book = journal(tmp_path, fs)
     book.append("first")

@@ -1,4 +1,4 @@
-"""The lock of a log dir: R-111, D-01 and reliability rule R6, against ourselves and against a real JVM."""
+"""The lock of a log dir: R-111, D-01 and rule C-4, against ourselves and against a real JVM."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def test_last_file_is_fsynced_behind_the_sync(
 def test_failed_sync_is_final(
     directory: Path, monkeypatch: pytest.MonkeyPatch, code: int, error: type[Exception]
 ) -> None:
-    """The error is raised and nothing is tried again: asked once more the system would not tell (R3)."""
+    """The error is raised and nothing is tried again: asked once more the system would not tell (C-2)."""
     library = _given(monkeypatch, _Library(error=code))
     fs = _Counting()
     with pytest.raises(error):

@@ -19,7 +19,7 @@ def test_room_for_output_and_overhead_is_enough(tmp_path: Path) -> None:
 
 
 def test_room_one_byte_short_says_how_much_is_missing(tmp_path: Path) -> None:
-    """The error names the directory and the bytes missing, and comes before anything is written (R4)."""
+    """The error names the directory and the bytes missing, and comes before anything is written (C-3)."""
     with pytest.raises(NoSpaceError) as caught:
         require_room(SmallDisk(1000 + OVERHEAD - 1), tmp_path, 1000)
     assert (caught.value.path, caught.value.missing_bytes) == (tmp_path, 1)

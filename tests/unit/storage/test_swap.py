@@ -139,7 +139,7 @@ def test_swap_of_a_group_beginning_elsewhere_is_refused(tmp_path: Path) -> None:
 def test_swap_with_any_call_failing_leaves_old_or_new(
     tmp_path: Path, case: Case, code: int, error: type[Exception], lasting: bool
 ) -> None:
-    """Whichever call fails, the error is told and a loader finds every group old or new (R1, R3)."""
+    """Whichever call fails, the error is told and a loader finds every group old or new (C-1, C-2)."""
     total = FailingFileSystem(None, code)
     case.write(tmp_path / "whole")
     run(total, tmp_path / "whole", case)
@@ -193,7 +193,7 @@ def test_fsync_of_sources_takes_every_file_and_the_names(tmp_path: Path) -> None
 
 
 def test_fsync_of_sources_failing_stops_before_any_swap(tmp_path: Path) -> None:
-    """An fsync error is final: nothing is written or renamed after it (R3)."""
+    """An fsync error is final: nothing is written or renamed after it (C-2)."""
     MERGED.write(tmp_path)
     fs = FailingFileSystem(3, errno.EIO)
     with pytest.raises(LogDirOfflineError):

@@ -1,28 +1,34 @@
-"""The settings of bulk cleaning with Spark, by `cleaner bulk` or the daemon; see `config_table.py`."""
+"""The settings of cleaning with Spark, by `cleaner bulk` or the daemon: a field of `CleanerConfig` each."""
 
 from __future__ import annotations
 
-from cleaner.config.definition import Setting
+from dataclasses import dataclass
+
+from cleaner.config.definition import setting
 
 SPARK_PREFIX = "spark."
 """Settings that begin so are Spark's own, and passed on as they are."""
 
-BULK_ROWS = (
-    Setting(
+
+@dataclass(frozen=True)
+class BulkSettings:
+    """The settings of cleaning with Spark."""
+
+    bulk_enable: bool = setting(
         "cleaner.bulk.enable",
         "boolean",
         "true",
         "Whether the daemon cleans large logs with Spark, where Spark and Java are there.",
-    ),
-    Setting(
+    )
+    bulk_min_bytes: int = setting(
         "cleaner.bulk.min.bytes",
         "long",
         "107374182400",
         "How large a log must be for that: bytes of its clean and cleanable sections together.",
         minimum=0,
         in_bytes=True,
-    ),
-    Setting(
+    )
+    bulk_groups_in_flight: int = setting(
         "cleaner.bulk.groups.in.flight",
         "int",
         "4",
@@ -30,20 +36,19 @@ BULK_ROWS = (
         "Their outputs lie beside the log meanwhile.",
         minimum=1,
         maximum=10_000,
-    ),
-    Setting(
+    )
+    configured_bulk_work_dir: str | None = setting(
         "cleaner.bulk.work.dir",
         "string",
         None,
         "Where jobs keep what they must remember, outside of all log dirs; all executors read and write there. "
         "Default: `bulk` in `cleaner.state.dir`.",
-    ),
-    Setting(
+    )
+    bulk_task_memory: int = setting(
         "cleaner.bulk.task.memory",
         "long",
         "67108864",
         "Bytes for the keys that one task holds at a time; beside them it needs some 100 MiB.",
         minimum=1024,
         in_bytes=True,
-    ),
-)
+    )

@@ -1,21 +1,27 @@
-"""The settings of the process that every command reads: Kafka's (spec rule R-801) and ours; see `config_table.py`."""
+"""The settings of the process that every command reads, Kafka's (R-801) and ours: a field of `CleanerConfig` each."""
 
 from __future__ import annotations
 
-from cleaner.config.definition import Setting
+from dataclasses import dataclass
+
+from cleaner.config.definition import setting
 
 # Double.MAX_VALUE, Kafka's way to say "not throttled".
 UNLIMITED_RATE = 1.7976931348623157e308
 
-PROCESS_ROWS = (
-    Setting(
+
+@dataclass(frozen=True)
+class ProcessSettings:
+    """The settings that every command reads."""
+
+    threads: int = setting(
         "log.cleaner.threads",
         "int",
         "1",
         "Logs cleaned at the same time; they share the dedupe buffer.",
         minimum=1,
-    ),
-    Setting(
+    )
+    dedupe_buffer_size: int = setting(
         "log.cleaner.dedupe.buffer.size",
         "long",
         "134217728",
@@ -23,104 +29,120 @@ PROCESS_ROWS = (
         "touched: a smaller map is used when the dirty section cannot fill it.",
         minimum=0,
         in_bytes=True,
-    ),
-    Setting(
+    )
+    io_buffer_size: int = setting(
         "log.cleaner.io.buffer.size",
         "int",
         "524288",
         "Bytes of I/O buffers of all threads together.",
         minimum=0,
         in_bytes=True,
-    ),
-    Setting(
+    )
+    io_buffer_load_factor: float = setting(
         "log.cleaner.io.buffer.load.factor",
         "double",
         "0.9",
         "How full the offset map may become (its name is Kafka's).",
-    ),
-    Setting(
+    )
+    io_max_bytes_per_second: float = setting(
         "log.cleaner.io.max.bytes.per.second",
         "double",
         repr(UNLIMITED_RATE),
         "Bytes read and written a second, all threads together.",
         in_bytes=True,
-    ),
-    Setting(
+    )
+    message_max_bytes: int = setting(
         "message.max.bytes",
         "int",
         "1048588",
         "The broker's largest record batch, and the default of `max.message.bytes`.",
         minimum=0,
         in_bytes=True,
-    ),
-    Setting(
+    )
+    producer_id_expiration_ms: int = setting(
         "producer.id.expiration.ms",
         "int",
         "86400000",
         "An idle producer is forgotten after this; its last batch then no longer stays (R-545).",
         minimum=1,
-    ),
-    Setting("log.dirs", "list", None, "The log dirs of the broker, when the command names none.", dynamic=False),
-    Setting(
+    )
+    log_dirs: tuple[str, ...] = setting(
+        "log.dirs",
+        "list",
+        None,
+        "The log dirs of the broker, when the command names none.",
+        dynamic=False,
+    )
+    log_dir: tuple[str, ...] = setting(
         "log.dir",
         "list",
         "/tmp/kafka-logs",  # noqa: S108 - Kafka's own
         "Used when `log.dirs` is not set; its default is Kafka's and never used here.",
         dynamic=False,
-    ),
-    Setting(
+    )
+    metadata_log_dir: str | None = setting(
         "metadata.log.dir",
         "string",
         None,
         "Where `__cluster_metadata-0` is when it is not in the first log dir: topic settings are read from it.",
-    ),
-    Setting("node.id", "int", None, "Whose dynamic broker settings count, when `meta.properties` does not say."),
-    Setting("broker.id", "int", None, "Older name of `node.id`."),
-    Setting(
+    )
+    node_id: int | None = setting(
+        "node.id",
+        "int",
+        None,
+        "Whose dynamic broker settings count, when `meta.properties` does not say.",
+    )
+    broker_id: int | None = setting(
+        "broker.id",
+        "int",
+        None,
+        "Older name of `node.id`.",
+    )
+    offsets_topic_segment_bytes: int = setting(
         "offsets.topic.segment.bytes",
         "int",
         "104857600",
         "`segment.bytes` of `__consumer_offsets`.",
         minimum=1,
         in_bytes=True,
-    ),
-    Setting(
+    )
+    transaction_state_log_segment_bytes: int = setting(
         "transaction.state.log.segment.bytes",
         "int",
         "104857600",
         "`segment.bytes` of `__transaction_state`.",
         minimum=1,
         in_bytes=True,
-    ),
-    Setting(
+    )
+    share_coordinator_state_topic_segment_bytes: int = setting(
         "share.coordinator.state.topic.segment.bytes",
         "int",
         "104857600",
         "`segment.bytes` of `__share_group_state`.",
         minimum=1,
         in_bytes=True,
-    ),
-    Setting(
+    )
+    map_kafka_cap: bool = setting(
         "cleaner.map.kafka.cap",
         "boolean",
         "false",
         "Bound a thread's offset map to 2 GiB, as Kafka does (R-523).",
-    ),
-    Setting(
+    )
+    trust_default_policy: bool = setting(
         "cleaner.trust.default.policy",
         "boolean",
         "false",
         "Let `--all` clean topics whose policy is known only from a default.",
-    ),
-    Setting(
+    )
+    configured_pipeline_threads: int | None = setting(
         "cleaner.pipeline.threads",
         "int",
         None,
         "Threads that work on one log side by side. Default: the processors this process may use, at most 4.",
         minimum=1,
         maximum=64,
-    ),
-    Setting(
+    )
+    max_decompressed_batch_bytes: int | None = setting(
         "cleaner.max.decompressed.batch.bytes",
         "long",
         None,
@@ -128,11 +150,10 @@ PROCESS_ROWS = (
         "`max.message.bytes`.",
         minimum=1,
         in_bytes=True,
-    ),
-    Setting(
+    )
+    topics_dir: str | None = setting(
         "cleaner.topics.dir",
         "string",
         None,
         "A directory of `<topic>.properties` files, when the command names none with `--topics-dir`.",
-    ),
-)
+    )

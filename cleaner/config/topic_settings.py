@@ -1,13 +1,14 @@
-"""The settings of topics (spec rule R-802); see `config_table.py`."""
+"""The settings of topics (R-802): a field of `TopicConfig` each."""
 
 from __future__ import annotations
 
-from cleaner.config.definition import Setting, Synonym
+from dataclasses import dataclass
+
+from cleaner.config.definition import LONG_MAX, Synonym, setting
 from cleaner.kernels.codec_table import CODECS, NONE
 
 HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
-LONG_MAX = 2**63 - 1
 
 
 def _log(name: str, factor: int = 1) -> Synonym:
@@ -18,8 +19,11 @@ def _retention(name: str, factor: int = 1) -> Synonym:
     return Synonym("log.retention." + name, factor, negative_is_unlimited=True)
 
 
-TOPIC_ROWS = (
-    Setting(
+@dataclass(frozen=True)
+class TopicSettings:
+    """The settings of one topic."""
+
+    cleanup_policy: frozenset[str] = setting(
         "cleanup.policy",
         "list",
         "delete",
@@ -27,8 +31,9 @@ TOPIC_ROWS = (
         "may be given. An empty list means neither (R-803).",
         choices=("compact", "delete"),
         synonyms=(_log("cleanup.policy"),),
-    ),
-    Setting(
+        convert=frozenset,
+    )
+    min_cleanable_dirty_ratio: float = setting(
         "min.cleanable.dirty.ratio",
         "double",
         "0.5",
@@ -36,32 +41,32 @@ TOPIC_ROWS = (
         minimum=0,
         maximum=1,
         synonyms=(_log("cleaner.min.cleanable.ratio"),),
-    ),
-    Setting(
+    )
+    min_compaction_lag_ms: int = setting(
         "min.compaction.lag.ms",
         "long",
         "0",
         "Records younger than this are not cleaned yet. Not above `max.compaction.lag.ms`.",
         minimum=0,
         synonyms=(_log("cleaner.min.compaction.lag.ms"),),
-    ),
-    Setting(
+    )
+    max_compaction_lag_ms: int = setting(
         "max.compaction.lag.ms",
         "long",
         str(LONG_MAX),
         "A log whose oldest dirty record is older than this is due whatever its ratio.",
         minimum=1,
         synonyms=(_log("cleaner.max.compaction.lag.ms"),),
-    ),
-    Setting(
+    )
+    delete_retention_ms: int = setting(
         "delete.retention.ms",
         "long",
         "86400000",
         "How long tombstones and transaction markers stay once they have been cleaned.",
         minimum=0,
         synonyms=(_log("cleaner.delete.retention.ms"),),
-    ),
-    Setting(
+    )
+    segment_bytes: int = setting(
         "segment.bytes",
         "int",
         "1073741824",
@@ -70,32 +75,32 @@ TOPIC_ROWS = (
         kafka_minimum=1048576,
         synonyms=(_log("segment.bytes"),),
         in_bytes=True,
-    ),
-    Setting(
+    )
+    internal_segment_bytes: int | None = setting(
         "internal.segment.bytes",
         "int",
         None,
         "Takes the place of `segment.bytes` when set (R-807).",
         minimum=1,
         in_bytes=True,
-    ),
-    Setting(
+    )
+    segment_ms: int = setting(
         "segment.ms",
         "long",
         "604800000",
         "Age at which the active segment is rolled.",
         minimum=1,
         synonyms=(_log("roll.ms"), _log("roll.hours", HOUR_MS)),
-    ),
-    Setting(
+    )
+    segment_jitter_ms: int = setting(
         "segment.jitter.ms",
         "long",
         "0",
         "Up to this much is taken off `segment.ms`, at random, so that logs do not roll together.",
         minimum=0,
         synonyms=(_log("roll.jitter.ms"), _log("roll.jitter.hours", HOUR_MS)),
-    ),
-    Setting(
+    )
+    segment_index_bytes: int = setting(
         "segment.index.bytes",
         "int",
         "10485760",
@@ -103,8 +108,8 @@ TOPIC_ROWS = (
         minimum=4,
         synonyms=(_log("index.size.max.bytes"),),
         in_bytes=True,
-    ),
-    Setting(
+    )
+    index_interval_bytes: int = setting(
         "index.interval.bytes",
         "int",
         "4096",
@@ -112,8 +117,8 @@ TOPIC_ROWS = (
         minimum=0,
         synonyms=(_log("index.interval.bytes"),),
         in_bytes=True,
-    ),
-    Setting(
+    )
+    max_message_bytes: int = setting(
         "max.message.bytes",
         "int",
         "1048588",
@@ -121,93 +126,93 @@ TOPIC_ROWS = (
         minimum=0,
         synonyms=(Synonym("message.max.bytes"),),
         in_bytes=True,
-    ),
-    Setting(
+    )
+    retention_ms: int = setting(
         "retention.ms",
         "long",
         "604800000",
         "With `delete`: segments older than this go; -1 keeps them for ever.",
         minimum=-1,
         synonyms=(_retention("ms"), _retention("minutes", MINUTE_MS), _retention("hours", HOUR_MS)),
-    ),
-    Setting(
+    )
+    retention_bytes: int = setting(
         "retention.bytes",
         "long",
         "-1",
         "With `delete`: the oldest segments go while the log is larger than this; -1 is no limit.",
         synonyms=(_log("retention.bytes"),),
         in_bytes=True,
-    ),
-    Setting(
+    )
+    file_delete_delay_ms: int = setting(
         "file.delete.delay.ms",
         "long",
         "60000",
         "How long a `.deleted` file waits for its last readers.",
         minimum=0,
         synonyms=(_log("segment.delete.delay.ms"),),
-    ),
-    Setting(
+    )
+    flush_messages: int = setting(
         "flush.messages",
         "long",
         str(LONG_MAX),
         "Records after which an appended log is forced to disk.",
         minimum=1,
         synonyms=(_log("flush.interval.messages"),),
-    ),
-    Setting(
+    )
+    flush_ms: int = setting(
         "flush.ms",
         "long",
         str(LONG_MAX),
         "Time after which an appended log is forced to disk.",
         minimum=0,
         synonyms=(_log("flush.interval.ms"), _log("flush.scheduler.interval.ms")),
-    ),
-    Setting(
+    )
+    message_timestamp_type: str = setting(
         "message.timestamp.type",
         "string",
         "CreateTime",
         "Whose clock dates a new record: the producer's or the log's.",
         choices=("CreateTime", "LogAppendTime"),
         synonyms=(_log("message.timestamp.type"),),
-    ),
-    Setting(
+    )
+    message_timestamp_before_max_ms: int = setting(
         "message.timestamp.before.max.ms",
         "long",
         str(LONG_MAX),
         "With `CreateTime`: how much older than the log's clock a new record may be.",
         minimum=0,
         synonyms=(_log("message.timestamp.before.max.ms"),),
-    ),
-    Setting(
+    )
+    message_timestamp_after_max_ms: int = setting(
         "message.timestamp.after.max.ms",
         "long",
         str(HOUR_MS),
         "With `CreateTime`: how far ahead of the log's clock a new record may be.",
         minimum=0,
         synonyms=(_log("message.timestamp.after.max.ms"),),
-    ),
-    Setting(
+    )
+    preallocate: bool = setting(
         "preallocate",
         "boolean",
         "false",
         "Whether a new segment file gets its full size at once; it is trimmed when complete.",
         synonyms=(_log("preallocate"),),
-    ),
-    Setting(
+    )
+    compression_type: str = setting(
         "compression.type",
         "string",
         "producer",
         "What appended batches are compressed with. The cleaner keeps each batch's own codec.",
         choices=("uncompressed", *(codec.name for codec in reversed(CODECS) if codec.id != NONE), "producer"),
         synonyms=(Synonym("compression.type"),),
-    ),
-    Setting(
+    )
+    remote_storage_enable: bool = setting(
         "remote.storage.enable",
         "boolean",
         "false",
         "Tiered storage; such logs are left alone unless they are compacted (R-808, R-914).",
-    ),
-)
+    )
+
 
 # Topic settings of Kafka 4.3.1 that mean nothing to a cleaner.
 UNUSED_TOPIC_KEYS = frozenset(

@@ -1,135 +1,154 @@
-"""The settings of the process that only the daemon (`cleaner run`) reads; see `config_table.py`."""
+"""The settings that only the daemon (`cleaner run`) reads: a field of `CleanerConfig` each."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 
-from cleaner.config.definition import Setting
+from cleaner.config.definition import setting
+from cleaner.config.forms import parse_log_dir_rates
 
-_daemon = partial(Setting, daemon=True)
+_daemon = partial(setting, daemon=True)
 
-DAEMON_ROWS = (
-    _daemon("log.cleaner.enable", "boolean", "true", "Whether the daemon cleans at all; single commands do not ask."),
-    _daemon(
+
+@dataclass(frozen=True)
+class DaemonSettings:
+    """The settings that only the daemon reads."""
+
+    enable: bool = _daemon(
+        "log.cleaner.enable",
+        "boolean",
+        "true",
+        "Whether the daemon cleans at all; single commands do not ask.",
+    )
+    backoff_ms: int = _daemon(
         "log.cleaner.backoff.ms",
         "long",
         "15000",
         "How long the daemon waits when it found nothing to clean, and the first delay after a failure.",
         minimum=0,
-    ),
-    _daemon(
+    )
+    retention_check_interval_ms: int = _daemon(
         "log.retention.check.interval.ms",
         "long",
         "300000",
         "How often logs are checked for expired segments.",
         minimum=1,
-    ),
-    _daemon("log.initial.task.delay.ms", "long", "30000", "Delay of the first such check.", minimum=0, dynamic=False),
-    _daemon(
+    )
+    initial_task_delay_ms: int = _daemon(
+        "log.initial.task.delay.ms",
+        "long",
+        "30000",
+        "Delay of the first such check.",
+        minimum=0,
+        dynamic=False,
+    )
+    selection: str = _daemon(
         "cleaner.selection",
         "string",
         "deadline",
         "Which due log is next. `deadline`: those over `max.compaction.lag.ms`, the longest overdue first, then the "
         "dirtiest. `kafka`: the dirtiest, overdue or not (R-422).",
         choices=("deadline", "kafka"),
-    ),
-    _daemon(
+    )
+    windows: str = _daemon(
         "cleaner.windows",
         "string",
         "",
         "Hours in which rounds may start, such as `22:00-06:00,12:00-13:00`; empty: always.",
-    ),
-    _daemon(
+    )
+    windows_time_zone: str = _daemon(
         "cleaner.windows.time.zone",
         "string",
         "UTC",
         "Whose clock counts for `cleaner.windows`: a name of the time zone database, such as `Europe/Berlin`.",
-    ),
-    _daemon(
+    )
+    windows_hard: bool = _daemon(
         "cleaner.windows.hard",
         "boolean",
         "false",
         "Whether the end of a window also stops rounds that run; otherwise they end first.",
-    ),
-    _daemon(
+    )
+    configured_retry_max_ms: int = _daemon(
         "cleaner.retry.max.ms",
         "long",
         "3600000",
         "The delay after a failure doubles with each further one, up to this. Not below `log.cleaner.backoff.ms`.",
         minimum=1,
-    ),
-    _daemon(
+    )
+    log_dir_max_workers: int | None = _daemon(
         "cleaner.log.dir.max.workers",
         "int",
         None,
         "How many threads may clean in one log dir at the same time. Default: all of them.",
         minimum=1,
-    ),
-    _daemon(
+    )
+    log_dir_io_max_bytes_per_second: tuple[tuple[str, float], ...] = _daemon(
         "cleaner.log.dir.io.max.bytes.per.second",
         "list",
         "",
         "Bytes read and written a second in single log dirs: `path=rate`, comma between them. "
         "`log.cleaner.io.max.bytes.per.second` bounds them all together beside it.",
         in_bytes=True,
-    ),
-    _daemon(
+        convert=parse_log_dir_rates,
+    )
+    state_dir: str = _daemon(
         "cleaner.state.dir",
         "string",
         "/var/lib/cleaner",
         "Where quarantine and journal are kept; never in a log dir.",
         dynamic=False,
-    ),
-    _daemon(
+    )
+    log_dirs_wait: bool = _daemon(
         "cleaner.log.dirs.wait",
         "boolean",
         "false",
         "Whether the daemon starts although a directory of `log.dirs` is not there, and waits for it: a disk that may "
         "be mounted later. One that goes away while the daemon runs is waited for in any case.",
         dynamic=False,
-    ),
-    _daemon(
+    )
+    retention_enable: bool = _daemon(
         "cleaner.retention.enable",
         "boolean",
         "false",
         "Whether expired segments of topics with `delete` are deleted.",
-    ),
-    _daemon(
+    )
+    recover: bool = _daemon(
         "cleaner.recover",
         "boolean",
         "false",
         "Whether a log dir without a clean-shutdown marker is recovered; otherwise it waits for the operator.",
-    ),
-    _daemon(
+    )
+    lock_mode: str = _daemon(
         "cleaner.lock",
         "string",
         "round",
         "How long a log dir stays locked: for each `round`, or `hold` as long as the daemon runs.",
         choices=("round", "hold"),
         dynamic=False,
-    ),
-    _daemon(
+    )
+    config_watch: bool = _daemon(
         "cleaner.config.watch",
         "boolean",
         "false",
         "Whether the settings are read again when the file changes, without being asked.",
         dynamic=False,
-    ),
-    _daemon(
+    )
+    http_listen: str = _daemon(
         "cleaner.http.listen",
         "string",
         "127.0.0.1:9404",
         "HOST:PORT of the status page and the metrics, an IPv6 address in brackets; empty: none.",
         dynamic=False,
-    ),
-    _daemon(
+    )
+    http_web_config_file: str | None = _daemon(
         "cleaner.http.web.config.file",
         "string",
         None,
         "TLS and basic auth for them, in the form of Prometheus exporters' `web.config.file`.",
         dynamic=False,
-    ),
-    _daemon(
+    )
+    http_partition_metrics: int = _daemon(
         "cleaner.http.partition.metrics",
         "int",
         "20",
@@ -137,22 +156,22 @@ DAEMON_ROWS = (
         minimum=0,
         maximum=10_000,
         dynamic=False,
-    ),
-    _daemon(
+    )
+    http_kafka_metrics: bool = _daemon(
         "cleaner.http.kafka.metrics",
         "boolean",
         "false",
         "Whether the metrics also stand under the names Kafka's have behind the JMX exporter.",
         dynamic=False,
-    ),
-    _daemon(
+    )
+    configured_control_socket: str | None = _daemon(
         "cleaner.control.socket",
         "string",
         None,
         "The UNIX socket that commands talk to. Default: `control.sock` in `cleaner.state.dir`.",
         dynamic=False,
-    ),
-    _daemon(
+    )
+    history_max_bytes: int = _daemon(
         "cleaner.history.max.bytes",
         "long",
         "8388608",
@@ -160,8 +179,8 @@ DAEMON_ROWS = (
         minimum=65_536,
         dynamic=False,
         in_bytes=True,
-    ),
-    _daemon(
+    )
+    history_files: int = _daemon(
         "cleaner.history.files",
         "int",
         "5",
@@ -169,36 +188,35 @@ DAEMON_ROWS = (
         minimum=1,
         maximum=10_000,
         dynamic=False,
-    ),
-    _daemon(
+    )
+    log_format: str = _daemon(
         "cleaner.log.format",
         "string",
         "console",
         "How events are written to standard error: for people, or one JSON object a line.",
         choices=("console", "json"),
         dynamic=False,
-    ),
-    _daemon(
+    )
+    log_level: str = _daemon(
         "cleaner.log.level",
         "string",
         "info",
         "Events below this are not written.",
         choices=("debug", "info", "warning", "error"),
         dynamic=False,
-    ),
-    _daemon(
+    )
+    stuck_ms: int = _daemon(
         "cleaner.stuck.ms",
         "long",
         "300000",
         "A worker that is busy and has moved nothing for so long counts as stuck.",
         minimum=1000,
-    ),
-    _daemon(
+    )
+    job_history: int = _daemon(
         "cleaner.job.history",
         "int",
         "64",
         "How many ended jobs of `cleaner now` are remembered.",
         minimum=1,
         maximum=10_000,
-    ),
-)
+    )

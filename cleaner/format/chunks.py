@@ -82,6 +82,8 @@ REASONS = {
 
 Bytes = npt.NDArray[np.uint8]
 Batches = npt.NDArray[np.void]
+Flags = npt.NDArray[np.uint8]  # 1 or 0 a batch or record, as kernels take them
+Mask = npt.NDArray[np.bool_]  # the same for numpy
 
 
 class ReadableFile(Protocol):

@@ -30,10 +30,10 @@ RETAIN_NO_PRODUCER_EPOCH = 7
 RETAIN_NO_SEQUENCE = 8
 RETAIN_OFFSET_TOO_FAR = 9
 
-FATE_KEEP_IF_NOT_EMPTY = 0
-FATE_KEEP_EVEN_EMPTY = 1
-FATE_DROP = 2
-FATE_COPY = 3  # as it is, whatever is in it: its records are not read
+BATCH_KEEP_IF_NOT_EMPTY = 0
+BATCH_KEEP_EVEN_EMPTY = 1
+BATCH_DROP = 2
+BATCH_COPY = 3  # as it is, whatever is in it: its records are not read
 
 # Cells of the state array.
 (
@@ -316,14 +316,14 @@ def note_written(written, state, size, last_offset, max_timestamp, messages, lar
 
 @jit
 def retain_batches(
-    data, unpacked, batches, fates, empties_marker, verdicts, new_horizon_ms, out, capacity, written, state
+    data, unpacked, batches, retention, empties_marker, verdicts, new_horizon_ms, out, capacity, written, state
 ):
     """
     Write what stays of some batches, from STATE_BATCH on, until all are done or the caller has to help.
 
     Args:
         data, unpacked, batches: the batches and their records.
-        fates: int8 a batch, FATE_... (R-541).
+        retention: int8 a batch, BATCH_... (R-541).
         empties_marker: uint8 a batch; 1 for a marker none of whose data is left (R-542).
         verdicts: uint8 a record of batches not dropped, as `judge_records` left them.
         new_horizon_ms: now + delete.retention.ms (R-563).
@@ -339,11 +339,11 @@ def retain_batches(
         at = state[STATE_OUT]
         first = state[STATE_ORDINAL]
         is_control = row.attributes & header.CONTROL_FLAG != 0 and row.magic == 2
-        if fates[b] == FATE_DROP:
+        if retention[b] == BATCH_DROP:
             state[STATE_BYTES_READ] += row.size
             state[STATE_MARKERS if is_control else STATE_ABORTED] += row.count
             continue
-        if fates[b] == FATE_COPY:
+        if retention[b] == BATCH_COPY:
             if capacity - at < row.size:
                 return RETAIN_OUT_FULL
             copy_bytes(out, at, data, row.start, row.size)
@@ -361,7 +361,7 @@ def retain_batches(
             has_tombstones |= verdicts[i] == KEEP_TOMBSTONE
         stamp, horizon_ms = batch_horizon(row, has_tombstones, empties_marker[b], new_horizon_ms)
         if kept == 0:
-            if fates[b] == FATE_KEEP_EVEN_EMPTY:
+            if retention[b] == BATCH_KEEP_EVEN_EMPTY:
                 if row.magic < 2:
                     return RETAIN_EMPTY_LEGACY
                 write_empty_header(out, at, row)

@@ -21,7 +21,7 @@ import numpy as np
 from cleaner.cleaning.offset_map import OffsetMap
 from cleaner.cleaning.recopy.survivors import BlockRetention, MapSurvivors
 from cleaner.errors import LogChangedError, LogClosedError, LogTruncatedError
-from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk
+from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk, Flags
 from cleaner.format.layout import lay_out
 from cleaner.format.records import Block, Unpacker, bad_record
 from cleaner.kernels import offset_map as kernel
@@ -34,7 +34,7 @@ from cleaner.log.places import SegmentPlace
 from cleaner.log.record import Record
 from cleaner.log.stream import Isolation, reach
 from cleaner.log.view import ReadView
-from cleaner.storage.aborted import Flags, hidden_batches
+from cleaner.storage.aborted import hidden_batches
 
 _MOST_TRIES = 100
 _LOAD_FACTOR = 0.75
@@ -213,8 +213,8 @@ class Latest:
             count = block.record_count(hidden)
             verdicts = np.zeros(count, np.uint8)
             none = np.zeros(len(block.batches), np.uint8)
-            fates = BlockRetention(none.astype(np.int8), none, hidden, none, legacy_deletes_stay=True)
-            survivors.judge(path, block, fates, verdicts)
+            retention = BlockRetention(none.astype(np.int8), none, hidden, none, legacy_deletes_stay=True)
+            survivors.judge(path, block, retention, verdicts)
             # Laid out are all of them, so that a record's row is its number.
             columns = Columns.of(lay_out(path, block, hidden, _LOWEST, _HIGHEST), self.next_offset)
             is_within = (columns.offsets >= self._start_offset) & (columns.offsets < self.next_offset)

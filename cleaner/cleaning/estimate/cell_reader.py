@@ -10,9 +10,9 @@ import numpy as np
 
 from cleaner.cleaning.estimate.cells import Cell
 from cleaner.cleaning.offset_map import Words
-from cleaner.cleaning.recopy.survivors import BlockRetention, Flags
+from cleaner.cleaning.recopy.survivors import BlockRetention
 from cleaner.format.batch import Batches, ReadBuffer, SegmentReader
-from cleaner.format.chunks import CONTROL_FLAG, DELETE_HORIZON_FLAG, TRANSACTIONAL_FLAG
+from cleaner.format.chunks import CONTROL_FLAG, DELETE_HORIZON_FLAG, TRANSACTIONAL_FLAG, Flags
 from cleaner.format.records import Block, Unpacker, bad_record
 from cleaner.kernels import offset_map as kernel
 from cleaner.policy.record_filter import BatchRetention

@@ -17,11 +17,10 @@ from cleaner.cleaning.passes.segment_chunks import ArrangedChunk, Claim
 from cleaner.errors import CorruptLogError
 from cleaner.format.batch import BATCH_DTYPE, Batches, Chunk
 from cleaner.format.buffers import GrowingBuffer
+from cleaner.format.chunks import Flags
 from cleaner.format.records import Unpacker, bad_record
 from cleaner.kernels import offset_map as kernel
 from cleaner.storage.segment.segment import Segment
-
-Flags = npt.NDArray[np.uint8]
 
 
 @dataclass

@@ -18,7 +18,7 @@ from cleaner.base.model import AbortedTxn, LastRecord
 from cleaner.cleaning.offset_map import OffsetMap
 from cleaner.cleaning.passes.index_follower import IndexFollower
 from cleaner.cleaning.passes.transactions import CleanedTransactions
-from cleaner.cleaning.recopy.batch_retention import ActiveProducers, decide_fates
+from cleaner.cleaning.recopy.batch_retention import ActiveProducers, decide_retention
 from cleaner.cleaning.recopy.cleaned_segment import CleanedIndexes
 from cleaner.cleaning.recopy.offset_bits import OffsetBits
 from cleaner.cleaning.recopy.retained import RetainedWriter
@@ -146,7 +146,7 @@ def warm_up() -> None:
         transactions = CleanedTransactions()
         transactions.add_aborted([AbortedTxn(7, 0, 0, 1)])
         transaction_kernel.list_markers(chunk.data, chunk.batches, np.empty(len(chunk.batches), np.int8))
-        fates = decide_fates(
+        retention = decide_retention(
             chunk.batches,
             transactions.discardable(path, chunk),
             ActiveProducers({7: LastRecord(3, 0)}),
@@ -165,10 +165,10 @@ def warm_up() -> None:
                 block.data, block.unpacked, block.batches, no_flags, 0, offset_map.keys, digests, state
             )
             offset_map.put(digests, int(state[map_kernel.STATE_KEYED]))
-            survivors.judge(path, block, fates, verdicts)
-            by_bits.judge(path, block, fates, verdicts)
+            survivors.judge(path, block, retention, verdicts)
+            by_bits.judge(path, block, retention, verdicts)
             verdicts[:] = map_kernel.KEEP_TOMBSTONE  # a horizon: all are rebuilt, some of them packed
-            writer.write(path, block, fates, verdicts)
+            writer.write(path, block, retention, verdicts)
         indexes.append(writer.end().written)
     indexes.close()
     offset_map.get(b"k")

@@ -27,7 +27,7 @@ from cleaner.cleaning.offset_map import OffsetMap
 from cleaner.cleaning.passes.index_follower import IndexFollower
 from cleaner.cleaning.passes.segment_chunks import ArrangedChunk, SegmentChunks
 from cleaner.errors import CorruptBatchError
-from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk
+from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk, Flags
 from cleaner.format.parallel_reader import WindowBuffer
 from cleaner.format.records import Unpacker
 from cleaner.kernels import offset_map as kernel
@@ -40,8 +40,6 @@ from cleaner.storage.segment.segment import Segment, SegmentIndexes
 
 _ROWS_AT_A_TIME = 1 << 17
 _TABLE_DENSITY = 0.7
-
-Flags = npt.NDArray[np.uint8]
 
 
 class DigestRows(NamedTuple):

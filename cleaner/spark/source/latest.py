@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from cleaner.cleaning.offset_map import ENTRY_BYTES, OffsetMap
 from cleaner.errors import LogChangedError, LogDirOfflineError
+from cleaner.format.chunks import Flags
 from cleaner.format.layout import Layout, lay_out
 from cleaner.format.records import Block, bad_record
 from cleaner.kernels import offset_map as kernel
@@ -30,7 +31,7 @@ from cleaner.spark.source.decide import stable_end
 from cleaner.spark.source.options import ReadOptions
 from cleaner.spark.source.partition_log import LogLooker
 from cleaner.spark.source.plan import LatestTask
-from cleaner.spark.source.read import Flags, SpanReader
+from cleaner.spark.source.read import SpanReader
 from cleaner.spark.source.spans import Span, spans_of
 from cleaner.storage.fs.file_system import File, FileSystem
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cleaner.errors import CorruptBatchError
-from cleaner.format.chunks import COMPRESSION_MASK, HEADER_BYTES, REASONS, Batches, Chunk
+from cleaner.format.chunks import COMPRESSION_MASK, HEADER_BYTES, REASONS, Batches, Chunk, Mask
 from cleaner.format.codec_errors import DecompressedTooLargeError, DecompressionError
 from cleaner.format.parallel_reader import bad_checksums
 from cleaner.format.records import Unpacker, bad_record
@@ -22,7 +22,6 @@ from cleaner.kernels import scan_status as status
 from cleaner.kernels.codec_table import LAST_CODEC, NONE
 from cleaner.verification.check.findings import Finding, FindingKind
 
-Flags = npt.NDArray[np.bool_]
 Digests = npt.NDArray[np.uint64]
 Words = npt.NDArray[np.uint64]
 
@@ -45,7 +44,7 @@ class CheckedChunk:
     """
 
     chunk: Chunk
-    good: Flags
+    good: Mask
     findings: list[Finding] = field(default_factory=list)
     digests: Digests = field(default_factory=lambda: np.zeros((0, kernel.DIGEST_WORDS), np.uint64))
 
@@ -136,7 +135,7 @@ class BatchChecker:
             self._digests = larger
 
 
-def runs(flags: Flags) -> list[tuple[int, int]]:
+def runs(flags: Mask) -> list[tuple[int, int]]:
     """Return where runs of set flags begin and end."""
     if flags.all():
         return [(0, len(flags))] if len(flags) else []
@@ -166,7 +165,7 @@ def _check_headers(path: Path, checked: CheckedChunk) -> None:
             _note(path, checked, row, FindingKind.BATCH_HEADER, reason)
 
 
-def _header_faults(rows: Batches) -> list[tuple[int, Flags]]:
+def _header_faults(rows: Batches) -> list[tuple[int, Mask]]:
     is_modern = rows["magic"] == 2
     base, count = rows["base_offset"], rows["count"]
     delta = rows["last_offset"] - base

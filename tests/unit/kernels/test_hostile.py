@@ -162,15 +162,16 @@ def _judge(
 
 
 def _retain(guards: Guards, data: Bytes, unpacked: Bytes, rows: np.ndarray, verdicts: Bytes, choices: bytes) -> int:
-    fates = _flags(guards, len(rows), choices, 1).view(np.int8) * retain_kernel.FATE_DROP
-    fates += _flags(guards, len(rows), choices, 3).view(np.int8) * retain_kernel.FATE_KEEP_EVEN_EMPTY
+    retention = _flags(guards, len(rows), choices, 1).view(np.int8) * retain_kernel.BATCH_DROP
+    retention += _flags(guards, len(rows), choices, 3).view(np.int8) * retain_kernel.BATCH_KEEP_EVEN_EMPTY
     capacity = 300 * choices[-1]
     out = guards.room(capacity)
     written = np.zeros(len(rows), WRITTEN_DTYPE)
     state = guards.words(retain_kernel.STATE_CELLS).view(np.int64)
     rebuilt_bytes = 100 * choices[-1]
     status = repack_kernel.retain_and_pack(
-        data, unpacked, rows, fates, _flags(guards, len(rows), choices, 4), verdicts, 9, out, capacity, written, state,
+        data, unpacked, rows, retention, _flags(guards, len(rows), choices, 4), verdicts, 9, out, capacity, written,
+        state,
         guards.room(rebuilt_bytes), rebuilt_bytes, guards.words(repack_kernel.REBUILT_CELLS).view(np.int64),
         guards.room(2 * codec_kernel.TABLE_WORDS).view(np.uint16),
     )  # fmt: skip

@@ -17,7 +17,7 @@ from benchmarks.tables import HELD_TO, Bounds, table
 from tests.kafka.rig import CLEANING_ROUND, Rig
 from tests.peak_memory import run_measured
 
-COLD = Bounds(5, 9)
+COLD = Bounds(4, 6)
 # A million keys of 24 bytes, nine tenths of the table full.
 SIZED_BUFFER_BYTES = 28 << 20
 DEFAULT_PEAK_MB = Bounds(330, at_most=True)

@@ -19,16 +19,16 @@ from cleaner.base.clock import Clock, SystemClock
 from cleaner.base.sizes import human_bytes
 from cleaner.config.values import TopicConfig
 from cleaner.errors import CleanerError, NoSpaceError, UncleanableError, describe, disk_error
+from cleaner.read.open_transactions import Use
+from cleaner.read.summary import ListedFiles, list_log_files
 from cleaner.settings import SettingsResolver
 from cleaner.storage.files.partition_metadata import read_topic_id
 from cleaner.storage.fs.file_system import FileSystem, real_path
 from cleaner.storage.fs.mounts import kind_of_file_system, lacks
 from cleaner.storage.fs.ownership import Owner, can_own, code_closed_to
 from cleaner.storage.fs.space import require_room
-from cleaner.storage.glance import SeenFiles, look_through
 from cleaner.storage.lock.lock_probe import LockHolder, LockReport, probe
 from cleaner.storage.log_dir import LogDir, find_conflicts
-from cleaner.storage.open_transactions import Use
 from cleaner.storage.segment.names import PARTITION_METADATA
 from cleaner.storage.which_dir import why_no_log_dir
 
@@ -62,7 +62,7 @@ class _Examination:
         self._is_named = is_named
         self._fs, self._path, self._clock = fs, path, clock
         self._loaded = loaded
-        self._seen: Mapping[str, SeenFiles] = {}
+        self._seen: Mapping[str, ListedFiles] = {}
         self._lock = LockReport()
 
     def questions(self) -> Sequence[Callable[[], Answer]]:
@@ -82,7 +82,7 @@ class _Examination:
         except UncleanableError as error:
             return failed("directories", str(error), "move what it names out of the log dir", error)
         listing = self._log_dir.listing()
-        self._seen = {str(name): look_through(self._fs, path) for name, path in listing.current.items()}
+        self._seen = {str(name): list_log_files(self._fs, path) for name, path in listing.current.items()}
         bytes_ = sum(segment.size for seen in self._seen.values() for segment in seen.segments)
         segments = sum(len(seen.segments) for seen in self._seen.values())
         return passed("directories", f"{len(self._seen)} partitions, {segments} segments, {human_bytes(bytes_)}")

@@ -17,11 +17,11 @@ from cleaner.app.session import Session
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import TopicConfig
 from cleaner.policy.cleanable import Cleanable, cleanable
+from cleaner.read.log_end import RecoveredEnd, recovered_end
+from cleaner.read.open_transactions import OpenTransactions, Use
+from cleaner.read.summary import ListedFiles, LogSummary, summarize
 from cleaner.storage.files.leader_epochs import read_leader_epochs
-from cleaner.storage.foreseen_recovery import ForeseenEnd, foresee_end
-from cleaner.storage.glance import LogSummary, SeenFiles, glance
 from cleaner.storage.load.loaded_log import LoadedLog
-from cleaner.storage.open_transactions import OpenTransactions, Use
 from cleaner.storage.segment.names import LEADER_EPOCHS
 
 # A load opens three files a segment; so many take a third of a second.
@@ -69,7 +69,7 @@ class Look:
     cut_bytes: int = 0
 
 
-def look_at(place: PlanTarget, files: SeenFiles) -> Look:
+def look_at(place: PlanTarget, files: ListedFiles) -> Look:
     """
     Look at a log.
 
@@ -95,26 +95,26 @@ def look_at(place: PlanTarget, files: SeenFiles) -> Look:
     return _look_from_outside(place, files)
 
 
-def _look_from_outside(place: PlanTarget, files: SeenFiles) -> Look:
+def _look_from_outside(place: PlanTarget, files: ListedFiles) -> Look:
     fs, log_dir = place.session.surroundings.fs, place.session.log_dir
     read_leader_epochs(fs, place.directory / LEADER_EPOCHS)
-    end = ForeseenEnd((), 0, 0)
+    end = RecoveredEnd((), 0, 0)
     if files.segments:
         doubted_from = log_dir.recovery_points.get(place.topic_partition, 0)
         is_whole = place.is_in_use or place.is_closed
-        end = foresee_end(fs, place.directory, files.segments, None if is_whole else doubted_from)
-    log = _glance(place, end, None)
+        end = recovered_end(fs, place.directory, files.segments, None if is_whole else doubted_from)
+    log = _summary(place, end, None)
     found = _found(place, log)
     if found.cleanable_bytes or log.segments[-1].base_offset > found.first_dirty_offset:
         unstable = _first_unstable(place, files, log, found.first_uncleanable_offset)
         if unstable is not None:
-            log = _glance(place, end, unstable)
+            log = _summary(place, end, unstable)
             found = _found(place, log)
     return Look(log, found, end.cut_bytes)
 
 
-def _glance(place: PlanTarget, end: ForeseenEnd, first_unstable_offset: int | None) -> LogSummary:
-    return glance(
+def _summary(place: PlanTarget, end: RecoveredEnd, first_unstable_offset: int | None) -> LogSummary:
+    return summarize(
         place.directory,
         end.segments,
         log_start_offset=place.session.log_dir.log_start_offsets.get(place.topic_partition, 0),
@@ -124,7 +124,7 @@ def _glance(place: PlanTarget, end: ForeseenEnd, first_unstable_offset: int | No
     )
 
 
-def _first_unstable(place: PlanTarget, files: SeenFiles, log: LogSummary, below: int) -> int | None:
+def _first_unstable(place: PlanTarget, files: ListedFiles, log: LogSummary, below: int) -> int | None:
     """Ask for transactions that begin below an offset, the end of what could be cleaned without them."""
     transactions = OpenTransactions(place.session.surroundings.fs, place.directory, files, place.use, log)
     first_offset = transactions.first_offset(log, below)

@@ -30,12 +30,11 @@ from cleaner.policy.cleanable import bounds_of, first_young_segment
 from cleaner.policy.due import Dueness, due_words, earliest_dirty_timestamp_ms, judge, overdue_ms
 from cleaner.policy.rounds_ahead import rounds_ahead
 from cleaner.policy.sections import sections_of
+from cleaner.read.open_transactions import Use, undecided_at
+from cleaner.read.summary import ListedFiles, list_log_files
 from cleaner.settings import ResolvedTopic
-from cleaner.storage.glance import SeenFiles, look_through
 from cleaner.storage.lock.lock_probe import LockHolder, probe
 from cleaner.storage.log_dir import StillLogDir
-from cleaner.storage.open_transactions import Use
-from cleaner.storage.undecided import undecided_at
 
 _ATTEMPTS = 5  # so often a log is looked at whose files come and go under the eye
 
@@ -132,7 +131,7 @@ class _View:
         for _ in range(_ATTEMPTS):
             try:
                 with as_cleaner_errors(self.directory):
-                    files = look_through(self.session.surroundings.fs, self.directory)
+                    files = list_log_files(self.session.surroundings.fs, self.directory)
                     entry = replace(entry, segments=len(files.segments), bytes=sum(s.size for s in files.segments))
                     resolved = self.session.topic(self.topic_partition, self.directory)
                     entry = self._describe(entry, resolved)
@@ -168,7 +167,7 @@ class _View:
             warnings=(*resolved.warnings, replicas) if replicas else resolved.warnings,
         )
 
-    def _judge(self, entry: PlanEntry, resolved: ResolvedTopic, files: SeenFiles) -> PlanEntry:
+    def _judge(self, entry: PlanEntry, resolved: ResolvedTopic, files: ListedFiles) -> PlanEntry:
         """Say whether it would be cleaned."""
         trust_default = self.session.trusts_default_policy
         verdict = standing(resolved, is_named=self.is_named, trust_default=trust_default)
@@ -189,7 +188,7 @@ class _View:
             return replace(entry, why=Why.NEEDS_RECOVERY, reason=f"{entry.reason}; the log dir has to be recovered")
         return entry
 
-    def _weigh(self, entry: PlanEntry, resolved: ResolvedTopic, files: SeenFiles) -> PlanEntry:
+    def _weigh(self, entry: PlanEntry, resolved: ResolvedTopic, files: ListedFiles) -> PlanEntry:
         """Find the cleanable range, what it weighs and what bounds it."""
         session, state, topic, now_ms = self.session, self.state, resolved.config, entry.now_ms
         is_in_use = bool(entry.in_use)

@@ -10,7 +10,7 @@ from cleaner.policy.cleanable import Bound
 from cleaner.policy.estimate import Estimate
 from cleaner.policy.rounds_ahead import RoundsAhead
 from cleaner.policy.sections import Sections
-from cleaner.storage.undecided import Undecided
+from cleaner.read.open_transactions import Undecided
 
 
 class Why(enum.Enum):

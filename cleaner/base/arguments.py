@@ -16,7 +16,7 @@ from pathlib import Path
 
 from cleaner.errors import ConfigError, UsageError, shortened
 
-Setting = str | int | float | bool
+Setting = str | int | float | bool | list[str] | tuple[str, ...]
 Settings = Mapping[str, Setting]
 """Settings as callers give them; `setting_texts` makes text of them."""
 

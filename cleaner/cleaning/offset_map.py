@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cleaner.base.table_memory import borrow, give_back, zero_pages
+from cleaner.format.key_digests import Words
 from cleaner.kernels import offset_map as kernel
 
 ENTRY_BYTES = 24
@@ -26,8 +27,6 @@ _MOVE_SLICES = 16
 _MOST_KEPT_BYTES = 16 << 20  # a larger table's pages go while it is emptied, so that both are never there whole
 _MOST_BITS = 8 * (16 << 20)  # 16 MiB of bitmap; later offsets are looked up in the table
 _DENSEST = 5 / 8  # while the table can still grow; above, misses walk far
-
-Words = npt.NDArray[np.uint64]
 
 
 class OffsetMap:
@@ -115,18 +114,20 @@ class OffsetMap:
             if old_table.nbytes > _MOST_KEPT_BYTES:
                 self._memory.forget(old_table, first * ENTRY_BYTES, last * ENTRY_BYTES)
 
-    def put(self, digests: Words, count: int) -> int:
+    def put(self, rows: Words) -> int:
         """
         Put keys in the order of their records.
 
         Args:
-            digests, count: as `kernels.offset_map.digest_records` lists them.
+            rows: as `KeyDigests` has them.
         Returns:
-            How many went in: fewer than `count` when the map is full, whether or not the next key is known (R-511).
+            How many went in: fewer than there are when the map is full, whether or not the next key is known (R-511).
         """
+        count = len(rows)
         self.reserve(count)
+        words = np.ascontiguousarray(rows).reshape(-1)
         done, entries = kernel.put_digests(
-            self.table, self.slots, digests, count, self.entries, self.key_limit, self.latest, self.latest_base
+            self.table, self.slots, words, count, self.entries, self.key_limit, self.latest, self.latest_base
         )
         self.entries = int(entries)
         return int(done)

@@ -11,7 +11,7 @@ from cleaner.cli.output import print_failure
 from cleaner.cli.stop import StopFlag
 from cleaner.errors import CleanerError
 from cleaner.log.record import Record
-from cleaner.log.view import LogReach
+from cleaner.read.view import LogReach
 
 Print = Callable[[int, Record], bytes]
 """Makes the text of a partition's record."""

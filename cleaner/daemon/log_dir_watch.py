@@ -28,10 +28,10 @@ from cleaner.daemon.topic_settings import TopicSettings
 from cleaner.errors import LogDirOfflineError, describe
 from cleaner.policy.retry import Retry, RetryDelays, after_failure
 from cleaner.policy.selection_context import DirCondition, LogDirFacts
+from cleaner.read.open_transactions import Use
 from cleaner.storage.fs.file_system import FileSystem, Space, real_path
 from cleaner.storage.lock.lock_probe import LockHolder, LockReport, probe
 from cleaner.storage.log_dir import LogDir, LogDirListing, OffsetKind
-from cleaner.storage.open_transactions import Use
 from cleaner.storage.which_dir import require_log_dir, why_no_log_dir
 
 

@@ -33,14 +33,14 @@ from cleaner.policy.due import earliest_dirty_timestamp_ms, judge, overdue_ms
 from cleaner.policy.retention import Limit, daemon_limits, find_expired
 from cleaner.policy.sections import sections_of
 from cleaner.policy.selection_context import LogFacts
+from cleaner.read.log_end import recovered_end
+from cleaner.read.open_transactions import OpenTransactions, Use
+from cleaner.read.summary import ListedFiles, LogSummary, list_log_files, summarize
 from cleaner.settings import ResolvedTopic
 from cleaner.storage.files.partition_metadata import read_topic_id
-from cleaner.storage.foreseen_recovery import foresee_end
 from cleaner.storage.fs.file_system import FileSystem
-from cleaner.storage.glance import LogSummary, SeenFiles, glance, look_through
 from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.load.loader import load_log
-from cleaner.storage.open_transactions import OpenTransactions, Use
 from cleaner.storage.segment.names import INDEX, LOG, PARTITION_METADATA, segment_file_name
 
 # What changed so short a time before it was read may have changed again within the same tick of the file system's
@@ -115,7 +115,7 @@ class WatchedLog:
         self.partition = partition
         self.log_dir = log_dir
         self.directory = directory
-        self._files = SeenFiles()
+        self._files = ListedFiles()
         self._directory_id = (0, 0)
         self._is_settled = False
         self._active_path = directory
@@ -176,7 +176,7 @@ class WatchedLog:
             if self._files.segments:
                 self._files.segments[-1].follow(at.fs.stat(self._active_path))
             return
-        self._files = look_through(at.fs, self.directory, self._files)
+        self._files = list_log_files(at.fs, self.directory, self._files)
         self._topic_id = read_topic_id(at.fs, self.directory / PARTITION_METADATA)
         if self._files.segments:
             base_offset = self._files.segments[-1].base_offset
@@ -207,7 +207,7 @@ class WatchedLog:
         topic, files = resolved.config, self._files
         verdict = standing(resolved, is_named=False, trust_default=at.trusts_default_policy)
         self._judged_until_ms = LONG_MAX
-        log = self._glance(at, lines)
+        log = self._summary(at, lines)
         is_trusted = resolved.policy_trusted or at.trusts_default_policy
         has_expired = at.watches_retention and self._has_expired(at, log, topic, is_trusted)
         found, facts = None, None
@@ -248,13 +248,13 @@ class WatchedLog:
             good_until_ms=self._judged_until_ms if self._judged_until_ms < LONG_MAX else None,
         )
 
-    def _glance(
+    def _summary(
         self, at: Moment, lines: Lines, first_unstable_offset: int | None = None, log_end_offset: int | None = None
     ) -> LogSummary:
         segments = self._files.segments
         if log_end_offset is None and segments and (lines.cleaner_offset or 0) > segments[-1].base_offset:
             log_end_offset = self._log_end(at)  # whether that line lies in the log decides what is dirty (R-405)
-        return glance(
+        return summarize(
             self.directory,
             segments,
             log_start_offset=lines.log_start_offset or 0,
@@ -268,7 +268,7 @@ class WatchedLog:
         segments = self._files.segments
         if at.use is Use.WRITTEN:
             return segments[-1].base_offset
-        return foresee_end(at.fs, self.directory, segments, None).log_end_offset
+        return recovered_end(at.fs, self.directory, segments, None).log_end_offset
 
     def _load(self, at: Moment, lines: Lines, topic: TopicConfig) -> LoadedLog | None:
         """
@@ -314,10 +314,10 @@ class WatchedLog:
             # Nor can be told what is left of an interrupted swap: the load that settles it finds out.
             is_unsettled = at.use is Use.CLOSED and self._files.leavings.unfinished > 0
             if judge(found, delay_ms, topic.min_cleanable_dirty_ratio).is_due and not is_unsettled:
-                log = self._glance(at, lines, log_end_offset=self._log_end(at))
+                log = self._summary(at, lines, log_end_offset=self._log_end(at))
                 first_unstable_offset = self._first_unstable(at, log, found.first_uncleanable_offset)
                 if first_unstable_offset is not None:
-                    log = self._glance(at, lines, first_unstable_offset, log.log_end_offset)
+                    log = self._summary(at, lines, first_unstable_offset, log.log_end_offset)
                 found = cleanable(log, lines.cleaner_offset, topic, at.now_ms)
         self._expires_with_lag(at, log, found, topic)
         return earliest_ms, found, log

@@ -30,8 +30,8 @@ from cleaner.daemon.log_status import LogStatus
 from cleaner.daemon.retention_report import Doomed, RetentionReport
 from cleaner.errors import CleanerError, CleaningAborted, LogDirLockedError
 from cleaner.policy.retention import find_expired
+from cleaner.read.summary import list_log_files, summarize
 from cleaner.storage.fs.file_system import FileSystem
-from cleaner.storage.glance import glance, look_through
 from cleaner.storage.load.loader import load_log
 from cleaner.storage.lock.lock_probe import probe
 from cleaner.storage.lock.partition_lock import partition_lock
@@ -196,7 +196,7 @@ class RetentionPass:
         """Look at a log that has been taken, and find what of it is to go."""
         topic = log.topic or TopicConfig()
         starts, watermarks, recovery_points = (line.get(log.partition) for line in lines)
-        files = look_through(self._fs, log.directory)
+        files = list_log_files(self._fs, log.directory)
         if files.leavings.unfinished:
             # Nobody is at work on it, so somebody has crashed: what is old and what is new is for the loader to say.
             loaded = load_log(
@@ -216,10 +216,10 @@ class RetentionPass:
             )
             with self._partition_lock(log_dir, log):
                 loaded.settle(self._fs)
-            files = look_through(self._fs, log.directory)
+            files = list_log_files(self._fs, log.directory)
         if files.leavings.deleted:
             self._remove_later(log)
-        seen = glance(log.directory, files.segments, log_start_offset=starts or 0, high_watermark=watermarks)
+        seen = summarize(log.directory, files.segments, log_start_offset=starts or 0, high_watermark=watermarks)
         expired = find_expired(seen, topic, self._clock.now_ms(), is_trusted=log.is_policy_trusted, keeps_active=True)
         first_kept_offset = seen.segments[expired.count].base_offset
         return Doomed(

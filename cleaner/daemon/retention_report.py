@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from cleaner.base.model import TopicPartition
 from cleaner.daemon.log_status import LogStatus
 from cleaner.policy.retention import Expired
-from cleaner.storage.glance import SeenSegment
+from cleaner.read.summary import ListedSegment
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Doomed:
     """One log of a pass, and what of it is to go."""
 
     log: LogStatus
-    segments: Sequence[SeenSegment]
+    segments: Sequence[ListedSegment]
     expired: Expired
     first_kept_offset: int
     log_start_offset: int

@@ -22,6 +22,7 @@ from cleaner.format.chunks import (
 )
 from cleaner.format.compression import decompress
 from cleaner.format.fields import FieldReader
+from cleaner.format.key_digests import NO_OFFSET
 from cleaner.format.layout import Layout, lay_out
 from cleaner.format.legacy_checksums import legacy_checksum
 from cleaner.format.parallel_reader import WindowBuffer, bad_checksums
@@ -31,7 +32,7 @@ from cleaner.kernels.codec_table import CODEC_NAMES, NONE
 from cleaner.storage.fs.open_file import File
 from cleaner.storage.load.producer_state import last_sequence
 from cleaner.storage.segment.names import parse_file_name
-from cleaner.verification.check.batches import NO_OFFSET, CheckedChunk
+from cleaner.verification.check.batches import CheckedChunk
 from cleaner.verification.check.findings import Finding, FindingKind
 from cleaner.verification.check.log_file import CheckLaneMemory, LogFileReader
 

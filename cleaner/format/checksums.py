@@ -1,9 +1,9 @@
 """
 CRC-32C of small files, without waiting for the kernels.
 
-Loading the kernels takes 0.1 s, and several times that where numba has to do it; a table in Python has checked some MiB
-by then. So it is the table that checks a process's first bytes, and the kernel all others, or all of them where it has
-been loaded for something else.
+Loading numba and the kernel takes a third of a second; a table in Python has checked some MiB by then. So it is the
+table that checks a process's first bytes, and the kernel all others, or all of them where it has been loaded for
+something else.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import sys
 
 _POLYNOMIAL = 0x82F63B78  # Castagnoli, bits reversed
 _KERNEL = "cleaner.kernels.checksums"
-# 0.2 s, where loading the kernel takes somewhat longer.
-_MOST_TABLE_BYTES = 2 << 20
+# As long as loading the kernel takes.
+_MOST_TABLE_BYTES = 4 << 20
 
 
 def _make_table() -> list[int]:

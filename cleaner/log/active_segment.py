@@ -23,7 +23,6 @@ from pathlib import Path
 from cleaner.base.model import AbortedTxn
 from cleaner.config.values import TopicConfig
 from cleaner.errors import CleanerError, LogDirOfflineError, LogWriteError, OutOfDescriptorsError
-from cleaner.log.retention import ActiveOne
 from cleaner.storage.fs.file_system import File, FileSystem
 from cleaner.storage.segment import names
 from cleaner.storage.segment.indexes import (
@@ -55,6 +54,19 @@ class _Tail:
     first_timestamp: int | None
     bytes_since_entry: int = 0
     txn_index_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class ActiveOne:
+    """The segment as retention sees it: its size and largest timestamp are known here, and may not be on disk yet."""
+
+    base_offset: int
+    size: int
+    timestamp_ms: int
+
+    def largest_timestamp(self) -> int:
+        """Return the largest timestamp, or when it was last written to (R-324)."""
+        return self.timestamp_ms
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from cleaner.errors import CleanerError
-from cleaner.log.partition_files import PartitionFiles
 from cleaner.log.record import Record
 from cleaner.log.stream import Isolation, RecordStream, Until, reach
-from cleaner.log.view import ReadView, Signal
+from cleaner.read.partition_files import PartitionFiles
+from cleaner.read.view import ReadView, Signal
 
 MOST_KEPT_BYTES = 2 << 20
 """Of the log; as records of 100 bytes three times as much memory. What was read last is kept in any case."""

@@ -1,5 +1,5 @@
 """
-A log dir as a writer holds it: made if need be, locked, its marker taken away, its checkpoints kept up, left in order.
+Log dirs as a writer holds them: made if need be, locked, the marker taken away, checkpoints kept up, left in order.
 
     open     `meta.properties` is written if the directory is new; the lock is taken, and rounds of a cleaner end; the
              clean-shutdown marker is remembered and removed, durably, before anything else changes
@@ -11,34 +11,41 @@ point: both lines are the flushed offset. Invariant: a line never says more than
 writer first lowers its flushed offset, then the lines, then it cuts; and lines are worked out while nobody else can
 write them, so that no line of before the cut comes after it.
 
+Those of one node are opened together, all or none (`open_dirs`).
+
 Source: rules R-101, R-106, R-110 to R-118; `docs/coexistence.md`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from cleaner.base import arguments
 from cleaner.base.clock import Clock
 from cleaner.base.model import TopicPartition
-from cleaner.errors import LogDirOfflineError, UsageError
+from cleaner.errors import ConfigError, LogDirOfflineError, UsageError
 from cleaner.storage.files.kafka_uuid import format_uuid
 from cleaner.storage.files.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from cleaner.storage.files.published import Publisher
-from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.fs.file_system import FileSystem, real_path
 from cleaner.storage.lock.log_dir_lock import LogDirLock, acquire_for_writing
-from cleaner.storage.log_dir import LogDir, OffsetKind
+from cleaner.storage.log_dir import LogDir, OffsetKind, find_conflicts
 from cleaner.storage.segment.generation import Generations
 from cleaner.storage.segment.names import META_PROPERTIES, DirKind
+from cleaner.storage.which_dir import require_log_dir
 
 PATIENCE_MS = 30_000
 """A round of a cleaner ends at its next buffer; it may have a swap to finish."""
 
 _DIRECTORY_MODE = 0o755
 _FIRST_NODE = 1  # as in the `server.properties` that Kafka comes with
+
+PathLike = str | os.PathLike[str]
 
 Offsets = Callable[[], Mapping[TopicPartition, int | None]]
 """Returns lines of a checkpoint; asked while nobody else changes the file."""
@@ -199,3 +206,77 @@ class DirState:
         self.generations.close()
         self.published.close()
         self._lock.release()
+
+
+def paths_of(log_dirs: PathLike | Sequence[PathLike]) -> list[Path]:
+    """
+    Return the directories, each once.
+
+    Raises:
+        UsageError: none, or two names for one directory (R-101).
+    """
+    is_one = isinstance(log_dirs, str | bytes | os.PathLike) or not isinstance(log_dirs, Iterable)
+    given = [log_dirs] if is_one else list(log_dirs)  # type: ignore[arg-type]  # each is looked at below
+    paths = [arguments.path("log_dirs", path) for path in given]
+    if not paths:
+        raise UsageError("no log dir is named")
+    if len({real_path(path) for path in paths}) < len(paths):
+        raise UsageError(f"{', '.join(map(str, paths))}: two of them are the same directory")
+    return paths
+
+
+def open_dirs(
+    fs: FileSystem,
+    clock: Clock,
+    paths: Sequence[Path],
+    settings: Mapping[str, str],
+    *,
+    create: bool,
+    cluster_id: str | None,
+) -> list[DirState]:
+    """
+    Lock log dirs for writing and take their markers away, all of them or none.
+
+    Args:
+        fs, clock: the disk and the time.
+        paths: the directories.
+        settings: `node.id` (or `broker.id`) is used, for new ones.
+        create: make those that are not there, and give those without one an identity.
+        cluster_id: of new ones.
+    Raises:
+        UsageError: one is no log dir, or they do not belong together.
+        CleanerError: see `DirState`.
+    """
+    for path in paths:
+        require_log_dir(fs, path, may_be_new=create)
+    there = [path for path in paths if path.is_dir()]
+    identity = identify(fs, there, cluster_id, _node_id(settings))
+    if create:
+        for path in paths:
+            make_log_dir(fs, path, identity)
+    states: list[DirState] = []
+    try:
+        # In one order everywhere: two processes with the same directories do not each get one of them.
+        for path in sorted(real_path(path) for path in paths):
+            states.append(DirState(fs, path, clock))
+        if len(states) > 1:
+            conflicts = find_conflicts([state.log_dir for state in states])
+            directories = [str(conflict) for conflict in conflicts if conflict.what == "directory"]
+            if directories:
+                raise UsageError("; ".join(directories))
+    except BaseException:
+        for state in states:
+            state.restore()
+        raise
+    return states
+
+
+def _node_id(settings: Mapping[str, str]) -> int | None:
+    for key in ("node.id", "broker.id"):
+        text = settings.get(key, "").strip()
+        if text:
+            try:
+                return int(text)
+            except ValueError:
+                raise ConfigError(key, text, "must be an integer") from None
+    return None

@@ -23,10 +23,10 @@ from cleaner.base import arguments
 from cleaner.errors import CleanerError, ForkedError, LogTruncatedError, OffsetOutOfRangeError
 from cleaner.log.broadcast import Broadcast
 from cleaner.log.columns import Columns
-from cleaner.log.partition_files import PartitionFiles
 from cleaner.log.record import Record
 from cleaner.log.stream import Isolation, RecordStream, Until, reach
-from cleaner.log.view import ReadView, Signal
+from cleaner.read.partition_files import PartitionFiles
+from cleaner.read.view import ReadView, Signal
 
 _FIRST_PAUSE_SECONDS = 0.002
 

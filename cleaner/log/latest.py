@@ -22,19 +22,19 @@ from cleaner.cleaning.offset_map import OffsetMap
 from cleaner.cleaning.recopy.survivors import BlockRetention, MapSurvivors
 from cleaner.errors import LogChangedError, LogClosedError, LogTruncatedError
 from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk, Flags
+from cleaner.format.key_digests import OFFSET_PLUS_1, KeyDigests
 from cleaner.format.layout import lay_out
-from cleaner.format.records import Block, Unpacker, bad_record
+from cleaner.format.records import Block, Unpacker
 from cleaner.kernels import offset_map as kernel
-from cleaner.log.aborted import AbortedTransactions
 from cleaner.log.columns import Columns
-from cleaner.log.cursor import Cursor
-from cleaner.log.open_segment import OpenSegment
-from cleaner.log.partition_files import PartitionFiles, PartitionListing
-from cleaner.log.places import SegmentPlace
 from cleaner.log.record import Record
 from cleaner.log.stream import Isolation, reach
-from cleaner.log.view import ReadView
-from cleaner.storage.aborted import hidden_batches
+from cleaner.read.aborted import AbortedTransactions
+from cleaner.read.cursor import Cursor
+from cleaner.read.open_segment import OpenSegment, SegmentFiles
+from cleaner.read.partition_files import PartitionFiles, PartitionListing
+from cleaner.read.view import ReadView
+from cleaner.storage.segment.aborted import hidden_batches
 
 _MOST_TRIES = 100
 _LOAD_FACTOR = 0.75
@@ -73,7 +73,7 @@ class HeldFiles:
         self._require_open()
         return True
 
-    def open(self, place: SegmentPlace) -> OpenSegment:
+    def open(self, place: SegmentFiles) -> OpenSegment:
         """Return a segment of its own that shares the file."""
         self._require_open()
         return self._segments[place.base_offset].again()
@@ -176,33 +176,14 @@ class Latest:
 
     def _put_all(self, offset_map: OffsetMap) -> bool:
         """Put all keys; False when there are more than the map may take."""
-        digests = np.zeros(0, np.uint64)
-        state = np.zeros(kernel.STATE_CELLS, np.int64)
+        digests = KeyDigests()
         for path, block, hidden in self._blocks():
-            state[:] = 0
-            wanted = kernel.DIGEST_WORDS * block.record_count(hidden)
-            if wanted > len(digests):
-                digests = np.zeros(max(wanted, 2 * len(digests)), np.uint64)
-            status = kernel.digest_records(
-                block.data,
-                block.unpacked,
-                block.batches,
-                hidden,
-                self._start_offset,
-                offset_map.keys,
-                digests,
-                state,
-            )
-            if status != kernel.DIGEST_GOOD:
-                row = block.batches[int(state[kernel.STATE_BATCH])]
-                record_position = int(state[kernel.STATE_RECORD_POSITION])
-                raise bad_record(path, row, int(state[kernel.STATE_STATUS]), record_position)
-            keyed = int(state[kernel.STATE_KEYED])
+            rows = digests.of(path, block, hidden, offset_map.keys, self._start_offset)
             if int(block.batches[-1]["last_offset"]) >= self.next_offset:
                 # The end lies within a batch: what is behind it replaces nothing.
-                marked = digests[2 : kernel.DIGEST_WORDS * keyed : kernel.DIGEST_WORDS]
-                keyed = int(np.searchsorted(marked, np.uint64(self.next_offset), side="right"))
-            if offset_map.put(digests, keyed) < keyed:
+                end = np.searchsorted(rows[:, OFFSET_PLUS_1], np.uint64(self.next_offset), side="right")
+                rows = rows[: int(end)]
+            if offset_map.put(rows) < len(rows):
                 return False
         offset_map.latest_offset = self.next_offset - 1
         return True

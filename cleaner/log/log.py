@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol
 
 from cleaner.base import arguments
 from cleaner.base.clock import Clock
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import CleanerConfig, TopicConfig
-from cleaner.errors import CleanerError, ForkedError, UsageError
+from cleaner.errors import ForkedError, UsageError
 from cleaner.log.columns import Columns
 from cleaner.log.epochs import EpochEnd
+from cleaner.log.flusher import LogFlusher
 from cleaner.log.follow import Follower
 from cleaner.log.latest import Latest
 from cleaner.log.log_producer import DEFAULT_TRANSACTION_TIMEOUT_MS, LogProducer
@@ -24,24 +24,8 @@ from cleaner.log.partition_writer import PartitionWriter
 from cleaner.log.reader import LogReader
 from cleaner.log.record import Appended, ProducerStamp, Record, Records, checked_stamp
 from cleaner.log.stream import Isolation, Until
-from cleaner.log.transactions import Identity, TransactionalIds, new_producer_id
+from cleaner.log.transactional_ids import Identity, TransactionalIds, new_producer_id
 from cleaner.log.writer_view import WriterView
-
-
-class Flusher(Protocol):
-    """What forces a log to disk; see `flusher.py`."""
-
-    def appended(self) -> None:
-        """Note that something was appended."""
-
-    def durable(self, last_offset: int) -> Future[None]:
-        """Return a future that is done once all up to an offset, inclusive, is on disk."""
-
-    def flush(self) -> int:
-        """Wait until all that is appended now is on disk; returns the flushed offset."""
-
-    def close(self, end: CleanerError | None = None) -> None:
-        """Let nobody wait any longer."""
 
 
 class Log:
@@ -61,7 +45,7 @@ class Log:
     def __init__(
         self,
         writer: PartitionWriter,
-        flusher: Flusher,
+        flusher: LogFlusher,
         clock: Clock,
         batch_limit: Callable[[TopicConfig], int] | None = None,
     ) -> None:
@@ -279,7 +263,7 @@ class Log:
         if not arguments.text("transactional_id", transactional_id) or timeout_ms <= 0:
             raise UsageError(f"transactional id {transactional_id!r} with a timeout of {timeout_ms} ms")
         with self._guard:
-            identity = self._ids.begin(transactional_id, self._writer.producer_epoch, self._clock.now_ms())
+            identity = self._ids.begin(transactional_id, self._writer.epoch_of, self._clock.now_ms())
             before = self._producers.get(transactional_id)
             if before is not None and before.identity.producer_id != identity.producer_id:
                 self.fence(before.identity._replace(epoch=before.identity.epoch + 1))
@@ -326,8 +310,8 @@ class Log:
         try:
             if not self._writer.is_closed:
                 self._writer.require_open()
-                for producer_id in self._writer.open_transactions():
-                    self._writer.end_transaction(producer_id, self._writer.producer_epoch(producer_id), commit=False)
+                for producer_id in self._writer.ask(lambda log: log.producers.open_transactions()):
+                    self._writer.end_transaction(producer_id, self._writer.epoch_of(producer_id), commit=False)
         finally:
             self._close()
 

@@ -13,7 +13,7 @@ from cleaner.base.clock import Clock
 from cleaner.errors import CleanerError, InvalidTxnStateError, ProducerFencedError
 from cleaner.log.partition_writer import PartitionWriter
 from cleaner.log.record import HIGHEST_SEQUENCE, Appended, ProducerStamp, Records
-from cleaner.log.transactions import Identity, TransactionalIds
+from cleaner.log.transactional_ids import Identity, TransactionalIds
 
 DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
 """Kafka's default of `transaction.timeout.ms`."""
@@ -85,7 +85,7 @@ class LogProducer:
     @property
     def next_sequence(self) -> int:
         """The number that the next record gets."""
-        known = self._writer.next_sequence(*self.identity)
+        known = self._writer.ask(lambda log: log.producers.next_sequence(*self.identity))
         return self._next_sequence if known is None else known
 
     @property
@@ -144,7 +144,7 @@ class LogProducer:
                 raise InvalidTxnStateError(
                     self._where, f"{self.transactional_id!r} has a transaction open already{self._by}"
                 )
-            self._writer.require_epoch(*self.identity)
+            self._require_epoch()
             began_ms, self._began_at, self._has_appended = self._clock.now_ms(), self._writer.log_end_offset, False
             self._began_by = threading.get_ident()
             self._began_ms = began_ms
@@ -206,10 +206,10 @@ class LogProducer:
     def _end_in_log(self, commit: bool) -> int | None:
         """Write the marker where the log has something to be ended; returns its offset, None where nothing has."""
         producer_id, epoch = self.identity
-        if self._writer.has_open_transaction(producer_id):
+        if self._writer.ask(lambda log: log.producers.has_open_transaction(producer_id)):
             return self._writer.end_transaction(producer_id, epoch, commit=commit)
-        self._writer.require_epoch(producer_id, epoch)
-        ended = self._writer.last_end(producer_id)
+        self._require_epoch()
+        ended = self._writer.ask(lambda log: log.producers.last_end(producer_id))
         if ended is not None and ended.offset >= self._began_at:
             if ended.is_committed == commit:
                 return ended.offset  # by an earlier call, which was interrupted before it could say so
@@ -225,8 +225,12 @@ class LogProducer:
         self._writer.require_open()
         if self._began_ms is None:
             # Of a producer that was fenced off, commit or abort has said so once; it is no less so the next time.
-            self._writer.require_epoch(*self.identity)
+            self._require_epoch()
             raise InvalidTxnStateError(self._where, f"{what} by {self.transactional_id!r} outside of a transaction")
+
+    def _require_epoch(self) -> None:
+        """Make sure that this producer's epoch is not over. Raises ProducerFencedError."""
+        self._writer.ask(lambda log: log.producers.check_marker(*self.identity))
 
     def end_if_late(self, now_ms: int) -> bool:
         """
@@ -240,7 +244,7 @@ class LogProducer:
             began_ms, ids, name = self._began_ms, self._ids, self.transactional_id
             if began_ms is None or ids is None or name is None or now_ms - began_ms <= self._timeout_ms:
                 return False
-            raised = ids.raise_epoch(name, self.identity, self._writer.producer_epoch, now_ms)
+            raised = ids.raise_epoch(name, self.identity, self._writer.epoch_of, now_ms)
             self._log.fence(raised)
             return True
 

@@ -37,10 +37,9 @@ from cleaner.errors import CleanerError, LogClosedError, UnsupportedPlatformErro
 from cleaner.log import counters
 from cleaner.log.cleaning import InProcessCleaner
 from cleaner.log.counters import NoRegistry, Registry
-from cleaner.log.dir_state import DirState
-from cleaner.log.flusher import FlushThreads
+from cleaner.log.dir_state import DirState, PathLike, open_dirs, paths_of
+from cleaner.log.flush_threads import FlushThreads
 from cleaner.log.log import Log
-from cleaner.log.opening_dirs import PathLike, open_dirs, paths_of
 from cleaner.log.origin import Origin
 from cleaner.log.partitions import Partitions, Services
 from cleaner.log.served_topics import ServedTopics

@@ -3,33 +3,39 @@ The one writer of a partition, for many threads: append, roll, cut, flush, close
 
 An append is all or nothing: an error that is reported has left the log as it was; one that is interrupted was made or
 not. A crash in the middle of one leaves no part of it if it is one batch, and perhaps the first of its batches
-otherwise. A failed fsync closes the log for good (C-2).
+otherwise.
 
-Records are encoded before the lock is taken, and forced to disk after it was given back (`guarded_log.py`): a flush
-does not hold up appends. What is done under the lock is told in `writable_log.py`.
+Each step (`writable_log.py`) has the log to itself, under one lock. Records are encoded before the lock is taken, and
+forced to disk after it was given back: neither holds up another thread's append.
+
+The log is closed for good when its state on disk is unknown: after a failed fsync (C-2), or when a step was left in the
+middle and could not be taken back.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from cleaner.base.clock import Clock
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import TopicConfig
-from cleaner.errors import OffsetOutOfRangeError
+from cleaner.errors import CleanerError, FailedFsyncError, LogClosedError, LogWriteError, OffsetOutOfRangeError
 from cleaner.log.epochs import EpochEnd
-from cleaner.log.guarded_log import GuardedLog
 from cleaner.log.new_batches import build_batches
 from cleaner.log.opening import OpenedLog, open_log
-from cleaner.log.producers import EndedTransaction
+from cleaner.log.origin import Origin
 from cleaner.log.record import ProducerStamp, Records
-from cleaner.log.retention import ExpiredSegments
+from cleaner.log.retention import ExpiredSegments, expire
 from cleaner.log.writable_log import WritableLog, WriterOptions
 from cleaner.policy.retention import KeptLog
+from cleaner.storage.fs.file_system import disk_errors
 from cleaner.storage.log_dir import LogDir
 
 __all__ = ["AppendResult", "PartitionWriter", "WriterOptions"]
+
+_Result = TypeVar("_Result")
 
 
 class AppendResult(NamedTuple):
@@ -64,10 +70,14 @@ class PartitionWriter:
         self.on_append: list[Callable[[], None]] = []
         self._clock = clock
         self._options = options
-        # Single numbers are read without the guard.
+        self.origin = Origin(self.directory)
+        self._lock = threading.RLock()
+        # Guarded by _lock, but for single numbers of the log.
         self._log = WritableLog(log_dir, opened, topic, clock, options)
-        self._guard = GuardedLog(self._log, self.directory, self._tell)
-        self.origin = self._guard.origin
+        self._end: LogClosedError | None = None
+        self._was_closed_in_order = False
+        # Seen by others as False: only the thread that holds the lock can meet itself here.
+        self._is_running = False
 
     @staticmethod
     def open(
@@ -107,7 +117,7 @@ class PartitionWriter:
         )
         writer = PartitionWriter(log_dir, opened, topic, clock, chosen)
         try:
-            writer._guard.run(lambda log: log.abort_open_transactions())
+            writer.run(lambda log: log.abort_open_transactions())
         except BaseException:
             writer.abandon()
             raise
@@ -125,8 +135,7 @@ class PartitionWriter:
 
     @topic.setter
     def topic(self, topic: TopicConfig) -> None:
-        with self._guard.lock:
-            self._log.configure(topic)
+        self.ask(lambda log: log.configure(topic))
 
     @property
     def log_start_offset(self) -> int:
@@ -151,18 +160,12 @@ class PartitionWriter:
     @property
     def last_stable_offset(self) -> int:
         """Readers of committed records go up to here: the first transaction not decided, at most the high watermark."""
-        with self._guard.lock:
-            return self._log.last_stable_offset
+        return self.ask(lambda log: log.last_stable_offset)
 
     @property
     def log_start_checkpoint(self) -> int | None:
         """The line of `log-start-offset-checkpoint`; None when the first segment says as much (R-118)."""
         return self._own.log_start_checkpoint
-
-    @property
-    def active_base_offset(self) -> int:
-        """Base offset of the segment that is appended to."""
-        return self._own.active.base_offset
 
     @property
     def leader_epoch(self) -> int:
@@ -171,8 +174,7 @@ class PartitionWriter:
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
         """Return where a leader epoch ended, as Kafka answers OffsetsForLeaderEpoch."""
-        with self._guard.lock:
-            return self._log.epochs.end_offset_for(epoch, self._log.log_end_offset)
+        return self.ask(lambda log: log.epochs.end_offset_for(epoch, log.log_end_offset))
 
     @property
     def _own(self) -> WritableLog:
@@ -181,17 +183,37 @@ class PartitionWriter:
             self.origin.require_own()
         return self._log
 
-    # ---- open and closed -------------------------------------------------------------------------------------------
+    def ask(self, question: Callable[[WritableLog], _Result]) -> _Result:
+        """Ask the log for more than a single number, while no step changes it; closed or not. Raises ForkedError."""
+        # The lock may be held by a thread that is not in a fork.
+        self.origin.require_own()
+        with self._lock:
+            return question(self._log)
+
+    # ---- one step at a time, until it is closed --------------------------------------------------------------------
 
     @property
     def is_closed(self) -> bool:
         """Tell whether it was closed, or had to be."""
         self.origin.require_own()
-        return self._guard.is_closed
+        return self._end is not None
 
     def require_open(self) -> None:
-        """Make sure that the log can be used, and by this process; raises as `GuardedLog.require_open`."""
-        self._guard.require_open()
+        """
+        Make sure that the log can be used, and by this process.
+
+        Raises:
+            LogClosedError, FailedFsyncError, ForkedError: see there.
+        """
+        self.origin.require_own()
+        if self._end is not None:
+            raise self._end.with_traceback(None)
+
+    def _require_usable(self) -> None:
+        """As `require_open`, by who has the lock: whether a step was left in the middle can be told then."""
+        if not self._is_running:
+            self._close_if_in_doubt("an exception")
+        self.require_open()
 
     def require_closed_in_order(self) -> None:
         """
@@ -200,15 +222,86 @@ class PartitionWriter:
         Raises:
             LogClosedError: why it was not.
         """
-        self._guard.require_closed_in_order()
+        if not self._was_closed_in_order:
+            raise self._end or LogClosedError(self.directory, "it is still open")
+
+    def run(self, step: Callable[[WritableLog], _Result]) -> _Result:
+        """
+        Take a step with the log to oneself; if the state of the log is unknown then, it is closed for good.
+
+        Raises:
+            LogClosedError, FailedFsyncError, ForkedError: see `require_open`.
+            LogWriteError: the thread is in the middle of a step, and a signal handler wants to take one.
+            LogDirOfflineError, OutOfDescriptorsError: an `OSError` of the step.
+        """
+        # Before the lock, too: in a forked child it may be held by a thread that is not there.
+        self.require_open()
+        try:
+            # The lock itself, and not a function that takes it: an interrupt cannot come between it and the block.
+            with self._lock:
+                self._require_usable()
+                if self._is_running:
+                    raise LogWriteError(self.directory, "called by a signal handler, in the middle of another call")
+                self._is_running = True
+                try:
+                    with disk_errors(self.directory):
+                        return step(self._log)
+                except LogClosedError as error:
+                    self._close_for_good(error)
+                    raise
+                except BaseException as error:
+                    self._close_if_in_doubt(type(error).__name__)
+                    raise
+                finally:
+                    self._is_running = False
+        finally:
+            self._tell()
 
     def close(self) -> None:
-        """Leave the log as a clean stop does; see `GuardedLog.close`."""
-        self._guard.close()
+        """
+        Leave the log as a clean stop does: trimmed, flushed, with a snapshot at its end. A second call does nothing.
+
+        Raises:
+            FailedFsyncError, LogDirOfflineError, NoSpaceError, LogChangedError: it could not, and is closed anyway.
+            ForkedError: it is the parent's.
+        """
+        self.origin.require_own()
+        with self._lock:
+            self._close_if_in_doubt("an exception")
+            if self._end is not None:
+                # Once more, as the first time may have been interrupted.
+                self._log.let_go()
+                return
+            try:
+                with disk_errors(self.directory):
+                    self._log.finish()
+                self._was_closed_in_order = True
+            except LogClosedError as error:
+                self._close_for_good(error)
+                raise
+            except CleanerError as error:
+                self._close_for_good(LogClosedError(self.directory, f"closing it failed: {error}"))
+                raise
+            finally:
+                self._close_for_good(LogClosedError(self.directory))
+                self._tell()
 
     def abandon(self) -> None:
-        """Let go of the files and leave the log as it is, as a killed process would."""
-        self._guard.abandon()
+        """Let go of the files and leave the log as it is, as a killed process would. Raises ForkedError."""
+        self.origin.require_own()
+        with self._lock:
+            self._close_for_good(LogClosedError(self.directory))
+        self._tell()
+
+    def _close_if_in_doubt(self, what: str) -> None:
+        if self._log.is_in_doubt:
+            reason = f"{what} came in the middle of a change; open the log again"
+            self._close_for_good(LogClosedError(self.directory, reason))
+
+    def _close_for_good(self, end: LogClosedError) -> None:
+        if self._end is None:
+            self._end = end
+        self._log.let_go()
 
     def _tell(self) -> None:
         for listener in tuple(self.on_append):
@@ -258,13 +351,13 @@ class PartitionWriter:
             return AppendResult(base_offset, base_offset + new.record_count - 1, new.append_time_ms)
 
         try:
-            return self._guard.run(append)
+            return self.run(append)
         finally:
             new.let_go()
 
     def roll(self) -> None:
         """Begin a new segment, so that all before may be cleaned; nothing happens while the active one is empty."""
-        self._guard.run(lambda log: log.roll())
+        self.run(lambda log: log.roll())
 
     def flush_to_disk(self) -> int:
         """
@@ -273,66 +366,52 @@ class PartitionWriter:
         Raises:
             FailedFsyncError: now or earlier; what is on disk beyond `flushed_offset` is not known.
             LogClosedError: closed meanwhile.
+            LogWriteError: the thread is in the middle of an fsync, and a signal handler wants another.
         """
-        return self._guard.flush_to_disk()
+        self.require_open()
+        with self._lock:
+            self._require_usable()
+            end, segment = self._log.log_end_offset, self._log.active
+            if end == self._log.flushed_offset:
+                return end
+        error: CleanerError | None = None
+        try:
+            segment.fsync_log()
+        except LogWriteError:
+            raise
+        except CleanerError as failed:
+            error = failed
+        with self._lock:
+            if error is not None:
+                self._close_for_good(FailedFsyncError(self.directory, error))
+            # A roll has noted it already; after a cut other records have these offsets.
+            elif not segment.is_retired:
+                self._log.note_flushed(end)
+        self._tell()
+        with self._lock:
+            self.require_open()
+            flushed, is_other = self._log.flushed_offset, self._log.active is not segment
+        # A roll was interrupted before it had noted it, or the log was cut.
+        return self.flush_to_disk() if flushed < end and is_other else flushed
 
-    # ---- transactions ----------------------------------------------------------------------------------------------
+    # ---- producers -------------------------------------------------------------------------------------------------
 
     def end_transaction(self, producer_id: int, epoch: int, *, commit: bool) -> int:
-        """
-        Append the marker that ends a producer's transaction, or raises its epoch; returns the marker's offset.
-
-        Raises:
-            ProducerFencedError: the epoch is over.
-            LogClosedError, NoSpaceError, LogDirOfflineError: as `append`.
-        """
-        return self._guard.run(lambda log: log.end_transaction(producer_id, epoch, commit=commit))
+        """End a producer's transaction, or raise its epoch; see `WritableLog.end_transaction`."""
+        return self.run(lambda log: log.end_transaction(producer_id, epoch, commit=commit))
 
     def fence(self, producer_id: int, epoch: int) -> int | None:
-        """
-        Take nothing more from a producer with an epoch below this one, and abort its transaction if one is open.
+        """Fence a producer's earlier epochs off; see `WritableLog.fence`."""
+        return self.run(lambda log: log.fence(producer_id, epoch))
 
-        Returns:
-            The offset of the marker; None without a transaction.
-        Raises:
-            LogClosedError, NoSpaceError, LogDirOfflineError: as `append`.
-        """
-        return self._guard.run(lambda log: log.fence(producer_id, epoch))
-
-    def next_sequence(self, producer_id: int, epoch: int) -> int | None:
-        """Return the sequence that the log expects of a producer's epoch; None where it knows none of its appends."""
-        with self._guard.lock:
-            return self._log.producers.next_sequence(producer_id, epoch)
-
-    def last_end(self, producer_id: int) -> EndedTransaction | None:
-        """Return how a producer's last transaction ended; None where none has since the log was loaded."""
-        with self._guard.lock:
-            return self._log.producers.last_end(producer_id)
-
-    def has_open_transaction(self, producer_id: int) -> bool:
-        """Tell whether a producer has a transaction open."""
-        with self._guard.lock:
-            return self._log.producers.has_open_transaction(producer_id)
-
-    def open_transactions(self) -> dict[int, int]:
-        """Return the first offset of each open transaction by producer id."""
-        with self._guard.lock:
-            return self._log.producers.open_transactions()
-
-    def producer_epoch(self, producer_id: int) -> int:
+    def epoch_of(self, producer_id: int) -> int:
         """Return the epoch of a producer, -1 when it is not known."""
-        with self._guard.lock:
-            return self._log.producers.epoch_of(producer_id)
-
-    def require_epoch(self, producer_id: int, epoch: int) -> None:
-        """Make sure that a producer's epoch is not over; raises ProducerFencedError."""
-        with self._guard.lock:
-            self._log.producers.check_marker(producer_id, epoch)
+        return self.ask(lambda log: log.producers.epoch_of(producer_id))
 
     def expire_producers(self) -> None:
         """Forget producers idle for `producer.id.expiration.ms`."""
-        with self._guard.lock:
-            self._log.producers.expire(self._clock.now_ms(), self._options.producer_id_expiration_ms)
+        now_ms, expiration_ms = self._clock.now_ms(), self._options.producer_id_expiration_ms
+        self.ask(lambda log: log.producers.expire(now_ms, expiration_ms))
 
     # ---- cutting and expiring --------------------------------------------------------------------------------------
 
@@ -356,14 +435,8 @@ class PartitionWriter:
             if offset < log.log_end_offset:
                 log.truncate(offset)
 
-        self._guard.run(truncate)
+        self.run(truncate)
 
     def expire(self, choose: Callable[[KeptLog], int]) -> ExpiredSegments:
-        """
-        Set aside as many of the oldest segments as `choose` says, given the log; their files are to be removed later.
-
-        Raises:
-            LogDirOfflineError, NoSpaceError, LogChangedError, CorruptLogError: what has gone is gone.
-            LogClosedError: it was closed, or an fsync failed.
-        """
-        return self._guard.run(lambda log: log.expire(choose))
+        """Set the oldest segments aside, as many as `choose` says; see `retention.expire`."""
+        return self.run(lambda log: expire(log, choose))

@@ -25,16 +25,16 @@ from cleaner.base.model import TopicPartition
 from cleaner.errors import LogClosedError, OffsetOutOfRangeError, UnknownTopicError
 from cleaner.log.broadcast import Broadcast
 from cleaner.log.columns import Columns
-from cleaner.log.cursor import LARGEST_CHUNK_BYTES
-from cleaner.log.directory_view import DirectoryView
 from cleaner.log.epochs import EpochEnd, LeaderEpochs
 from cleaner.log.follow import Follower
 from cleaner.log.latest import Latest, take_latest
-from cleaner.log.partition_files import MAX_BATCH_BYTES, PartitionFiles
 from cleaner.log.record import Record
-from cleaner.log.search import find_by_time
 from cleaner.log.stream import Isolation, RecordStream, Until, reach
-from cleaner.log.view import ReadView
+from cleaner.read.cursor import LARGEST_CHUNK_BYTES
+from cleaner.read.directory_view import DirectoryView
+from cleaner.read.partition_files import MAX_BATCH_BYTES, PartitionFiles
+from cleaner.read.time_search import find_by_time
+from cleaner.read.view import ReadView
 from cleaner.storage.files.leader_epochs import read_leader_epochs
 from cleaner.storage.fs.file_system import FileSystem, real_path
 from cleaner.storage.segment.names import LEADER_EPOCHS

@@ -10,20 +10,17 @@ Source: rules R-901 to R-914, R-920.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-
-@dataclass(frozen=True)
-class ActiveOne:
-    """The segment that is appended to: how long it is and its largest timestamp are known, on disk they may not be."""
-
-    base_offset: int
-    size: int
-    timestamp_ms: int
-
-    def largest_timestamp(self) -> int:
-        """Return the largest timestamp, or when it was last written to (R-324)."""
-        return self.timestamp_ms
+from cleaner.log.writable_log import WritableLog
+from cleaner.policy.log_views import RetentionSegment
+from cleaner.policy.retention import KeptLog
+from cleaner.storage.load.leftovers import settle_swap
+from cleaner.storage.load.loaded_log import list_segments
+from cleaner.storage.log_dir import OffsetKind
+from cleaner.storage.remove.expiry import list_deleted, set_aside
+from cleaner.storage.segment.generation import raise_generation
 
 
 @dataclass(frozen=True)
@@ -35,3 +32,51 @@ class ExpiredSegments:
     segments: int = 0
     bytes: int = 0
     files: tuple[str, ...] = ()
+
+
+def expire(log: WritableLog, choose: Callable[[KeptLog], int]) -> ExpiredSegments:
+    """
+    Set the oldest segments aside; their files are to be removed later.
+
+    Args:
+        choose: how many; asked again before anything changes, and then with the active segment rolled if that was
+            among them.
+    Raises:
+        LogDirOfflineError, NoSpaceError, LogChangedError, CorruptLogError: what has gone is gone.
+        LogClosedError: it was closed, or an fsync failed.
+    """
+    with log.locked():
+        kept = _as_kept(log)
+    count = choose(kept)
+    if count and count == len(kept.segments):
+        log.roll()
+    return ExpiredSegments() if not count else _set_aside(log, choose)
+
+
+def _as_kept(log: WritableLog) -> KeptLog:
+    """Return the log as retention sees it: the active segment is on disk once it has been rolled."""
+    listed = list_segments(log.log_dir.fs, log.directory)
+    segments: list[RetentionSegment] = [*listed[:-1], log.active.as_kept(listed[-1])]
+    return KeptLog(segments, log.log_start_offset, log.log_end_offset, log.log_end_offset)
+
+
+def _set_aside(log: WritableLog, choose: Callable[[KeptLog], int]) -> ExpiredSegments:
+    log_dir, fs, partition = log.log_dir, log.log_dir.fs, log.topic_partition
+    with log.locked():
+        settle_swap(fs, log.directory, index_bytes=log.topic.segment_index_bytes)
+        kept = _as_kept(log)
+        count = min(choose(kept), len(kept.segments) - 1)
+        if not count:
+            return ExpiredSegments()
+        going, first = kept.segments[:count], kept.segments[count].base_offset
+        # In memory first: a reader of what goes gets an error, and the checkpoint never says less again.
+        log.log_start_offset = max(log.log_start_offset, first)
+        log_dir.put(OffsetKind.LOG_START, partition, log.log_start_offset)
+        raise_generation(fs, log_dir.path, partition)
+        log.epochs.cut_start(log.log_start_offset)
+        set_aside(fs, log.directory, [segment.base_offset for segment in going])
+        log.first_base_offset = first
+        files = tuple(list_deleted(fs, log.directory))
+    # The first segment says where the log begins; a line stays only for a start inside of it (R-118).
+    log_dir.put(OffsetKind.LOG_START, partition, log.log_start_checkpoint)
+    return ExpiredSegments(count, sum(segment.size for segment in going), files)

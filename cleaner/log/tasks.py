@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cleaner.base.clock import Clock
-from cleaner.log.view import Signal
+from cleaner.read.view import Signal
 
 _NANOS_PER_MILLI = 1_000_000
 # A wait is cut into pieces: a time too far away for the system's timers is as good as never.

@@ -1,14 +1,14 @@
 """
 What a writer does to its log, step by step, for one caller at a time.
 
-`PartitionWriter` locks and calls. Names in the partition's directory change under the partition's lock only, in the
-orders that `docs/coexistence.md` promises to a cleaner next door.
+`PartitionWriter` locks and calls; what has expired is dropped by `retention.py`. Names in the partition's directory
+change under the partition's lock only, in the orders that `docs/coexistence.md` promises to a cleaner next door.
 
 A step that fails has left the log as it was, or nobody knows what the log is like now: then it `is_in_doubt`, and
 nothing but opening it again helps. That holds for whatever ends a step, at whatever line: an error of the disk, but an
 interrupt or a lack of memory, too.
 
-Source: rules R-123, R-126, R-407, R-653, R-903, R-913, R-920, R-921; `UnifiedLog.java`, `LocalLog.java`.
+Source: rules R-123, R-126, R-407, R-653, R-903, R-920, R-921; `UnifiedLog.java`, `LocalLog.java`.
 """
 
 from __future__ import annotations
@@ -28,17 +28,11 @@ from cleaner.log.new_batches import NewBatches, build_marker
 from cleaner.log.opening import OpenedLog, cut_log
 from cleaner.log.producers import Fence, KnownProducer, Producers
 from cleaner.log.record import ProducerStamp
-from cleaner.log.retention import ExpiredSegments
-from cleaner.policy.log_views import RetentionSegment
-from cleaner.policy.retention import KeptLog
 from cleaner.storage.files.producer_snapshot import write_snapshot
 from cleaner.storage.load.leftovers import settle_swap
-from cleaner.storage.load.loaded_log import list_segments
 from cleaner.storage.lock.partition_lock import HeldByte, partition_lock
-from cleaner.storage.log_dir import LogDir, OffsetKind
-from cleaner.storage.remove.expiry import list_deleted, set_aside
+from cleaner.storage.log_dir import LogDir
 from cleaner.storage.segment import names
-from cleaner.storage.segment.generation import raise_generation
 from cleaner.storage.segment.segment import Segment
 
 _SEQUENCES = 2**31
@@ -75,6 +69,7 @@ class WritableLog:
         active: the segment that is appended to.
         producers, epochs: as of the log end.
         log_start_offset, log_end_offset: first offset a reader may ask for; the offset the next record will get.
+        first_base_offset: of the first segment.
         flushed_offset: all below is on disk, so it is the high watermark.
         is_in_doubt: a step has begun to change the log, and was neither finished nor taken back.
     """
@@ -85,7 +80,7 @@ class WritableLog:
         self.topic_partition = opened.topic_partition
         self.directory = opened.directory
         self.topic = topic
-        self._log_dir = log_dir
+        self.log_dir = log_dir
         self._fs = log_dir.fs
         self._clock = clock
         self._options = options
@@ -98,7 +93,7 @@ class WritableLog:
 
     def _take(self, opened: OpenedLog) -> None:
         self.log_start_offset = opened.log_start_offset
-        self._first_base_offset = opened.first_base_offset
+        self.first_base_offset = opened.first_base_offset
         self.log_end_offset = opened.log_end_offset
         self._set_flushed(opened.log_end_offset)
         self.producers = Producers(str(self.topic_partition), opened.producers, self._fences)
@@ -125,7 +120,7 @@ class WritableLog:
     @property
     def log_start_checkpoint(self) -> int | None:
         """The line of `log-start-offset-checkpoint`; None where the first segment says as much (R-118)."""
-        return self.log_start_offset if self.log_start_offset > self._first_base_offset else None
+        return self.log_start_offset if self.log_start_offset > self.first_base_offset else None
 
     # ---- appending -------------------------------------------------------------------------------------------------
 
@@ -261,9 +256,9 @@ class WritableLog:
             raise LogClosedError(self.directory, f"{error!r}; taking it back failed too: {second}") from error
 
     def _new_lock(self) -> HeldByte:
-        return partition_lock(self._fs, self._log_dir.path, self.topic_partition, self._clock)
+        return partition_lock(self._fs, self.log_dir.path, self.topic_partition, self._clock)
 
-    def _locked(self) -> HeldByte:
+    def locked(self) -> HeldByte:
         """Return the partition's lock, for a `with` block; what an interrupt has left of it, `_undo` gives back."""
         self._lock.release()
         self._lock = self._new_lock()
@@ -285,7 +280,7 @@ class WritableLog:
         offset is there. A cleaner next door takes the last `.log` for all that it must not look at.
         """
         before = self.active
-        with self._locked():
+        with self.locked():
             self._finish_active()
             self._rolling_to = base_offset
             self._write_snapshot(base_offset)
@@ -315,7 +310,7 @@ class WritableLog:
         self._options.publish(offset)
         self.flushed_offset = offset
 
-    # ---- cutting, expiring, closing --------------------------------------------------------------------------------
+    # ---- cutting, closing ------------------------------------------------------------------------------------------
 
     def truncate(self, offset: int) -> None:
         """
@@ -369,60 +364,16 @@ class WritableLog:
             # The next opening of these files would know nothing of it (C-2).
             raise FailedFsyncError(self.directory, self.active.fsync_error)
         opened = cut_log(
-            self._log_dir,
+            self.log_dir,
             self.topic_partition,
             self.topic,
             self._clock,
             offset,
-            lock=self._locked(),
+            lock=self.locked(),
             ending=ending,
             producer_id_expiration_ms=self._options.producer_id_expiration_ms,
         )
         self._take(opened)
-
-    def expire(self, choose: Callable[[KeptLog], int]) -> ExpiredSegments:
-        """
-        Set the oldest segments aside (`storage/remove/expiry.py`); an empty one takes the place of all (R-913).
-
-        Args:
-            choose: how many; asked again before anything changes, and then with the active segment rolled if that was
-                among them.
-        Raises:
-            LogDirOfflineError, NoSpaceError, LogChangedError, CorruptLogError: what has gone is gone.
-            LogClosedError: an fsync failed.
-        """
-        with self._locked():
-            kept = self._as_kept()
-        count = choose(kept)
-        if count and count == len(kept.segments):
-            self.roll()
-        return ExpiredSegments() if not count else self._set_aside(choose)
-
-    def _as_kept(self) -> KeptLog:
-        """Return the log as retention sees it: the active segment is on disk once it has been rolled."""
-        listed = list_segments(self._fs, self.directory)
-        segments: list[RetentionSegment] = [*listed[:-1], self.active.as_kept(listed[-1])]
-        return KeptLog(segments, self.log_start_offset, self.log_end_offset, self.log_end_offset)
-
-    def _set_aside(self, choose: Callable[[KeptLog], int]) -> ExpiredSegments:
-        with self._locked():
-            settle_swap(self._fs, self.directory, index_bytes=self.topic.segment_index_bytes)
-            kept = self._as_kept()
-            count = min(choose(kept), len(kept.segments) - 1)
-            if not count:
-                return ExpiredSegments()
-            going, first = kept.segments[:count], kept.segments[count].base_offset
-            # In memory first: whoever asks for what goes is told so, and the checkpoint never says less again.
-            self.log_start_offset = max(self.log_start_offset, first)
-            self._log_dir.put(OffsetKind.LOG_START, self.topic_partition, self.log_start_offset)
-            raise_generation(self._fs, self._log_dir.path, self.topic_partition)
-            self.epochs.cut_start(self.log_start_offset)
-            set_aside(self._fs, self.directory, [segment.base_offset for segment in going])
-            self._first_base_offset = first
-            files = tuple(list_deleted(self._fs, self.directory))
-        # The first segment says where the log begins; a line stays only for a start inside of it (R-118).
-        self._log_dir.put(OffsetKind.LOG_START, self.topic_partition, self.log_start_checkpoint)
-        return ExpiredSegments(count, sum(segment.size for segment in going), files)
 
     def finish(self) -> None:
         """
@@ -431,7 +382,7 @@ class WritableLog:
         Raises:
             FailedFsyncError, LogDirOfflineError, NoSpaceError, LogChangedError, CorruptLogError: it could not.
         """
-        with self._locked():
+        with self.locked():
             settle_swap(self._fs, self.directory, index_bytes=self.topic.segment_index_bytes)
             self._finish_active()
             # Kafka removes a snapshot at the log start (R-126).

@@ -2,29 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
-
-from cleaner.log.origin import Origin
-from cleaner.log.view import LogReach, Signal
+from cleaner.log.partition_writer import PartitionWriter
+from cleaner.read.view import Signal
 from cleaner.storage.segment.indexes import Aborts
 
 _LONGEST_TRUST_SECONDS = 1.0
-
-
-class WatchedWriter(LogReach, Protocol):
-    """What is asked of a `PartitionWriter`."""
-
-    on_append: list[Callable[[], None]]
-    origin: Origin
-
-    @property
-    def leader_epoch(self) -> int:
-        """The epoch that new batches get."""
-
-    @property
-    def is_closed(self) -> bool:
-        """Tell whether nothing more will be appended."""
 
 
 class WriterView:
@@ -35,7 +17,7 @@ class WriterView:
         writer: it tells of each change.
     """
 
-    def __init__(self, writer: WatchedWriter) -> None:
+    def __init__(self, writer: PartitionWriter) -> None:
         self._writer = writer
         self._origin = writer.origin
         self._signal = Signal()

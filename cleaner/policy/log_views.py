@@ -1,4 +1,4 @@
-"""What the rules ask of a log and of its segments; `storage.Log` is one, and so is a glance at a directory."""
+"""What the rules ask of a log and of its segments; `LoadedLog` is one, and so is `LogSummary`."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class ModelLog:
             self._load(was_closed=was_closed, recovery_point=self._line(OffsetKind.RECOVERY_POINT))
         self.abort_transactions()
 
-    def _locked(self) -> AbstractContextManager[None]:
+    def _locked(self) -> AbstractContextManager[object]:
         return partition_lock(self.writer.fs, self.writer.log_dir.path, self.partition, self.writer.clock)
 
     def _line(self, kind: OffsetKind) -> int:

@@ -208,8 +208,8 @@ class Life:
             there = [(record.offset, record.value) for record in log.read(log.log_start_offset)]
             offsets = [offset for offset, _ in there]
             assert offsets == sorted(set(offsets))
-            found = dict(there)
-            assert {n: found.get(n) for n in self.promised if n >= log.log_start_offset} == {
+            values_there = dict(there)
+            assert {n: values_there.get(n) for n in self.promised if n >= log.log_start_offset} == {
                 n: value for n, value in self.promised.items() if n >= log.log_start_offset
             }
             seen = [record.value for record in log.read(log.log_start_offset, isolation="read_committed")]

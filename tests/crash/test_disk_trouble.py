@@ -149,6 +149,7 @@ def test_fsync_that_fails_on_a_lying_disk_loses_nothing(tmp_path: Path) -> None:
         _fill_up(disk, 128 * 1024)
         with pytest.raises((LogDirOfflineError, NoSpaceError)) as caught:
             cleaner.clean(log_dir, PARTITION, SETTINGS, now_ms=NOW_MS)
+        assert isinstance(caught.value, LogDirOfflineError | NoSpaceError)
         assert ".cleaned" in caught.value.path.name
         (disk / "filler").unlink()
         image.unmount()

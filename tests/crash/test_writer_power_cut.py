@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from cleaner.errors import CleanerError
-from cleaner.log.transactions import FILE_NAME
+from cleaner.log.transactional_ids import FILE_NAME
 from tests.crash.loop_image import LoopImage, loop_image
 from tests.crash.power_switch import PowerSwitch
 from tests.property.modelled_log import PARTITION, ModelledLog, Pairs

@@ -258,11 +258,11 @@ def _change_log(rng: Rng, path: Path) -> str:
     if kind < 0.45:
         what, batch = _change_header(rng, batch)
     elif kind < 0.65:
-        batch = bytearray(batch)
+        changed = bytearray(batch)
         for _ in range(rng.choice((1, 1, 2, 5))):
-            begin = min(len(batch) - 1, HEADER_BYTES if batch[16] > 1 else 18)
-            batch[rng.randrange(begin, len(batch))] = rng.randrange(256)
-        what, batch = "bytes of records", sealed(bytes(batch))
+            begin = min(len(changed) - 1, HEADER_BYTES if changed[16] > 1 else 18)
+            changed[rng.randrange(begin, len(changed))] = rng.randrange(256)
+        what, batch = "bytes of records", sealed(bytes(changed))
     elif kind < 0.75:
         what, batch = _change_packed(rng, batch)
     elif kind < 0.83:

@@ -49,7 +49,12 @@ def test_command_whose_streams_are_closed_does_its_work(tmp_path: Path, closed: 
     """And ends with its own exit code, whatever it had to say."""
     log_dir = _log_dir(tmp_path)
     (log_dir / CLEAN_SHUTDOWN).unlink()
-    for words, code in ((["recover", log_dir], 0), (["recover", tmp_path / "nowhere"], 2), (["plan", log_dir], 0)):
+    cases: tuple[tuple[list[str | Path], int], ...] = (
+        (["recover", log_dir], 0),
+        (["recover", tmp_path / "nowhere"], 2),
+        (["plan", log_dir], 0),
+    )
+    for words, code in cases:
         done = subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", *COMMAND, *words], check=False)
         assert done.returncode == code, words
     assert (log_dir / CLEAN_SHUTDOWN).exists()

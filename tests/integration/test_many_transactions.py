@@ -22,9 +22,9 @@ from cleaner.cli.main import main
 from cleaner.log.manager import LogManager
 from cleaner.log.reader import open_reader
 from cleaner.log.record import ProducerStamp, Record
-from cleaner.log.transactions import Identity
-from cleaner.spark.source.decide import aborted_within
-from cleaner.spark.source.partition_log import LogLooker
+from cleaner.log.transactional_ids import Identity
+from cleaner.read.snapshot import LogSnapshots
+from cleaner.spark.source.damage import passing
 from cleaner.storage.fs.file_system import FileSystem
 from tests.bulk.local_jobs import bulk_clean
 from tests.integration.log_dirs import NOW
@@ -139,8 +139,8 @@ def _latest(root: Path, _: int) -> None:
 
 
 def _decide(root: Path, count: int) -> None:
-    log = LogLooker(FileSystem()).look(TOPIC, Path(_recovered(root)) / str(TOPIC))
-    assert len(aborted_within(log, 0, 2 * count, "fail")) == count
+    log = LogSnapshots(FileSystem()).take(TOPIC, Path(_recovered(root)) / str(TOPIC))
+    assert len(log.aborted_within(0, 2 * count, passing("fail"))) == count
 
 
 def _write(root: Path, count: int) -> None:

@@ -21,8 +21,8 @@ from cleaner.app.plan_report import PlanEntry
 from cleaner.base.model import TopicPartition
 from cleaner.cli.main import main
 from cleaner.errors import CorruptBatchError
+from cleaner.read.summary import ListedFiles
 from cleaner.storage.fs.file_system import DirectoryEntry, File, FileSystem
-from cleaner.storage.glance import SeenFiles
 from tests.integration.log_dirs import NOW, flip_bit, keyed_log
 from tests.support.batch_builder import Producer
 from tests.support.log_builder import LogBuilder, write_log_dir
@@ -246,7 +246,7 @@ def test_damage_in_a_log_that_is_in_use_is_looked_at_again(tmp_path: Path, monke
     write_log_dir(tmp_path, keyed_log(), clean_shutdown=False)
     failures = iter([True, True, False])
 
-    def look_at(place: PlanTarget, files: SeenFiles) -> Look:
+    def look_at(place: PlanTarget, files: ListedFiles) -> Look:
         if next(failures):
             raise CorruptBatchError(place.directory, 0, "the file became shorter while it was read")
         return look.look_at(place, files)

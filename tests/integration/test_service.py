@@ -311,7 +311,7 @@ class Problem(FileSystem):
         self.left = times
         self._lock = threading.Lock()
 
-    def create(self, path: Path, *, like: Path) -> File:
+    def create(self, path: Path, *, like: Path | None) -> File:
         with self._lock:
             is_struck = self.left > 0 and path.parent.name == "a-0"
             self.left -= is_struck

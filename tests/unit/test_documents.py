@@ -151,6 +151,15 @@ def test_documented_name_is_the_installed_one() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_files_beside_the_code_are_in_the_wheel() -> None:
+    """Each template, style, script and source that is no Python is package data, or the installed product lacks it."""
+    globs = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    packaged = {path for package, names in globs.items() for name in names
+                for path in (ROOT / package.replace(".", "/")).glob(name)}  # fmt: skip
+    files = {path for path in (ROOT / "cleaner").rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    assert {path for path in files if path.suffix != ".py"} == packaged
+
+
 def test_readme_make_targets_exist() -> None:
     """Every `make` target named in the README or in the Makefile's head is one."""
     makefile = (ROOT / "Makefile").read_text()

@@ -28,8 +28,8 @@ from cleaner.config.read import check_broker_keys
 from cleaner.config.values import TopicConfig
 from cleaner.daemon.control.verbs import MAX_REQUEST_BYTES, answer
 from cleaner.errors import CleanerError
-from cleaner.log.transactions import FILE_NAME as TRANSACTIONAL_IDS
-from cleaner.log.transactions import TransactionalIds
+from cleaner.log.transactional_ids import FILE_NAME as TRANSACTIONAL_IDS
+from cleaner.log.transactional_ids import TransactionalIds
 from cleaner.present.http.message import MOST_HEAD_BYTES, parse_request
 from cleaner.present.http.web_config import MOST_BYTES, load
 from cleaner.settings import parse_set, read_environment

@@ -72,5 +72,6 @@ def test_every_rule_is_cited_in_its_homes_or_is_not_ours() -> None:
         for home in re.findall(r"`([\w./]+)`", named[1]):
             path = ROOT / home if home.startswith("tests/") else ROOT / "cleaner" / home
             if number not in citations(sources().get(path, ""), known):
-                homeless.append((number, f"{home} does not cite it"))
+                citing = [str(at.relative_to(ROOT)) for at, text in sources().items() if number in text]
+                homeless.append((number, f"{home} does not cite it; found in {citing}"))
     assert homeless == []

@@ -9,16 +9,15 @@ from typing import NamedTuple
 import numpy as np
 
 from cleaner.cleaning.estimate.cells import Cell
-from cleaner.cleaning.offset_map import Words
 from cleaner.cleaning.recopy.survivors import BlockRetention
 from cleaner.format.batch import Batches, ReadBuffer, SegmentReader
 from cleaner.format.chunks import CONTROL_FLAG, DELETE_HORIZON_FLAG, TRANSACTIONAL_FLAG, Flags
-from cleaner.format.records import Block, Unpacker, bad_record
-from cleaner.kernels import offset_map as kernel
+from cleaner.format.key_digests import MESSAGES_BEFORE, SIP, KeyDigests, Words
+from cleaner.format.records import Block, Unpacker
 from cleaner.policy.record_filter import BatchRetention
-from cleaner.storage.aborted import AbortedRanges
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.fs.open_file import File
+from cleaner.storage.segment.aborted import AbortedRanges
 from cleaner.storage.segment.indexes import abort_rows
 from cleaner.storage.segment.names import TXN_INDEX
 from cleaner.storage.segment.segment import Segment
@@ -57,8 +56,7 @@ class CellReader:
         self._aborted = _aborted(fs, segments)
         self._now_ms = now_ms
         self._open: tuple[int, File] | None = None
-        self._digests: Words = np.zeros(0, np.uint64)
-        self._state = np.zeros(kernel.STATE_CELLS, np.int64)
+        self._digests = KeyDigests()
 
     def __enter__(self) -> CellReader:
         return self
@@ -103,19 +101,8 @@ class CellReader:
             np.uint8
         )
         skipped = gone | is_control
-        records = block.record_count(gone)
-        if len(self._digests) < kernel.DIGEST_WORDS * records:
-            self._digests = np.zeros(2 * kernel.DIGEST_WORDS * records, np.uint64)
-        self._state[:] = 0
-        status = kernel.digest_records(
-            block.data, block.unpacked, block.batches, skipped, 0, keys, self._digests, self._state
-        )
-        if status != kernel.DIGEST_GOOD:
-            row = block.batches[int(self._state[kernel.STATE_BATCH])]
-            position = int(self._state[kernel.STATE_RECORD_POSITION])
-            raise bad_record(part.path, row, int(self._state[kernel.STATE_STATUS]), position)
-        words = self._digests[: kernel.DIGEST_WORDS * int(self._state[kernel.STATE_KEYED])]
-        return words[:: kernel.DIGEST_WORDS], _places(block.batches, skipped, gone, words[3 :: kernel.DIGEST_WORDS])
+        rows = self._digests.of(part.path, block, skipped, keys)
+        return rows[:, SIP], _places(block.batches, skipped, gone, rows[:, MESSAGES_BEFORE])
 
     def _gone(self, batches: Batches) -> Flags:
         """Return which batches are data of aborted transactions, or markers past their horizon."""

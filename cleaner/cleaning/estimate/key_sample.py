@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cleaner.cleaning.offset_map import Words
+from cleaner.format.key_digests import Words
 
 _MOST_RECORDS = 1 << 22
 _ALL = np.uint64(2**64 - 1)

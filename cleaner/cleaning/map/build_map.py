@@ -22,8 +22,8 @@ from cleaner.cleaning.passes.segment_chunks import Claim, SegmentChunks
 from cleaner.cleaning.passes.transactions import CleanedTransactions
 from cleaner.errors import CorruptBatchError, CorruptLogError
 from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG
+from cleaner.format.key_digests import MESSAGES_BEFORE, OFFSET_PLUS_1
 from cleaner.format.parallel_reader import WindowBuffer
-from cleaner.kernels import offset_map as kernel
 from cleaner.policy.cleanable import Cleanable
 from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.segment.segment import Segment
@@ -212,8 +212,8 @@ class MapBuilder:
         if not task.length:
             return
         self._reach(task.number)
-        done = self.offset_map.put(digested.digests, digested.keyed)
-        if done < digested.keyed:
+        done = self.offset_map.put(digested.rows)
+        if done < len(digested.rows):
             self._end_within(task, digested, done)
             return
         last_offset = int(task.batches[-1]["last_offset"])
@@ -235,16 +235,16 @@ class MapBuilder:
 
     def _end_within(self, task: DirtyChunk, digested: DigestedChunk, done: int) -> None:
         """Note that the map is full: it ends with the last record put, or the last batch complete since (R-513)."""
-        refused = int(digested.digests[kernel.DIGEST_WORDS * done + 2]) - 1
+        refused = int(digested.rows[done, OFFSET_PLUS_1]) - 1
         rows = task.batches
         complete = rows["last_offset"][rows["last_offset"] < refused]
         reached = [self.offset_map.latest_offset]
         if done:
-            reached.append(int(digested.digests[kernel.DIGEST_WORDS * (done - 1) + 2]) - 1)
+            reached.append(int(digested.rows[done - 1, OFFSET_PLUS_1]) - 1)
         if len(complete) and complete[-1] >= self.first_dirty_offset:
             reached.append(int(complete[-1]))
         self.offset_map.latest_offset = max(reached)
-        self._count(task, int(digested.digests[kernel.DIGEST_WORDS * done + 3]))
+        self._count(task, int(digested.rows[done, MESSAGES_BEFORE]))
         self._keyless += digested.keyless
         self._full_in = task.number
 

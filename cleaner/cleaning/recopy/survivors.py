@@ -17,7 +17,8 @@ import numpy.typing as npt
 from cleaner.cleaning.offset_map import OffsetMap
 from cleaner.cleaning.recopy.offset_bits import OffsetBits
 from cleaner.format.chunks import Flags
-from cleaner.format.records import Block, bad_record
+from cleaner.format.key_digests import require_good
+from cleaner.format.records import Block
 from cleaner.kernels import offset_bits as bits_kernel
 from cleaner.kernels import offset_map as kernel
 from cleaner.kernels import retain
@@ -117,7 +118,7 @@ class MapSurvivors:
             verdicts,
             self._state,
         )
-        _require_good(status, path, block, self._state)
+        require_good(status, path, block, self._state)
 
 
 class BitmapSurvivors:
@@ -158,10 +159,4 @@ class BitmapSurvivors:
             verdicts,
             self._state,
         )
-        _require_good(status, path, block, self._state)
-
-
-def _require_good(status: int, path: Path, block: Block, state: npt.NDArray[np.int64]) -> None:
-    if status != kernel.DIGEST_GOOD:
-        row = block.batches[int(state[kernel.STATE_BATCH])]
-        raise bad_record(path, row, int(state[kernel.STATE_STATUS]), int(state[kernel.STATE_RECORD_POSITION]))
+        require_good(status, path, block, self._state)

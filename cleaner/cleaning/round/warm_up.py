@@ -27,6 +27,7 @@ from cleaner.format.batch import Chunk, ReadBuffer, SegmentReader
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.compression import compress
 from cleaner.format.encode import encode_batches, join_columns
+from cleaner.format.key_digests import KeyDigests
 from cleaner.format.layout import Layout, cut_out, lay_out
 from cleaner.format.parallel_reader import verify_checksums
 from cleaner.format.records import Unpacker
@@ -134,8 +135,7 @@ def warm_up() -> None:
     by_bits = BitmapSurvivors(bits, 0, 0, 0)
     survivors, writer = MapSurvivors(offset_map, 0), RetainedWriter(0)
     indexes = CleanedIndexes(path, 0, 0, 1024)
-    digests = np.zeros(4 * map_kernel.DIGEST_WORDS, np.uint64)
-    state = np.zeros(map_kernel.STATE_CELLS, np.int64)
+    digests = KeyDigests()
     crc32c(b"")
     xxhash32(b"")
     for chunk in SegmentReader(_MemoryFile(log), size=len(log), buffer=ReadBuffer(4096), check_order_from=0):
@@ -161,10 +161,7 @@ def warm_up() -> None:
             cut_out(layout.data, layout.key_starts, layout.key_sizes)
             _prove(chunk, layout)
             _split_columns(layout)
-            map_kernel.digest_records(
-                block.data, block.unpacked, block.batches, no_flags, 0, offset_map.keys, digests, state
-            )
-            offset_map.put(digests, int(state[map_kernel.STATE_KEYED]))
+            offset_map.put(digests.of(path, block, no_flags, offset_map.keys))
             survivors.judge(path, block, retention, verdicts)
             by_bits.judge(path, block, retention, verdicts)
             verdicts[:] = map_kernel.KEEP_TOMBSTONE  # a horizon: all are rebuilt, some of them packed

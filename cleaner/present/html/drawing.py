@@ -6,19 +6,18 @@ Logs drawn to scale, as SVG: the clean section, the dirty section, what cannot b
                              ¦       cleaner point
                              delete retention point
 
-Places are percentages, so a drawing is as wide as its place on any screen. Nothing is styled here but by class.
+Places are percentages, so a drawing is as wide as its place on any screen; `drawing.html` draws it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cleaner.base.sizes import human_bytes
-from cleaner.daemon.snapshot import LogView, RoundView, WorkerView
+from cleaner.daemon.snapshot import LogView, WorkerView
 from cleaner.policy.sections import Sections
-from cleaner.present.html.markup import Markup, el
-from cleaner.present.text import count, percent
+from cleaner.present.text import count
 
 # What is there is seen: a part of a millionth of a log is drawn this wide (percent).
 LEAST_WIDTH = 0.5
@@ -35,6 +34,45 @@ class DrawnPart:
     bytes: int
     x: float
     width: float
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point of the drawing in Kafka's documentation: where it is (percent), its line, and the offset there."""
+
+    x: float
+    y: int
+    name: str
+    offset: int
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """
+    A log, drawn.
+
+    Attributes:
+        words: what is seen, for those who do not see it.
+        parts: from the oldest to the newest.
+        old_width: of what lies below the delete retention point (percent).
+        swept: where a worker began and how far it has come (percent); None: it is not under way.
+        points: each on a line of its own.
+    """
+
+    words: str
+    parts: Sequence[DrawnPart] = ()
+    old_width: float = 0.0
+    swept: tuple[float, float] | None = None
+    points: Sequence[Point] = ()
+
+
+def drawing_of(view: LogView, worker: WorkerView | None = None) -> Drawing:
+    """Draw a log; of one that could not be looked at there are words alone."""
+    if view.sections is None:
+        return Drawing(words_of(view))
+    parts = parts_of(view.sections)
+    old_width = _old_width(view.sections, parts)
+    return Drawing(words_of(view), parts, old_width, _swept(parts, worker), _points(view.sections, parts, old_width))
 
 
 def parts_of(sections: Sections) -> list[DrawnPart]:
@@ -71,63 +109,9 @@ def _retention_words(sections: Sections) -> str:
     return "" if offset is None else f"; delete retention point at offset {count(offset)}"
 
 
-def strip(view: LogView, worker: WorkerView | None = None) -> Markup:
-    """Return a log as one line of a table."""
-    words = words_of(view)
-    if view.sections is None:
-        return el("svg", el("title", words), class_="strip empty", role="img", aria_label=words)
-    parts = parts_of(view.sections)
-    return el(
-        "svg",
-        el("title", words),
-        _rects(parts, "0", "100%"),
-        _old(view.sections, parts, "0", "100%"),
-        _sweep(parts, worker, "0", "100%"),
-        class_="strip",
-        role="img",
-        aria_label=words,
-    )
-
-
-def anatomy(view: LogView, worker: WorkerView | None = None) -> Markup:
-    """Return a log with its parts and points named; nothing for one that could not be looked at."""
-    sections = view.sections
-    if sections is None:
-        return Markup("")
-    parts = parts_of(sections)
-    words = words_of(view)
-    names = [
-        el("text", part.name, x=_pct(part.x + part.width / 2), y="13", class_="part-name", text_anchor="middle")
-        for part in parts
-        if part.width >= LEAST_WIDTH_OF_NAME
-    ]
-    return el(
-        "svg",
-        el("title", words),
-        names,
-        _rects(parts, "22", "44"),
-        _old(sections, parts, "22", "44"),
-        [_cells(part) for part in parts],
-        _sweep(parts, worker, "22", "44"),
-        _points(sections, parts),
-        class_="anatomy",
-        role="img",
-        aria_label=words,
-    )
-
-
-def _pct(value: float) -> str:
+def pct(value: float) -> str:
+    """Say a place in percent."""
     return f"{min(100.0, max(0.0, value)):.2f}%"
-
-
-def _rects(parts: Iterable[DrawnPart], y: str, height: str) -> list[Markup]:
-    return [el("rect", x=_pct(p.x), y=y, width=_pct(p.width), height=height, class_=p.kind) for p in parts]
-
-
-def _cells(part: DrawnPart) -> Markup:
-    """Return records as cells: gaps where keys were removed, close together where none were."""
-    pattern = "gaps" if part.kind == "clean" else "cells"
-    return el("rect", x=_pct(part.x), y="22", width=_pct(part.width), height="44", fill=f"url(#{pattern})")
 
 
 def _old_width(sections: Sections, parts: Sequence[DrawnPart]) -> float:
@@ -136,126 +120,19 @@ def _old_width(sections: Sections, parts: Sequence[DrawnPart]) -> float:
     return parts[0].width * min(1.0, sections.delete_retention_bytes / sections.clean_bytes)
 
 
-def _old(sections: Sections, parts: Sequence[DrawnPart], y: str, height: str) -> Markup | None:
-    """Return the shade of what lies below the delete retention point."""
-    width = _old_width(sections, parts)
-    return el("rect", x="0", y=y, width=_pct(width), height=height, class_="old") if width else None
-
-
-def _sweep(parts: Sequence[DrawnPart], worker: WorkerView | None, y: str, height: str) -> list[Markup]:
+def _swept(parts: Sequence[DrawnPart], worker: WorkerView | None) -> tuple[float, float] | None:
     """Return how far a worker has come: through the dirty section while it builds the map, then through both."""
     if worker is None or not worker.total_bytes or worker.phase not in ("map", "copy"):
-        return []
-    swept = [p for p in parts if p.kind == "dirty" or (p.kind == "clean" and worker.phase == "copy")]
+        return None
+    swept = [part for part in parts if part.kind == "dirty" or (part.kind == "clean" and worker.phase == "copy")]
     if not swept:
-        return []
+        return None
     begin, end = swept[0].x, swept[-1].x + swept[-1].width
-    at = begin + (end - begin) * min(1.0, worker.done_bytes / worker.total_bytes)
-    return [
-        el("rect", x=_pct(begin), y=y, width=_pct(at - begin), height=height, class_="swept"),
-        el("line", x1=_pct(at), x2=_pct(at), y1=y, y2=height if y == "0" else "66", class_="broom"),
-    ]
+    return begin, begin + (end - begin) * min(1.0, worker.done_bytes / worker.total_bytes)
 
 
-def _points(sections: Sections, parts: Sequence[DrawnPart]) -> list[Markup]:
-    """Return the two points of the drawing in Kafka's documentation, each on a line of its own."""
-    points: list[tuple[float, int, str, int]] = []
+def _points(sections: Sections, parts: Sequence[DrawnPart], old_width: float) -> list[Point]:
     offset = sections.delete_retention_offset
-    if offset is not None:
-        points.append((_old_width(sections, parts), 82, "delete retention point", offset))
-    cleaner_point = next((p.x + p.width for p in parts if p.kind == "clean"), 0.0)
-    points.append((cleaner_point, 98, "cleaner point", sections.first_dirty_offset))
-    # Lines first: a name is written over another point's line, not crossed out by it.
-    lines = [el("line", x1=_pct(x), x2=_pct(x), y1="18", y2=y, class_="point") for x, y, _, _ in points]
-    return lines + [_point_name(*point) for point in points]
-
-
-def _point_name(x: float, y: int, name: str, offset: int) -> Markup:
-    is_left = x < 50
-    return el(
-        "text",
-        f"{name} ",
-        el("tspan", count(offset), class_="offset"),
-        x=_pct(x),
-        y=y,
-        dx="6" if is_left else "-6",
-        text_anchor="start" if is_left else "end",
-        class_="point-name",
-    )
-
-
-def bar(part: float, kind: str, words: str) -> Markup:
-    """Return a bar of which a part (0 to 1) is filled."""
-    return el(
-        "svg",
-        el("title", words),
-        el("rect", x="0", y="0", width="100%", height="100%", class_="rest"),
-        el("rect", x="0", y="0", width=_pct(100 * part), height="100%", class_=kind),
-        class_="bar",
-        role="img",
-        aria_label=words,
-    )
-
-
-def ratio_bar(ratio: float, least: float, is_due: bool) -> Markup:
-    """Return a dirty ratio with a tick at what it has to be over."""
-    words = f"dirty ratio {percent(ratio)}, due over {percent(least)}"
-    return el(
-        "svg",
-        el("title", words),
-        el("rect", x="0", y="3", width="100%", height="6", class_="rest"),
-        el("rect", x="0", y="3", width=_pct(100 * ratio), height="6", class_="dirty" if is_due else "mild"),
-        el("line", x1=_pct(100 * least), x2=_pct(100 * least), y1="0", y2="12", class_="tick"),
-        class_="ratio",
-        role="img",
-        aria_label=words,
-    )
-
-
-def round_bar(view: RoundView, most_bytes: int) -> Markup:
-    """Return what a round kept and what it freed, on a scale that a table's rounds share."""
-    words = f"{human_bytes(view.bytes_read)} became {human_bytes(view.bytes_written)}"
-    scale = 100 / most_bytes if most_bytes else 0.0
-    kept = scale * min(view.bytes_written, most_bytes)
-    freed = scale * max(0, view.bytes_freed)
-    return el(
-        "svg",
-        el("title", words),
-        el("rect", x="0", y="0", width=_pct(kept), height="100%", class_="clean"),
-        el("rect", x=_pct(kept), y="0", width=_pct(freed), height="100%", class_="freed"),
-        class_="bar",
-        role="img",
-        aria_label=words,
-    )
-
-
-def stack(rows: Sequence[tuple[str, int, str]], words: str) -> Markup:
-    """Return counts beside each other: class, how many, what they are."""
-    total = sum(many for _, many, _ in rows)
-    rects, x = [], 0.0
-    for kind, many, name in rows:
-        width = 100 * many / total if total else 0.0
-        rects.append(el("rect", el("title", name), x=_pct(x), y="0", width=_pct(width), height="100%", class_=kind))
-        x += width
-    return el("svg", rects, class_="stack", role="img", aria_label=words)
-
-
-def patterns() -> Markup:
-    """Return what the drawings of a page share."""
-    gaps = [
-        el("rect", x=x, y="0", width=width, height="44") for x, width in ((9, 2), (20, 9), (38, 2), (47, 16), (72, 2))
-    ]
-    cells = el("rect", x="9", y="0", width="1", height="44")
-    shared = {"patternUnits": "userSpaceOnUse", "y": "22", "height": "44"}
-    return el(
-        "svg",
-        el(
-            "defs",
-            el("pattern", gaps, id="gaps", width="74", **shared),
-            el("pattern", cells, id="cells", width="10", **shared),
-        ),
-        class_="patterns",
-        width="0",
-        height="0",
-        aria_hidden="true",
-    )
+    cleaner_point = next((part.x + part.width for part in parts if part.kind == "clean"), 0.0)
+    points = [Point(cleaner_point, 98, "cleaner point", sections.first_dirty_offset)]
+    return points if offset is None else [Point(old_width, 82, "delete retention point", offset), *points]

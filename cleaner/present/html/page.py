@@ -1,36 +1,63 @@
 """
 The page: one document, no parts from elsewhere, whole without JavaScript.
 
-Its style and its script are in `page.css` and `page.js`, written into the document and named in its security policy by
-their hashes, so that nothing else can run or load there, whatever a topic is called.
+The templates beside this file say what it looks like. Every value they show is text, whatever it contains; only the
+page's own style and script go in as they are. The security policy names these two (`page.css` and `page.js`) by their
+hashes, so that nothing else can run or load there, whatever a topic is called.
 """
 
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from importlib import resources
+from typing import TYPE_CHECKING
 
-from cleaner.base.sizes import human_bytes
-from cleaner.daemon.snapshot import LogView, ServiceSnapshot
-from cleaner.present.html import page_logs, page_now, page_tables
-from cleaner.present.html.drawing import anatomy, patterns
-from cleaner.present.html.markup import Markup, el
+from cleaner.base.sizes import human_bytes, human_rate
+from cleaner.daemon.snapshot import RoundView, ServiceSnapshot
+from cleaner.policy.selection_context import DirCondition
+from cleaner.present.html import page_logs, page_now
+from cleaner.present.html.drawing import LEAST_WIDTH_OF_NAME, drawing_of, pct
+from cleaner.present.http.health import warnings
 from cleaner.present.http.message import Response
-from cleaner.present.reasons import said_of, why
-from cleaner.present.text import ago, count, counted, percent, plain
+from cleaner.present.reasons import Tone, said_of, why
+from cleaner.present.text import ago, count, counted, duration, moment, percent, plain
+
+if TYPE_CHECKING:
+    import jinja2
+
+MOST_ROUNDS = 12
+MOST_ROWS = 100
+# From here on a disk is drawn as one that is filling up: cleaning itself needs room.
+NEARLY_FULL = 0.9
 
 _FILES = resources.files("cleaner.present.html")
-STYLE = Markup(_FILES.joinpath("page.css").read_text("utf-8"))
-SCRIPT = Markup(_FILES.joinpath("page.js").read_text("utf-8"))
+STYLE = _FILES.joinpath("page.css").read_text("utf-8")
+SCRIPT = _FILES.joinpath("page.js").read_text("utf-8")
 
 _ICON = (
     "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 32 32'%3E"
     "%3Crect x='1' y='8' width='14' height='16' rx='2' fill='%231f9e89'/%3E"
     "%3Crect x='17' y='8' width='14' height='16' rx='2' fill='%23f2872f'/%3E%3C/svg%3E"
 )
+_DIR_TONES = {
+    DirCondition.ONLINE: Tone.GOOD,
+    DirCondition.LOCKED: Tone.HELD,
+    DirCondition.NEEDS_RECOVERY: Tone.BAD,
+    DirCondition.OFFLINE: Tone.BAD,
+}
+_RESULT_TONES = {
+    "done": Tone.GOOD,
+    "retry": Tone.HELD,
+    "locked": Tone.HELD,
+    "aborted": Tone.HELD,
+    "quarantined": Tone.BAD,
+    "offline": Tone.BAD,
+}
+_JOB_TONES = {"queued": Tone.DUE, "running": Tone.WORK, "done": Tone.GOOD, "failed": Tone.BAD}
 
 
 def _hash(text: str) -> str:
@@ -53,123 +80,119 @@ CONTENT_SECURITY_POLICY = "; ".join(
 
 def overview(snapshot: ServiceSnapshot, query: Mapping[str, str]) -> Response:
     """Return the page of everything; `query` chooses which logs are listed."""
-    body = (
-        page_now.alerts(snapshot),
-        page_now.tiles(snapshot),
-        el("div", page_now.now(snapshot), page_now.waiting(snapshot), class_="columns"),
-        page_tables.quarantine(snapshot),
-        page_tables.retries(snapshot),
-        page_tables.jobs(snapshot),
-        page_tables.log_dirs(snapshot),
-        page_logs.logs(snapshot, page_logs.Choice.of(query)),
-        page_tables.rounds(snapshot),
-        page_tables.settings(snapshot),
-    )
-    return _document(snapshot, page_now.headline(snapshot)[1], body)
+    stuck = [] if snapshot.is_progressing else [*snapshot.stuck] or ["nothing moves"]
+    choice = page_logs.Choice.of(query)
+    busy = [worker for worker in snapshot.workers if worker.partition is not None]
+    workers = {(worker.partition, worker.log_dir): worker for worker in busy}
+    values = {
+        "stuck": stuck,
+        "warnings": warnings(snapshot),
+        "tiles": page_now.tiles(snapshot),
+        "busy": busy,
+        "workers": workers,
+        "views": {place: view for view in snapshot.logs if (place := (view.partition, view.log_dir)) in workers},
+        "next": page_now.next_log(snapshot),
+        "waiting": page_now.waiting(snapshot),
+        "choice": choice,
+        "selects": page_logs.selects(snapshot, choice),
+        "listed": page_logs.listed(snapshot, choice),
+        "rounds": snapshot.rounds[:MOST_ROUNDS],
+    }
+    return _document("overview.html", snapshot, values)
 
 
 def log(snapshot: ServiceSnapshot, name: str, query: Mapping[str, str]) -> Response:
     """Return the page of one log; of several with one name the one in `dir`, or the first."""
     log_dir = query.get("dir")
     views = [view for view in snapshot.logs if plain(str(view.partition)) == name]
-    in_dir = [view for view in views if log_dir is None or plain(view.log_dir) == log_dir]
-    if not in_dir:
-        missing = el("section", el("h2", "No such log"), el("p", el("a", "All logs", href="/")), class_="card")
-        return _document(snapshot, "No such log", (missing,), HTTPStatus.NOT_FOUND)
-    view = in_dir[0]
-    rounds = [r for r in snapshot.rounds if r.partition == view.partition and r.log_dir == view.log_dir]
-    return _document(snapshot, str(view.partition), (_log(snapshot, view), page_tables.rounds(snapshot, rounds)))
-
-
-def _log(snapshot: ServiceSnapshot, view: LogView) -> Markup:
-    said = said_of(view)
-    worker = next((w for w in snapshot.workers if (w.partition, w.log_dir) == (view.partition, view.log_dir)), None)
-    return el(
-        "section",
-        el("p", el("a", "← All logs", href="/")),
-        el("h2", str(view.partition), class_="log-title"),
-        el("p", el("span", said.word, class_=f"chip tone-{said.tone.value}"), " ", why(view), class_="why-line"),
-        anatomy(view, worker),
-        page_now.legend(view),
-        el(
-            "dl", [el("div", el("dt", key), el("dd", value)) for key, value in _facts(snapshot, view)], class_="details"
-        ),
-        id="log",
-        data_live=True,
-        class_="card",
-    )
-
-
-def _facts(snapshot: ServiceSnapshot, view: LogView) -> list[tuple[str, object]]:
-    facts: list[tuple[str, object]] = [
-        ("Log dir", el("span", view.log_dir, class_="path")),
-        ("cleanup.policy", f"{view.policy}, from {view.policy_origin}"),
-        ("Segments", count(view.segments)),
-        (
-            "Last round",
-            "none since the start" if view.last_round_ms is None else ago(view.last_round_ms, snapshot.now_ms),
-        ),
-    ]
-    verdict, sections = view.verdict, view.sections
-    if verdict is not None:
-        facts.append(("Dirty ratio", f"{percent(verdict.cleanable.ratio)}, due over {percent(verdict.min_ratio)}"))
-    if sections is not None:
-        facts += [
-            ("Size", human_bytes(sections.total_bytes)),
-            ("Log start offset", count(sections.log_start_offset)),
-            ("Cleaner point", count(sections.first_dirty_offset)),
-            ("First uncleanable offset", count(sections.first_uncleanable_offset)),
-            ("Active segment from", count(sections.active_base_offset)),
-            ("Log end offset", count(sections.log_end_offset)),
-        ]
-        if sections.delete_retention_offset is not None:
-            facts.append(("Delete retention point", count(sections.delete_retention_offset)))
-    facts += [("Warning", warning) for warning in view.warnings]
-    for entry in snapshot.quarantine:
-        if (entry.topic_partition, entry.log_dir) == (view.partition, view.log_dir):
-            facts.append(("In quarantine", f"{ago(entry.since_ms, snapshot.now_ms)}: {entry.reason}"))
-            if entry.file:
-                where = entry.file if entry.position is None else f"{entry.file} at byte {count(entry.position)}"
-                facts.append(("Damaged file", el("span", where, class_="path")))
-    retry = snapshot.retries.get(view.partition)
-    if retry is not None:
-        facts.append((counted(retry.failures, "failure"), retry.cause))
-    return facts
+    view = next((view for view in views if log_dir is None or plain(view.log_dir) == log_dir), None)
+    if view is None:
+        return _document("log.html", snapshot, {"view": None}, "No such log", HTTPStatus.NOT_FOUND)
+    place = view.partition, view.log_dir
+    rounds = [ended for ended in snapshot.rounds if (ended.partition, ended.log_dir) == place]
+    values = {
+        "view": view,
+        "worker": next((worker for worker in snapshot.workers if (worker.partition, worker.log_dir) == place), None),
+        "rounds": rounds[:MOST_ROUNDS],
+    }
+    return _document("log.html", snapshot, values, str(view.partition))
 
 
 def _document(
-    snapshot: ServiceSnapshot, title: str, body: tuple[object, ...], status: HTTPStatus = HTTPStatus.OK
+    template: str,
+    snapshot: ServiceSnapshot,
+    values: Mapping[str, object],
+    title: str = "",
+    status: HTTPStatus = HTTPStatus.OK,
 ) -> Response:
-    head = el(
-        "head",
-        el("meta", charset="utf-8"),
-        el("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        el("meta", name="color-scheme", content="light dark"),
-        el("title", f"{title} - cleaner"),
-        el("link", rel="icon", href=Markup(_ICON)),
-        el("style", STYLE),
+    headline = page_now.headline(snapshot)
+    body = (
+        templates()
+        .get_template(template)
+        .render(values, snapshot=snapshot, headline=headline, title=title or headline[1])
     )
-    links = [
-        el("a", words, href=href)
-        for words, href in (("metrics", "/metrics"), ("health", "/healthz"), ("JSON", "/api/v1/snapshot"))
-    ]
-    footer = el(
-        "footer",
-        el(
-            "p",
-            "cleaner ",
-            snapshot.version,
-            ". This page only shows; ",
-            el("code", "cleaner now|pause|resume|release"),
-            " steer.",
-        ),
-        el("nav", links, aria_label="For programs"),
+    policy = {"Content-Security-Policy": CONTENT_SECURITY_POLICY}
+    return Response(body.encode(), "text/html; charset=utf-8", status, policy)
+
+
+@functools.cache
+def templates() -> jinja2.Environment:
+    """Return the templates with what they know; made when somebody looks at the page for the first time."""
+    import jinja2
+    from markupsafe import Markup
+
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_source), autoescape=True, undefined=jinja2.StrictUndefined, finalize=_shown
     )
-    main = el("main", patterns(), body)
-    document = el("html", head, el("body", page_now.header(snapshot), main, footer, el("script", SCRIPT)), lang="en")
-    return Response(
-        f"<!DOCTYPE html>\n{document}".encode(),
-        "text/html; charset=utf-8",
-        status,
-        {"Content-Security-Policy": CONTENT_SECURITY_POLICY},
-    )
+    environment.filters |= {
+        "ago": ago,
+        "bytes": human_bytes,
+        "count": count,
+        "counted": counted,
+        "duration": duration,
+        "moment": moment,
+        "pct": pct,
+        "percent": percent,
+        "rate": human_rate,
+    }
+    environment.globals |= {
+        "style": Markup(STYLE),  # noqa: S704 - the page's own
+        "script": Markup(SCRIPT),  # noqa: S704
+        "icon": _ICON,
+        "most_rows": MOST_ROWS,
+        "most_search": page_logs.MOST_SEARCH,
+        "nearly_full": NEARLY_FULL,
+        "least_width_of_name": LEAST_WIDTH_OF_NAME,
+        "said_of": said_of,
+        "why": why,
+        "drawing_of": drawing_of,
+        "log_path": page_logs.log_path,
+        "place_words": page_logs.place_words,
+        "legend_of": page_now.legend,
+        "phase_words": page_now.phase_words,
+        "steps_of": page_now.steps,
+        "worker_words": page_now.worker_words,
+        "dir_words": page_now.dir_words,
+        "damage_place": page_now.damage_place,
+        "most_bytes": _most_bytes,
+        "dir_tone": _DIR_TONES.__getitem__,
+        "result_tone": lambda result: _RESULT_TONES.get(result, Tone.QUIET),
+        "job_tone": lambda state: _JOB_TONES.get(state, Tone.QUIET),
+    }
+    return environment
+
+
+def _source(name: str) -> str:
+    """Return a template; its line ends and indentation are for who reads it, and go."""
+    return "".join(line.strip() for line in _FILES.joinpath(name).read_text("utf-8").splitlines())
+
+
+def _shown(value: object) -> object:
+    """Return what stands for a value before it is escaped: text that can do no harm; markup was made so already."""
+    if value is None:
+        return ""
+    return value if hasattr(value, "__html__") else plain(str(value))
+
+
+def _most_bytes(rounds: Sequence[RoundView]) -> int:
+    return max((max(ended.bytes_read, ended.bytes_written) for ended in rounds), default=0)

@@ -10,7 +10,7 @@ from cleaner.base.clock import Clock
 from cleaner.daemon.snapshot import ServiceSnapshot
 from cleaner.daemon.snapshot_json import snapshot_json
 from cleaner.present.html import page
-from cleaner.present.html.page_now import LOG_PATH
+from cleaner.present.html.page_logs import LOG_PATH
 from cleaner.present.http import health
 from cleaner.present.http.exposition import expose, negotiate
 from cleaner.present.http.message import Request, Response

@@ -28,6 +28,7 @@ from cleaner.cleaning.passes.index_follower import IndexFollower
 from cleaner.cleaning.passes.segment_chunks import ArrangedChunk, SegmentChunks
 from cleaner.errors import CorruptBatchError
 from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk, Flags
+from cleaner.format.key_digests import MURMUR, OFFSET_PLUS_1, SIP, Words
 from cleaner.format.parallel_reader import WindowBuffer
 from cleaner.format.records import Unpacker
 from cleaner.kernels import offset_map as kernel
@@ -240,16 +241,14 @@ class RangeDigester:
             yield from self._ask(task, is_control | aborted | (1 - is_below).astype(np.uint8), first_dirty)
         if (aborted & (1 - is_control)).any():
             yield from self._ask(task, is_control | (1 - aborted).astype(np.uint8), None)
-        yield from self._put(self._digested.digests, self._digested.keyed)
+        yield from self._put(self._digested.rows)
 
-    def _put(self, digests: npt.NDArray[np.uint64], count: int) -> Iterator[DigestRows]:
+    def _put(self, rows: Words) -> Iterator[DigestRows]:
         """Put keys into the task's map, which emits all it has whenever it is full."""
-        count = int(np.searchsorted(_offsets(digests, count), self._settings.latest_offset, side="right"))
-        done = 0
-        while done < count:
-            left = digests[kernel.DIGEST_WORDS * done :]
-            done += self._map.put(left, count - done)
-            if done < count:
+        left = rows[: int(np.searchsorted(_offsets(rows), self._settings.latest_offset, side="right"))]
+        while len(left):
+            left = left[self._map.put(left) :]
+            if len(left):
                 yield from self._drain()
 
     def _drain(self) -> Iterator[DigestRows]:
@@ -257,8 +256,7 @@ class RangeDigester:
         if self._map.entries:
             used = np.flatnonzero(table[:, 2])
             for first in range(0, len(used), _ROWS_AT_A_TIME):
-                some = table[used[first : first + _ROWS_AT_A_TIME]]
-                yield self._rows(some[:, 0], some[:, 1], some[:, 2].astype(np.int64) - 1, puts=True)
+                yield self._rows(table[used[first : first + _ROWS_AT_A_TIME]], puts=True)
         self._map.clear()
         self._map.keys = self._keys
 
@@ -268,31 +266,21 @@ class RangeDigester:
         self._asking.digest(task, self._unpacker, 0, self._keys)
         if self._asking.error is not None:
             raise self._asking.error
-        count = self._asking.keyed
-        offsets = _offsets(self._asking.digests, count)
+        rows = self._asking.rows
         if below is not None:
-            count = int(np.searchsorted(offsets, below))
-        if count:
-            words = self._asking.digests[: kernel.DIGEST_WORDS * count].reshape(-1, kernel.DIGEST_WORDS)
-            yield self._rows(words[:, 0], words[:, 1], offsets[:count], puts=False)
+            rows = rows[: int(np.searchsorted(_offsets(rows), below))]
+        if len(rows):
+            yield self._rows(rows, puts=False)
 
-    def _rows(
-        self,
-        sip: npt.NDArray[np.uint64],
-        murmur: npt.NDArray[np.uint64],
-        offsets: npt.NDArray[np.int64],
-        *,
-        puts: bool,
-    ) -> DigestRows:
-        codes = self._range.codes(offsets, puts=puts)
+    def _rows(self, rows: Words, *, puts: bool) -> DigestRows:
+        codes = self._range.codes(_offsets(rows), puts=puts)
         # Copies: what they are cut from is used again while Spark still reads them.
-        return DigestRows(sip.astype(np.int64), murmur.astype(np.int64), codes)
+        return DigestRows(rows[:, SIP].astype(np.int64), rows[:, MURMUR].astype(np.int64), codes)
 
 
-def _offsets(digests: npt.NDArray[np.uint64], count: int) -> npt.NDArray[np.int64]:
-    """Return the offsets of digests, ascending."""
-    marked = digests[2 : kernel.DIGEST_WORDS * count : kernel.DIGEST_WORDS]
-    return marked.astype(np.int64) - 1
+def _offsets(rows: Words) -> npt.NDArray[np.int64]:
+    """Return the offsets of digests' rows, or of the map's."""
+    return rows[:, OFFSET_PLUS_1].astype(np.int64) - 1
 
 
 def _open(fs: FileSystem, directory: Path, part: Range) -> tuple[Segment, IndexFollower | None]:

@@ -25,9 +25,9 @@ from cleaner.spark.clean.damage import REPORTED, Told, tell
 from cleaner.spark.clean.plan import CopyRules, GroupPlan, JobSettings, Source
 from cleaner.spark.clean.transactions import PassState
 from cleaner.spark.clean.verdicts import GroupBits, read_bits
-from cleaner.storage.aborted_walk import AbortedWalk
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.fs.ownership import can_own
+from cleaner.storage.load.aborted_walk import AbortedWalk
 from cleaner.storage.segment.indexes import Aborts
 from cleaner.storage.segment.segment import Segment
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 from cleaner.errors import CorruptBatchError
@@ -10,6 +10,7 @@ from cleaner.format.batch import SegmentReader
 from cleaner.format.chunks import Chunk, ReadBuffer
 from cleaner.format.codec_errors import DecompressedTooLargeError
 from cleaner.format.next_batch import next_batch
+from cleaner.read.snapshot import ReadChunks
 from cleaner.spark.source.options import BadBatches
 from cleaner.storage.fs.file_system import File
 
@@ -73,3 +74,29 @@ def sound_chunks(
             damage.meet(error)
             position = next_batch(file, error.position, end_position, base_offset).position
     buffer.shrink()
+
+
+def passing(mode: BadBatches) -> ReadChunks:
+    """Return what reads a log's batches for their transactions alone; damage is an error, or nothing is said of it."""
+    buffer = ReadBuffer()
+
+    def read(
+        file: File, base_offset: int, position: int, end_position: int, passed: Callable[[], None]
+    ) -> Iterator[Chunk]:
+        damage = _Gaps("fail" if mode == "fail" else "skip", passed)
+        return sound_chunks(file, base_offset, position, end_position, damage, buffer)
+
+    return read
+
+
+class _Gaps(Damage):
+    """Also tells of each gap where it is met."""
+
+    def __init__(self, mode: BadBatches, passed: Callable[[], None]) -> None:
+        super().__init__(mode)
+        self._passed = passed
+
+    def meet(self, error: CorruptBatchError) -> None:
+        """Take note of damage; raises as `Damage.meet`."""
+        super().meet(error)
+        self._passed()

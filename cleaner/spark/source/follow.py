@@ -14,12 +14,12 @@ from typing import TypeVar
 
 from cleaner.base.model import TopicPartition
 from cleaner.errors import LogChangedError, UsageError
-from cleaner.spark.source.decide import committed_end, stable_end
+from cleaner.read.snapshot import UNKNOWN_END, LogSnapshot, LogSnapshots
+from cleaner.spark.source.damage import passing
 from cleaner.spark.source.find import find_partitions
 from cleaner.spark.source.marks import Marks, StreamMark, change, mark_of
 from cleaner.spark.source.offsets import LATEST
 from cleaner.spark.source.options import ReadOptions
-from cleaner.spark.source.partition_log import LogLooker, PartitionLog
 from cleaner.spark.source.plan import Task, first_offset, one_replica_each, out_of_range, tasks_of
 from cleaner.spark.source.spans import Span, spans_of
 from cleaner.storage.fs.file_system import FileSystem
@@ -102,10 +102,10 @@ class FollowedLogs:
             start: where the stream is.
             known: the marks of these places.
         """
-        looker, found = LogLooker(self._fs), dict(known)
+        taker, found = LogSnapshots(self._fs), dict(known)
         for name, log in self._logs().items():
             if name in end and (name not in found or end[name] != start.get(name)):
-                found[name] = _while_changing(looker, log, lambda log: mark_of(looker, log, end[log.topic_partition]))
+                found[name] = _while_changing(taker, log, lambda log: mark_of(taker, log, end[log.topic_partition]))
         return found
 
     def tasks(
@@ -144,19 +144,19 @@ class FollowedLogs:
 
         return tasks_of(spans, self._options)
 
-    def _spans(self, log: PartitionLog, begin: int, until: int, most_records: int | None) -> list[Span]:
-        def found(log: PartitionLog) -> list[Span]:
+    def _spans(self, log: LogSnapshot, begin: int, until: int, most_records: int | None) -> list[Span]:
+        def found(log: LogSnapshot) -> list[Span]:
             lost = begin if begin < log.start_offset else until
             if self._options.fail_on_data_loss and not log.start_offset <= lost <= log.end_offset:
                 raise out_of_range(log, lost)
             return list(spans_of(log, begin, until, self._options.task_bytes, None, most_records))
 
-        return _while_changing(LogLooker(self._fs), log, found)
+        return _while_changing(LogSnapshots(self._fs), log, found)
 
-    def _compare(self, log: PartitionLog, begin: int, offset: int, mark: StreamMark) -> None:
+    def _compare(self, log: LogSnapshot, begin: int, offset: int, mark: StreamMark) -> None:
         """Tell whether the records from one offset to another are those that there were when it was marked."""
-        looker = LogLooker(self._fs)
-        now = _while_changing(looker, log, lambda log: mark_of(looker, log, offset))
+        taker = LogSnapshots(self._fs)
+        now = _while_changing(taker, log, lambda log: mark_of(taker, log, offset))
         since = f"{log.directory}: since a micro-batch was to read up to offset {offset}"
         try:
             why = change(mark, now, begin)
@@ -167,23 +167,24 @@ class FollowedLogs:
         if why is not None and begin < offset:
             self._tell(f"kafkalog: {since}, {why}: it may have less records than it had")
 
-    def _logs(self) -> dict[TopicPartition, PartitionLog]:
-        looker = LogLooker(self._fs)
+    def _logs(self) -> dict[TopicPartition, LogSnapshot]:
+        taker = LogSnapshots(self._fs)
         found = find_partitions(self._fs, self._options)
         return {
-            name: looker.look(name, directory)
-            for name, directory in one_replica_each(looker, found, self._options).items()
+            name: taker.take(name, directory)
+            for name, directory in one_replica_each(taker, found, self._options).items()
         }
 
-    def _readable_end(self, log: PartitionLog) -> int:
+    def _readable_end(self, log: LogSnapshot) -> int:
         """Return the offset behind what may be read."""
         if self._options.reads_active:
-            end = committed_end(log)
+            # Where damage hides the end, and no checkpoint has a high watermark, to the last segment.
+            end = log.high_watermark if log.high_watermark < UNKNOWN_END else log.places[-1].base_offset
         else:
             end = log.places[-1].base_offset if log.places else log.start_offset
-        return min(end, stable_end(log, self._options.bad_batches)) if self._options.committed else end
+        return min(end, log.last_stable_offset(passing(self._options.bad_batches))) if self._options.committed else end
 
-    def _tell_of_active(self, name: TopicPartition, log: PartitionLog) -> None:
+    def _tell_of_active(self, name: TopicPartition, log: LogSnapshot) -> None:
         waits = not self._options.reads_active and name not in self._told
         if waits and log.places and log.end_offset > log.places[-1].base_offset:
             self._told.add(name)
@@ -194,13 +195,13 @@ class FollowedLogs:
             )
 
 
-def _while_changing(looker: LogLooker, log: PartitionLog, look: Callable[[PartitionLog], Result]) -> Result:
+def _while_changing(taker: LogSnapshots, log: LogSnapshot, look: Callable[[LogSnapshot], Result]) -> Result:
     """Look at a log whose segments may be replaced meanwhile; raises LogChangedError if that does not end."""
     for _ in range(_MOST_TRIES):
         try:
             return look(log)
         except FileNotFoundError:
-            log = looker.look(log.topic_partition, log.directory)
+            log = taker.take(log.topic_partition, log.directory)
     raise LogChangedError(f"{log.directory}: its segments change faster than they can be opened")
 
 

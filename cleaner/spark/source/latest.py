@@ -22,14 +22,13 @@ import numpy.typing as npt
 from cleaner.cleaning.offset_map import ENTRY_BYTES, OffsetMap
 from cleaner.errors import LogChangedError, LogDirOfflineError
 from cleaner.format.chunks import Flags
+from cleaner.format.key_digests import MURMUR, OFFSET_PLUS_1, KeyDigests
 from cleaner.format.layout import Layout, lay_out
-from cleaner.format.records import Block, bad_record
-from cleaner.kernels import offset_map as kernel
+from cleaner.format.records import Block
+from cleaner.read.snapshot import LogSnapshots
 from cleaner.spark.source.arrow import ArrowRows
-from cleaner.spark.source.damage import Damage
-from cleaner.spark.source.decide import stable_end
+from cleaner.spark.source.damage import Damage, passing
 from cleaner.spark.source.options import ReadOptions
-from cleaner.spark.source.partition_log import LogLooker
 from cleaner.spark.source.plan import LatestTask
 from cleaner.spark.source.read import SpanReader
 from cleaner.spark.source.spans import Span, spans_of
@@ -70,7 +69,7 @@ def _hold(
 ) -> tuple[list[tuple[Span, File]], int, int]:
     """Open all segments, then see how far they are to be read."""
     for _ in range(_MOST_TRIES):
-        log = LogLooker(fs).look(task.topic_partition, task.directory)
+        log = LogSnapshots(fs).take(task.topic_partition, task.directory)
         if not log.places and options.fail_on_data_loss:
             # It was planned because it had some: nothing removes the last one.
             gone = FileNotFoundError(ENOENT, "its segments have gone, or never were there")
@@ -81,7 +80,7 @@ def _hold(
             held = [(span, attempt.enter_context(fs.open(span.path))) for span in spans]
             end = log.end_offset if task.end_offset is None else min(task.end_offset, log.end_offset)
             if options.committed:
-                end = min(end, stable_end(log, options.bad_batches))
+                end = min(end, log.last_stable_offset(passing(options.bad_batches)))
         except FileNotFoundError:
             attempt.close()
             continue
@@ -126,39 +125,16 @@ def _put_share(
     reader: SpanReader, held: list[tuple[Span, File]], offset_map: OffsetMap, share: int, shares: int
 ) -> bool:
     """Put the keys of a share; False when they do not fit."""
-    digester = _Digester(offset_map.keys)
+    digests = KeyDigests()
     for span, file in held:
-        for digests in reader.each_of(span, file, lambda path, block, hidden: digester.digest(path, block, hidden)):
-            is_mine = (digests[:, 1] % np.uint64(shares) == share) & (digests[:, 2] > span.first_offset)
-            mine = digests[is_mine & (digests[:, 2] <= span.end_offset)]
-            if offset_map.put(np.ascontiguousarray(mine).reshape(-1), len(mine)) < len(mine):
+        for rows in reader.each_of(
+            span, file, lambda path, block, hidden: digests.of(path, block, hidden, offset_map.keys)
+        ):
+            is_mine = (rows[:, MURMUR] % np.uint64(shares) == share) & (rows[:, OFFSET_PLUS_1] > span.first_offset)
+            mine = rows[is_mine & (rows[:, OFFSET_PLUS_1] <= span.end_offset)]
+            if offset_map.put(mine) < len(mine):
                 return False
     return True
-
-
-class _Digester:
-    """Digests the keys of blocks, into the same memory again and again."""
-
-    def __init__(self, keys: npt.NDArray[np.uint64]) -> None:
-        self._keys = keys
-        self._words = np.zeros(0, np.uint64)
-        self._state = np.zeros(kernel.STATE_CELLS, np.int64)
-
-    def digest(self, path: Path, block: Block, hidden: Flags) -> npt.NDArray[np.uint64]:
-        """Return a row of four words a record with a key; the third is its offset + 1."""
-        wanted = kernel.DIGEST_WORDS * block.record_count(hidden)
-        if wanted > len(self._words):
-            self._words = np.zeros(max(wanted, 2 * len(self._words)), np.uint64)
-        self._state[:] = 0
-        status = kernel.digest_records(
-            *(block.data, block.unpacked, block.batches, hidden, 0, self._keys, self._words, self._state)
-        )
-        if status != kernel.DIGEST_GOOD:
-            row = block.batches[int(self._state[kernel.STATE_BATCH])]
-            record_position = int(self._state[kernel.STATE_RECORD_POSITION])
-            raise bad_record(path, row, int(self._state[kernel.STATE_STATUS]), record_position)
-        keyed = int(self._state[kernel.STATE_KEYED])
-        return self._words[: kernel.DIGEST_WORDS * keyed].reshape(keyed, kernel.DIGEST_WORDS)
 
 
 def _with_bits(bits: npt.NDArray[np.uint8], places: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:

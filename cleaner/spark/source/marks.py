@@ -14,8 +14,8 @@ from typing import NamedTuple
 from cleaner.base.model import TopicPartition
 from cleaner.errors import CorruptBatchError, LogChangedError
 from cleaner.format.chunks import HEADER_BYTES
-from cleaner.log.open_segment import OpenSegment
-from cleaner.spark.source.partition_log import LogLooker, PartitionLog
+from cleaner.read.open_segment import OpenSegment
+from cleaner.read.snapshot import LogSnapshot, LogSnapshots
 from cleaner.storage.segment.batch_source import batch_headers
 
 _MODERN = 2
@@ -44,7 +44,7 @@ class StreamMark(NamedTuple):
 Marks = dict[TopicPartition, StreamMark]
 
 
-def mark_of(looker: LogLooker, log: PartitionLog, offset: int) -> StreamMark:
+def mark_of(taker: LogSnapshots, log: LogSnapshot, offset: int) -> StreamMark:
     """
     Return the mark of a log at an offset.
 
@@ -55,8 +55,8 @@ def mark_of(looker: LogLooker, log: PartitionLog, offset: int) -> StreamMark:
     for place, last, _ in log.bounds(offset - 1, offset):
         with OpenSegment(log.fs, place) as segment:
             size = log.end_position if place is log.places[-1] else segment.file.size()
-            return StreamMark(*_batch_with(segment, last, size), looker.clean_end(log))
-    return StreamMark(NO_BATCH, NO_BATCH, looker.clean_end(log))
+            return StreamMark(*_batch_with(segment, last, size), taker.clean_end(log))
+    return StreamMark(NO_BATCH, NO_BATCH, taker.clean_end(log))
 
 
 def change(before: StreamMark, now: StreamMark, begin: int) -> str | None:

@@ -14,14 +14,14 @@ from pathlib import Path
 from cleaner.base.clock import SystemClock
 from cleaner.base.model import TopicPartition
 from cleaner.errors import LogDirOfflineError, OffsetOutOfRangeError, UsageError
-from cleaner.log.partition_files import PartitionFiles
-from cleaner.log.search import find_by_time
-from cleaner.spark.source.decide import stable_end
+from cleaner.read.partition_files import PartitionFiles
+from cleaner.read.snapshot import UNKNOWN_END, LogSnapshot, LogSnapshots
+from cleaner.read.time_search import find_by_time
+from cleaner.spark.source.damage import passing
 from cleaner.spark.source.filters import Pruning
 from cleaner.spark.source.find import Found, find_partitions
 from cleaner.spark.source.offsets import LATEST, Times
 from cleaner.spark.source.options import ReadOptions
-from cleaner.spark.source.partition_log import UNKNOWN_END, LogLooker, PartitionLog
 from cleaner.spark.source.spans import Span, spans_of
 from cleaner.storage.fs.file_system import FileSystem
 
@@ -63,14 +63,14 @@ def plan(fs: FileSystem, options: ReadOptions, pruning: Pruning) -> list[Task]:
         OffsetOutOfRangeError: offsets that were asked for have gone.
         CorruptLogError: damage where a plan has to look.
     """
-    looker = LogLooker(fs)
+    taker = LogSnapshots(fs)
     found = {each: paths for each, paths in find_partitions(fs, options).items() if pruning.has(each)}
-    logs = one_replica_each(looker, found, options)
+    logs = one_replica_each(taker, found, options)
     if options.latest_per_key:
-        return [task for name, directory in logs.items() for task in _latest(looker, name, directory, options)]
+        return [task for name, directory in logs.items() for task in _latest(taker, name, directory, options)]
 
     def spans(most_records: int | None) -> list[Span]:
-        parts = [planned_spans(looker, *log, options, pruning, most_records) for log in logs.items()]
+        parts = [planned_spans(taker, *log, options, pruning, most_records) for log in logs.items()]
         return [span for part in parts for span in part]
 
     return tasks_of(spans, options)
@@ -93,7 +93,7 @@ def tasks_of(spans_with: Callable[[int | None], list[Span]], options: ReadOption
     return pack(spans_with(most), options.task_bytes, most)
 
 
-def one_replica_each(looker: LogLooker, found: Found, options: ReadOptions) -> dict[TopicPartition, Path]:
+def one_replica_each(taker: LogSnapshots, found: Found, options: ReadOptions) -> dict[TopicPartition, Path]:
     """
     Return one directory a partition.
 
@@ -106,17 +106,17 @@ def one_replica_each(looker: LogLooker, found: Found, options: ReadOptions) -> d
             places = ", ".join(str(path.parent) for path in paths)
             reason = f"{topic_partition} is in {len(paths)} directories ({places})"
             raise UsageError(f"{reason}; read one of them, or the one that reaches furthest with replica=longest")
-        chosen[topic_partition] = _longest(looker, topic_partition, paths) if len(paths) > 1 else paths[0]
+        chosen[topic_partition] = _longest(taker, topic_partition, paths) if len(paths) > 1 else paths[0]
     return chosen
 
 
-def _longest(looker: LogLooker, topic_partition: TopicPartition, paths: list[Path]) -> Path:
-    logs = [looker.look(topic_partition, path) for path in paths]
+def _longest(taker: LogSnapshots, topic_partition: TopicPartition, paths: list[Path]) -> Path:
+    logs = [taker.take(topic_partition, path) for path in paths]
     return max(logs, key=lambda log: (log.end_offset, -log.start_offset)).directory
 
 
 def planned_spans(
-    looker: LogLooker,
+    taker: LogSnapshots,
     topic_partition: TopicPartition,
     directory: Path,
     options: ReadOptions,
@@ -125,23 +125,23 @@ def planned_spans(
 ) -> list[Span]:
     """Return the spans of a partition, of so many offsets at most; raises as `plan`."""
 
-    def found(log: PartitionLog) -> list[Span]:
+    def found(log: LogSnapshot) -> list[Span]:
         first, end = bounds(log, options)
         first, end = max(first, pruning.first_offset), min(end, pruning.end_offset)
         return list(spans_of(log, first, end, options.task_bytes, pruning.least_timestamp_ms, most_records))
 
     for _ in range(_MOST_TRIES):
         try:
-            return found(looker.look(topic_partition, directory))
+            return found(taker.take(topic_partition, directory))
         except FileNotFoundError as error:
             gone = error
     raise LogDirOfflineError(directory, gone) from gone
 
 
 def _latest(
-    looker: LogLooker, topic_partition: TopicPartition, directory: Path, options: ReadOptions
+    taker: LogSnapshots, topic_partition: TopicPartition, directory: Path, options: ReadOptions
 ) -> Iterator[LatestTask]:
-    log = looker.look(topic_partition, directory)
+    log = taker.take(topic_partition, directory)
     first = first_offset(log, options)
     is_open = options.ending.of(topic_partition) == LATEST and _time_of(options.ending_times, log) is None
     end = None if is_open else end_offset(log, options)
@@ -149,16 +149,16 @@ def _latest(
         yield LatestTask(topic_partition, directory, first, end)
 
 
-def bounds(log: PartitionLog, options: ReadOptions) -> tuple[int, int]:
+def bounds(log: LogSnapshot, options: ReadOptions) -> tuple[int, int]:
     """Return where to begin and end in a log, the end exclusive."""
     first = first_offset(log, options)
     end = end_offset(log, options)
     if options.committed and first < end:
-        end = min(end, stable_end(log, options.bad_batches))
+        end = min(end, log.last_stable_offset(passing(options.bad_batches)))
     return first, end
 
 
-def end_offset(log: PartitionLog, options: ReadOptions) -> int:
+def end_offset(log: LogSnapshot, options: ReadOptions) -> int:
     """Return where to end in a log, the end exclusive."""
     time = _time_of(options.ending_times, log)
     found = None if time is None else _offset_of_time(log, time)
@@ -169,7 +169,7 @@ def end_offset(log: PartitionLog, options: ReadOptions) -> int:
     return options.ending.resolve(log.topic_partition, log.start_offset, log.end_offset)
 
 
-def first_offset(log: PartitionLog, options: ReadOptions) -> int:
+def first_offset(log: LogSnapshot, options: ReadOptions) -> int:
     """
     Return where to begin in a log.
 
@@ -193,18 +193,18 @@ def first_offset(log: PartitionLog, options: ReadOptions) -> int:
     return options.starting.resolve(name, log.start_offset, log.end_offset)
 
 
-def out_of_range(log: PartitionLog, offset: int) -> OffsetOutOfRangeError:
+def out_of_range(log: LogSnapshot, offset: int) -> OffsetOutOfRangeError:
     """Return the error for an offset that a log does not have."""
     error = OffsetOutOfRangeError(log.directory, offset, log.start_offset, log.end_offset)
     error.args = (f"{error}; failOnDataLoss=false reads what there is",)
     return error
 
 
-def _time_of(times: Times | None, log: PartitionLog) -> int | None:
+def _time_of(times: Times | None, log: LogSnapshot) -> int | None:
     return None if times is None else times.of(log.topic_partition)
 
 
-def _offset_of_time(log: PartitionLog, timestamp_ms: int) -> int | None:
+def _offset_of_time(log: LogSnapshot, timestamp_ms: int) -> int | None:
     files = PartitionFiles(log.fs, log.directory.parent, log.topic_partition, SystemClock())
     try:
         return find_by_time(files, log.start_offset, log.end_offset, timestamp_ms)

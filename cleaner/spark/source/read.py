@@ -17,14 +17,13 @@ import numpy.typing as npt
 from cleaner.errors import CorruptBatchError, LogChangedError
 from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk, Flags, ReadBuffer
 from cleaner.format.records import Block, Unpacker, leave_out
-from cleaner.spark.source.damage import Damage, sound_chunks
-from cleaner.spark.source.decide import aborted_within
+from cleaner.read.snapshot import LogSnapshot, LogSnapshots
+from cleaner.spark.source.damage import Damage, passing, sound_chunks
 from cleaner.spark.source.options import ReadOptions
-from cleaner.spark.source.partition_log import LogLooker, PartitionLog
 from cleaner.spark.source.plan import out_of_range
 from cleaner.spark.source.spans import Span, spans_of
-from cleaner.storage.aborted import hidden_batches
 from cleaner.storage.fs.file_system import File, FileSystem
+from cleaner.storage.segment.aborted import hidden_batches
 from cleaner.storage.segment.indexes import Aborts
 
 Result = TypeVar("Result")
@@ -114,8 +113,8 @@ class SpanReader:
 
     def _aborts(self, span: Span) -> Aborts:
         def found() -> Aborts:
-            log = LogLooker(self._fs).look(span.topic_partition, span.directory)
-            return aborted_within(log, span.first_offset, span.end_offset, self._options.bad_batches)
+            log = LogSnapshots(self._fs).take(span.topic_partition, span.directory)
+            return log.aborted_within(span.first_offset, span.end_offset, passing(self._options.bad_batches))
 
         return _again(span, found)
 
@@ -148,7 +147,7 @@ class SpanReader:
 
     def _look_up(self, span: Span, offset: int) -> tuple[Span | None, File | None]:
         """Return what holds a span's offsets from one on now, and its file."""
-        log = LogLooker(self._fs).look(span.topic_partition, span.directory)
+        log = LogSnapshots(self._fs).take(span.topic_partition, span.directory)
         if offset < log.start_offset and self._options.fail_on_data_loss:
             raise out_of_range(log, offset)
         for part in spans_of(log, offset, min(span.end_offset, log.end_offset), self._options.task_bytes):
@@ -159,7 +158,7 @@ class SpanReader:
         self._require_end(log, span)
         return None, None
 
-    def _require_end(self, log: PartitionLog, span: Span) -> None:
+    def _require_end(self, log: LogSnapshot, span: Span) -> None:
         if log.end_offset < span.end_offset and self._options.fail_on_data_loss:
             raise out_of_range(log, span.end_offset)
 

@@ -16,9 +16,8 @@ import numpy as np
 from cleaner.base.model import TopicPartition
 from cleaner.errors import CorruptIndexError
 from cleaner.kernels.batch_header import HEAD_BYTES, MAGIC, MAGIC_AT, base_offset_of
-from cleaner.log.open_segment import OpenSegment
-from cleaner.log.places import SegmentPlace
-from cleaner.spark.source.partition_log import UNKNOWN_END, PartitionLog
+from cleaner.read.open_segment import OpenSegment, SegmentFiles
+from cleaner.read.snapshot import UNKNOWN_END, LogSnapshot
 from cleaner.storage.segment import names
 from cleaner.storage.segment.indexes import read_offset_index
 
@@ -54,7 +53,7 @@ class Span:
 
 
 def spans_of(
-    log: PartitionLog,
+    log: LogSnapshot,
     first_offset: int,
     end_offset: int,
     task_bytes: int,
@@ -104,11 +103,11 @@ def _divided(segment: OpenSegment, span: Span, most_records: int | None) -> Iter
         yield replace(span, position=position, first_offset=first, end_offset=end)
 
 
-def _cuts(log: PartitionLog, segment: OpenSegment, start: int, size: int, task_bytes: int) -> list[tuple[int, int]]:
+def _cuts(log: LogSnapshot, segment: OpenSegment, start: int, size: int, task_bytes: int) -> list[tuple[int, int]]:
     """Return positions where batches begin, some `task_bytes` apart, and the offsets of these."""
     if size - start < 2 * task_bytes:
         return []
-    place: SegmentPlace = segment.place
+    place: SegmentFiles = segment.place
     try:
         entries = read_offset_index(log.fs, place.path(names.INDEX), size)
     except (FileNotFoundError, CorruptIndexError):

@@ -15,9 +15,9 @@ from pathlib import Path
 from cleaner.base.model import LastRecord, TopicPartition
 from cleaner.config.values import TopicConfig
 from cleaner.errors import LogChangedError
-from cleaner.storage.aborted_walk import AbortedWalk, replaced
 from cleaner.storage.fs.file_system import FileSystem
-from cleaner.storage.last_stable import last_stable_offset
+from cleaner.storage.load.aborted_walk import AbortedWalk, replaced
+from cleaner.storage.load.last_stable import last_stable_offset
 from cleaner.storage.load.load_changes import LoadChanges
 from cleaner.storage.load.producer_state import LastRecords, ProducerState
 from cleaner.storage.load.rebuild import segments_between

@@ -10,22 +10,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from cleaner.errors import CorruptBatchError
 from cleaner.format.chunks import COMPRESSION_MASK, HEADER_BYTES, REASONS, Batches, Chunk, Mask
 from cleaner.format.codec_errors import DecompressedTooLargeError, DecompressionError
+from cleaner.format.key_digests import NO_OFFSET, KeyDigests, Words
 from cleaner.format.parallel_reader import bad_checksums
-from cleaner.format.records import Unpacker, bad_record
-from cleaner.kernels import offset_map as kernel
+from cleaner.format.records import Unpacker
 from cleaner.kernels import scan_status as status
 from cleaner.kernels.codec_table import LAST_CODEC, NONE
 from cleaner.verification.check.findings import Finding, FindingKind
 
-Digests = npt.NDArray[np.uint64]
-Words = npt.NDArray[np.uint64]
-
-NO_OFFSET = 2**63 - 1
 _MAX_LONG = 2**63 - 1
 _NO_KEYS: Words = np.zeros(2, np.uint64)
 
@@ -39,14 +34,13 @@ class CheckedChunk:
         chunk: all of its batches.
         good: a flag for each.
         findings: at most one a batch, in no order.
-        digests: rows of SipHash, MurmurHash, offset + 1 and a number of no interest, of records with a key; in memory
-            of the lane.
+        digests: rows of `KeyDigests`, of records with a key; in memory of the lane.
     """
 
     chunk: Chunk
     good: Mask
     findings: list[Finding] = field(default_factory=list)
-    digests: Digests = field(default_factory=lambda: np.zeros((0, kernel.DIGEST_WORDS), np.uint64))
+    digests: Words = field(default_factory=lambda: KeyDigests().rows)
 
 
 class BatchChecker:
@@ -61,8 +55,7 @@ class BatchChecker:
     def __init__(self, limit_bytes: int, keys: Words = _NO_KEYS) -> None:
         self._unpacker = Unpacker(limit_bytes)
         self._keys = keys
-        self._digests: Words = np.zeros(0, np.uint64)
-        self._state = np.zeros(kernel.STATE_CELLS, np.int64)
+        self._digests = KeyDigests()
 
     def check(self, path: Path, chunk: Chunk, digest_from: int = NO_OFFSET) -> CheckedChunk:
         """
@@ -73,14 +66,13 @@ class BatchChecker:
             digest_from: keys of records at this offset and above are digested.
         """
         checked = CheckedChunk(chunk, np.ones(len(chunk.batches), bool))
-        self._state[:] = 0
+        self._digests.clear()
         for row, failure in bad_checksums(path, chunk):
             _note(path, checked, row, FindingKind.BATCH_CHECKSUM, failure.reason)
         _check_headers(path, checked)
         for first, end in runs(checked.good):
             self._check_records(path, checked, first, end, digest_from)
-        digests = self._digests[: kernel.DIGEST_WORDS * int(self._state[kernel.STATE_KEYED])]
-        checked.digests = digests.reshape(-1, kernel.DIGEST_WORDS)
+        checked.digests = self._digests.rows
         return checked
 
     def _check_records(self, path: Path, checked: CheckedChunk, first: int, end: int, digest_from: int) -> None:
@@ -99,40 +91,17 @@ class BatchChecker:
         try:
             for block in self._unpacker.blocks(path, chunk):
                 nothing_skipped = np.zeros(len(block.batches), np.uint8)
-                if digest_from != NO_OFFSET:
-                    self._ensure(kernel.DIGEST_WORDS * (self._keyed + block.record_count(nothing_skipped)))
-                code = kernel.digest_records(
-                    block.data,
-                    block.unpacked,
-                    block.batches,
-                    nothing_skipped,
-                    digest_from,
-                    self._keys,
-                    self._digests,
-                    self._state,
-                )
-                if code != kernel.DIGEST_GOOD:
-                    row = block.batches[int(self._state[kernel.STATE_BATCH])]
-                    record_position = int(self._state[kernel.STATE_RECORD_POSITION])
-                    error = bad_record(path, row, int(self._state[kernel.STATE_STATUS]), record_position)
-                    return block.first + int(self._state[kernel.STATE_BATCH]), error
+                try:
+                    self._digests.add(path, block, nothing_skipped, self._keys, digest_from)
+                except CorruptBatchError as error:
+                    return _row_of(chunk, error), error
                 done = block.first + len(block.batches)
         except CorruptBatchError as error:
-            at = int(np.searchsorted(chunk.batches["position"], error.position))
+            at = _row_of(chunk, error)
             # Those before it in the same block were unpacked, and not looked at.
             earlier = self._first_bad(path, replace(chunk, batches=chunk.batches[done:at]), digest_from)
             return (at, error) if earlier is None else (done + earlier[0], earlier[1])
         return None
-
-    @property
-    def _keyed(self) -> int:
-        return int(self._state[kernel.STATE_KEYED])
-
-    def _ensure(self, words: int) -> None:
-        if words > len(self._digests):
-            larger = np.zeros(max(words, 2 * len(self._digests)), np.uint64)
-            larger[: len(self._digests)] = self._digests
-            self._digests = larger
 
 
 def runs(flags: Mask) -> list[tuple[int, int]]:
@@ -141,6 +110,10 @@ def runs(flags: Mask) -> list[tuple[int, int]]:
         return [(0, len(flags))] if len(flags) else []
     edges = np.flatnonzero(np.diff(np.concatenate(([False], flags, [False])).astype(np.int8)))
     return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
+
+
+def _row_of(chunk: Chunk, error: CorruptBatchError) -> int:
+    return int(np.searchsorted(chunk.batches["position"], error.position))
 
 
 def _kind_of(error: CorruptBatchError) -> FindingKind:

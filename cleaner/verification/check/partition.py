@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from cleaner.errors import CorruptIndexError, LogChangedError, LogDirOfflineError
+from cleaner.format.key_digests import NO_OFFSET
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.load.loaded_log import list_segments
 from cleaner.storage.log_dir import OffsetKind
 from cleaner.storage.segment.indexes import Aborts, abort_rows, read_txn_index
 from cleaner.storage.segment.segment import Segment
-from cleaner.verification.check.batches import NO_OFFSET
 from cleaner.verification.check.findings import Finding, FindingKind
 from cleaner.verification.check.log_file import CheckLaneMemory
 from cleaner.verification.check.segment import KeyWatch, SegmentCheck, SegmentContext

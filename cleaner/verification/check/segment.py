@@ -12,6 +12,7 @@ import numpy.typing as npt
 from cleaner.base.model import AbortedTxn
 from cleaner.errors import CorruptIndexError
 from cleaner.format.chunks import CONTROL_FLAG
+from cleaner.format.key_digests import NO_OFFSET
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.segment import names
 from cleaner.storage.segment.indexes import (
@@ -32,7 +33,7 @@ from cleaner.storage.segment.indexes import (
     read_txn_index,
 )
 from cleaner.storage.segment.segment import Segment
-from cleaner.verification.check.batches import NO_OFFSET, CheckedChunk, runs
+from cleaner.verification.check.batches import CheckedChunk, runs
 from cleaner.verification.check.findings import Finding, FindingKind
 from cleaner.verification.check.log_file import CheckLaneMemory, LogFileReader
 from cleaner.verification.check.time_index import TimeIndexCheck

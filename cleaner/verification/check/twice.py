@@ -17,9 +17,10 @@ import secrets
 import numpy as np
 
 from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Batches
+from cleaner.format.key_digests import OFFSET_PLUS_1, SIP, Words
 from cleaner.storage.segment.indexes import FIRST_OFFSET, LAST_OFFSET, Aborts
 from cleaner.storage.segment.segment import Segment
-from cleaner.verification.check.batches import CheckedChunk, Words
+from cleaner.verification.check.batches import CheckedChunk
 from cleaner.verification.check.findings import Finding, FindingKind, OnFinding
 
 DEFAULT_MEMORY_BYTES = 256 << 20
@@ -51,7 +52,7 @@ class _Section:
 
     def of(self, checked: CheckedChunk) -> Words:
         """Return rows of SipHash, MurmurHash, offset + 1 and the row of the record's batch."""
-        digests: Words = checked.digests[checked.digests[:, 2] <= np.uint64(self._end_offset)]
+        digests: Words = checked.digests[checked.digests[:, OFFSET_PLUS_1] <= np.uint64(self._end_offset)]
         rows = checked.chunk.batches
         if not len(digests):
             return digests
@@ -59,7 +60,7 @@ class _Section:
         good = np.flatnonzero(checked.good)
         if not len(good):
             return digests[:0]
-        offsets = (digests[:, 2] - np.uint64(1)).astype(np.int64)
+        offsets = (digests[:, OFFSET_PLUS_1] - np.uint64(1)).astype(np.int64)
         place = np.searchsorted(rows["base_offset"][good], offsets, side="right") - 1
         at = good[np.maximum(place, 0)]
         counts = (rows["attributes"] & CONTROL_FLAG == 0) & ~self._aborted(rows)
@@ -104,7 +105,7 @@ class KeySieve(_Section):
 
     def add(self, segment: Segment, checked: CheckedChunk) -> None:
         """Take in a checked chunk."""
-        hashes = self._wanted(self.of(checked)[:, 0])
+        hashes = self._wanted(self.of(checked)[:, SIP])
         while len(hashes):
             room = len(self._words) - self._count
             taken = hashes[:room]
@@ -159,8 +160,8 @@ class TwiceFinder(_Section):
     def add(self, segment: Segment, checked: CheckedChunk) -> None:
         """Take in a checked chunk."""
         digests = self.of(checked)
-        slots = np.minimum(np.searchsorted(self._twice, digests[:, 0]), len(self._twice) - 1)
-        for hash_word, other, after, row in digests[self._twice[slots] == digests[:, 0]].tolist():
+        slots = np.minimum(np.searchsorted(self._twice, digests[:, SIP]), len(self._twice) - 1)
+        for hash_word, other, after, row in digests[self._twice[slots] == digests[:, SIP]].tolist():
             offset, position = after - 1, int(checked.chunk.batches["position"][row])
             before = self._seen.get((hash_word, other))
             self._seen[hash_word, other] = (segment, position, offset)

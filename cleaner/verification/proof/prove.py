@@ -22,8 +22,8 @@ from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Batches, Mas
 from cleaner.format.control import ControlType
 from cleaner.format.records import leave_out
 from cleaner.kernels import proof as kernel
-from cleaner.storage.aborted import hidden_batches
 from cleaner.storage.log_dir import OffsetKind
+from cleaner.storage.segment.aborted import hidden_batches
 from cleaner.storage.segment.indexes import FIRST_OFFSET, LAST_OFFSET, Aborts
 from cleaner.verification.proof.batches import check_headers, check_horizons, has_horizon, horizon_of
 from cleaner.verification.proof.files import check_files

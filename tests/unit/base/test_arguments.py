@@ -403,7 +403,7 @@ def test_records_are_taken_as_they_are_meant(manager: LogManager) -> None:
 def test_settings_and_moments_are_taken_as_they_are_meant(tmp_path: Path) -> None:
     """Numbers, flags and lists for settings; a moment that has a time zone for milliseconds."""
     with LogManager([tmp_path / "logs"], {"num.partitions": 1, "log.cleaner.enable": True}, create=True) as manager:
-        settings = {"segment.bytes": 5_000_000, "preallocate": False, "min.cleanable.dirty.ratio": 0.25}
+        settings: dict[str, Any] = {"segment.bytes": 5_000_000, "preallocate": False, "min.cleanable.dirty.ratio": 0.25}
         manager.create_topic("t", np.int64(1), {**settings, "cleanup.policy": ["compact", "delete"]})
         config = manager.topic_config("t")
         assert (config.segment_bytes, config.min_cleanable_dirty_ratio) == (5_000_000, 0.25)

@@ -98,7 +98,7 @@ def drawn_tree() -> dict[str, tuple[str, int | None]]:
 
 def test_tree_of_errors_is_drawn_whole() -> None:
     """Every class with its parent; the exit code beside it is the one it ends a command with."""
-    classes = {
+    classes: dict[str, type[CleanerError]] = {
         name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, Exception)
     }
     drawn = drawn_tree()

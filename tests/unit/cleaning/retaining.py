@@ -79,14 +79,14 @@ def retain(
     count = len(chunk.batches)
     assert count == len(verdicts)
     writer = RetainedWriter(new_horizon_ms)
-    retention = np.array([BatchRetention.KEEP_IF_NOT_EMPTY] * count if retention is None else list(retention), np.int8)
+    kept_as = np.array([BatchRetention.KEEP_IF_NOT_EMPTY] * count if retention is None else list(retention), np.int8)
     flags = np.zeros(count, np.uint8)
     marker = flags if empties_marker is None else np.array(empties_marker, np.uint8)
-    whole = BlockRetention(retention, flags, (retention == BatchRetention.DROP).astype(np.uint8), marker, True)
+    whole = BlockRetention(kept_as, flags, (kept_as == BatchRetention.DROP).astype(np.uint8), marker, True)
     writer.begin(count)
     for block in Unpacker(1 << 24).blocks(PATH, chunk):
         places = range(block.first, block.first + len(block.batches))
-        mine = [verdict for i in places if retention[i] != BatchRetention.DROP for verdict in verdicts[i]]
+        mine = [verdict for i in places if kept_as[i] != BatchRetention.DROP for verdict in verdicts[i]]
         writer.write(PATH, block, whole.part(block.first, len(block.batches)), np.array(mine, np.uint8))
     output = writer.end()
     rows = [(int(r["size"]), int(r["last_offset"]), int(r["max_timestamp"])) for r in output.written]

@@ -47,7 +47,7 @@ def table(content: list[Row]) -> np.ndarray:
 
 
 @given(st.lists(rows, max_size=12), producers, st.integers(0, 13), st.booleans())
-def test_fates_of_a_chunk_are_those_of_its_batches(
+def test_retention_of_a_chunk_is_that_of_its_batches(
     content: list[Row], last_records: dict[int, LastRecord], first_uncleanable: int, deletes_stay: bool
 ) -> None:
     """Retention, discard, unread and empty marker of every batch as the plain rules have them."""
@@ -86,7 +86,7 @@ def test_fates_of_a_chunk_are_those_of_its_batches(
     assert found.legacy_deletes_stay == deletes_stay
 
 
-def test_part_of_fates_is_that_of_the_batches_in_it() -> None:
+def test_part_of_a_retention_is_that_of_the_batches_in_it() -> None:
     """A block's share of its chunk."""
     content: list[Row] = [
         {"magic": 2, "attributes": CONTROL_FLAG, "base_timestamp": 0, "last_offset": i, "producer_id": 1,

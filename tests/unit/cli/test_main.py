@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from cleaner.cli import arguments
+from cleaner.cli.fitting import table
 from cleaner.cli.main import _COMMANDS as COMMANDS
 from cleaner.cli.main import main, make_parser
-from cleaner.cli.output import print_error, table
+from cleaner.cli.output import print_error
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pytest
 
+from cleaner.daemon.snapshot import ServiceSnapshot
 from cleaner.daemon.snapshot_json import json_value, snapshot_json
 from cleaner.policy.selection_context import DirCondition
 from cleaner.state.json_text import format_json
@@ -14,14 +16,14 @@ from tests.support.snapshots import log, log_dir, partition, retry, round_of, sn
 
 
 @pytest.mark.parametrize("daemon", [at_work, in_trouble, hostile])
-def test_snapshot_json_of_any_daemon_is_strict_json_in_ascii(daemon):
+def test_snapshot_json_of_any_daemon_is_strict_json_in_ascii(daemon: Callable[[], ServiceSnapshot]) -> None:
     """What holds odd text, too, is JSON that every reader takes, without a control character."""
     text = format_json(snapshot_json(daemon()))
     assert json.loads(text)["format_version"] == 1
     assert text.isascii() and text.isprintable()
 
 
-def test_snapshot_json_names_partitions_choices_and_properties():
+def test_snapshot_json_names_partitions_choices_and_properties() -> None:
     """Partitions are directory names, choices lower case, and what can be asked for is there."""
     said = snapshot_json(
         snapshot(
@@ -39,7 +41,7 @@ def test_snapshot_json_names_partitions_choices_and_properties():
     assert list(said["retries"]) == ["orders-3"]
 
 
-def test_json_value_of_something_foreign_is_refused():
+def test_json_value_of_something_foreign_is_refused() -> None:
     """Nothing is turned into text by accident."""
     with pytest.raises(TypeError, match="set is no part"):
         json_value({1, 2})

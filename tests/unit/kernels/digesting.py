@@ -53,4 +53,5 @@ def index(
     """Put the keys of a log's bytes into a map; returns whether it was full."""
     found = digest(log, offset_map.keys, first_dirty=first_dirty, skipped=skipped, batch_count=batch_count)
     assert found.status == kernel.DIGEST_GOOD
-    return offset_map.put(found.digests, found.keyed) < found.keyed
+    rows = found.digests.reshape(-1, kernel.DIGEST_WORDS)[: found.keyed]
+    return offset_map.put(rows) < found.keyed

@@ -70,6 +70,8 @@ def _own_numbers(source: str) -> list[int]:
     lines = []
     for node in ast.walk(ast.parse(source)):
         is_cut = is_bit = is_struct = False
+        if not isinstance(node, ast.expr | ast.stmt):
+            continue
         if isinstance(node, ast.Subscript):
             is_cut = bool(BATCH_BYTES.search(_words(node.value))) and _has(node.slice, POSITIONS | CUTS)
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd):

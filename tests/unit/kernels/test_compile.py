@@ -56,7 +56,7 @@ def checksum_in_a_process(cache: Path, *, before: str = "", prefix: tuple[str, .
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return Report(*json.loads(done.stdout.splitlines()[-1]), done.stderr)
+    return Report._make([*json.loads(done.stdout.splitlines()[-1]), done.stderr])
 
 
 def cache_files(cache: Path, suffix: str) -> list[Path]:

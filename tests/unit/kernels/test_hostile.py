@@ -21,6 +21,7 @@ from cleaner.kernels import offset_map as map_kernel
 from cleaner.kernels import records as record_kernel
 from cleaner.kernels import repack as repack_kernel
 from cleaner.kernels import retain as retain_kernel
+from cleaner.kernels.codec_table import LZ4, SNAPPY
 from tests.support.batch_builder import Producer, Record, data_batch, marker_batch, varint
 from tests.support.batch_reader import split_batches
 from tests.support.codecs import crc32c
@@ -85,7 +86,7 @@ def run_all(log: bytes, first_dirty: int, choices: bytes) -> tuple[int, ...]:
 def _unpack(guards: Guards, data: Bytes, rows: np.ndarray) -> dict[int, bytes]:
     """Unpack what the kernel can; returns the records of the batches it took."""
     codecs = rows["attributes"] & 7
-    wanted = ((codecs == codec_kernel.LZ4) | (codecs == codec_kernel.SNAPPY)) & (rows["count"] > 0)
+    wanted = ((codecs == LZ4) | (codecs == SNAPPY)) & (rows["count"] > 0)
     room, done, first, used = guards.room(20_000), {}, 0, 0
     while True:
         index, used = codec_kernel.unpack_batches(

@@ -43,7 +43,7 @@ def _copy(target, target_at, source, source_at, size):  # type: ignore[no-untype
 
 @jit
 def _arithmetic(left, right, count):  # type: ignore[no-untyped-def]
-    return memory.multiply_high(left, right), memory.rotate_left(left, uint64(count))
+    return memory.multiply_high(left, right), memory.rotate_left(left, uint64(count))  # type: ignore[call-arg]
 
 
 @given(st.binary(min_size=8, max_size=30), st.integers(0, 22))

@@ -10,8 +10,7 @@ from cleaner.base.clock import SystemClock
 from cleaner.base.model import TopicPartition
 from cleaner.base.properties import parse_properties
 from cleaner.errors import CorruptCheckpointError, LogDirLockedError, UsageError
-from cleaner.log.dir_state import DirState, identify, make_log_dir
-from cleaner.log.opening_dirs import open_dirs, paths_of
+from cleaner.log.dir_state import DirState, identify, make_log_dir, open_dirs, paths_of
 from cleaner.storage.files.meta_properties import MetaProperties, read_meta_properties
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.lock.log_dir_lock import acquire_for_cleaning

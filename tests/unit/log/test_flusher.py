@@ -11,7 +11,8 @@ import pytest
 
 from cleaner.config.values import TopicConfig
 from cleaner.errors import FailedFsyncError, LogClosedError, LogWriteError
-from cleaner.log.flusher import FlushThreads, LogFlusher
+from cleaner.log.flush_threads import FlushThreads
+from cleaner.log.flusher import LogFlusher
 from tests.support.manual_clock import ManualClock
 
 
@@ -269,7 +270,7 @@ def test_flush_interrupted_while_futures_are_resolved_leaves_none_waiting() -> N
             raise KeyboardInterrupt
         real(result)
 
-    futures[1].set_result = interrupted  # type: ignore[method-assign]
+    futures[1].set_result = interrupted  # type: ignore[method-assign, assignment]
     with pytest.raises(KeyboardInterrupt):
         flusher.flush()
     assert [future.done() for future in futures] == [True, False, False]
@@ -359,7 +360,7 @@ def test_flush_interrupted_while_futures_are_failed_leaves_none_waiting() -> Non
             raise KeyboardInterrupt
         real(error)
 
-    futures[1].set_exception = interrupted  # type: ignore[method-assign]
+    futures[1].set_exception = interrupted  # type: ignore[method-assign, assignment]
     with pytest.raises(KeyboardInterrupt):
         flusher.flush()
     assert [future.done() for future in futures] == [True, False, False]

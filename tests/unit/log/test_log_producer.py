@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 
 from cleaner.errors import (
-    CleanerError,
     CorruptCheckpointError,
     InvalidTxnStateError,
     LogClosedError,
@@ -19,34 +17,9 @@ from cleaner.errors import (
     UsageError,
 )
 from cleaner.log.log import Log
-from cleaner.log.partition_writer import PartitionWriter
-from cleaner.log.transactions import FILE_NAME, FORGOTTEN_AFTER_MS, Identity, TransactionalIds
+from cleaner.log.transactional_ids import FILE_NAME, FORGOTTEN_AFTER_MS, Identity, TransactionalIds
 from cleaner.storage.fs.file_system import FileSystem
-from tests.unit.log.writing import Writing, pair, writing
-
-
-class AtOnce:
-    """A flusher that flushes when asked, in the caller's thread."""
-
-    def __init__(self, writer: PartitionWriter) -> None:
-        self._writer = writer
-
-    def appended(self) -> None:
-        """Leave it unflushed."""
-
-    def durable(self, last_offset: int) -> Future[None]:
-        """Flush now."""
-        future: Future[None] = Future()
-        assert self._writer.flush_to_disk() > last_offset
-        future.set_result(None)
-        return future
-
-    def flush(self) -> int:
-        """Flush now."""
-        return self._writer.flush_to_disk()
-
-    def close(self, end: CleanerError | None = None) -> None:
-        """Nobody waits."""
+from tests.unit.log.writing import Writing, log_of, pair, writing
 
 
 @pytest.fixture
@@ -59,7 +32,7 @@ def place(tmp_path: Path) -> Iterator[Writing]:
 def open_log(place: Writing) -> Log:
     """Open the partition as after a kill."""
     writer = place.open()
-    return Log(writer, AtOnce(writer), place.clock)
+    return log_of(writer, place.clock)
 
 
 def test_committed_transaction_is_stable_once_it_is_on_disk(place: Writing) -> None:
@@ -244,7 +217,7 @@ def test_append_behind_an_interrupted_one_is_never_taken_for_its_repeat(place: W
     producer = log.producer()
     producer.append([pair("a", "0")])
     real = log.appended_at
-    log.appended_at = _interrupted  # type: ignore[method-assign]
+    log.appended_at = _interrupted  # type: ignore[method-assign, assignment]
     with pytest.raises(KeyboardInterrupt):
         producer.append([pair("a", "1")])
     log.appended_at = real  # type: ignore[method-assign]
@@ -259,7 +232,7 @@ def test_transaction_interrupted_behind_an_append_is_aborted_with_a_marker(place
     log = open_log(place)
     producer = log.producer("tx")
     real = log.appended_at
-    log.appended_at = _interrupted  # type: ignore[method-assign]
+    log.appended_at = _interrupted  # type: ignore[method-assign, assignment]
     with pytest.raises(KeyboardInterrupt), producer.transaction():
         try:
             producer.append([pair("a", "1")])
@@ -281,7 +254,7 @@ def test_commit_again_after_one_that_was_interrupted_finds_it_done(place: Writin
     producer.begin()
     producer.append([pair("a", "1")])
     real = log.appended_at
-    log.appended_at = _interrupted  # type: ignore[method-assign]
+    log.appended_at = _interrupted  # type: ignore[method-assign, assignment]
     with pytest.raises(KeyboardInterrupt):
         producer.commit()
     log.appended_at = real  # type: ignore[method-assign]
@@ -308,7 +281,7 @@ def test_transaction_interrupted_in_its_commit_is_over(place: Writing) -> None:
                 real(*arguments, commit=commit)
             raise KeyboardInterrupt
 
-        producer._writer.end_transaction = end  # type: ignore[method-assign]
+        producer._writer.end_transaction = end  # type: ignore[method-assign, assignment]
         with pytest.raises(KeyboardInterrupt), producer.transaction():
             producer.append([pair("a", str(is_made))])
         assert not producer.is_in_transaction

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import gc
 import warnings
-from concurrent.futures import Future
 from pathlib import Path
 
 import numpy as np
@@ -15,38 +14,18 @@ import pytest
 from cleaner.base.clock import SystemClock
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import TopicConfig
-from cleaner.errors import CleanerError, LogClosedError
+from cleaner.errors import LogClosedError
 from cleaner.log.log import Log
 from cleaner.log.partition_writer import PartitionWriter
 from cleaner.log.record import Record
-from cleaner.log.view import Signal
+from cleaner.read.view import Signal
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.lock.log_dir_lock import LogDirLock, acquire_for_writing
 from cleaner.storage.log_dir import LogDir
+from tests.unit.log.writing import log_of
 
 pytestmark = pytest.mark.kernels
 PARTITION = TopicPartition("prices", 0)
-
-
-class FlushAtOnce:
-    """Forces to disk when told."""
-
-    def __init__(self, writer: PartitionWriter) -> None:
-        self._writer = writer
-
-    def appended(self) -> None:
-        """Nothing is due."""
-
-    def durable(self, _: int) -> Future[None]:
-        """Nobody asks."""
-        return Future()
-
-    def flush(self) -> int:
-        """Flush."""
-        return self._writer.flush_to_disk()
-
-    def close(self, end: CleanerError | None = None) -> None:
-        """Nobody waits."""
 
 
 def test_log_is_read_followed_and_restored(tmp_path: Path) -> None:
@@ -55,7 +34,7 @@ def test_log_is_read_followed_and_restored(tmp_path: Path) -> None:
     (tmp_path / str(PARTITION)).mkdir()
     lock = acquire_for_writing(fs, tmp_path, clock, patience_ms=0)
     writer = PartitionWriter.open(LogDir(fs, tmp_path), PARTITION, TopicConfig(), clock, was_closed=False)
-    log = Log(writer, FlushAtOnce(writer), clock)
+    log = log_of(writer, clock)
     log.append([Record(b"a", b"1", timestamp_ms=10), Record(b"b", b"2", timestamp_ms=20)])
     assert list(log.read(0)) == []
     assert [record.value for record in log.read(0, until="end")] == [b"1", b"2"]
@@ -83,7 +62,7 @@ def _opened(tmp_path: Path) -> tuple[LogDirLock, Log]:
     (tmp_path / str(PARTITION)).mkdir()
     lock = acquire_for_writing(fs, tmp_path, clock, patience_ms=0)
     writer = PartitionWriter.open(LogDir(fs, tmp_path), PARTITION, TopicConfig(), clock, was_closed=False)
-    log = Log(writer, FlushAtOnce(writer), clock)
+    log = log_of(writer, clock)
     log.append([Record(b"a", b"1"), Record(b"b", b"2")])
     log.flush()
     return lock, log

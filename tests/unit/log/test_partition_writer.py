@@ -92,7 +92,7 @@ def test_files_after_close_equal_those_of_a_broker(steps: list[tuple[str, int, i
                 writer.end_transaction(first + 10, 0, commit=bool(second))
                 twin.log.end_transaction(first + 10, 0, commit=bool(second), timestamp_ms=now_ms)
                 twin.is_open[first] = False
-            elif step == "roll" and writer.log_end_offset > writer.active_base_offset:
+            elif step == "roll" and writer.log_end_offset > writer._log.active.base_offset:
                 writer.roll()
                 twin.log.roll()
             elif step == "wait":
@@ -341,15 +341,15 @@ def test_append_by_a_signal_handler_while_another_is_encoded_harms_neither(tmp_p
     """Both encode in one thread's memory: here the handler comes as the first one asks for the log."""
     with writing(tmp_path / "log") as place:
         writer = place.open()
-        real = writer._guard.run
+        real = writer.run
 
         def handled(step):  # type: ignore[no-untyped-def]
-            writer._guard.run = real
+            writer.run = real
             writer.append([pair("handler", "h" * 50)] * 3)
             return real(step)
 
         writer.append([pair("a", "0")])
-        writer._guard.run = handled
+        writer.run = handled
         writer.append([pair("a", "1" * 20)] * 2)
         assert [(batch.base_offset, batch.last_offset) for batch in place.batches()] == [(0, 0), (1, 3), (4, 5)]
         writer.close()
@@ -404,7 +404,7 @@ def test_recovery_after_a_kill_goes_on_where_whole_batches_end(tmp_path: Path) -
             log.write(b"\0\0\0\0\0\0\0\x04torn")
         writer = place.open(SMALL)
         assert (writer.truncated_bytes, writer.log_end_offset, writer.leader_epoch) == (12, 5, 1)
-        assert writer.open_transactions() == {}
+        assert writer._log.producers.open_transactions() == {}
         assert writer.append([pair("a", "b")] * 3, producer=ProducerStamp(5, 0, 0)).is_repeat
         assert writer.append([pair("g", "h")], producer=ProducerStamp(5, 0, 3)).base_offset == 5
         assert writer.end_offset_for_epoch(0) == (0, 4)
@@ -432,7 +432,7 @@ def test_segment_age_rolls_before_an_append(tmp_path: Path) -> None:
         for wait_ms, expected in ((0, 0), (100, 0), (1, 2), (1000, 3)):
             place.clock.move_on(wait_ms / 1000)
             writer.append([pair("k", "v")])
-            assert writer.active_base_offset == expected
+            assert writer._log.active.base_offset == expected
         writer.close()
 
 
@@ -479,7 +479,7 @@ def test_truncation_reopens_no_transaction(tmp_path: Path) -> None:
         writer.append([pair("k", "v")], producer=ProducerStamp(5, 0, 0, True))
         marker = writer.end_transaction(5, 0, commit=True)
         writer.truncate_to(marker)
-        assert (writer.open_transactions(), writer.log_end_offset) == ({}, 2)
+        assert (writer._log.producers.open_transactions(), writer.log_end_offset) == ({}, 2)
         writer.flush_to_disk()
         assert writer.last_stable_offset == 2
         with pytest.raises(OffsetOutOfRangeError):
@@ -719,7 +719,7 @@ def test_failed_roll_leaves_the_old_segment_active(tmp_path: Path) -> None:
                 assert [name for name in place.files() if name.endswith(".log")] == ["00000000000000000000.log"]
                 writer.append([pair("a", "b")])
                 writer.roll()
-                assert writer.active_base_offset == 2
+                assert writer._log.active.base_offset == 2
             else:
                 assert number == 7
                 return
@@ -739,3 +739,26 @@ def test_cut_within_a_batch_leaves_no_line_beyond_the_end(tmp_path: Path) -> Non
         assert (writer.log_end_offset, writer.flushed_offset) == (1, 1)
         assert made.log_dir.high_watermarks[PARTITION] == 1
         assert made.log_dir.recovery_points[PARTITION] <= 1
+
+
+def test_flush_beside_a_roll_that_is_interrupted_before_it_notes_its_fsync_reaches_the_end(tmp_path: Path) -> None:
+    """The flush finds its segment closed and nothing noted: whoever waits for it is not left to the next one."""
+    with writing(tmp_path / "log") as place:
+        writer = place.open()
+        writer.append([pair("a", "b")])
+        log, segment = writer._log, writer._log.active
+        note, fsync = log.note_flushed, segment.fsync_log
+
+        def interrupted(_: int) -> None:
+            raise KeyboardInterrupt
+
+        def rolled_before() -> None:
+            log.note_flushed = interrupted  # type: ignore[method-assign, assignment]
+            with pytest.raises(KeyboardInterrupt):
+                writer.roll()
+            log.note_flushed = note  # type: ignore[method-assign]
+            fsync()
+
+        segment.fsync_log = rolled_before  # type: ignore[method-assign]
+        assert writer.flush_to_disk() == writer.flushed_offset == 1
+        writer.close()

@@ -6,8 +6,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from cleaner.base.clock import Clock
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import TopicConfig
+from cleaner.log.flusher import LogFlusher
+from cleaner.log.log import Log
 from cleaner.log.partition_writer import PartitionWriter, WriterOptions
 from cleaner.log.record import Record
 from cleaner.storage.fs.file_system import FileSystem
@@ -51,6 +54,20 @@ class Writing:
         """Return the headers of all batches."""
         logs = [data for name, data in self.files().items() if name.endswith(".log")]
         return [batch_info(batch) for log in logs for batch in split_batches(log)]
+
+
+def log_of(writer: PartitionWriter, clock: Clock) -> Log:
+    """Return the public face of a writer; who asks for a flush does it."""
+    flusher = LogFlusher(
+        writer,
+        str(writer.directory),
+        submit=lambda work: work(),
+        wake=lambda: None,
+        clock=clock,
+        topic=TopicConfig(),
+        flushed=lambda _seconds, _offset: None,
+    )
+    return Log(writer, flusher, clock)
 
 
 @contextmanager

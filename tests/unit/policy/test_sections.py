@@ -11,8 +11,8 @@ import pytest
 from cleaner.config.values import TopicConfig
 from cleaner.policy.cleanable import cleanable
 from cleaner.policy.sections import Sections, sections_of
+from cleaner.read.summary import ListedSegment, LogSummary, summarize
 from cleaner.storage.fs.file_system import DirectoryEntry, FileSystem
-from cleaner.storage.glance import LogSummary, SeenSegment, glance
 
 SIZES = (100, 200, 300, 400, 50)
 MTIMES_MS = (1_000, 2_000, 3_000, 9_000, 10_000)
@@ -21,10 +21,12 @@ MTIMES_MS = (1_000, 2_000, 3_000, 9_000, 10_000)
 def seen(high_watermark: int = 99, log_start: int = 0) -> LogSummary:
     """Segments at 0, 10, 20, 30, 40 (active)."""
     segments = [
-        SeenSegment(FileSystem(), Path("nowhere"), DirectoryEntry(f"{10 * row:020d}.log", row, size, mtime * 1_000_000))
+        ListedSegment(
+            FileSystem(), Path("nowhere"), DirectoryEntry(f"{10 * row:020d}.log", row, size, mtime * 1_000_000)
+        )
         for row, (size, mtime) in enumerate(zip(SIZES, MTIMES_MS, strict=True))
     ]
-    return glance(Path("nowhere"), segments, log_start_offset=log_start, high_watermark=high_watermark)
+    return summarize(Path("nowhere"), segments, log_start_offset=log_start, high_watermark=high_watermark)
 
 
 def parts(checkpoint: int | None, high_watermark: int = 99, delete_retention_ms: int = 10**9) -> Sections:

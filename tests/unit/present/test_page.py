@@ -6,16 +6,16 @@ import re
 from collections.abc import Callable
 from html.parser import HTMLParser
 
+import jinja2
 import pytest
 
 from cleaner.base.model import TopicPartition
 from cleaner.daemon.snapshot import ServiceSnapshot
 from cleaner.policy.cleaning_status import Reason
 from cleaner.present.html import page
-from cleaner.present.html.drawing import LEAST_WIDTH, parts_of, strip
-from cleaner.present.html.markup import el
+from cleaner.present.html.drawing import LEAST_WIDTH, parts_of
 from cleaner.present.html.page_logs import PAGE_SIZE, Choice
-from cleaner.present.html.page_now import headline, tiles
+from cleaner.present.html.page_now import headline
 from cleaner.present.reasons import SAID, Tone, why
 from tests.support.sample_daemons import HOSTILE_WORDS, at_work, hostile, in_trouble, with_many_logs
 from tests.support.snapshots import LOG_DIR, MB, NOW_MS, log, log_dir, quarantined, sections, snapshot, worker
@@ -121,10 +121,13 @@ def test_style_and_script_cannot_end_their_element() -> None:
     assert "</" not in page.STYLE and "</s" not in page.SCRIPT and "<!--" not in page.STYLE + page.SCRIPT
 
 
-def test_element_escapes_what_is_not_markup() -> None:
-    """Children and attributes are text; None is nothing, True an attribute without value."""
-    made = el("a", "<b>", ["x", None, 3], el("i", "&"), href='"\n', class_="c", aria_label="'", hidden=True, title=None)
-    assert made == '<a href="&quot;\\n" class="c" aria-label="&#x27;" hidden>&lt;b&gt;x3<i>&amp;</i></a>'
+def test_value_in_a_template_is_text_whatever_it_is() -> None:
+    """In an element and in an attribute, a name, an object or nothing; a name that is misspelt is an error."""
+    template = page.templates().from_string('<a href="{{ link }}">{{ name }}{{ nothing }}{{ number }}</a>')
+    made = template.render(link="\"'\n", name=TopicPartition("<b>\x1b", 3), nothing=None, number=3)
+    assert made == '<a href="&#34;&#39;\\n">&lt;b&gt;\\x1b-33</a>'
+    with pytest.raises(jinja2.UndefinedError, match="nmae"):
+        page.templates().from_string("{{ nmae }}").render(name="x")
 
 
 def test_parts_of_a_log_are_to_scale() -> None:
@@ -147,7 +150,8 @@ def test_parts_of_a_log_are_to_scale() -> None:
 def test_sweep_is_as_far_as_the_worker(phase: str, done: float, begin: float | None, width: float | None) -> None:
     """The map is built over the dirty section, the copy made of both; never beyond the end."""
     view = log("orders", 0, clean_bytes=500, dirty_bytes=400, active_bytes=100)
-    drawn = strip(view, worker(0, view.partition, phase=phase, done_bytes=int(done * 1000), total_bytes=1000))
+    at_it = worker(0, view.partition, phase=phase, done_bytes=int(done * 1000), total_bytes=1000)
+    drawn = page.overview(snapshot((view,), workers=(at_it,)), {}).body.decode()
     swept = re.search(r'<rect x="([\d.]+)%" y="0" width="([\d.]+)%" height="100%" class="swept"', drawn)
     assert (swept is None) is (begin is None)
     if swept is not None:
@@ -187,7 +191,7 @@ def test_headline_says_what_matters_most(fields: dict[str, object], tone: Tone, 
 )
 def test_tile_tells_how_much_memory_there_is(fields: dict[str, object], shown: str) -> None:
     """Beside the most that is needed; more than that is told as what it is."""
-    drawn = str(tiles(snapshot(needed_bytes=440 << 20, **fields)))
+    drawn = page.overview(snapshot(needed_bytes=440 << 20, **fields), {}).body.decode()
     assert f"{shown}<small>440.0 MiB are the most it needs" in drawn
 
 

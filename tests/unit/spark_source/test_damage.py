@@ -8,10 +8,11 @@ import pytest
 
 from cleaner.errors import CorruptBatchError
 from cleaner.format.chunks import ReadBuffer
+from cleaner.format.key_digests import NO_OFFSET
 from cleaner.format.parallel_reader import WindowBuffer
 from cleaner.spark.source.damage import Damage, sound_chunks
 from cleaner.storage.fs.file_system import FileSystem
-from cleaner.verification.check.batches import NO_OFFSET, BatchChecker
+from cleaner.verification.check.batches import BatchChecker
 from cleaner.verification.check.log_file import CheckLaneMemory, LogFileReader
 from tests.fuzz.mutations import sealed
 from tests.support.batch_builder import Producer, data_batch, legacy_batch

@@ -54,7 +54,7 @@ def test_generation_file_made_by_somebody_faster_is_used(tmp_path: Path) -> None
     """Losing the race to make the file is no error."""
 
     class SomebodyFaster(FileSystem):
-        def create(self, path: Path, *, like: Path) -> File:
+        def create(self, path: Path, *, like: Path | None) -> File:
             path.touch()
             return super().create(path, like=like)
 

@@ -204,7 +204,7 @@ def test_lock_file_deleted_again_and_again_is_refused(tmp_path: Path) -> None:
     """A file that never stays is given up in the end, not tried for ever."""
 
     class AlwaysDeleted(DeletesWhatItOpens):
-        def create(self, path: Path, *, like: Path) -> File:
+        def create(self, path: Path, *, like: Path | None) -> File:
             file = super().create(path, like=like)
             path.unlink()
             return file
@@ -217,7 +217,7 @@ def test_lock_file_created_by_somebody_faster_is_opened(tmp_path: Path) -> None:
     """Losing the race to create the file is no error."""
 
     class SomebodyFaster(FileSystem):
-        def create(self, path: Path, *, like: Path) -> File:
+        def create(self, path: Path, *, like: Path | None) -> File:
             path.touch()
             return super().create(path, like=like)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from cleaner.base.model import AbortedTxn
 from cleaner.storage.load.loaded_log import LoadedLog
+from cleaner.storage.segment.segment import Segment
 from tests.support.batch_builder import Producer
 from tests.support.log_builder import LogBuilder
 from tests.unit.storage.logs import load
@@ -29,7 +31,7 @@ def segmented(tmp_path: Path, *, log_start_offset: int = 0) -> LoadedLog:
     return load(log.write(tmp_path), log_start_offset=log_start_offset)
 
 
-def bases(segments: list) -> list[int]:
+def bases(segments: Sequence[Segment]) -> list[int]:
     """Base offsets."""
     return [segment.base_offset for segment in segments]
 

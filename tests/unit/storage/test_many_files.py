@@ -13,7 +13,6 @@ import pytest
 
 from cleaner.errors import LogDirOfflineError, NoSpaceError
 from cleaner.storage.fs import file_system as fs_module
-from cleaner.storage.fs import many_files
 from cleaner.storage.fs.file_system import File, FileSystem
 from cleaner.storage.fs.held import HeldDirectories
 from cleaner.storage.fs.many_files import SYNCFS_FROM, large_ones, share_out, sync_at_once
@@ -68,7 +67,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> _Library:
 
 
 def _given(monkeypatch: pytest.MonkeyPatch, library: _Library) -> _Library:
-    monkeypatch.setattr(many_files.ctypes, "CDLL", lambda *_args, **_kwargs: library)
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_args, **_kwargs: library)
     return library
 
 

@@ -5,6 +5,9 @@ Whoever changes names there holds the partition's lock, and a reader lists under
 a swap. Where there is no lock to be had (an archive, another system than Linux, a broker that keeps everybody out) a
 listing counts only when the directory stood still around it and no swap was to be seen.
 
+A cleaner that died in the middle of a swap leaves `.swap` files; whoever loads the log next completes the swap or drops
+it, and a reader sees the log as it will be then (R-630 to R-634).
+
 A listing is good until the partition's generation number or the directory's time changes; asking costs two system
 calls. The number is raised before a swap's first rename, so what was found under an unchanged number is of one piece.
 """
@@ -14,7 +17,7 @@ from __future__ import annotations
 import os
 import threading
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -22,12 +25,15 @@ from typing import TypeVar
 from cleaner.base.clock import Clock
 from cleaner.base.model import TopicPartition
 from cleaner.errors import CleanerError, LogChangedError, LogDirLockedError, LogDirOfflineError
-from cleaner.log.open_segment import OpenSegment
-from cleaner.log.places import FoundFiles, SegmentPlace, find_files
+from cleaner.format.chunks import Chunk, ReadableFile
+from cleaner.format.headers import HeaderReader
+from cleaner.read.log_end import end_of
+from cleaner.read.open_segment import OpenSegment, SegmentFiles
 from cleaner.storage.files.leader_epochs import read_leader_epochs
 from cleaner.storage.files.partition_metadata import LIMIT_BYTES
 from cleaner.storage.fs.file_system import File, FileSystem
 from cleaner.storage.lock.lock_bytes import PRESENCE_BYTE, slot_of
+from cleaner.storage.segment import names
 from cleaner.storage.segment.names import GENERATIONS, LEADER_EPOCHS, LOCK, PARTITION_METADATA
 
 _NUMBER_BYTES = 8
@@ -40,6 +46,71 @@ MAX_BATCH_BYTES = 1 << 30
 """What a batch may unpack to where nobody knows its topic's settings; more is damage or an attack."""
 
 _Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class FoundFiles:
+    """
+    What is in a partition's directory.
+
+    Attributes:
+        places: the segments, ascending.
+        snapshots: offsets of the producer snapshots, ascending.
+        has_swap: a swap is under way, or was when somebody died.
+    """
+
+    places: tuple[SegmentFiles, ...]
+    snapshots: tuple[int, ...]
+    has_swap: bool
+
+
+def find_files(fs: FileSystem, directory: Path) -> FoundFiles:
+    """
+    List a partition's segments by their names.
+
+    Raises:
+        FileNotFoundError: there is no such directory; or a `.swap` file was renamed meanwhile, then try again.
+    """
+    logs: set[int] = set()
+    snapshots: list[int] = []
+    swapped: dict[int, set[str]] = {}
+    lowest_cleaned = 2**63
+    for name in fs.list_files(directory):
+        file = names.parse_file_name(name)
+        if file is None or file.temporary == names.DELETED:
+            continue
+        if file.temporary == names.CLEANED:
+            lowest_cleaned = min(lowest_cleaned, file.offset)
+        elif file.temporary == names.SWAP:
+            swapped.setdefault(file.offset, set()).add(file.suffix)
+        elif file.suffix == names.LOG:
+            logs.add(file.offset)
+        elif file.suffix == names.SNAPSHOT:
+            snapshots.append(file.offset)
+    decided = {base: suffixes for base, suffixes in swapped.items() if base < lowest_cleaned}
+    logs = _after_swap(fs, directory, logs, decided)
+    places = tuple(SegmentFiles(directory, base, frozenset(decided.get(base, ()))) for base in sorted(logs))
+    return FoundFiles(places, tuple(sorted(snapshots)), bool(swapped))
+
+
+def _after_swap(fs: FileSystem, directory: Path, logs: set[int], decided: dict[int, set[str]]) -> set[int]:
+    """Return the base offsets there will be when a swap that was decided is completed (R-631, R-632)."""
+    new = [base for base, suffixes in decided.items() if names.LOG in suffixes]
+    if not new:
+        return logs
+    # Of one that is damaged the old segments stay in sight; reading the new one will name the damage.
+    end = max(_end_of_swap(fs, directory, base) for base in new)
+    return {base for base in logs if not min(new) <= base < end} | set(new)
+
+
+def _end_of_swap(fs: FileSystem, directory: Path, base_offset: int) -> int:
+    with OpenSegment(fs, SegmentFiles(directory, base_offset, frozenset({names.LOG}))) as segment:
+        return end_of(segment, segment.file.size(), _in_any_order, [0]).offset
+
+
+def _in_any_order(file: ReadableFile, *, size: int, start: int, check_order_from: int | None = None) -> Iterable[Chunk]:
+    # Who completes the swap does not ask for the order either.
+    return HeaderReader(file, size=size, start=start)
 
 
 class _NoLock(CleanerError):
@@ -58,7 +129,7 @@ class PartitionListing:
         inode: device and number of the directory.
     """
 
-    places: tuple[SegmentPlace, ...]
+    places: tuple[SegmentFiles, ...]
     snapshots: tuple[int, ...]
     generation: int
     mtime_ns: int
@@ -78,7 +149,7 @@ class PartitionListing:
         found = bisect_right(self.places, offset, key=lambda place: place.base_offset) - 1
         return max(found, 0) if self.places else -1
 
-    def after(self, base_offset: int) -> SegmentPlace | None:
+    def after(self, base_offset: int) -> SegmentFiles | None:
         """Return the first place above a base offset; None when there is none."""
         found = bisect_right(self.places, base_offset, key=lambda place: place.base_offset)
         return self.places[found] if found < len(self.places) else None
@@ -156,7 +227,7 @@ class PartitionFiles:
             self._listing = now
             return (now.places, now.generation, now.mtime_ns) == (listing.places, listing.generation, listing.mtime_ns)
 
-    def open(self, place: SegmentPlace) -> OpenSegment:
+    def open(self, place: SegmentFiles) -> OpenSegment:
         """Open a segment. Raises FileNotFoundError: it has gone, or was renamed."""
         return OpenSegment(self.fs, place)
 

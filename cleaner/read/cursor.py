@@ -27,9 +27,8 @@ from typing import Protocol
 from cleaner.errors import CorruptBatchError, LogChangedError, LogTruncatedError
 from cleaner.format.batch import SegmentReader
 from cleaner.format.chunks import HEADER_BYTES, Chunk, ReadBuffer
-from cleaner.log.open_segment import OpenSegment
-from cleaner.log.partition_files import PartitionListing
-from cleaner.log.places import SegmentPlace
+from cleaner.read.open_segment import OpenSegment, SegmentFiles
+from cleaner.read.partition_files import PartitionListing
 
 SMALLEST_CHUNK_BYTES = 64 << 10
 LARGEST_CHUNK_BYTES = 1 << 20
@@ -45,7 +44,7 @@ def identity_of(chunk: Chunk, row: int) -> tuple[int, bytes]:
     return int(batch["position"]), head.tobytes()
 
 
-class SegmentFiles(Protocol):
+class LogFiles(Protocol):
     """Where a cursor finds segments: `PartitionFiles`, or some that are held open."""
 
     directory: Path
@@ -56,7 +55,7 @@ class SegmentFiles(Protocol):
     def is_current(self, listing: PartitionListing) -> bool:
         """Tell whether nothing has changed since."""
 
-    def open(self, place: SegmentPlace) -> OpenSegment:
+    def open(self, place: SegmentFiles) -> OpenSegment:
         """Open a segment. Raises FileNotFoundError: it has gone, or was renamed."""
 
     def end_of_epoch(self, epoch: int) -> int | None:
@@ -76,7 +75,7 @@ class Cursor:
         listing: the one `segment` was found in.
     """
 
-    def __init__(self, files: SegmentFiles, offset: int, chunk_bytes: int = LARGEST_CHUNK_BYTES) -> None:
+    def __init__(self, files: LogFiles, offset: int, chunk_bytes: int = LARGEST_CHUNK_BYTES) -> None:
         self.next_offset = offset
         self.segment: OpenSegment | None = None
         self.listing: PartitionListing | None = None
@@ -196,7 +195,7 @@ class Cursor:
             return True
         raise LogChangedError(f"{self._files.directory}: its segments change faster than they can be opened")
 
-    def _open(self, listing: PartitionListing, place: SegmentPlace) -> None:
+    def _open(self, listing: PartitionListing, place: SegmentFiles) -> None:
         self.close()
         self.segment = segment = self._files.open(place)
         self.listing = listing

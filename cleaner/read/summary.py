@@ -3,7 +3,7 @@ A log by names, sizes and checkpoints alone: all that can be told without openin
 
 It is how a log is seen that may be in use, or was not closed in order: its tail and the indexes of its active segment
 may be torn. Thousands of logs can be seen so in a second. Open transactions are not seen (`open_transactions.py`), so
-what may be cleaned is never less than what a glance says is dirty, and may be less than that.
+what may be cleaned is never less than what a summary says is dirty, and may be less than that.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from cleaner.errors import CorruptBatchError, CorruptIndexError, NotCleanlyShutDownError
 from cleaner.storage.fs.file_system import DirectoryEntry, FileSystem
-from cleaner.storage.last_stable import last_stable_offset
+from cleaner.storage.load.last_stable import last_stable_offset
 from cleaner.storage.segment.batch_source import batch_headers
 from cleaner.storage.segment.names import CLEANED, DELETED, LOG, SNAPSHOT, SWAP
 from cleaner.storage.segment.segment import Segment
@@ -25,7 +25,7 @@ _DIGITS = 20
 _ENDINGS = (LOG, SNAPSHOT, CLEANED, SWAP, DELETED)
 
 
-class SeenSegment:
+class ListedSegment:
     """
     A segment as it was listed; its timestamps are read when first asked for, and kept: they do not change.
 
@@ -60,10 +60,10 @@ class SeenSegment:
         """Tell whether this is the same file, unchanged."""
         return (self._inode, self.size, self.mtime_ns) == (found.inode, found.size, found.mtime_ns)
 
-    def shortened(self, size: int) -> SeenSegment:
+    def shortened(self, size: int) -> ListedSegment:
         """Return the segment as it would be if its file ended there."""
         found = DirectoryEntry(f"{self.base_offset:020d}{LOG}", self._inode, size, self.mtime_ns)
-        return SeenSegment(self._fs, self._directory, found)
+        return ListedSegment(self._fs, self._directory, found)
 
     def follow(self, about: os.stat_result) -> None:
         """Take note of what the file, that of an active segment, has become."""
@@ -143,7 +143,7 @@ class Leavings(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class SeenFiles:
+class ListedFiles:
     """
     What one listing of a partition directory tells.
 
@@ -153,12 +153,12 @@ class SeenFiles:
         leavings: temporary files.
     """
 
-    segments: tuple[SeenSegment, ...] = ()
+    segments: tuple[ListedSegment, ...] = ()
     snapshots: tuple[tuple[int, int], ...] = ()
     leavings: Leavings = field(default=Leavings())
 
 
-def look_through(fs: FileSystem, directory: Path, before: SeenFiles | None = None) -> SeenFiles:
+def list_log_files(fs: FileSystem, directory: Path, before: ListedFiles | None = None) -> ListedFiles:
     """
     List the files of a partition directory; no file is opened.
 
@@ -176,7 +176,7 @@ def look_through(fs: FileSystem, directory: Path, before: SeenFiles | None = Non
         if ending == LOG and name[:_DIGITS].isdecimal():
             segment = known.get(int(name[:_DIGITS]))
             if segment is None or not segment.is_still(found):
-                segment = SeenSegment(fs, directory, found)
+                segment = ListedSegment(fs, directory, found)
             segments.append(segment)
         elif ending == SNAPSHOT and name[:_DIGITS].isdecimal():
             snapshots.append((int(name[:_DIGITS]), found.size))
@@ -185,23 +185,23 @@ def look_through(fs: FileSystem, directory: Path, before: SeenFiles | None = Non
         elif name.endswith((CLEANED, SWAP)):
             unfinished += 1
     segments.sort(key=lambda segment: segment.base_offset)
-    return SeenFiles(tuple(segments), tuple(sorted(snapshots)), Leavings(unfinished, deleted))
+    return ListedFiles(tuple(segments), tuple(sorted(snapshots)), Leavings(unfinished, deleted))
 
 
 @dataclass(frozen=True, slots=True)
 class LogSummary:
     """A log as it is seen; it has what policies ask of a log."""
 
-    segments: Sequence[SeenSegment]
+    segments: Sequence[ListedSegment]
     log_start_offset: int
     log_end_offset: int
     high_watermark: int
     last_stable_offset: int
 
 
-def glance(
+def summarize(
     directory: Path,
-    segments: Sequence[SeenSegment],
+    segments: Sequence[ListedSegment],
     *,
     log_start_offset: int,
     high_watermark: int | None,

@@ -14,24 +14,26 @@ What was found is kept, and looked at again when its file has changed.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 from cleaner.base.model import AbortedTxn, TopicPartition
-from cleaner.errors import CorruptBatchError, LogTruncatedError
+from cleaner.errors import LogTruncatedError
 from cleaner.format.batch import SegmentReader
-from cleaner.format.chunks import ReadBuffer
-from cleaner.log.cursor import LARGEST_CHUNK_BYTES, Cursor, identity_of
-from cleaner.log.decisions import Decisions, open_at_snapshot
-from cleaner.log.open_segment import OpenSegment
-from cleaner.log.partition_files import PartitionFiles
-from cleaner.log.view import Signal
+from cleaner.format.chunks import Chunk, ReadableFile, ReadBuffer
+from cleaner.read.cursor import LARGEST_CHUNK_BYTES, Cursor, identity_of
+from cleaner.read.log_end import LogEnd, end_behind, end_of
+from cleaner.read.open_segment import OpenSegment
+from cleaner.read.partition_files import PartitionFiles
+from cleaner.read.snapshot import first_offset_of, high_watermark_within
+from cleaner.read.transactions import Transactions
+from cleaner.read.view import Signal
 from cleaner.storage.files.checkpoint import read_offset_checkpoint
 from cleaner.storage.files.published import Published
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.segment.indexes import Aborts, abort_rows
 from cleaner.storage.segment.names import HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT
 
-_BEYOND_ALL = 2**62
 _MOST_UNLISTED = 4096
 _LONGEST_PAUSE_SECONDS = 0.1
 _PAUSE_BESIDE_WRITER_SECONDS = 0.01
@@ -53,8 +55,8 @@ class DirectoryView:
         self._log_starts = _Line(files.fs, files.log_dir / LOG_START_CHECKPOINT, files.topic_partition)
         self._published = Published(files.fs, files.log_dir, files.topic_partition)
         self._high_watermarks = _Line(files.fs, files.log_dir / HIGH_WATERMARK_CHECKPOINT, files.topic_partition)
-        self._end = _LogEnd(files)
-        self._transactions = _Transactions(files)
+        self._end = _FollowedEnd(files)
+        self._transactions = _FollowedTransactions(files)
 
     @property
     def signal(self) -> Signal | None:
@@ -83,8 +85,7 @@ class DirectoryView:
     def log_start_offset(self) -> int:
         """First offset a reader may ask for."""
         with self._guard:
-            places = self._files.listing().places
-            return max(self._log_starts.offset() or 0, places[0].base_offset if places else 0)
+            return first_offset_of(self._files.listing().places, self._log_starts.offset())
 
     @property
     def log_end_offset(self) -> int:
@@ -100,16 +101,15 @@ class DirectoryView:
             self._is_told = published is not None
             if published is not None:
                 return published  # it is within the log, and asked for too often to look where that ends
-            end = self.log_end_offset
             line = self._high_watermarks.offset()
-            return end if line is None else min(max(line, self.log_start_offset), end)
+            return high_watermark_within(line, self.log_start_offset, self.log_end_offset)
 
     @property
     def last_stable_offset(self) -> int:
         """First offset of a transaction that is not decided below the high watermark."""
         with self._guard:
             high_watermark = self.high_watermark
-            return min(high_watermark, self._transactions.first_unstable(self.log_start_offset, high_watermark))
+            return min(high_watermark, self._transactions.first_open(self.log_start_offset, high_watermark))
 
     def unlisted_aborts(self) -> Aborts | None:
         """Return what was found on the way to the last stable offset."""
@@ -148,14 +148,13 @@ class _Line:
         return self._offset
 
 
-class _LogEnd:
+class _FollowedEnd:
     """Where a log ends, followed from look to look."""
 
     def __init__(self, files: PartitionFiles) -> None:
         self._files = files
         self._segment: OpenSegment | None = None
-        self._position = 0
-        self._offset = 0
+        self._end = LogEnd(0, 0)
         self._last_batch: tuple[int, bytes] = (0, b"")
         self._buffer = ReadBuffer(LARGEST_CHUNK_BYTES)
 
@@ -178,57 +177,50 @@ class _LogEnd:
                     segment = self._open(OpenSegment(self._files.fs, place))
                 except FileNotFoundError:
                     continue
-            self._read_on(segment)
+            # A batch that is being written, or was torn by a crash: the log ends before it.
+            self._end = end_behind(segment, self._end, segment.file.size(), self._checked)
             if self._files.is_unchanged(listing):
-                return self._offset
+                return self._end.offset
 
     def _open(self, segment: OpenSegment) -> OpenSegment:
         self.close()
-        self._segment, self._offset, self._last_batch = segment, segment.base_offset, (0, b"")
-        self._position = segment.position_at(_BEYOND_ALL)
-        self._read_on(segment)
-        if self._offset == segment.base_offset:
-            self._position = 0  # the index led to no batch
+        self._segment, self._last_batch = segment, (0, b"")
+        self._end = end_of(segment, segment.file.size(), self._checked)
         return segment
 
     def _is_cut(self, segment: OpenSegment) -> bool:
         position, head = self._last_batch
         return segment.file.read(len(head), position) != head
 
-    def _read_on(self, segment: OpenSegment) -> None:
-        size = segment.file.size()
-        try:
-            reader = SegmentReader(
-                segment.file, size=size, start=self._position, buffer=self._buffer, check_order_from=self._offset
-            )
-            for chunk in reader:
-                last, identity = chunk.batches[-1], identity_of(chunk, -1)
-                position, offset = int(last["position"] + last["size"]), int(last["last_offset"]) + 1
-                self._last_batch, self._position, self._offset = identity, position, offset
-        except CorruptBatchError:
-            # A batch that is being written, or was torn by a crash: the log ends before it.
-            return
+    def _checked(
+        self, file: ReadableFile, *, size: int, start: int, check_order_from: int | None = None
+    ) -> Iterator[Chunk]:
+        for chunk in SegmentReader(
+            file, size=size, start=start, buffer=self._buffer, check_order_from=check_order_from
+        ):
+            self._last_batch = identity_of(chunk, -1)
+            yield chunk
 
 
-class _Transactions:
+class _FollowedTransactions:
     """The transactions at the end of a log, followed from look to look."""
 
     def __init__(self, files: PartitionFiles) -> None:
-        self._decisions = Decisions()
+        self._transactions = Transactions()
         self._files = files
         self._cursor: Cursor | None = None
 
     @property
     def aborted(self) -> list[AbortedTxn]:
         """Those found aborted that no index may name yet."""
-        return self._decisions.aborted
+        return self._transactions.aborted
 
     def close(self) -> None:
         if self._cursor is not None:
             self._cursor.close()
             self._cursor = None
 
-    def first_unstable(self, log_start_offset: int, high_watermark: int) -> int:
+    def first_open(self, log_start_offset: int, high_watermark: int) -> int:
         """Return the first offset of the transactions that are open at the high watermark, or that itself."""
         if self._cursor is None or self._cursor.next_offset > high_watermark:
             self._begin(log_start_offset, high_watermark)
@@ -237,7 +229,7 @@ class _Transactions:
         except BaseException:
             self.close()  # a chunk may have been read and not been taken in; the next look begins anew
             raise
-        return min(self._decisions.open.values(), default=high_watermark)
+        return self._transactions.first_open(high_watermark)
 
     def _go_on(self, log_start_offset: int, high_watermark: int) -> None:
         while self._cursor is not None:
@@ -248,24 +240,17 @@ class _Transactions:
                 continue
             if chunk is None:
                 break
-            self._decisions.take(self._cursor.path, chunk, self._begun_at)
+            self._transactions.take(self._cursor.path, chunk)
             self._forget_listed()
 
     def _begin(self, log_start_offset: int, high_watermark: int) -> None:
-        """Begin anew at the last producer snapshot that can be read (R-125), or where the log does."""
         self.close()
-        self._decisions = Decisions()
-        begin = log_start_offset
-        listing = self._files.listing()
-        fs, directory = self._files.fs, self._files.directory
-        found = open_at_snapshot(fs, directory, listing.snapshots, log_start_offset, high_watermark)
-        if found is not None:
-            begin, self._decisions.open = found
-        self._begun_at = begin
-        self._cursor = Cursor(self._files, begin)
+        fs, directory, snapshots = self._files.fs, self._files.directory, self._files.listing().snapshots
+        self._transactions = Transactions.at_snapshot(fs, directory, snapshots, log_start_offset, high_watermark)
+        self._cursor = Cursor(self._files, self._transactions.begin)
 
     def _forget_listed(self) -> None:
         """Leave those to the transaction indexes that these name by now: of segments that are closed."""
         if len(self.aborted) > _MOST_UNLISTED:
             active = self._files.listing().places[-1].base_offset
-            self._decisions.aborted = [abort for abort in self.aborted if abort.last_offset >= active]
+            self._transactions.aborted = [abort for abort in self.aborted if abort.last_offset >= active]

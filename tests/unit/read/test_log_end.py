@@ -8,10 +8,11 @@ import pytest
 
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import TopicConfig
-from cleaner.storage import foreseen_recovery
-from cleaner.storage.foreseen_recovery import ForeseenEnd, foresee_end
+from cleaner.format.headers import HeaderReader
+from cleaner.read import log_end
+from cleaner.read.log_end import RecoveredEnd, recovered_end
+from cleaner.read.summary import list_log_files
 from cleaner.storage.fs.file_system import FileSystem
-from cleaner.storage.glance import look_through
 from cleaner.storage.load.loader import load_log
 from tests.integration.log_dirs import keyed_log
 from tests.support.log_builder import START_MS, LogBuilder
@@ -19,11 +20,11 @@ from tests.support.log_builder import START_MS, LogBuilder
 FS = FileSystem()
 
 
-def foreseen(directory: Path, recovery_point: int | None) -> ForeseenEnd:
-    return foresee_end(FS, directory, look_through(FS, directory).segments, recovery_point)
+def foreseen(directory: Path, recovery_point: int | None) -> RecoveredEnd:
+    return recovered_end(FS, directory, list_log_files(FS, directory).segments, recovery_point)
 
 
-def recovered_end(directory: Path, recovery_point: int) -> tuple[int, int]:
+def recovered_for_real(directory: Path, recovery_point: int) -> tuple[int, int]:
     """Recover for real; returns the log end offset and how many bytes went."""
     log = load_log(
         FS, directory, TopicPartition("topic", 0), topic=TopicConfig(), log_start_offset=0,
@@ -42,7 +43,7 @@ def test_foreseen_end_of_a_torn_log_is_the_recovery_s(tmp_path: Path, recovery_p
     data = active.read_bytes()
     active.write_bytes(data[: max(0, len(data) - cut)] + (b"half a batch" if cut == 30 else b""))
     found = foreseen(directory, recovery_point)
-    assert (found.log_end_offset, found.cut_bytes) == recovered_end(directory, recovery_point)
+    assert (found.log_end_offset, found.cut_bytes) == recovered_for_real(directory, recovery_point)
 
 
 def test_damage_in_a_segment_that_recovery_reads_cuts_all_behind_it(tmp_path: Path) -> None:
@@ -56,7 +57,7 @@ def test_damage_in_a_segment_that_recovery_reads_cuts_all_behind_it(tmp_path: Pa
     found = foreseen(directory, 20)
     assert [s.base_offset for s in found.segments] == [0, 20]
     assert 0 < found.segments[-1].size <= len(data) // 2
-    assert (found.log_end_offset, found.cut_bytes) == recovered_end(directory, 20)
+    assert (found.log_end_offset, found.cut_bytes) == recovered_for_real(directory, 20)
 
 
 @pytest.mark.parametrize("padding", [0, 8, 1024, 1027])
@@ -71,13 +72,13 @@ def test_active_segment_of_a_living_log_is_read_from_its_last_index_entry(
     index = directory / f"{0:020d}.index"
     index.write_bytes(index.read_bytes() + bytes(padding))
     starts = []
-    reader = foreseen_recovery.HeaderReader
+    reader = HeaderReader
 
     def watched(file: object, *, size: int, start: int, check_order_from: int) -> object:
         starts.append(start)
         return reader(file, size=size, start=start, check_order_from=check_order_from)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(foreseen_recovery, "HeaderReader", watched)
+    monkeypatch.setattr(log_end, "HeaderReader", watched)
     assert foreseen(directory, None).log_end_offset == 100
     assert len(starts) == 1
     assert starts[0] > 0

@@ -12,9 +12,10 @@ import contextlib
 import copy
 import struct
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 
-from cleaner.log.places import SegmentPlace
 from cleaner.storage.fs.file_system import File, FileSystem
 from cleaner.storage.segment import names
 from cleaner.storage.segment.indexes import OFFSET_ENTRY, TIME_ENTRY
@@ -23,6 +24,31 @@ _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
 _BASE_OFFSET = struct.Struct(">q")
 _BASE_OFFSET_BYTES = 8
+_TAIL_ENTRIES = 4
+_LAST_OFFSET = 2**63 - 1
+
+_NO_SUFFIXES: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class SegmentFiles:
+    """
+    One segment.
+
+    Attributes:
+        directory: the partition's.
+        base_offset: lower bound of its offsets.
+        swapped: the suffixes of those of its files that still have `.swap` behind their names.
+    """
+
+    directory: Path
+    base_offset: int
+    swapped: frozenset[str] = _NO_SUFFIXES
+
+    def path(self, suffix: str) -> Path:
+        """Return the path of the segment's file with one of `names.SEGMENT_SUFFIXES`."""
+        temporary = names.SWAP if suffix in self.swapped else ""
+        return self.directory / names.segment_file_name(self.base_offset, suffix, temporary)
 
 
 class OpenSegment:
@@ -38,7 +64,7 @@ class OpenSegment:
         FileNotFoundError: it has gone.
     """
 
-    def __init__(self, fs: FileSystem, place: SegmentPlace) -> None:
+    def __init__(self, fs: FileSystem, place: SegmentFiles) -> None:
         self.place = place
         self.base_offset = place.base_offset
         self._fs = fs
@@ -64,7 +90,7 @@ class OpenSegment:
         if self._is_owner:
             self.file.close()
 
-    def is_at(self, place: SegmentPlace) -> bool:
+    def is_at(self, place: SegmentFiles) -> bool:
         """Tell whether this very file is at a place now."""
         try:
             there = self._fs.stat(place.path(names.LOG))
@@ -86,21 +112,45 @@ class OpenSegment:
         with self._index(names.INDEX) as index:
             if index is None:
                 return 0
-            found = _last_entry(index, OFFSET_ENTRY.itemsize, lambda entry: _OFFSET_ENTRY.unpack(entry)[0] <= relative)
-            position = 0 if found is None else int(_OFFSET_ENTRY.unpack(found)[1])
+            _, entry = _last_entry(
+                index, OFFSET_ENTRY.itemsize, lambda entry: _OFFSET_ENTRY.unpack(entry)[0] <= relative
+            )
+        position = 0 if entry is None else int(_OFFSET_ENTRY.unpack(entry)[1])
+        return position if self._may_hold(position, offset) else 0
+
+    def tail_positions(self, size: int) -> Iterator[int]:
+        """
+        Give positions to look for the segment's end from: those of the last index entries, falling, and at last 0.
+
+        Args:
+            size: bytes of the file that count; an index that was cut less than its log names positions behind them.
+        """
+        with self._index(names.INDEX) as index:
+            if index is not None:
+                last, _ = _last_entry(index, OFFSET_ENTRY.itemsize, lambda each: _OFFSET_ENTRY.unpack(each)[1] < size)
+                for row in range(last, max(-1, last - _TAIL_ENTRIES), -1):
+                    entry = index.read(OFFSET_ENTRY.itemsize, row * OFFSET_ENTRY.itemsize)
+                    position = _OFFSET_ENTRY.unpack(entry)[1] if len(entry) == OFFSET_ENTRY.itemsize else 0
+                    if 0 < position < size and self._may_hold(position, _LAST_OFFSET):
+                        yield position
+        yield 0
+
+    def _may_hold(self, position: int, offset: int) -> bool:
+        """Tell whether what begins at a position may be a batch of this segment with an offset, or one below it."""
         if not 0 <= position < self.file.size():
-            return 0
+            return False
         head = self.file.read(_BASE_OFFSET_BYTES, position)
-        is_before = len(head) == _BASE_OFFSET_BYTES and self.base_offset <= _BASE_OFFSET.unpack(head)[0] <= offset
-        return position if is_before else 0
+        return len(head) == _BASE_OFFSET_BYTES and self.base_offset <= _BASE_OFFSET.unpack(head)[0] <= offset
 
     def offset_before(self, timestamp_ms: int) -> int:
         """Return an offset at or before the first record of a timestamp or later one, by the time index (R-314)."""
         with self._index(names.TIME_INDEX) as index:
             if index is None:
                 return self.base_offset
-            found = _last_entry(index, TIME_ENTRY.itemsize, lambda entry: _TIME_ENTRY.unpack(entry)[0] < timestamp_ms)
-        return self.base_offset if found is None else self.base_offset + max(0, int(_TIME_ENTRY.unpack(found)[1]))
+            _, entry = _last_entry(
+                index, TIME_ENTRY.itemsize, lambda entry: _TIME_ENTRY.unpack(entry)[0] < timestamp_ms
+            )
+        return self.base_offset if entry is None else self.base_offset + max(0, int(_TIME_ENTRY.unpack(entry)[1]))
 
     def largest_timestamp(self) -> int | None:
         """Return the largest timestamp as the time index of a closed segment tells it; None where it does not."""
@@ -123,8 +173,8 @@ class OpenSegment:
             yield file
 
 
-def _last_entry(index: File, entry_bytes: int, is_wanted: Callable[[bytes], bool]) -> bytes | None:
-    """Return the last entry for which something holds that holds for all before it; zeros are no entries."""
+def _last_entry(index: File, entry_bytes: int, is_wanted: Callable[[bytes], bool]) -> tuple[int, bytes | None]:
+    """Return the last entry for which holds what holds for all before it, and its row; zeros are no entries."""
     low, high = 0, index.size() // entry_bytes
     best = None
     while low < high:
@@ -134,4 +184,4 @@ def _last_entry(index: File, entry_bytes: int, is_wanted: Callable[[bytes], bool
             low, best = middle + 1, entry
         else:
             high = middle
-    return best
+    return low - 1, best

@@ -16,18 +16,22 @@ from __future__ import annotations
 import enum
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
-from cleaner.errors import CorruptBatchError
+from cleaner.errors import CorruptBatchError, CorruptIndexError
+from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG
 from cleaner.format.headers import HeaderReader
+from cleaner.read.summary import ListedFiles, ListedSegment, LogSummary
 from cleaner.storage.fs.file_system import FileSystem
-from cleaner.storage.glance import LogSummary, SeenFiles, SeenSegment
 from cleaner.storage.load.producer_state import ProducerState
 from cleaner.storage.load.replay import replay
 from cleaner.storage.load.snapshots import Snapshots
 from cleaner.storage.segment.names import LOG, segment_file_name
+from cleaner.storage.segment.segment import Segment
 
 # A walk in Python does some 100 000 batches a second; a look at thousands of logs must not wait for one of them.
 MOST_BATCHES = 20_000
@@ -75,7 +79,7 @@ class OpenTransactions:
         log: as it was seen; `log_end_offset` has to be the true one unless `use` is SERVED or WRITTEN.
     """
 
-    def __init__(self, fs: FileSystem, directory: Path, files: SeenFiles, use: Use, log: LogSummary) -> None:
+    def __init__(self, fs: FileSystem, directory: Path, files: ListedFiles, use: Use, log: LogSummary) -> None:
         self.is_behind = False
         self.high_watermark = log.high_watermark
         self._fs = fs
@@ -127,7 +131,7 @@ class OpenTransactions:
         unstable = self._state.first_unstable_offset()
         return self._state.map_end_offset < below or (unstable is not None and unstable < below)
 
-    def _walk(self, segments: Sequence[SeenSegment], end_offset: int, below: int) -> None:
+    def _walk(self, segments: Sequence[ListedSegment], end_offset: int, below: int) -> None:
         """Walk on from where the last walk ended, until all is decided, or the end is reached."""
         state = self._state
         first = max(0, bisect_right(segments, state.map_end_offset, key=lambda segment: segment.base_offset) - 1)
@@ -145,7 +149,7 @@ class OpenTransactions:
             next_base = segments[row + 1].base_offset if row + 1 < len(segments) else end_offset
             state.map_end_offset = max(state.map_end_offset, min(next_base, end_offset))
 
-    def _walk_segment(self, segment: SeenSegment, end_offset: int, below: int, budget: int) -> int | None:
+    def _walk_segment(self, segment: ListedSegment, end_offset: int, below: int, budget: int) -> int | None:
         """Walk on in one segment to its end; returns how many batches may still be walked, None: the walk is over."""
         state, path = self._state, self._directory / segment_file_name(segment.base_offset, LOG)
         if self._place is None or self._place[0] != segment.base_offset:
@@ -173,3 +177,62 @@ class OpenTransactions:
                 state.discard_pending()
                 return None
         return budget
+
+
+@dataclass(frozen=True)
+class Undecided:
+    """
+    A transaction that has neither committed nor aborted, as far as is replicated.
+
+    Attributes:
+        producer_id, producer_epoch: whose it is.
+        first_offset: of its first record that is still there.
+        since_ms: that record's time, which the producer has set.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    first_offset: int
+    since_ms: int
+
+
+class PlacedSegment(Protocol):
+    """What `undecided_at` asks of a segment."""
+
+    @property
+    def base_offset(self) -> int:
+        """Lower bound of its offsets."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of its `.log`."""
+
+
+def undecided_at(
+    fs: FileSystem, directory: Path, segments: Sequence[PlacedSegment], last_stable_offset: int
+) -> Undecided | None:
+    """
+    Return the transaction that begins at a last stable offset; None where no transactional batch is there.
+
+    Raises:
+        FileNotFoundError: a segment has gone.
+    """
+    row = bisect_right(segments, last_stable_offset, key=lambda segment: segment.base_offset) - 1
+    for seen in segments[max(0, row) :]:
+        segment = Segment(fs, directory, seen.base_offset, size=seen.size, mtime_ns=0)
+        try:
+            start = segment.position_at(last_stable_offset)
+        except CorruptIndexError:
+            start = 0  # that of an active segment is padded while it is written
+        with segment.open_log() as file:
+            try:
+                for chunk in HeaderReader(file, size=seen.size, start=start):
+                    rows = chunk.batches[chunk.batches["last_offset"] >= last_stable_offset]
+                    for batch in rows[:1]:
+                        kind = int(batch["attributes"]) & (TRANSACTIONAL_FLAG | CONTROL_FLAG)
+                        whose = int(batch["producer_id"]), int(batch["producer_epoch"])
+                        first_offset, since_ms = int(batch["base_offset"]), int(batch["base_timestamp"])
+                        return Undecided(*whose, first_offset, since_ms) if kind == TRANSACTIONAL_FLAG else None
+            except CorruptBatchError:
+                return None
+    return None

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.storage import open_transactions
+from cleaner.read import open_transactions
+from cleaner.read.open_transactions import OpenTransactions, Use
+from cleaner.read.summary import ListedFiles, LogSummary, list_log_files, summarize
 from cleaner.storage.fs.file_system import FileSystem
-from cleaner.storage.glance import LogSummary, SeenFiles, glance, look_through
-from cleaner.storage.open_transactions import OpenTransactions, Use
 from tests.reference.log_state import Settings
 from tests.reference.log_state import load as load_by_twin
 from tests.support.batch_builder import Producer
@@ -68,9 +68,11 @@ def lose_snapshots(directory: Path, kept: str) -> None:
         path.write_bytes(path.read_bytes()[:-1] + b"?")
 
 
-def seen(directory: Path, files: SeenFiles, high_watermark: int, log_end_offset: int | None, **more: int) -> LogSummary:
+def seen(
+    directory: Path, files: ListedFiles, high_watermark: int, log_end_offset: int | None, **more: int
+) -> LogSummary:
     """Put the log together from its listing."""
-    return glance(
+    return summarize(
         directory,
         files.segments,
         log_start_offset=more.get("log_start_offset", 0),
@@ -82,7 +84,7 @@ def seen(directory: Path, files: SeenFiles, high_watermark: int, log_end_offset:
 
 def stable_of(directory: Path, use: Use, high_watermark: int, log_end_offset: int, log_start_offset: int = 0) -> int:
     """Return the last stable offset as a look finds it, with no end to its patience."""
-    files = look_through(FS, directory)
+    files = list_log_files(FS, directory)
     log = seen(directory, files, high_watermark, log_end_offset, log_start_offset=log_start_offset)
     transactions = OpenTransactions(FS, directory, files, use, log)
     unstable = transactions.first_offset(log, log.log_end_offset)
@@ -135,13 +137,13 @@ def test_open_transactions_of_a_served_log_are_those_of_the_log(tmp_path: Path, 
     log, txns = random_log(seed)
     directory = log.write(tmp_path)
     lose_snapshots(directory, kept)
-    files = look_through(FS, directory)
+    files = list_log_files(FS, directory)
     for segment in files.segments[2:]:
         offset = segment.base_offset
         for high_watermark in range(offset, log.next_offset + 2, 3):
-            glanced = seen(directory, files, high_watermark, None)
-            found = OpenTransactions(FS, directory, files, Use.SERVED, glanced)
-            assert found.first_offset(glanced, offset) == expected(txns, offset, high_watermark)
+            summary = seen(directory, files, high_watermark, None)
+            found = OpenTransactions(FS, directory, files, Use.SERVED, summary)
+            assert found.first_offset(summary, offset) == expected(txns, offset, high_watermark)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -152,7 +154,7 @@ def test_open_transactions_followed_as_the_log_grows(
     monkeypatch.setattr(open_transactions, "MOST_BATCHES", 3)
     log, txns = random_log(seed)
     directory = log.write(tmp_path)
-    files = look_through(FS, directory)
+    files = list_log_files(FS, directory)
     offset = files.segments[3].base_offset
     found = OpenTransactions(FS, directory, files, Use.SERVED, seen(directory, files, offset, None))
     for high_watermark in range(offset, log.next_offset + 1, 2):
@@ -178,10 +180,10 @@ def test_walk_that_ends_with_a_segment_says_that_it_goes_on(tmp_path: Path, monk
     directory = log.write(tmp_path)
     for path in sorted(directory.glob("*.snapshot"))[1:]:
         path.unlink()
-    files = look_through(FS, directory)
-    glanced = seen(directory, files, log.next_offset, None)
-    found = OpenTransactions(FS, directory, files, Use.TORN, glanced)
-    answers = [(found.first_offset(glanced, log.next_offset), found.is_behind) for _ in range(10)]
+    files = list_log_files(FS, directory)
+    summary = seen(directory, files, log.next_offset, None)
+    found = OpenTransactions(FS, directory, files, Use.TORN, summary)
+    answers = [(found.first_offset(summary, log.next_offset), found.is_behind) for _ in range(10)]
     assert answers[-1] == (None, False)
     assert all(is_behind for answer, is_behind in answers if answer is not None)
     assert answers[0][0] is not None
@@ -211,9 +213,9 @@ def test_open_transactions_beside_a_broker_stop_at_a_torn_end(tmp_path: Path) ->
     path = max(directory.glob("*.log"))
     whole = path.read_bytes()
     path.write_bytes(whole[:-5])
-    files = look_through(FS, directory)
+    files = list_log_files(FS, directory)
     found = OpenTransactions(FS, directory, files, Use.SERVED, seen(directory, files, 3, None))
     assert found.first_offset(seen(directory, files, 3, None), 1) == 0
     path.write_bytes(whole)
-    files = look_through(FS, directory, files)
+    files = list_log_files(FS, directory, files)
     assert found.first_offset(seen(directory, files, 3, None), 1) is None

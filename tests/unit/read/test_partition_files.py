@@ -11,8 +11,8 @@ import pytest
 
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import TopicConfig
-from cleaner.log.places import find_files
 from cleaner.log.reader import open_reader
+from cleaner.read.partition_files import find_files
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.load.loader import load_log
 from cleaner.storage.lock.byte_ranges import TO_THE_END, WRITE, try_lock

@@ -6,8 +6,8 @@ import numpy as np
 
 from cleaner.format.layout import lay_out
 from cleaner.format.records import Unpacker
-from cleaner.log.cursor import SMALLEST_CHUNK_BYTES, Cursor
-from cleaner.log.partition_files import PartitionFiles, PartitionListing
+from cleaner.read.cursor import SMALLEST_CHUNK_BYTES, Cursor
+from cleaner.read.partition_files import PartitionFiles, PartitionListing
 
 
 def find_by_time(files: PartitionFiles, first_offset: int, end_offset: int, timestamp_ms: int) -> int | None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from cleaner.errors import NotCleanlyShutDownError
+from cleaner.read.summary import Leavings, list_log_files, summarize
 from cleaner.storage.fs.file_system import FileSystem
-from cleaner.storage.glance import Leavings, glance, look_through
 from tests.support.log_builder import LogBuilder
 
 FS = FileSystem()
@@ -33,7 +33,7 @@ def test_listing_finds_segments_snapshots_and_leavings(tmp_path: Path) -> None:
         (directory / name).touch()
     (directory / f"{90:020d}.log").symlink_to(directory / "5.log")
     (directory / f"{91:020d}.log").mkdir()
-    files = look_through(FS, directory)
+    files = list_log_files(FS, directory)
     assert [(s.base_offset, s.size) for s in files.segments] == [
         (base, (directory / f"{base:020d}.log").stat().st_size) for base in (0, 5, 10)
     ]
@@ -44,14 +44,14 @@ def test_listing_finds_segments_snapshots_and_leavings(tmp_path: Path) -> None:
 def test_listing_keeps_segments_that_are_the_same(tmp_path: Path) -> None:
     """And with them what was read of them; a file that was replaced is another segment."""
     directory = written(tmp_path)
-    before = look_through(FS, directory)
+    before = list_log_files(FS, directory)
     path = directory / f"{5:020d}.log"
     times = path.stat().st_mtime_ns
     data = path.read_bytes()
     path.rename(directory / "old")
     path.write_bytes(data)
     os.utime(path, ns=(times, times))
-    after = look_through(FS, directory, before)
+    after = list_log_files(FS, directory, before)
     assert [a is b for a, b in zip(after.segments, before.segments, strict=True)] == [True, False, True]
 
 
@@ -67,14 +67,14 @@ def test_listing_keeps_segments_that_are_the_same(tmp_path: Path) -> None:
         pytest.param(0, 5, 6, (0, 10, 5, 5), id="open-transaction-above-the-high-watermark"),
     ],
 )
-def test_glance_holds_offsets_within_the_log(
+def test_summary_holds_offsets_within_the_log(
     tmp_path: Path, log_start: int, high_watermark: int | None, unstable: int | None, expected: tuple[int, ...]
 ) -> None:
     """Start, end, high watermark and last stable offset, each within what the files prove."""
     directory = written(tmp_path)
-    log = glance(
+    log = summarize(
         directory,
-        look_through(FS, directory).segments,
+        list_log_files(FS, directory).segments,
         log_start_offset=log_start,
         high_watermark=high_watermark,
         first_unstable_offset=unstable,
@@ -83,7 +83,7 @@ def test_glance_holds_offsets_within_the_log(
     assert found == expected
 
 
-def test_glance_without_segments_is_refused(tmp_path: Path) -> None:
+def test_summary_without_segments_is_refused(tmp_path: Path) -> None:
     """Only a recovery can tell what such a directory is."""
     with pytest.raises(NotCleanlyShutDownError, match="no segments"):
-        glance(tmp_path, (), log_start_offset=0, high_watermark=None)
+        summarize(tmp_path, (), log_start_offset=0, high_watermark=None)

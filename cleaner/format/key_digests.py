@@ -1,0 +1,95 @@
+"""
+The digests of records' keys, block by block; every record is checked on the way.
+
+Rounds, readers of latest values, `check` and estimates take them from here, so that a key has the same digest and a
+damaged record the same error everywhere. Only the proof has digests of its own: it must not share a mistake of a round.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from cleaner.format.buffers import GrowingBuffer
+from cleaner.format.chunks import Flags
+from cleaner.format.records import Block, bad_record
+from cleaner.kernels import offset_map as kernel
+
+NO_OFFSET = 2**63 - 1
+"""As the first offset: records are checked, and none is digested."""
+
+SIP, MURMUR, OFFSET_PLUS_1, MESSAGES_BEFORE = range(kernel.DIGEST_WORDS)
+"""Columns of `rows`: the two halves of a digest, the record's offset + 1, and how many messages came before it."""
+
+_ROW_BYTES = 8 * kernel.DIGEST_WORDS
+
+Words = npt.NDArray[np.uint64]
+
+
+class KeyDigests:
+    """
+    Digests of keys, in memory that is used again.
+
+    Args:
+        memory: where they lie; None: in memory of its own.
+    """
+
+    def __init__(self, memory: GrowingBuffer | None = None) -> None:
+        self._memory = GrowingBuffer() if memory is None else memory
+        self._state = np.zeros(kernel.STATE_CELLS, np.int64)
+
+    @property
+    def rows(self) -> Words:
+        """A row for each digested record, in offset order: SIP, MURMUR, ... Valid until the next call."""
+        words = self._memory.array.view(np.uint64)[: kernel.DIGEST_WORDS * int(self._state[kernel.STATE_KEYED])]
+        return words.reshape(-1, kernel.DIGEST_WORDS)
+
+    @property
+    def messages(self) -> int:
+        """Records seen; batches that were skipped count whole, markers as one (R-718)."""
+        return int(self._state[kernel.STATE_MESSAGES])
+
+    @property
+    def keyless(self) -> int:
+        """Records without a key, from the first offset on."""
+        return int(self._state[kernel.STATE_KEYLESS])
+
+    def clear(self) -> None:
+        """Forget all rows, and count anew."""
+        self._state[:] = 0
+
+    def add(self, path: Path, block: Block, skipped: Flags, keys: Words, first_offset: int = 0) -> None:
+        """
+        Check a block's records and add a row for each that has a key.
+
+        Args:
+            path: of the block's file.
+            skipped: uint8 a batch; 1 for those not to be read.
+            keys: the SipHash key, two words.
+            first_offset: records below it have no row.
+        Raises:
+            CorruptBatchError: a damaged record. Rows of the records before it were added.
+        """
+        room = block.record_count(skipped) if first_offset < NO_OFFSET else 0
+        filled = len(self.rows)
+        self._memory.ensure((filled + room) * _ROW_BYTES, keep=filled * _ROW_BYTES)
+        words = self._memory.array.view(np.uint64)
+        status = kernel.digest_records(
+            block.data, block.unpacked, block.batches, skipped, first_offset, keys, words, self._state
+        )
+        require_good(status, path, block, self._state)
+
+    def of(self, path: Path, block: Block, skipped: Flags, keys: Words, first_offset: int = 0) -> Words:
+        """Return the rows of one block; as `clear` and `add`."""
+        self.clear()
+        self.add(path, block, skipped, keys, first_offset)
+        return self.rows
+
+
+def require_good(status: int, path: Path, block: Block, state: npt.NDArray[np.int64]) -> None:
+    """Raise CorruptBatchError for the record at which a kernel of `kernels/offset_map.py` ended, if it is damaged."""
+    if status != kernel.DIGEST_GOOD:
+        row = block.batches[int(state[kernel.STATE_BATCH])]
+        raise bad_record(path, row, int(state[kernel.STATE_STATUS]), int(state[kernel.STATE_RECORD_POSITION]))

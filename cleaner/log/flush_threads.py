@@ -1,0 +1,58 @@
+"""Threads that carry out the flushes that the logs' flushers ask for."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+
+
+class FlushThreads:
+    """
+    Threads that flush what they are asked to.
+
+    A `SimpleQueue` between: to put something there is one step of compiled code. An executor's `submit` takes locks in
+    Python, and an interrupt in the middle of it could stop its threads for good.
+
+    Args:
+        count: how many.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._asked: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._run, name=f"cleaner-flush-{number}", daemon=True) for number in range(count)
+        ]
+        self._has_begun = False
+
+    def submit(self, work: Callable[[], None]) -> None:
+        """Have some work done; after `shutdown` nobody does it any more."""
+        self._asked.put(work)
+        if not self._has_begun:
+            self._begin()
+
+    def _begin(self) -> None:
+        for thread in self._threads:
+            # Two asked at once, or the system has no thread left.
+            with contextlib.suppress(RuntimeError):
+                if not thread.is_alive():
+                    thread.start()
+        # Else the next request tries again: what was asked for would wait for ever.
+        self._has_begun = all(thread.is_alive() for thread in self._threads)
+
+    def shutdown(self) -> None:
+        """End the threads, behind what they were asked for; a second call does nothing."""
+        for _ in self._threads:
+            self._asked.put(None)
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join()
+
+    def _run(self) -> None:
+        while (work := self._asked.get()) is not None:
+            try:
+                work()
+            except BaseException:  # noqa: BLE001 - who waits for the work was told; the next one is to be done
+                threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))

@@ -1,0 +1,180 @@
+"""
+A log at one moment, for who reads it as it was then: its segments, where it begins and ends, its transactions.
+
+Only the `.log` files have to be there. What else there is makes it cheaper: indexes lead to offsets and times, a
+producer snapshot to the transactions that are open at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from cleaner.base.clock import SystemClock
+from cleaner.base.model import TopicPartition
+from cleaner.format.chunks import Chunk
+from cleaner.read.log_end import LogEnd, end_of, is_torn
+from cleaner.read.open_segment import OpenSegment, SegmentFiles
+from cleaner.read.partition_files import PartitionFiles
+from cleaner.read.transactions import Transactions
+from cleaner.storage.files.checkpoint import read_offset_checkpoint
+from cleaner.storage.fs.file_system import File, FileSystem
+from cleaner.storage.segment.batch_source import batch_headers
+from cleaner.storage.segment.indexes import Aborts, abort_rows
+from cleaner.storage.segment.names import CLEANER_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT
+
+UNKNOWN_END = 2**63 - 1
+"""Stands for the end of a log whose last segment is damaged: only reading it tells."""
+
+ReadChunks = Callable[[File, int, int, int, Callable[[], None]], Iterator[Chunk]]
+"""
+Reads the batches of a `.log`: gets the open file, the segment's base offset, where to begin and to end in the file, and
+what to call where it passes over damage.
+"""
+
+
+def first_offset_of(places: tuple[SegmentFiles, ...], start_line: int | None) -> int:
+    """Return the first offset that readers of a log are shown: its checkpoint's, or its first segment's."""
+    return max(start_line or 0, places[0].base_offset if places else 0)
+
+
+def high_watermark_within(line: int | None, start_offset: int, end_offset: int) -> int:
+    """Return the high watermark that readers of a log go by; where no checkpoint has one, all of it is valid."""
+    return end_offset if line is None else min(max(line, start_offset), end_offset)
+
+
+@dataclass(frozen=True)
+class LogSnapshot:
+    """
+    Attributes:
+        places: the segments, ascending; what a swap that was decided has not renamed yet counts as renamed.
+        snapshots: offsets of producer snapshots, ascending.
+        start_line: the partition's line of the log dir's `log-start-offset-checkpoint`, 0 without one.
+        watermark_line: its line of `replication-offset-checkpoint`, None without one.
+    """
+
+    fs: FileSystem
+    topic_partition: TopicPartition
+    directory: Path
+    places: tuple[SegmentFiles, ...]
+    snapshots: tuple[int, ...]
+    start_line: int
+    watermark_line: int | None
+
+    @property
+    def start_offset(self) -> int:
+        """First offset that a reader is shown."""
+        return first_offset_of(self.places, self.start_line)
+
+    @cached_property
+    def _end(self) -> LogEnd:
+        if not self.places:
+            return LogEnd(0, 0)
+        with OpenSegment(self.fs, self.places[-1]) as segment:
+            size = segment.file.size()
+            end = end_of(segment, size, batch_headers)
+            if end.failure is not None and not is_torn(segment, end.failure.position, size):
+                return LogEnd(UNKNOWN_END, size)
+            return end
+
+    @property
+    def end_offset(self) -> int:
+        """The offset behind the last whole batch; `UNKNOWN_END` if damage hides it."""
+        return max(self._end.offset, self.start_line)
+
+    @property
+    def end_position(self) -> int:
+        """Where the last whole batch of the last segment ends; behind damage the end of the file."""
+        return self._end.position
+
+    @property
+    def high_watermark(self) -> int:
+        """The offset below which no record is taken back; `UNKNOWN_END` if no checkpoint has it and damage hides it."""
+        return high_watermark_within(self.watermark_line, self.start_offset, self.end_offset)
+
+    def bounds(self, first_offset: int, end_offset: int) -> Iterator[tuple[SegmentFiles, int, int]]:
+        """Give the segments that may hold offsets of a range, each with the part of the range that lies in it."""
+        ends = [place.base_offset for place in self.places[1:]] + [end_offset]
+        for place, end in zip(self.places, ends, strict=False):
+            first, last = max(first_offset, place.base_offset), min(end, end_offset)
+            if first < last:
+                yield place, first, last
+
+    def last_stable_offset(self, read: ReadChunks) -> int:
+        """
+        Return the offset of the first transaction that is not decided at the high watermark, or that.
+
+        The producer snapshot before it tells what was open there; without one the whole log is walked through.
+        """
+        begin, end = self.start_offset, self.high_watermark
+        transactions = Transactions.at_snapshot(self.fs, self.directory, self.snapshots, begin, end)
+        for path, chunk in self._chunks(transactions.begin, end, read, transactions):
+            transactions.take(path, chunk, end)
+        return transactions.first_open(end)
+
+    def aborted_within(self, first_offset: int, end_offset: int, read: ReadChunks) -> Aborts:
+        """
+        Return the aborted transactions of a range of offsets by their markers: archives lose transaction indexes, and a
+        segment without one looks like a segment without aborts.
+
+        A record's transaction is decided by the next marker of its producer: reading goes on behind the range, seldom
+        far. What the log does not decide counts as aborted: behind the last stable offset, or where damage cuts a
+        transaction.
+        """
+        transactions = Transactions()  # the batch with the first offset may begin below it
+        for path, chunk in self._chunks(first_offset, self.end_offset, read, transactions):
+            transactions.take(path, chunk)
+            is_past = int(chunk.batches[-1]["last_offset"]) + 1 >= end_offset
+            if is_past and transactions.first_open(end_offset) >= end_offset:
+                break
+        return abort_rows([*transactions.aborted, *transactions.open_until(UNKNOWN_END)])
+
+    def _chunks(
+        self, first_offset: int, end_offset: int, read: ReadChunks, transactions: Transactions
+    ) -> Iterator[tuple[Path, Chunk]]:
+        """Read the batches from an offset to another, and maybe some before and behind them."""
+        for place, first, _ in self.bounds(first_offset, end_offset):
+            with OpenSegment(self.fs, place) as segment:
+                size = self.end_position if place is self.places[-1] else segment.file.size()
+                start = segment.position_at(first)
+                for chunk in read(segment.file, place.base_offset, start, size, transactions.cut):
+                    yield segment.file.path, chunk
+
+
+class LogSnapshots:
+    """Takes snapshots of logs; the log dirs' checkpoints are read once."""
+
+    def __init__(self, fs: FileSystem) -> None:
+        self._fs = fs
+        self._lines: dict[Path, dict[TopicPartition, int]] = {}  # by checkpoint
+
+    def take(self, topic_partition: TopicPartition, directory: Path) -> LogSnapshot:
+        """
+        List a partition's segments as they are now, even in the middle of a swap.
+
+        Raises:
+            LogDirOfflineError: the directory is gone, or the disk refuses.
+            CorruptCheckpointError: a checkpoint of the log dir is damaged.
+        """
+        log_dir = directory.parent
+        start = self._line(log_dir / LOG_START_CHECKPOINT, topic_partition)
+        high_watermark = self._line(log_dir / HIGH_WATERMARK_CHECKPOINT, topic_partition)
+        files = PartitionFiles(self._fs, log_dir, topic_partition, SystemClock())
+        try:
+            listing = files.listing()
+        finally:
+            files.close()
+        return LogSnapshot(
+            self._fs, topic_partition, directory, listing.places, listing.snapshots, start or 0, high_watermark
+        )
+
+    def clean_end(self, log: LogSnapshot) -> int:
+        """Return the offset up to which a log was cleaned; raises CorruptCheckpointError."""
+        return self._line(log.directory.parent / CLEANER_CHECKPOINT, log.topic_partition) or 0
+
+    def _line(self, checkpoint: Path, topic_partition: TopicPartition) -> int | None:
+        if checkpoint not in self._lines:
+            self._lines[checkpoint] = read_offset_checkpoint(self._fs, checkpoint)
+        return self._lines[checkpoint].get(topic_partition)

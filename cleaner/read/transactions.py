@@ -1,0 +1,97 @@
+"""
+Transactions followed through the batches of a log, which need no index: a marker decides what came before it.
+
+Readers learn by this where a log is stable and what was aborted. A cleaning round keeps an account of its own
+(`cleaning/passes/transactions.py`), and `plan`, the daemon and `check` go by what a load would know (`ProducerState`):
+by epochs and by what is replicated, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from cleaner.base.model import AbortedTxn
+from cleaner.errors import CorruptBatchError, CorruptCheckpointError
+from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk
+from cleaner.format.control import ControlRecordError, ControlType, read_control_type
+from cleaner.storage.files.producer_snapshot import read_snapshot
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.segment.names import snapshot_file_name
+
+
+class Transactions:
+    """
+    What became of the transactions of the batches taken in, in offset order.
+
+    Args:
+        begin: batches that begin below it are known already.
+        still_open: the transactions that are open there: producers and first offsets.
+
+    Attributes:
+        begin: as given.
+        open: producers whose last transaction has no marker yet, with its first offset.
+        aborted: transactions with an abort marker, in the order of these.
+    """
+
+    def __init__(self, begin: int = 0, still_open: dict[int, int] | None = None) -> None:
+        self.begin = begin
+        self.open: dict[int, int] = still_open or {}
+        self.aborted: list[AbortedTxn] = []
+        self._last_offset = -1
+
+    @staticmethod
+    def at_snapshot(
+        fs: FileSystem, directory: Path, snapshots: Sequence[int], first_offset: int, last_offset: int
+    ) -> Transactions:
+        """Begin at the last producer snapshot within a range that can be read (R-125), or at the first offset."""
+        for offset in reversed(snapshots):
+            if first_offset <= offset <= last_offset:
+                try:
+                    rows = read_snapshot(fs, directory / snapshot_file_name(offset))
+                except (FileNotFoundError, CorruptCheckpointError):
+                    continue
+                is_open = rows["current_txn_first_offset"] >= 0
+                producers, firsts = rows["producer_id"][is_open], rows["current_txn_first_offset"][is_open]
+                return Transactions(offset, dict(zip(producers.tolist(), firsts.tolist(), strict=True)))
+        return Transactions(first_offset)
+
+    def take(self, path: Path, chunk: Chunk, end_offset: int | None = None) -> None:
+        """
+        Take in the batches of a chunk that begin below an offset; None: all.
+
+        Raises:
+            CorruptBatchError: a control record that cannot be read.
+        """
+        rows = chunk.batches
+        wanted = (rows["magic"] == 2) & (rows["attributes"] & (TRANSACTIONAL_FLAG | CONTROL_FLAG) != 0)
+        wanted &= rows["base_offset"] >= self.begin
+        if end_offset is not None:
+            wanted &= rows["base_offset"] < end_offset
+        for row in rows[wanted]:
+            producer, offset = int(row["producer_id"]), int(row["base_offset"])
+            if not row["attributes"] & CONTROL_FLAG:
+                self.open.setdefault(producer, offset)
+                continue
+            try:
+                kind = read_control_type(chunk.data[int(row["body_start"]) : int(row["body_end"])].data)
+            except ControlRecordError as error:
+                raise CorruptBatchError(path, int(row["position"]), str(error)) from error
+            if kind in (ControlType.ABORT, ControlType.COMMIT):
+                first = self.open.pop(producer, None)
+                if kind is ControlType.ABORT and first is not None:
+                    self.aborted.append(AbortedTxn(producer, first, int(row["last_offset"]), offset))
+        self._last_offset = int(rows[-1]["last_offset"])
+
+    def cut(self) -> None:
+        """Take what is open for aborted: damage behind the batch taken in last keeps it from being decided."""
+        self.aborted += self.open_until(self._last_offset)
+        self.open.clear()
+
+    def open_until(self, last_offset: int) -> list[AbortedTxn]:
+        """Return what is open as if it was aborted, reaching up to an offset."""
+        return [AbortedTxn(producer, first, last_offset, first) for producer, first in self.open.items()]
+
+    def first_open(self, end_offset: int) -> int:
+        """Return the first offset of the transactions that are open; where none is, the end that was come to."""
+        return min(self.open.values(), default=end_offset)

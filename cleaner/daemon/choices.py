@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from cleaner.app.configuration import Loaded
 from cleaner.base.clock import Clock
 from cleaner.base.mistakes import did_you_mean
 from cleaner.base.model import TopicPartition
@@ -53,6 +54,21 @@ class ChoiceSettings:
     max_workers: int | None = None
     stuck_ms: int = 300_000
 
+    @staticmethod
+    def of(loaded: Loaded) -> ChoiceSettings:
+        """Return those of the settings in force; what failed is left alone for one backoff at first."""
+        config = loaded.config
+        return ChoiceSettings(
+            order=Order(config.selection),
+            delays=RetryDelays(max(1, config.backoff_ms), max(1, config.retry_max_ms)),
+            backoff_ms=config.backoff_ms,
+            windows=loaded.windows,
+            is_window_hard=config.windows_hard,
+            is_enabled=config.enable,
+            max_workers=config.log_dir_max_workers,
+            stuck_ms=config.stuck_ms,
+        )
+
 
 class Choices:
     """
@@ -61,24 +77,24 @@ class Choices:
     Args:
         clock: the time.
         quarantine: logs set aside.
-        rules: see `Rules`.
+        settings: see `ChoiceSettings`.
         kept_jobs: how many ended jobs are remembered.
     Attributes:
-        states, jobs, pauses, obstacles: see their classes.
+        states, jobs, pauses, dir_backoff: see their classes.
         retries: logs that failed last time.
         last_round_ms: when a log's last round ended, well or not.
         looks: the log dirs as last looked at, by path.
         retaining: partitions that are paused because retention works on them.
     """
 
-    def __init__(self, clock: Clock, quarantine: Quarantine, rules: ChoiceSettings, kept_jobs: int) -> None:
+    def __init__(self, clock: Clock, quarantine: Quarantine, settings: ChoiceSettings, kept_jobs: int) -> None:
         self._clock = clock
         self._quarantine = quarantine
-        self._rules = rules
+        self._settings = settings
         self.states = PartitionStates()
         self.jobs = JobBook(kept_jobs)
         self.pauses = Pauses()
-        self.obstacles = LogDirBackoff()
+        self.dir_backoff = LogDirBackoff()
         self.retries: dict[TopicPartition, Retry] = {}
         self.last_round_ms: dict[TopicPartition, int] = {}
         self.looks: dict[str, DirLook] = {}
@@ -92,18 +108,18 @@ class Choices:
         self._is_window_open = True
 
     @property
-    def rules(self) -> ChoiceSettings:
+    def settings(self) -> ChoiceSettings:
         """The settings that count."""
-        return self._rules
+        return self._settings
 
     @property
     def logs(self) -> Iterator[LogStatus]:
         """All logs."""
         return iter(self._logs.values())
 
-    def change_rules(self, rules: ChoiceSettings) -> None:
+    def change_settings(self, settings: ChoiceSettings) -> None:
         """Take over new settings."""
-        self._rules = rules
+        self._settings = settings
         self.invalidate()
 
     def take_looks(self, looks: Mapping[str, DirLook], begun_ns: int) -> None:
@@ -122,7 +138,7 @@ class Choices:
     def next_log(self) -> tuple[LogStatus, LogFacts] | None:
         """Return the log to clean now; None: none."""
         now_ms = self._clock.now_ms()
-        if self._is_window_open != self._rules.windows.is_open(now_ms):
+        if self._is_window_open != self._settings.windows.is_open(now_ms):
             self.invalidate()
         log_dirs: Mapping[str, LogDirFacts] | None = None
         for facts in self.survey().queue:
@@ -185,7 +201,7 @@ class Choices:
             return "paused"
         if self.jobs.is_cancelled(partition):
             return "its job was taken back"
-        if self._rules.is_window_hard and not self._rules.windows.is_open(self._clock.now_ms()):
+        if self._settings.is_window_hard and not self._settings.windows.is_open(self._clock.now_ms()):
             return "the window of cleaner.windows has closed"
         return ""
 
@@ -198,17 +214,17 @@ class Choices:
         It is kept while logs are begun and done, for what else waits keeps its place; the next look brings a new one.
         """
         if self._survey is None:
-            circumstances = self.circumstances()
-            self._is_window_open = circumstances.opens_at_ms is None
+            context = self.selection_context()
+            self._is_window_open = context.opens_at_ms is None
             facts = [self._with_last_round(log.facts) for log in self._logs.values() if log.facts is not None]
-            self._survey = self._before = survey(facts, circumstances, self._rules.order, self._before)
+            self._survey = self._before = survey(facts, context, self._settings.order, self._before)
         return self._survey
 
     def invalidate(self) -> None:
         """Have the next choice made from a new survey."""
         self._survey = None
 
-    def circumstances(self) -> SelectionContext:
+    def selection_context(self) -> SelectionContext:
         """Return all that matters beside the logs themselves."""
         return SelectionContext(
             now_ms=self._clock.now_ms(),
@@ -217,7 +233,7 @@ class Choices:
             quarantined=self.quarantined(),
             retries=self.retries,
             requested=self.jobs.requested(),
-            is_enabled=self._rules.is_enabled,
+            is_enabled=self._settings.is_enabled,
             is_paused=self.pauses.is_all,
             opens_at_ms=self.opens_at_ms(),
         )
@@ -227,16 +243,16 @@ class Choices:
         now_ms = self._clock.now_ms()
         return {
             path: replace(
-                self.obstacles.over(path, look.facts, now_ms),
+                self.dir_backoff.over(path, look.facts, now_ms),
                 workers=self._workers.get(path, 0),
-                max_workers=self._rules.max_workers,
+                max_workers=self._settings.max_workers,
             )
             for path, look in self.looks.items()
         }
 
     def opens_at_ms(self) -> int | None:
         """Return when the next window opens; None: one is open."""
-        windows, now_ms = self._rules.windows, self._clock.now_ms()
+        windows, now_ms = self._settings.windows, self._clock.now_ms()
         return None if windows.is_open(now_ms) else windows.next_opening_ms(now_ms)
 
     def quarantined(self) -> dict[TopicPartition, str]:

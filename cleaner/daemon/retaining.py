@@ -38,10 +38,10 @@ def make_retention(
     """
 
     def targets() -> Sequence[RetentionTarget]:
-        board = manager.board()
+        known = manager.snapshot()
         return [
             RetentionTarget(tools.log_dir_of(Path(path)), look, partial(_locked, tools.locks, Path(path)))
-            for path, look in board.looks.items()
+            for path, look in known.looks.items()
         ]
 
     def failed(log_dir: LogDir, error: CleanerError) -> None:

@@ -39,13 +39,13 @@ UID = 1000
 class Floor:
     """A manager with a clock by hand; workers are names, and nobody ever waits."""
 
-    def __init__(self, tmp_path: Path, rules: ChoiceSettings | None = None) -> None:
+    def __init__(self, tmp_path: Path, settings: ChoiceSettings | None = None) -> None:
         self.clock = ManualClock()
         self.woken = 0
         self.said: list[str] = []
         self.quarantine = Quarantine(FileSystem(), tmp_path, self.said.append)
         self.manager = CleanerManager(
-            self.clock, self.quarantine, rules or ChoiceSettings(), wake=self._wake, report=self.said.append
+            self.clock, self.quarantine, settings or ChoiceSettings(), wake=self._wake, report=self.said.append
         )
 
     def _wake(self) -> None:
@@ -77,8 +77,8 @@ class Floor:
     def reasons(self) -> dict[str, Reason]:
         """Return what is said of each log."""
         self.clock.move_on(2)
-        board = self.manager.board()
-        return {str(log.partition): verdict.reason for log, verdict in board.logs if verdict is not None}
+        known = self.manager.snapshot()
+        return {str(log.partition): verdict.reason for log, verdict in known.logs if verdict is not None}
 
     def fail(self, assignment: Assignment, error: Exception) -> Fault:
         """Give a log back after a failure."""
@@ -157,7 +157,7 @@ def test_no_room_is_retried_with_growing_delay(tmp_path: Path) -> None:
     assert waits == [2, 4, 8, 8]
     floor.see(looked("a-0"))
     floor.manager.give_back(floor.must_take(), None)
-    assert not floor.manager.board().retries
+    assert not floor.manager.snapshot().retries
 
 
 def test_failing_disk_takes_its_log_dir_offline_and_leaves_the_others(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_failing_disk_takes_its_log_dir_offline_and_leaves_the_others(tmp_path: 
     floor.fail(floor.must_take(), LogDirOfflineError(Path("/logs/a-0"), OSError(errno.EIO, "I/O error")))
     see()
     assert floor.grab() == B
-    assert floor.manager.board().log_dirs[LOG_DIR].condition is DirCondition.OFFLINE
+    assert floor.manager.snapshot().log_dirs[LOG_DIR].condition is DirCondition.OFFLINE
     assert floor.reasons()["b-1"] is Reason.LOG_DIR_OFFLINE
     floor.clock.move_on(10)
     see()
@@ -188,7 +188,7 @@ def test_locked_log_dir_waits_a_backoff_and_delays_nobody(tmp_path: Path) -> Non
     floor.fail(floor.must_take(), LogDirLockedError("process 7"))
     floor.see(looked("a-0"))
     assert floor.grab() is None
-    assert floor.manager.board().log_dirs[LOG_DIR].condition is DirCondition.LOCKED
+    assert floor.manager.snapshot().log_dirs[LOG_DIR].condition is DirCondition.LOCKED
     floor.clock.move_on(5.1)
     floor.see(looked("a-0"))
     assert floor.grab() == A
@@ -239,9 +239,9 @@ def test_request_goes_first_whatever_its_ratio(floor: Floor) -> None:
     assert floor.manager.request(A, UID) == job
     assignment = floor.must_take()
     assert (assignment.log.partition, assignment.is_requested) == (A, True)
-    assert floor.manager.board().jobs[0].state == "running"
+    assert floor.manager.snapshot().jobs[0].state == "running"
     floor.manager.give_back(assignment, None, "cleaned")
-    (view,) = floor.manager.board().jobs
+    (view,) = floor.manager.snapshot().jobs
     assert (view.id, view.state, view.detail, view.asked_by, view.progress) == (1, "done", "cleaned", UID, 1.0)
 
 
@@ -250,7 +250,7 @@ def test_request_for_a_log_without_anything_to_clean_ends_at_the_next_look(floor
     floor.see(looked("a-0", 0))
     floor.manager.request(A, UID)
     floor.see(looked("a-0", 0))
-    (view,) = floor.manager.board().jobs
+    (view,) = floor.manager.snapshot().jobs
     assert view.state == "done"
     assert "nothing to clean" in view.detail
 
@@ -276,7 +276,7 @@ def test_job_that_runs_is_stopped_by_cancel(floor: Floor) -> None:
     with pytest.raises(CleaningAborted, match="taken back"):
         floor.manager.check_done(assignment)
     floor.fail(assignment, CleaningAborted("its job was taken back"))
-    assert floor.manager.board().jobs[0].state == "cancelled"
+    assert floor.manager.snapshot().jobs[0].state == "cancelled"
     with pytest.raises(SteeringError, match="has ended"):
         floor.manager.cancel(job.id)
     with pytest.raises(SteeringError, match="no job 99"):
@@ -290,11 +290,11 @@ def test_request_for_a_log_that_is_being_cleaned_has_its_round(floor: Floor) -> 
     job = floor.manager.request(assignment.log.partition, UID)
     assert (job.state, job.detail) == ("running", "has the round that was under way")
     floor.manager.note_progress(assignment, "copy", 50, 100)
-    (seen,) = floor.manager.board().jobs
+    (seen,) = floor.manager.snapshot().jobs
     assert seen.progress > 0
     assert floor.manager.request(assignment.log.partition, UID) == seen
     floor.manager.give_back(assignment, None)
-    (ended,) = floor.manager.board().jobs
+    (ended,) = floor.manager.snapshot().jobs
     assert (ended.state, ended.progress) == ("done", 1.0)
 
 
@@ -353,7 +353,7 @@ def test_partition_in_two_log_dirs_is_left_alone_in_both(floor: Floor) -> None:
     there = looked("a-0", 90, log_dir="/other", expired=True)
     floor.manager.take_looks({LOG_DIR: look(looked("a-0", 80), looked("b-0", 70)), "/other": look(there)}, 0)
     assert [floor.grab("w1"), floor.grab("w2")] == [B, None]
-    words = [(log.why, log.error) for log, _ in floor.manager.board().logs if log.partition == A]
+    words = [(log.why, log.error) for log, _ in floor.manager.snapshot().logs if log.partition == A]
     assert len(words) == 2
     assert all("more than one of log.dirs" in error and error not in why for why, error in words)
     with pytest.raises(SteeringError, match="more than one"):
@@ -479,4 +479,4 @@ def test_random_days_keep_what_must_hold(tmp_path: Path, seed: int) -> None:
         floor.manager.validate()
         partitions = [assignment.log.partition for assignment in held.values()]
         assert len(set(partitions)) == len(partitions)
-        assert len(floor.manager.board().workers) == len(held)
+        assert len(floor.manager.snapshot().workers) == len(held)

@@ -24,12 +24,12 @@ def test_only_views_of_logs_that_changed_are_made_anew(tmp_path: Path) -> None:
     )
     same, views = looked("b-0", 10), LogViews()
     manager.take_looks({LOG_DIR: look(looked("a-0", 10), same, looked("c-0", compacted=False))}, 0)
-    first = views.of(manager.board())
+    first = views.of(manager.snapshot())
     assert [str(view.partition) for view in first] == ["a-0", "b-0", "c-0"]
     assert first[2].why == "cleanup.policy is delete"
-    assert views.of(manager.board()) is first
+    assert views.of(manager.snapshot()) is first
     manager.take_looks({LOG_DIR: look(looked("a-0", 90), same)}, 0)
-    second = views.of(manager.board())
+    second = views.of(manager.snapshot())
     assert [view.ratio for view in second] == [0.9, 0.1]
     assert second[1] is first[1]
 

@@ -19,8 +19,9 @@ from pathlib import Path
 
 from cleaner.base.clock import Clock
 from cleaner.base.model import TopicPartition
+from cleaner.config.values import CleanerConfig
 from cleaner.daemon.activity import Activity, Effort
-from cleaner.daemon.choices import Choices, ChoiceSettings
+from cleaner.daemon.choices import Choices
 from cleaner.daemon.faults import Ending, Fault
 from cleaner.daemon.jobs import DONE, FAILED
 from cleaner.daemon.log_dir_watch import DirLook
@@ -28,7 +29,7 @@ from cleaner.daemon.log_status import LogStatus
 from cleaner.daemon.manager_snapshot import Hands, ManagerSnapshot, as_of_now
 from cleaner.daemon.snapshot import JobView
 from cleaner.errors import CleanerError, CleaningAborted, SteeringError
-from cleaner.policy.retry import after_failure
+from cleaner.policy.retry import RetryDelays, after_failure
 from cleaner.policy.selection import deletable
 from cleaner.policy.states import Event
 from cleaner.state.quarantine import Quarantine, QuarantinedLog
@@ -57,8 +58,7 @@ class CleanerManager:
     Args:
         clock: the time.
         quarantine: logs set aside.
-        settings: see `ChoiceSettings`.
-        kept_jobs: how many ended jobs are remembered.
+        config: the settings in force.
         wake: called (with the lock held; it must only set a flag) when a turn is wanted before the next is due.
         report: called with what the state directory's disk refused.
     """
@@ -67,9 +67,8 @@ class CleanerManager:
         self,
         clock: Clock,
         quarantine: Quarantine,
-        settings: ChoiceSettings,
+        config: CleanerConfig,
         *,
-        kept_jobs: int = 64,
         wake: Callable[[], None],
         report: Callable[[str], None],
     ) -> None:
@@ -79,7 +78,7 @@ class CleanerManager:
         self._report = report
         self._change = threading.Condition()
         # All below guarded by _change.
-        self._choices = Choices(clock, quarantine, settings, kept_jobs)
+        self._choices = Choices(clock, quarantine, config)
         self._activities: dict[str, Activity] = {}
         self._is_stopping = False
         self._leaving: set[str] = set()
@@ -98,11 +97,10 @@ class CleanerManager:
             self._choices.take_looks(looks, begun_ns)
             self._change.notify_all()
 
-    def change_settings(self, settings: ChoiceSettings, kept_jobs: int) -> None:
+    def change_settings(self, config: CleanerConfig) -> None:
         """Take over new settings."""
         with self._change:
-            self._choices.change_settings(settings)
-            self._choices.jobs.kept = kept_jobs
+            self._choices.change_settings(config)
             self._change.notify_all()
 
     def stop(self) -> None:
@@ -373,7 +371,7 @@ class CleanerManager:
     def _apply(self, fault: Fault, log: LogStatus, now_ms: int) -> None:
         """Remember what a failed round means for its log and log dir."""
         choices, partition = self._choices, log.partition
-        delays = choices.settings.delays
+        delays = RetryDelays.of(choices.config)
         match fault.ending:
             case Ending.RETRY:
                 before = choices.retries.get(partition)
@@ -381,7 +379,7 @@ class CleanerManager:
             case Ending.OFFLINE:
                 choices.dir_backoff.fail(log.log_dir, now_ms, fault.detail, delays)
             case Ending.LOCKED:
-                choices.dir_backoff.lock(log.log_dir, now_ms, choices.settings.backoff_ms, fault.detail)
+                choices.dir_backoff.lock(log.log_dir, now_ms, choices.config.backoff_ms, fault.detail)
             case _:
                 pass  # aborted: nothing is remembered; quarantined: is written already
         passes_by_itself = fault.ending in (Ending.OFFLINE, Ending.LOCKED, Ending.ABORTED)
@@ -404,7 +402,7 @@ class CleanerManager:
         return "the cleaner is being stopped" if self._is_stopping else self._choices.why_stop(partition)
 
     def _stuck(self, now_ns: int) -> list[str]:
-        most_ns = self._choices.settings.stuck_ms * 1_000_000
+        most_ns = self._choices.config.stuck_ms * 1_000_000
         return [
             f"{each.worker}: nothing heard for {each.idle_ns(now_ns) // 1_000_000_000} s, at {each.partition}"
             for each in self._activities.values()

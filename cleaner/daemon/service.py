@@ -22,14 +22,13 @@ from cleaner.base.clock import Clock
 from cleaner.base.io_throttle import IoThrottle
 from cleaner.cleaning.round.memory_budget import require_memory
 from cleaner.config.values import CleanerConfig
-from cleaner.daemon.choices import ChoiceSettings
 from cleaner.daemon.dir_locks import DirLocks
 from cleaner.daemon.log_dir_watch import WatchedLogDir
 from cleaner.daemon.manager import Assignment, CleanerManager
 from cleaner.daemon.pool import WorkerPool
 from cleaner.daemon.recovering import DirRecovery
-from cleaner.daemon.retaining import make_retention, retention_details
-from cleaner.daemon.retention_report import RetentionReport
+from cleaner.daemon.retention_loop import make_retention
+from cleaner.daemon.retention_pass import RetentionReport
 from cleaner.daemon.round_events import Logger, journal_details, log_round
 from cleaner.daemon.round_task import RoundOutcome, RoundTools, run_round
 from cleaner.daemon.scanners import Scanners
@@ -38,6 +37,7 @@ from cleaner.daemon.status_history import StatusHistory, Turn
 from cleaner.daemon.steering import ReloadResult
 from cleaner.daemon.views import with_settings
 from cleaner.errors import CleanerError, CleaningAborted, ConfigError
+from cleaner.policy.retry import RetryDelays
 from cleaner.policy.selection_context import DirCondition
 from cleaner.state.journal import Journal
 from cleaner.state.json_text import JsonValue
@@ -109,8 +109,7 @@ class Service:
         self.manager = CleanerManager(
             self._clock,
             self.quarantine,
-            ChoiceSettings.of(settings),
-            kept_jobs=config.job_history,
+            config,
             wake=lambda: self._wake.set(),
             report=self._warn,
         )
@@ -203,14 +202,13 @@ class Service:
         """
         began_ns, now_ms = self._clock.monotonic_ns(), self._clock.now_ms()
         looks = self._scanners.look(self._watched, now_ms)
-        with self._lock:
-            settings = ChoiceSettings.of(self._settings)
-        looks = self._recovery.overlay(self._watched, looks, self._scanners, settings.delays, now_ms)
+        config = self._config()
+        looks = self._recovery.overlay(self._watched, looks, self._scanners, RetryDelays.of(config), now_ms)
         self.manager.take_looks(looks, began_ns)
         self._note_conditions()
         self._save_quarantine()
         ended_ns, ended_ms = self._clock.monotonic_ns(), self._clock.now_ms()
-        next_ms = ended_ms + settings.backoff_ms
+        next_ms = ended_ms + config.backoff_ms
         self._history.note_turn(Turn(ended_ms, ended_ns, (ended_ns - began_ns) / 1e9, next_ms))
         return all(
             look.looked_at_ms is not None or look.facts.condition is not DirCondition.ONLINE for look in looks.values()
@@ -266,7 +264,7 @@ class Service:
             self._log.warning("retention failed", partition=partition, log_dir=report.log_dir, reason=report.error)
             return
         self._history.totals.add_retention(report.partition.topic, report.segments, report.bytes)
-        details = retention_details(report)
+        details = report.details()
         self._log.info("segments expired", partition=partition, **details)
         self._in_journal(lambda: self.journal.append("retention", partition, details))
 
@@ -292,7 +290,7 @@ class Service:
         with self._lock:
             self._settings = new
         self._history.note_settings(new, taken.needs_restart)
-        self.manager.change_settings(ChoiceSettings.of(new), config.job_history)
+        self.manager.change_settings(config)
         self._apply_rates(new)
         self._pool.resize(config.threads)
         for watched in self._watched:

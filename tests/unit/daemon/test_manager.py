@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cleaner.base.model import TopicPartition
-from cleaner.daemon.choices import ChoiceSettings
+from cleaner.config.values import CleanerConfig
 from cleaner.daemon.faults import Fault, judge_failure
 from cleaner.daemon.log_status import LogStatus
 from cleaner.daemon.manager import Assignment, CleanerManager
@@ -23,10 +23,8 @@ from cleaner.errors import (
     SteeringError,
 )
 from cleaner.policy.cleaning_status import Reason
-from cleaner.policy.retry import RetryDelays
 from cleaner.policy.selection_context import DirCondition
 from cleaner.policy.states import InvalidTransitionError
-from cleaner.policy.windows import Windows
 from cleaner.state.quarantine import Quarantine
 from cleaner.storage.fs.file_system import FileSystem
 from tests.support.manual_clock import ManualClock
@@ -39,13 +37,13 @@ UID = 1000
 class Floor:
     """A manager with a clock by hand; workers are names, and nobody ever waits."""
 
-    def __init__(self, tmp_path: Path, settings: ChoiceSettings | None = None) -> None:
+    def __init__(self, tmp_path: Path, config: CleanerConfig | None = None) -> None:
         self.clock = ManualClock()
         self.woken = 0
         self.said: list[str] = []
         self.quarantine = Quarantine(FileSystem(), tmp_path, self.said.append)
         self.manager = CleanerManager(
-            self.clock, self.quarantine, settings or ChoiceSettings(), wake=self._wake, report=self.said.append
+            self.clock, self.quarantine, config or CleanerConfig(), wake=self._wake, report=self.said.append
         )
 
     def _wake(self) -> None:
@@ -140,7 +138,7 @@ def test_damaged_log_is_set_aside_and_the_others_go_on(floor: Floor) -> None:
 
 def test_no_room_is_retried_with_growing_delay(tmp_path: Path) -> None:
     """Backoff first, then twice as long, at most the limit; one success forgets it."""
-    floor = Floor(tmp_path, ChoiceSettings(delays=RetryDelays(1000, 4000)))
+    floor = Floor(tmp_path, CleanerConfig(backoff_ms=1000, configured_retry_max_ms=4000))
     waits = []
     for _ in range(4):
         floor.see(looked("a-0"))
@@ -162,7 +160,7 @@ def test_no_room_is_retried_with_growing_delay(tmp_path: Path) -> None:
 
 def test_failing_disk_takes_its_log_dir_offline_and_leaves_the_others(tmp_path: Path) -> None:
     """A log dir on another disk is worked on as before; the failed one is tried again later."""
-    floor = Floor(tmp_path, ChoiceSettings(delays=RetryDelays(10_000, 60_000)))
+    floor = Floor(tmp_path, CleanerConfig(backoff_ms=10_000, configured_retry_max_ms=60_000))
     here, there = looked("a-0", 90), looked("b-0", 80, log_dir="/other")
     also_here = looked("b-1", 85)
 
@@ -183,7 +181,7 @@ def test_failing_disk_takes_its_log_dir_offline_and_leaves_the_others(tmp_path: 
 
 def test_locked_log_dir_waits_a_backoff_and_delays_nobody(tmp_path: Path) -> None:
     """It is shown as in use by another process."""
-    floor = Floor(tmp_path, ChoiceSettings(backoff_ms=5000))
+    floor = Floor(tmp_path, CleanerConfig(backoff_ms=5000))
     floor.see(looked("a-0"))
     floor.fail(floor.must_take(), LogDirLockedError("process 7"))
     floor.see(looked("a-0"))
@@ -325,7 +323,7 @@ def test_closed_window_begins_nothing_and_lets_the_running_round_finish(tmp_path
     """Unless cleaner.windows.hard is set."""
     # The clock starts at 22:13 UTC.
     for is_hard in (False, True):
-        floor = Floor(tmp_path, ChoiceSettings(windows=Windows.parse("22:00-23:00"), is_window_hard=is_hard))
+        floor = Floor(tmp_path, CleanerConfig(windows="22:00-23:00", windows_time_zone="UTC", windows_hard=is_hard))
         floor.see(looked("a-0"), looked("b-0"))
         assignment = floor.must_take()
         floor.clock.move_on(3600)
@@ -362,7 +360,7 @@ def test_partition_in_two_log_dirs_is_left_alone_in_both(floor: Floor) -> None:
 
 def test_worker_limit_of_a_log_dir_is_kept(tmp_path: Path) -> None:
     """Logs on different disks do not wait for each other, those on one do."""
-    floor = Floor(tmp_path, ChoiceSettings(max_workers=1))
+    floor = Floor(tmp_path, CleanerConfig(log_dir_max_workers=1))
     logs = {LOG_DIR: look(looked("a-0", 90), looked("b-0", 80)), "/other": look(looked("b-1", 70, log_dir="/other"))}
     floor.manager.take_looks(logs, 0)
     assert [floor.grab("w1"), floor.grab("w2"), floor.grab("w3")] == [A, C, None]
@@ -370,7 +368,7 @@ def test_worker_limit_of_a_log_dir_is_kept(tmp_path: Path) -> None:
 
 def test_silent_worker_is_stuck(tmp_path: Path) -> None:
     """One that asks whether to go on, or tells how far it is, is not."""
-    floor = Floor(tmp_path, ChoiceSettings(stuck_ms=10_000))
+    floor = Floor(tmp_path, CleanerConfig(stuck_ms=10_000))
     floor.see(looked("a-0"))
     assignment = floor.must_take("w1")
     tell: list[Callable[[], None]] = [
@@ -419,9 +417,7 @@ def test_quarantine_that_cannot_be_written_counts_all_the_same(tmp_path: Path) -
 
     floor = Floor(tmp_path)
     quarantine = Quarantine(Full(), tmp_path, floor.said.append)
-    floor.manager = CleanerManager(
-        floor.clock, quarantine, ChoiceSettings(), wake=floor._wake, report=floor.said.append
-    )
+    floor.manager = CleanerManager(floor.clock, quarantine, CleanerConfig(), wake=floor._wake, report=floor.said.append)
     floor.see(looked("a-0"))
     floor.fail(floor.must_take(), CorruptBatchError(Path("/logs/a-0/0.log"), 7, "wrong CRC"))
     floor.see(looked("a-0"))
@@ -433,7 +429,7 @@ def test_quarantine_that_cannot_be_written_counts_all_the_same(tmp_path: Path) -
 def test_random_days_keep_what_must_hold(tmp_path: Path, seed: int) -> None:
     """Whatever comes in whatever order: no log is held twice, none is held by nobody, the manager stays sound."""
     chance = random.Random(seed)
-    floor = Floor(tmp_path, ChoiceSettings(delays=RetryDelays(1, 10), backoff_ms=5))
+    floor = Floor(tmp_path, CleanerConfig(backoff_ms=5, configured_retry_max_ms=10))
     names = ["a-0", "b-0", "b-1", "c-0"]
     held: dict[str, Assignment] = {}
     errors: list[Exception | None] = [

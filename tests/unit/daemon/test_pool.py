@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.daemon.choices import ChoiceSettings
+from cleaner.config.values import CleanerConfig
 from cleaner.daemon.faults import Ending
 from cleaner.daemon.manager import Assignment, CleanerManager
 from cleaner.daemon.pool import WorkerPool
@@ -43,7 +43,7 @@ class Hall:
         self.deaths: list[tuple[str, BaseException]] = []
         quarantine = Quarantine(FileSystem(), tmp_path, print)
         self.manager = CleanerManager(
-            self.clock, quarantine, ChoiceSettings(), wake=self.given_back.release, report=lambda _: None
+            self.clock, quarantine, CleanerConfig(), wake=self.given_back.release, report=lambda _: None
         )
         self.pool = WorkerPool(self.manager, run_round, ended, lambda name, error: self.deaths.append((name, error)))
 

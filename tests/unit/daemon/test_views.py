@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cleaner.base.io_throttle import IoThrottle
 from cleaner.base.model import TopicPartition
-from cleaner.daemon.choices import ChoiceSettings
+from cleaner.config.values import CleanerConfig
 from cleaner.daemon.manager import CleanerManager
 from cleaner.daemon.snapshot import WorkerView
 from cleaner.daemon.views import LogDirHistory, LogViews, throttle_view, worker_views
@@ -20,7 +20,7 @@ from tests.unit.daemon.looks import LOG_DIR, look, looked
 def test_only_views_of_logs_that_changed_are_made_anew(tmp_path: Path) -> None:
     """Of thousands of logs a turn finds a few changed."""
     manager = CleanerManager(
-        ManualClock(), Quarantine(FileSystem(), tmp_path, print), ChoiceSettings(), wake=lambda: None, report=print
+        ManualClock(), Quarantine(FileSystem(), tmp_path, print), CleanerConfig(), wake=lambda: None, report=print
     )
     same, views = looked("b-0", 10), LogViews()
     manager.take_looks({LOG_DIR: look(looked("a-0", 10), same, looked("c-0", compacted=False))}, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cleaner.app.look import Look
+from cleaner.app.inspect_log import Inspection
 from cleaner.app.session import Session
 from cleaner.config.values import TopicConfig
 from cleaner.policy.estimate import Estimate
@@ -13,7 +13,7 @@ from cleaner.storage.segment.segment import Segment
 
 
 def estimate_look(
-    session: Session, directory: Path, look: Look, topic: TopicConfig, now_ms: int, sample_bytes: int | None
+    session: Session, directory: Path, look: Inspection, topic: TopicConfig, now_ms: int, sample_bytes: int | None
 ) -> tuple[Estimate, RoundsAhead]:
     """
     Foretell what cleaning a log would do; arguments and errors are those of `engine.estimate`.

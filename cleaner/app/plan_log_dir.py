@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cleaner.app import load as loading
-from cleaner.app.look import Look, PlanTarget, look_at
+from cleaner.app.inspect_log import Inspection, PlanTarget, inspect_log
 from cleaner.app.options import CallContext, HighWatermark, Sampling, Sources
 from cleaner.app.plan_estimate import estimate_look
 from cleaner.app.plan_report import PlanEntry, Why
@@ -202,7 +202,7 @@ class _View:
             state.use,
             is_in_use,
         )
-        look = look_at(place, files)
+        look = inspect_log(place, files)
         log, found = look.log, look.found
         earliest_ms = None
         if topic.max_compaction_lag_ms < now_ms:
@@ -241,7 +241,7 @@ class _View:
             reason += _figure_of_bound(entry)
         return replace(entry, reason=reason)
 
-    def _bound(self, entry: PlanEntry, look: Look, place: PlanTarget) -> PlanEntry:
+    def _bound(self, entry: PlanEntry, look: Inspection, place: PlanTarget) -> PlanEntry:
         """Add each bound of the range with its figure."""
         log, found, topic = look.log, look.found, place.topic
         lag_ms = topic.min_compaction_lag_ms

@@ -10,13 +10,13 @@ from typing import NamedTuple
 from cleaner.app import load as loading
 from cleaner.app.inspect_log import Inspection, PlanTarget, inspect_log
 from cleaner.app.options import CallContext, HighWatermark, Sampling, Sources
-from cleaner.app.plan_estimate import estimate_look
 from cleaner.app.plan_report import PlanEntry, Why
 from cleaner.app.plan_settings import settings_in_force
 from cleaner.app.replication import replication_warning
 from cleaner.app.session import Session, as_cleaner_errors, choose_partitions, open_session, parse_names
 from cleaner.app.trust import origin_of_policy, policy_words, standing
 from cleaner.base.model import TopicPartition
+from cleaner.config.values import TopicConfig
 from cleaner.errors import (
     CleanerError,
     CleaningAborted,
@@ -35,6 +35,7 @@ from cleaner.read.summary import ListedFiles, list_log_files
 from cleaner.settings import ResolvedTopic
 from cleaner.storage.lock.lock_probe import LockHolder, probe
 from cleaner.storage.log_dir import StillLogDir
+from cleaner.storage.segment.segment import Segment
 
 _ATTEMPTS = 5  # so often a log is looked at whose files come and go under the eye
 
@@ -231,15 +232,30 @@ class _View:
         )
         entry = self._bound(entry, look, place)
         if self.sampling is not None and found.cleanable_bytes:
-            sample_bytes = self.sampling.most_bytes
-            foretold, ahead = estimate_look(session, self.directory, look, topic, now_ms, sample_bytes)
-            entry = replace(entry, estimate=foretold, rounds=ahead)
+            entry = self._foretell(entry, look, topic, now_ms, self.sampling.most_bytes)
         reason = due_words(dueness, found, delay_ms, topic.min_cleanable_dirty_ratio)
         if dueness is Dueness.NOTHING_TO_CLEAN:
             if loading.lacks_high_watermark(session, self.topic_partition, self.high_watermark):
                 return replace(entry, why=Why.NO_HIGH_WATERMARK, reason=loading.NO_HIGH_WATERMARK)
             reason += _figure_of_bound(entry)
         return replace(entry, reason=reason)
+
+    def _foretell(
+        self, entry: PlanEntry, look: Inspection, topic: TopicConfig, now_ms: int, sample_bytes: int | None
+    ) -> PlanEntry:
+        """Add what cleaning would do; there is something to clean."""
+        from cleaner.cleaning.context import RoundContext
+        from cleaner.cleaning.estimate.estimate import estimate  # loads kernels: not for those who only ask
+
+        lent, config = self.session.surroundings, self.session.settings.cleaner
+        segments = [
+            Segment(lent.fs, self.directory, seen.base_offset, size=seen.size, mtime_ns=seen.mtime_ns)
+            for seen in look.log.segments
+            if seen.base_offset < look.found.first_uncleanable_offset
+        ]
+        context = RoundContext(lent.fs, lent.clock, now_ms, check_done=self.session.check_done)
+        foretold, ahead = estimate(segments, look.found, topic, config, context, sample_bytes)
+        return replace(entry, estimate=foretold, rounds=ahead)
 
     def _bound(self, entry: PlanEntry, look: Inspection, place: PlanTarget) -> PlanEntry:
         """Add each bound of the range with its figure."""

@@ -181,8 +181,7 @@ def test_cells_hold_every_batch_once(tmp_path: Path) -> None:
     directory = tmp_path / "topic-0"
     sorted(directory.glob("*.index"))[0].unlink()
     segments = list_segments(FileSystem(), directory)
-    cells = Cells(segments)
-    placed = list(cells.place(range(cells.count)))
+    placed = Cells(segments, 1 << 20, NOW).draw(0, len(segments), 1 << 30, random.Random(1))
     for row, segment in enumerate(segments):
         mine = [cell for cell in placed if cell.segment == row]
         assert [mine[0].start, *(cell.end for cell in mine)] == [*(cell.start for cell in mine), segment.size]

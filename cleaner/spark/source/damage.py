@@ -18,7 +18,7 @@ from cleaner.format.chunks import HEADER_BYTES, LOG_OVERHEAD_BYTES, Chunk, ReadB
 from cleaner.format.codec_errors import DecompressedTooLargeError
 from cleaner.read.snapshot import ReadChunks
 from cleaner.spark.source.options import BadBatches
-from cleaner.storage.fs.file_system import File
+from cleaner.storage.fs.readable import OpenedFile
 
 _WINDOW_BYTES = 1 << 20
 _SMALL_BYTES = 1 << 16
@@ -62,7 +62,7 @@ class Damage:
 
 
 def sound_chunks(
-    file: File, base_offset: int, position: int, end_position: int, damage: Damage, buffer: ReadBuffer
+    file: OpenedFile, base_offset: int, position: int, end_position: int, damage: Damage, buffer: ReadBuffer
 ) -> Iterator[Chunk]:
     """
     Read a segment's batches from one position to another, in chunks that borrow the buffer.
@@ -95,7 +95,7 @@ def passing(mode: BadBatches) -> ReadChunks:
     buffer = ReadBuffer()
 
     def read(
-        file: File, base_offset: int, position: int, end_position: int, passed: Callable[[], None]
+        file: OpenedFile, base_offset: int, position: int, end_position: int, passed: Callable[[], None]
     ) -> Iterator[Chunk]:
         damage = _Gaps("fail" if mode == "fail" else "skip", passed)
         return sound_chunks(file, base_offset, position, end_position, damage, buffer)
@@ -116,7 +116,7 @@ class _Gaps(Damage):
         self._passed()
 
 
-def _behind(file: File, position: int, end_position: int, order_from: int) -> int | None:
+def _behind(file: OpenedFile, position: int, end_position: int, order_from: int) -> int | None:
     """Return where the next sound batch behind a damaged one begins; None when there is none."""
     head = file.read(LOG_OVERHEAD_BYTES, position)
     length = int.from_bytes(head[8:], "big", signed=True)
@@ -128,7 +128,7 @@ def _behind(file: File, position: int, end_position: int, order_from: int) -> in
     return _search(file, position + 1, end_position, order_from)
 
 
-def _is_sound(file: File, position: int, end_position: int, order_from: int) -> bool:
+def _is_sound(file: OpenedFile, position: int, end_position: int, order_from: int) -> bool:
     if position >= end_position:
         return False
     reader = SegmentReader(file, size=end_position, start=position, check_order_from=order_from)
@@ -138,7 +138,7 @@ def _is_sound(file: File, position: int, end_position: int, order_from: int) -> 
         return False
 
 
-def _search(file: File, position: int, end_position: int, order_from: int) -> int | None:
+def _search(file: OpenedFile, position: int, end_position: int, order_from: int) -> int | None:
     """Look at every byte for the head of a batch: an offset that could be next, a length that fits, a known magic."""
     while position + HEADER_BYTES <= end_position:
         data = np.frombuffer(file.read(min(_WINDOW_BYTES, end_position - position), position), np.uint8)

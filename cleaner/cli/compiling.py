@@ -1,4 +1,4 @@
-"""What a command says before it compiles kernels, so that nobody takes the wait for a hang."""
+"""What a command says before it compiles kernels, so that the wait is not taken for a hang."""
 
 from __future__ import annotations
 

@@ -6,25 +6,25 @@ Every error the cleaner raises on purpose, and the exit code a command ends with
     |  |- CorruptBatchError               a record batch of a `.log`
     |  |- CorruptIndexError               an offset, time or transaction index
     |  |- CorruptCheckpointError          a checkpoint, snapshot, marker or metadata file
-    |- UncleanableError               1   sound data that Kafka's cleaner could not clean either (full index, overflow)
+    |- UncleanableError               1   sound data that Kafka's cleaner cannot clean either (full index, overflow)
     |- NotCleanlyShutDownError        1   no clean-shutdown marker: recovery has to come first
     |- TruncationRefusedError         1   recovery would cut more than a torn tail
     |- PolicyRefusedError             1   the topic's policy forbids it or is not known
-    |- UndoRefusedError               1   the log is not what a round has left any more, or the kept files are damaged
+    |- UndoRefusedError               1   the log has changed since the round, or the kept files are damaged
     |- HandoverRefusedError           1   a log that cannot be put in the place of a broker's empty one
     |- NoSpaceError                   1   too little room for a group's output; says how many bytes are missing
     |- LogDirOfflineError             1   the disk failed: nothing more is tried in this log dir
-    |  |- ForeignDirectoryError           another user's directory, or one that others can change, and root is not to be
-    |- UnreadableCodeError            1   a part of the program that root's successor in this process may not read
+    |  |- ForeignDirectoryError           another user's directory, or one that others can change: not for root
+    |- UnreadableCodeError            1   a module that the user whom root has become may not read
     |- OutOfDescriptorsError          1   this process has no file descriptor left; nothing is wrong with the disk
     |- SparkJobError                  1   Spark is not there, or a job of it failed; what is swapped stays
     |- CleaningAborted                1   asked to stop; what is swapped stays, temporary files are gone
-    |  |- WriterWaitingError              a writer wants to load the logs: the lock is to be given back
-    |- LogChangedError                1   another process changed the log meanwhile: to be tried again
-    |- TopicError                     1   what cannot be done with a topic
+    |  |- WriterWaitingError              a writer wants to load the logs: rounds give the lock back
+    |- LogChangedError                1   another process changed the log meanwhile: try again
+    |- TopicError                     1   an operation on a topic that is refused
     |  |- InvalidTopicError               a name or a number of partitions that Kafka refuses
-    |  |- TopicExistsError                it is there already
-    |  |- UnknownTopicError               it is not there, or has no such partition
+    |  |- TopicExistsError                it exists already
+    |  |- UnknownTopicError               it does not exist, or has no such partition
     |  |- TopicSettingsError              settings that cannot be told from those of another topic
     |- InputError                     1   a line of input that is no record; says which
     |- UnsupportedPlatformError       1   logs are written on Linux only; reading works elsewhere too
@@ -42,7 +42,7 @@ Every error the cleaner raises on purpose, and the exit code a command ends with
     |  |- ForkedError                     the log was opened by another process, this one's parent
     |- ClockError                     1   the machine's clock was not set: it stands before 1970
     |- UsageError                     2   a command or call that cannot be understood
-    |- SteeringError                  1   a wish that the daemon cannot grant
+    |- SteeringError                  1   a request that the daemon refuses
     |- NoDaemonError                 69   no daemon listens at the control socket, or it does not answer
     |- ListenError                   69   the address of the status server is taken, or not this machine's
     |- LogDirLockedError             75   another process (a live broker) holds the log dir
@@ -51,8 +51,8 @@ Every error the cleaner raises on purpose, and the exit code a command ends with
     |- ConfigError                   78   a setting with a bad key or value
     |  |- ConfigErrors                    several of them, one line each
 
-Some rooms have exceptions of their own, all of them `ValueError`s but `InvalidTransitionError` (an internal error): who
-calls such a room turns them into one of these, with the file and the position. None of them leaves a public call.
+Some rooms have exceptions of their own, all `ValueError`s but `InvalidTransitionError` (an internal error). Callers
+turn them into one of these, with file and position. None of them leaves a public call.
 """
 
 from __future__ import annotations
@@ -95,10 +95,10 @@ def describe(error: Exception) -> str:
 
 def forget_frames(error: BaseException) -> None:
     """
-    Let go of what the functions that an error came through, and that have ended, had in hand.
+    Free the local variables of the functions that an error came through.
 
-    Where it came from is still told. But whole chunks would stay in memory for as long as somebody keeps the error, and
-    where one of them knows the error, until the cyclic collector comes by.
+    The traceback stays. Without this, whole chunks would stay in memory as long as the error is kept, or, where a chunk
+    refers to the error, until the cyclic collector runs.
     """
     for found in _chain_of(error):
         traceback.clear_frames(found.__traceback__)
@@ -106,9 +106,9 @@ def forget_frames(error: BaseException) -> None:
 
 def as_value(error: ErrorT) -> ErrorT:
     """
-    Return an error that was caught as a value, to be kept or handed on: without the functions it came through.
+    Return a caught error as a value that can be kept or passed on: without the frames it came through.
 
-    Only internal errors keep where they came from; for all others the message says what there is to say.
+    Only internal errors keep their traceback; the messages of all others say enough.
     """
     forget_frames(error)
     for found in _chain_of(error):
@@ -515,7 +515,7 @@ class LogDirLockedError(CleanerError):
 
 
 class SteeringError(CleanerError):
-    """A wish that cannot be granted (no such partition or job, not paused, ...); the message says why."""
+    """A request that the daemon refuses (no such partition or job, not paused, ...); the message says why."""
 
 
 class ListenError(CleanerError):
@@ -537,7 +537,7 @@ class StateDirLockedError(CleanerError):
 
 
 class NotPermittedError(CleanerError):
-    """Who asks may not steer the daemon: the control socket belongs to others."""
+    """The caller may not steer the daemon: the control socket belongs to other users."""
 
     exit_code = 77
 

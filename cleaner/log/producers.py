@@ -24,6 +24,7 @@ from cleaner.errors import InvalidTxnStateError, OutOfOrderSequenceError, Produc
 from cleaner.log.record import ProducerStamp
 from cleaner.storage.files.producer_snapshot import ProducerEntry
 from cleaner.storage.load.open_offsets import OpenOffsets
+from cleaner.storage.segment.indexes import aborted_entry
 
 _REMEMBERED = 5  # Kafka's ProducerStateEntry.NUM_BATCHES_TO_RETAIN
 _SEQUENCES = 2**31
@@ -310,8 +311,7 @@ class Producers:
         self._markers.append((offset, first))
         if commit:
             return None
-        lowest = self._open.lowest()
-        return AbortedTxn(producer_id, first, offset, offset + 1 if lowest is None else lowest)
+        return aborted_entry(producer_id, first, offset, self._open.lowest())
 
     # ---- time ------------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from cleaner.cleaning.passes.lane_memory import USUAL_OUTPUT_BYTES
-from cleaner.cleaning.recopy.cleaned_segment import WRITTEN_DTYPE
 from cleaner.cleaning.recopy.survivors import BlockRetention, Flags
 from cleaner.errors import UncleanableError
 from cleaner.format.batch import COMPRESSION_MASK, HEADER_BYTES
@@ -25,6 +24,7 @@ from cleaner.format.records import Block
 from cleaner.format.rewrite import canonical_records
 from cleaner.kernels import PAD_BYTES, codecs, repack
 from cleaner.kernels import retain as kernel
+from cleaner.storage.segment.index_builder import WRITTEN_DTYPE
 
 _FIRST_OUTPUT_BYTES = USUAL_OUTPUT_BYTES // 2
 

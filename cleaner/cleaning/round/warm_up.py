@@ -19,7 +19,6 @@ from cleaner.cleaning.offset_map import OffsetMap
 from cleaner.cleaning.passes.index_follower import IndexFollower
 from cleaner.cleaning.passes.transactions import CleanedTransactions
 from cleaner.cleaning.recopy.batch_retention import ActiveProducers, decide_fates
-from cleaner.cleaning.recopy.cleaned_segment import CleanedIndexes
 from cleaner.cleaning.recopy.offset_bits import OffsetBits
 from cleaner.cleaning.recopy.retained import RetainedWriter
 from cleaner.cleaning.recopy.survivors import BitmapSurvivors, MapSurvivors
@@ -36,6 +35,7 @@ from cleaner.kernels import columns as column_kernel
 from cleaner.kernels import offset_map as map_kernel
 from cleaner.kernels import transactions as transaction_kernel
 from cleaner.kernels.checksums import crc32c, xxhash32
+from cleaner.storage.segment.index_builder import IndexBuilder
 from cleaner.storage.segment.indexes import offset_entries
 
 # length 10, attributes 0, deltas 0, key "k", value "value", no headers
@@ -137,12 +137,12 @@ def warm_up() -> None:
     bits.set(np.zeros(1, np.int64))
     by_bits = BitmapSurvivors(bits, 0, 0, 0)
     survivors, writer = MapSurvivors(offset_map, 0), RetainedWriter(0)
-    indexes = CleanedIndexes(path, 0, 0, 1024)
+    read, written = (IndexBuilder(path, 0, interval_bytes=0, max_index_bytes=1024) for _ in range(2))
     digests = KeyDigests()
     crc32c(b"")
     xxhash32(b"")
     for chunk in SegmentReader(_MemoryFile(log), size=len(log), buffer=ReadBuffer(4096), check_order_from=0):
-        indexes.append(chunk.batches)
+        read.append(chunk.batches)
         verify_checksums(path, chunk)
         IndexFollower(offset_entries([], []), path, 0).add_batches(chunk.batches)
         no_flags = np.zeros(len(chunk.batches), np.uint8)
@@ -169,7 +169,7 @@ def warm_up() -> None:
             by_bits.judge(path, block, fates, verdicts)
             verdicts[:] = map_kernel.KEEP_TOMBSTONE  # a horizon: all are rebuilt, some of them packed
             writer.write(path, block, fates, verdicts)
-        indexes.append(writer.end().written)
-    indexes.close()
+        written.append(writer.end().written)
+    written.close()
     offset_map.get(b"k")
     map_kernel.move_entries(offset_map.table, OffsetMap(8, 8).table, 9, 0, 0)

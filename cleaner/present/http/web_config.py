@@ -18,7 +18,6 @@ that it protects something.
 from __future__ import annotations
 
 import ssl
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,7 +78,7 @@ class WebConfig:
 
 class WebConfigFile:
     """
-    The file, followed as it changes. Thread-safe.
+    The file, followed as it changes. For one thread at a time: the server asks in its event loop.
 
     Args:
         fs: the door to the file system.
@@ -91,24 +90,22 @@ class WebConfigFile:
 
     def __init__(self, fs: FileSystem, path: Path, warn: Callable[[str], None]) -> None:
         self._fs, self._path, self._warn = fs, path, warn
-        self._lock = threading.Lock()  # guards all below
         self._config, self._signature = self._read()
 
     def current(self) -> WebConfig:
         """Return what is in force."""
-        with self._lock:
-            signature = self._sign(self._config)
-            if signature != self._signature:
-                self._signature = signature
-                try:
-                    config, signature = self._read()
-                    # Writing over a file empties it first; nobody is let in without a password meanwhile.
-                    if self._config.has_users and signature[0] is not None and signature[0][1] == 0:
-                        raise ConfigError(WEB_CONFIG_KEY, self._path, "it is empty now")
-                    self._config, self._signature = config, signature
-                except ConfigError as error:
-                    self._warn(f"{error}; what was read before stays in force")
-            return self._config
+        signature = self._sign(self._config)
+        if signature != self._signature:
+            self._signature = signature
+            try:
+                config, signature = self._read()
+                # Writing over a file empties it first; nobody is let in without a password meanwhile.
+                if self._config.has_users and signature[0] is not None and signature[0][1] == 0:
+                    raise ConfigError(WEB_CONFIG_KEY, self._path, "it is empty now")
+                self._config, self._signature = config, signature
+            except ConfigError as error:
+                self._warn(f"{error}; what was read before stays in force")
+        return self._config
 
     def _read(self) -> tuple[WebConfig, _Signature]:
         """Read until nothing has changed meanwhile; a file that is half written may have no users yet."""

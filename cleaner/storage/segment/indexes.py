@@ -8,7 +8,7 @@ The three index files of a segment, as numpy arrays with the bytes of the disk.
 Kafka checks almost nothing of this when it loads a log (R-330) and then trusts every entry. Here every index is
 checked when it is read: an index that leads astray would make a cleaner skip records it was to compare.
 
-Source: rules R-301 to R-314, R-330 to R-333; `OffsetIndex.java`, `TimeIndex.java`, `AbortedTxn.java`.
+Source: rules R-301 to R-314, R-330 to R-333, R-653; `OffsetIndex.java`, `TimeIndex.java`, `AbortedTxn.java`.
 """
 
 from __future__ import annotations
@@ -179,6 +179,17 @@ def time_entries(timestamps: Sequence[int], relative_offsets: Sequence[int]) -> 
 def abort_rows(txns: Aborts | Sequence[AbortedTxn]) -> Aborts:
     """Return aborted transactions as rows."""
     return np.asarray(txns, np.int64).reshape(len(txns), len(AbortedTxn._fields))
+
+
+def aborted_entry(producer_id: int, first_offset: int, marker_offset: int, lowest_open: int | None) -> AbortedTxn:
+    """
+    Return the transaction index entry of an aborted transaction (R-653).
+
+    Args:
+        lowest_open: the first offset of the oldest transaction that stays open behind the marker; None without one.
+    """
+    stable = marker_offset + 1 if lowest_open is None else lowest_open
+    return AbortedTxn(producer_id, first_offset, marker_offset, stable)
 
 
 def txn_index_bytes(txns: Aborts | Sequence[AbortedTxn]) -> bytes:

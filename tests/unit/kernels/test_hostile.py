@@ -14,13 +14,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cleaner.cleaning.recopy.cleaned_segment import WRITTEN_DTYPE
 from cleaner.kernels import batches as scan_kernel
 from cleaner.kernels import codecs as codec_kernel
 from cleaner.kernels import offset_map as map_kernel
 from cleaner.kernels import records as record_kernel
 from cleaner.kernels import repack as repack_kernel
 from cleaner.kernels import retain as retain_kernel
+from cleaner.storage.segment.index_builder import WRITTEN_DTYPE
 from tests.support.batch_builder import Producer, Record, data_batch, marker_batch, varint
 from tests.support.batch_reader import split_batches
 from tests.support.codecs import crc32c

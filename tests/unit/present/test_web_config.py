@@ -25,7 +25,7 @@ import pytest
 from cleaner.base.clock import SystemClock
 from cleaner.errors import ConfigError
 from cleaner.present.http.message import Request, Response
-from cleaner.present.http.server import Address, HttpServer
+from cleaner.present.http.server import MOST_CONNECTIONS, Address, HttpServer
 from cleaner.present.http.waiting_line import MOST_WAITING
 from cleaner.present.http.web_config import WebConfigFile, load
 from cleaner.storage.fs.file_system import FileSystem
@@ -181,6 +181,22 @@ def test_server_with_tls_and_users_serves_only_them(tmp_path: Path, certificate:
         with pytest.raises((http.client.HTTPException, OSError)):
             plain.getresponse()
     assert told == []
+
+
+def test_connections_that_never_shake_hands_do_not_stop_a_scrape(tmp_path: Path, certificate: Path) -> None:
+    """They give way to those that do, as silent ones do without TLS."""
+    tls = f"tls_server_config:\n  cert_file: {certificate}/a.crt\n  key_file: {certificate}/a.key\n"
+    trusted = ssl.create_default_context(cafile=str(certificate / "a.crt"))
+    with guarded(write(tmp_path / "web.yml", tls)) as server, contextlib.ExitStack() as stack:
+        port = server.address.port
+        for _ in range(MOST_CONNECTIONS + 8):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
+        began = time.monotonic()
+        connection = http.client.HTTPSConnection("localhost", port, context=trusted, timeout=30)
+        with contextlib.closing(connection):
+            connection.request("GET", "/metrics")
+            assert connection.getresponse().read() == b"/metrics\n"
+        assert time.monotonic() - began < 2.0
 
 
 def test_client_certificates_count_as_users(tmp_path: Path, certificate: Path) -> None:

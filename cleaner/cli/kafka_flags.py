@@ -2,7 +2,10 @@
 What the commands share with Kafka's console tools: properties, and flags that have no meaning without a network.
 
 A command that was copied from a tutorial or a script of Kafka's works here with `--log-dir` added: flags that say how
-to reach brokers, replicate or buffer are taken, left alone, and named in one note.
+to reach brokers, replicate or buffer are taken, left alone, and named in one note. Properties of lines that are read
+and of text that is printed have Kafka's names and defaults.
+
+Source: `LineMessageReader.java`, `DefaultMessageFormatter.java`.
 """
 
 from __future__ import annotations
@@ -17,6 +20,37 @@ from cleaner.cli.output import print_error
 from cleaner.errors import UsageError
 
 _DEST = "ignored_flags"
+
+READER_PROPERTIES: dict[str, str | None] = {
+    "parse.key": "false",
+    "parse.headers": "false",
+    "ignore.error": "false",
+    "key.separator": "\t",
+    "headers.delimiter": "\t",
+    "headers.separator": ",",
+    "headers.key.separator": ":",
+    "null.marker": None,
+}
+"""Of lines that are read; `null.marker` has no default."""
+
+FORMATTER_PROPERTIES = {
+    "print.timestamp": "false",
+    "print.partition": "false",
+    "print.offset": "false",
+    "print.delivery": "false",
+    "print.epoch": "false",
+    "print.headers": "false",
+    "print.key": "false",
+    "print.value": "true",
+    "key.separator": "\t",
+    "line.separator": "\n",
+    "headers.separator": ",",
+    "null.literal": "null",
+    "key.deserializer": "",
+    "value.deserializer": "",
+    "headers.deserializer": "",
+}
+"""Of text that is printed."""
 
 
 class _Ignore(argparse.Action):
@@ -83,6 +117,11 @@ def properties_of(given: Sequence[str], known: Mapping[str, str | None]) -> dict
         likely = did_you_mean(unknown[0], known)
         print_error(f"nothing here goes by {', '.join(unknown)}; the properties there are: {', '.join(known)}{likely}")
     return found
+
+
+def is_true(text: str | None) -> bool:
+    """Tell whether a property says `true`, in any case."""
+    return text is not None and text.strip().lower() == "true"
 
 
 def assignments_of(given: Sequence[str], flag: str) -> dict[str, str]:

@@ -297,8 +297,8 @@ class RoundView:
         map_seconds, copy_seconds: its two passes.
         map_utilization: entries of the offset map as a part of those it has room for, 0 to 1.
         first_dirty_offset, end_offset: the dirty section covered.
-        bytes_read, bytes_written, messages_read, messages_written, map_messages_read, invalid_messages: see
-            `CleanReport`.
+        bytes_read, bytes_written, messages_read, messages_written, map_bytes_read, map_messages_read, invalid_messages:
+            see `CleanReport`.
         removed: records removed, by reason (the names of `Removed`).
     """
 
@@ -320,6 +320,7 @@ class RoundView:
     bytes_written: int = 0
     messages_read: int = 0
     messages_written: int = 0
+    map_bytes_read: int = 0
     map_messages_read: int = 0
     invalid_messages: int = 0
     removed: Mapping[str, int] = field(default_factory=dict)

@@ -99,6 +99,21 @@ def sections_of(log: LogExtent[DatedSegment], found: Cleanable | None, delete_re
     )
 
 
+def shared(sizes: Sequence[int], width: int, least: int = 1) -> list[int]:
+    """Share a drawing's width out by size: at least so much for each that is not empty, and all of it."""
+    total = sum(sizes)
+    if not total:
+        return [0] * len(sizes)
+    ideal = [size * width / total for size in sizes]
+    found = [max(least, int(exact)) if size else 0 for size, exact in zip(sizes, ideal, strict=True)]
+    while sum(found) > width:
+        found[found.index(max(found))] -= 1
+    while sum(found) < width:
+        missing = [exact - given if given else -1.0 for exact, given in zip(ideal, found, strict=True)]
+        found[missing.index(max(missing))] += 1
+    return found
+
+
 def _count_past_retention(clean: Sequence[DatedSegment], delete_retention_ms: int) -> int:
     """
     Count the clean segments up to the last whose tombstones may go by the age of its file (R-502).

@@ -43,7 +43,7 @@ class Order(enum.Enum):
 
 
 class Basis(NamedTuple):
-    """What of the circumstances verdicts rest on; copies, as those that are handed in may change."""
+    """What of the context verdicts rest on; copies, as those that are handed in may change."""
 
     now_ms: int
     states: Mapping[TopicPartition, PartitionState]
@@ -95,25 +95,23 @@ class Survey:
         return self.queue[0] if self.queue else None
 
 
-def survey(
-    logs: Sequence[LogFacts], circumstances: SelectionContext, order: Order, before: Survey | None = None
-) -> Survey:
+def survey(logs: Sequence[LogFacts], context: SelectionContext, order: Order, before: Survey | None = None) -> Survey:
     """
     Judge every log and put those that are due and free in order; see the head of the file.
 
     Args:
         logs: all of them.
-        circumstances: all that matters beside them.
+        context: all that matters beside them.
         order: of the queue.
         before: an earlier survey. What it says of a log is taken over where nothing it rests on has changed, so that
             of thousands of logs those few are judged. The outcome is the same as without.
     """
-    basis = Basis.of(circumstances)
+    basis = Basis.of(context)
     kept = {} if before is None else _verdicts_that_stand(before, basis)
-    verdicts = [kept.get(id(log)) or _judge(log, circumstances) for log in logs]
+    verdicts = [kept.get(id(log)) or _judge(log, context) for log in logs]
     queue = [row for row, verdict in enumerate(verdicts) if verdict.reason.is_due_and_free]
     # A stable sort leaves equals in the order given.
-    queue.sort(key=lambda row: _rank(logs[row], verdicts[row], circumstances, order))
+    queue.sort(key=lambda row: _rank(logs[row], verdicts[row], context, order))
     for place, row in enumerate(queue, start=1):
         if verdicts[row].place != place:
             verdicts[row] = replace(verdicts[row], place=place)
@@ -121,7 +119,7 @@ def survey(
 
 
 def _verdicts_that_stand(before: Survey, basis: Basis) -> dict[int, CleaningStatus]:
-    """Return the verdicts that neither time nor circumstances have changed, by the `id` of the facts they are about."""
+    """Return the verdicts that neither time nor context have changed, by the `id` of the facts they are about."""
     then = before.basis
     # What has passed is to come again after the clock was set back.
     if then.of_all != basis.of_all or then.now_ms > basis.now_ms:
@@ -145,7 +143,7 @@ def _verdicts_that_stand(before: Survey, basis: Basis) -> dict[int, CleaningStat
     }
 
 
-def deletable(logs: Sequence[LogFacts], circumstances: SelectionContext) -> list[LogFacts]:
+def deletable(logs: Sequence[LogFacts], context: SelectionContext) -> list[LogFacts]:
     """
     Return the logs a retention pass may take now: old segments, and nobody at work on them (R-433).
 
@@ -156,11 +154,11 @@ def deletable(logs: Sequence[LogFacts], circumstances: SelectionContext) -> list
         log
         for log in logs
         if log.has_segments_to_delete
-        and log.partition not in circumstances.states
-        and log.partition not in circumstances.quarantined
-        and not circumstances.is_paused
-        and _dir_obstacle(log, circumstances) is None
-        and _lock_remaining_ms(log, circumstances) == 0
+        and log.partition not in context.states
+        and log.partition not in context.quarantined
+        and not context.is_paused
+        and _dir_obstacle(log, context) is None
+        and _lock_remaining_ms(log, context) == 0
     ]
 
 

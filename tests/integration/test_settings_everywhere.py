@@ -66,8 +66,8 @@ class Machine:
         """Return a daemon that has looked once; no thread of it runs."""
         sets = tuple(SetOption(*parse_set(text)) for text in self.sets)
         read: Callable[[], Loaded] = partial(load_settings, self.file, sets, environment)
-        outfit = ServiceDeps(FileSystem(), SystemClock(), EventLog(), read, self.root / "state", "0-test")
-        service = Service(outfit, read())
+        deps = ServiceDeps(FileSystem(), SystemClock(), EventLog(), read, self.root / "state", "0-test")
+        service = Service(deps, read())
         service.turn()
         return ServiceSteering(service)
 

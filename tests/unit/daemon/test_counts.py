@@ -53,21 +53,21 @@ def due(manager: CleanerManager) -> None:
 
 
 def running(manager: CleanerManager) -> None:
-    manager.board()  # what was surveyed before the log was taken is kept
+    manager.snapshot()  # what was surveyed before the log was taken is kept
     taken(manager)
 
 
 def running_and_another_done(manager: CleanerManager) -> None:
-    manager.board()
+    manager.snapshot()
     manager.give_back(taken(manager), None)
-    manager.board()
+    manager.snapshot()
     taken(manager)
 
 
 def surveyed_while_running_then_done(manager: CleanerManager) -> None:
     assignment = taken(manager)
     manager.pause("d")  # a survey is made anew, with the log in a worker's hands
-    manager.board()
+    manager.snapshot()
     manager.give_back(assignment, None)
     taken(manager)
 
@@ -99,7 +99,7 @@ def delayed(manager: CleanerManager) -> None:
 
 
 def retention(manager: CleanerManager) -> None:
-    manager.board()
+    manager.snapshot()
     assert manager.take_for_retention(LOGS[1:2]) == [B]
     taken(manager)
 
@@ -110,7 +110,7 @@ def retention_done(manager: CleanerManager) -> None:
 
 
 def asked_for(manager: CleanerManager) -> None:
-    manager.board()
+    manager.snapshot()
     manager.request(TopicPartition.parse("d-0"), 0)
     taken(manager)
 

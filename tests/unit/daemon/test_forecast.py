@@ -42,7 +42,8 @@ class Day:
         self.charged += (read_mb + written_mb) * MB
         self.dirty -= dirty_mb * MB
         read = (read_mb - dirty_mb) * MB
-        self.meter.note_round(round_of(seconds=seconds, bytes_read=read, bytes_written=written_mb * MB), dirty_mb * MB)
+        written, mapped = written_mb * MB, dirty_mb * MB
+        self.meter.note_round(round_of(seconds=seconds, bytes_read=read, bytes_written=written, map_bytes_read=mapped))
         self.look()
 
     def foretell(

@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
-import dataclasses
 import faulthandler
 import json
 import os
 from collections.abc import Callable
 from typing import TextIO
 
-from cleaner.daemon.snapshot import LogDirView, ServiceSnapshot, WorkerView
+from cleaner.base.json_values import json_value
+from cleaner.daemon.snapshot import ServiceSnapshot
 
 DUMP_VERSION = 1
 
 # A daemon with thousands of logs still writes one line that fits a journal's entry.
 _MOST_OF_A_KIND = 20
+
+_LOG_DIR = ("path", "condition", "detail", "partitions", "workers", "free_bytes", "looked_at_ms")
+_WORKER = ("name", "partition", "phase", "done_bytes", "total_bytes", "since_ms", "is_stopping")
+_DAEMON = (
+    "now_ms",
+    "started_ms",
+    "state",
+    "is_ready",
+    "is_progressing",
+    "stuck",
+    "turn_ended_ms",
+    "turn_seconds",
+    "next_turn_ms",
+    "open_files",
+    "anonymous_bytes",
+    "needed_bytes",
+    "worker_deaths",
+    "pauses",
+    "opens_at_ms",
+    "throttle",
+)
 
 
 def dump(snapshot: Callable[[], ServiceSnapshot], stream: TextIO) -> None:
@@ -47,39 +68,20 @@ def summary(snapshot: ServiceSnapshot) -> dict[str, object]:
     return {
         "version": DUMP_VERSION,
         "program": snapshot.version,
-        "now_ms": snapshot.now_ms,
-        "started_ms": snapshot.started_ms,
-        "state": snapshot.state,
-        "is_ready": snapshot.is_ready,
-        "is_progressing": snapshot.is_progressing,
-        "stuck": list(snapshot.stuck),
-        "turn_ended_ms": snapshot.turn_ended_ms,
-        "turn_seconds": snapshot.turn_seconds,
-        "next_turn_ms": snapshot.next_turn_ms,
+        **_fields(snapshot, *_DAEMON),
         "last_success_ms": snapshot.ended_ms,
-        "open_files": snapshot.open_files,
-        "anonymous_bytes": snapshot.anonymous_bytes,
-        "needed_bytes": snapshot.needed_bytes,
         "logs": snapshot.counts.logs,
         "logs_by_reason": dict(snapshot.counts.standings),
-        "log_dirs": [_log_dir(view) for view in snapshot.log_dirs],
-        "workers": [_worker(view) for view in snapshot.workers],
-        "worker_deaths": snapshot.worker_deaths,
+        "log_dirs": [_fields(view, *_LOG_DIR) | {"condition": view.condition.value} for view in snapshot.log_dirs],
+        "workers": [_fields(view, *_WORKER) for view in snapshot.workers],
         "queued": snapshot.counts.waiting,
         "queue": [str(partition) for partition in snapshot.queue[:_MOST_OF_A_KIND]],
         "quarantined": len(snapshot.quarantine),
         "quarantine": [
-            {"partition": str(entry.topic_partition), "log_dir": entry.log_dir, "reason": entry.reason}
-            for entry in snapshot.quarantine[:_MOST_OF_A_KIND]
+            _fields(entry, "partition", "log_dir", "reason") for entry in snapshot.quarantine[:_MOST_OF_A_KIND]
         ],
         "retries": len(snapshot.retries),
-        "jobs": [
-            {"id": job.id, "partition": str(job.partition), "state": job.state}
-            for job in snapshot.jobs[:_MOST_OF_A_KIND]
-        ],
-        "pauses": list(snapshot.pauses),
-        "opens_at_ms": snapshot.opens_at_ms,
-        "throttle": dataclasses.asdict(snapshot.throttle) | {"log_dirs": dict(snapshot.throttle.log_dirs)},
+        "jobs": [_fields(job, "id", "partition", "state") for job in snapshot.jobs[:_MOST_OF_A_KIND]],
         "config_file": snapshot.config.file,
         "is_last_reload_good": snapshot.config.is_last_reload_good,
         "reload_errors": list(snapshot.config.errors[:_MOST_OF_A_KIND]),
@@ -87,25 +89,5 @@ def summary(snapshot: ServiceSnapshot) -> dict[str, object]:
     }
 
 
-def _log_dir(view: LogDirView) -> dict[str, object]:
-    return {
-        "path": view.path,
-        "condition": view.condition.value,
-        "detail": view.detail,
-        "partitions": view.partitions,
-        "workers": view.workers,
-        "free_bytes": view.free_bytes,
-        "looked_at_ms": view.looked_at_ms,
-    }
-
-
-def _worker(view: WorkerView) -> dict[str, object]:
-    return {
-        "name": view.name,
-        "partition": None if view.partition is None else str(view.partition),
-        "phase": view.phase,
-        "done_bytes": view.done_bytes,
-        "total_bytes": view.total_bytes,
-        "since_ms": view.since_ms,
-        "is_stopping": view.is_stopping,
-    }
+def _fields(value: object, *names: str) -> dict[str, object]:
+    return {name: json_value(getattr(value, name)) for name in names}

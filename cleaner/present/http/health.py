@@ -15,7 +15,7 @@ from cleaner.base.json_values import described, format_json
 from cleaner.daemon.snapshot import ServiceSnapshot
 from cleaner.policy.selection_context import DirCondition
 from cleaner.present.http.message import Response
-from cleaner.present.problems import troubles
+from cleaner.present.problems import problems_of
 from cleaner.present.text import counted, printable
 
 
@@ -53,7 +53,7 @@ def healthy(snapshot: ServiceSnapshot) -> Response:
 
 def warnings(snapshot: ServiceSnapshot) -> list[str]:
     """Return what an operator should look at although the daemon goes on, one line each, the worst first."""
-    lines = [trouble.words for trouble in troubles(snapshot) if not trouble.is_stuck]
+    lines = [problem.words for problem in problems_of(snapshot) if not problem.is_stuck]
     for view in snapshot.log_dirs:
         if view.condition is DirCondition.LOCKED:
             detail = f": {view.detail}" if view.detail else ""

@@ -161,7 +161,7 @@ def held_against_each_other(shown: ServiceSnapshot, capsys: pytest.CaptureFixtur
     assert {n[21:-2]: v for n, v in scraped.items() if n.startswith("cleaner_logs{")} == standings
     assert told["counts"]["standings"] == reply["standings"] == dumped["logs_by_reason"] == standings  # type: ignore[index,call-overload]
     for name, many in standings.items():
-        assert f"{many} {name.replace('_', ' ')}" in printed
+        assert f"{many} {Reason(name).words.label}" in printed
 
     due_and_free = [view for view in shown.logs if view.verdict and view.verdict.reason.is_due_and_free]
     places = sorted(view.verdict.place for view in due_and_free if view.verdict and view.verdict.place)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleaner.base.sizes import human_bytes
-from cleaner.cli.arguments import add_format, add_settings, parse_bytes, parse_now, sources
+from cleaner.cli.arguments import add_way_of_looking, parse_bytes, sources
 from cleaner.cli.output import json_line, say
 from cleaner.cli.work import prepare_work, run_work
 from cleaner.present.text import printable
@@ -66,14 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="for --clean-section: beyond it more passes are made (default: 256M)",
     )
     parser.add_argument("--repair", action="store_true", help="make damaged indexes and producer snapshots anew")
-    add_settings(parser)
-    parser.add_argument(
-        "--now", metavar="MS", type=parse_now, help="the moment to work by, in ms since 1970 (default: the clock's)"
-    )
-    add_format(parser)
-    parser.add_argument(
-        "--as-root", action="store_true", help="started as root, stay root instead of becoming the directory's owner"
-    )
+    add_way_of_looking(parser, "the directory's")
 
 
 def run(arguments: argparse.Namespace) -> int:

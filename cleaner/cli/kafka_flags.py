@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cleaner.base.mistakes import did_you_mean
+from cleaner.cli.arguments import add_as_root
 from cleaner.cli.output import print_error
 from cleaner.errors import UsageError
 
@@ -71,9 +72,7 @@ class _Ignore(argparse.Action):
 def add_log_dir(parser: argparse.ArgumentParser, what: str) -> None:
     """Add `--log-dir`, and the flag for who has root's powers."""
     parser.add_argument("--log-dir", metavar="DIR", type=Path, required=True, help=what)
-    parser.add_argument(
-        "--as-root", action="store_true", help="started as root, stay root instead of becoming the log dir's owner"
-    )
+    add_as_root(parser)
 
 
 def add_ignored(parser: argparse.ArgumentParser, with_value: Iterable[str], alone: Iterable[str] = ()) -> None:

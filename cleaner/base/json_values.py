@@ -151,7 +151,7 @@ def from_json(kind: type[Value], value: JsonValue) -> Value:
     Make a value of its JSON form.
 
     Args:
-        kind: a dataclass of ours.
+        kind: a dataclass.
         value: as read.
     Raises:
         WrongValueError: it is none, or of a later release in a way that cannot be passed over.

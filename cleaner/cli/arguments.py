@@ -95,7 +95,7 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
 
 
 def sampling_of(arguments: argparse.Namespace) -> Sampling | None:
-    """Return how to sample; None where nobody asks for an estimate."""
+    """Return how to sample; None without an estimate."""
     from cleaner.app.options import Sampling
 
     return Sampling(arguments.sample) if arguments.estimate or arguments.sample is not None else None

@@ -31,8 +31,8 @@ directories), holds them against each other, and tells each damaged batch, index
 offset; behind a damaged batch reading goes on. Several log dirs are taken for those of one broker: a partition in
 two of them, or ids that differ, are told too. Without any directory, those in log.dirs of --config are read.
 
-Takes no lock and writes nothing, so it may run beside a broker and on a read-only mount; logs that somebody may be
-writing to are marked "in use while read". What the next start of a broker settles by itself (a torn end, left-over
+Takes no lock and writes nothing, so it may run beside a broker and on a read-only mount; logs that may be
+written to are marked "in use while read". What the next start of a broker settles by itself (a torn end, left-over
 files) is a note, no damage.
 
 --repair makes anew what intact .log files determine, and nothing else: indexes and producer snapshots. It locks the log
@@ -90,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _show_checks(form: str, say: Say, *, is_one_path: bool) -> _Words | _Lines:
-    """Return who is told of results, and says them in words (paths in full, but for a single one) or as JSON lines."""
+    """Return a printer of results, in words (with full paths, but for a single one) or as JSON lines."""
     return _Lines(say) if form == "json" else _Words(say, is_one_path=is_one_path)
 
 

@@ -149,7 +149,7 @@ def run_shared(arguments: argparse.Namespace, settings: Sources, options: CleanO
         from cleaner.storage.fs.file_system import FileSystem
         from cleaner.storage.which_dir import require_log_dir
 
-        # Who names a partition's directory has named no partition yet, and is told how.
+        # A partition's directory in the place of a log dir gets an error that says how to name it.
         require_log_dir(FileSystem(), arguments.log_dir)
         raise UsageError("name the partitions to clean, or --all (and not both)")
     return _preview(arguments, settings) if arguments.dry_run else _clean(arguments, settings, options)
@@ -225,7 +225,7 @@ class CleanPrinter:
                 self._show_report(outcome)
 
     def _what_next(self, refusal: Refusal) -> str:
-        """Return the command that confirms a policy nobody has spoken of, or how to clean with little room."""
+        """Return the command that confirms a policy that only a default gives, or how to clean with little room."""
         if isinstance(refusal.error, NoSpaceError):
             others = "smaller logs first (name them), or `cleaner clean --retention` where the policy has delete"
             return f"{advice(refusal.error)}; or {others}"

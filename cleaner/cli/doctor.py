@@ -93,7 +93,7 @@ def _answers(arguments: argparse.Namespace) -> Iterator[Answer]:
     yield from examine_machine(config)
     log_dirs = arguments.log_dirs or [Path(text) for text in config.log_dirs]
     if log_dirs:
-        # A disk that hangs answers none of it; what it answers is told of below.
+        # A disk that hangs answers none of it; that is reported below.
         owner = within(PATIENCE_SECONDS, lambda: examine_owner(log_dirs, stay_root=arguments.as_root))
         if owner is not None:
             yield owner

@@ -70,7 +70,7 @@ class _Ignore(argparse.Action):
 
 
 def add_log_dir(parser: argparse.ArgumentParser, what: str) -> None:
-    """Add `--log-dir`, and the flag for who has root's powers."""
+    """Add `--log-dir`, and `--as-root`."""
     parser.add_argument("--log-dir", metavar="DIR", type=Path, required=True, help=what)
     add_as_root(parser)
 
@@ -101,7 +101,7 @@ def add_properties(parser: argparse.ArgumentParser, flags: Sequence[str], names:
 
 def properties_of(given: Sequence[str], known: Mapping[str, str | None]) -> dict[str, str]:
     """
-    Read `name=value` texts; a later one wins. One that nobody knows is told of: it may be a mistake.
+    Read `name=value` texts; a later one wins. An unknown one is reported: it may be a mistake.
 
     Raises:
         UsageError: one without `=`.

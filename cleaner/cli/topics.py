@@ -191,8 +191,9 @@ def _delete(arguments: argparse.Namespace, flag: StopFlag) -> None:
     from cleaner.cli.log_dirs import open_log_dir
     from cleaner.errors import UnknownTopicError
 
-    # No other thread of this process reads it, and readers in others keep what they have open: nobody needs a delay,
-    # and nobody would be there at its end. A topic that has one of its own gets it: its files go with a later opening.
+    # No other thread of this process reads it, and readers in others keep what they have open: no delay is needed, and
+    # this process would not be there at its end. A topic with a delay of its own gets it: its files go with a later
+    # opening.
     overrides = {"log.segment.delete.delay.ms": "0"}
     with open_log_dir(arguments.log_dir, arguments.writer_config, flag, overrides=overrides) as manager:
         try:

@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     from cleaner.app.undo_clean import log_dir_of, undo_clean
     from cleaner.storage.fs.file_system import FileSystem
 
-    # First by the directory itself: whoever owns it may have written anything into the manifests.
+    # First by the directory itself: its owner may have written anything into the manifests.
     take_identity(arguments.kept_dir, stay_root=arguments.as_root)
     log_dir = log_dir_of(FileSystem(), arguments.kept_dir)
     take_identity(arguments.kept_dir, log_dir, stay_root=arguments.as_root)

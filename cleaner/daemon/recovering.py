@@ -100,10 +100,10 @@ class DirRecovery:
         tools = self._tools
         try:
             with as_cleaner_errors(watched.path), tools.locks.alone(watched.path) as lock:
-                lent = CallContext(fs=tools.fs, clock=tools.clock, check_done=self._check_done, warn=self._note)
+                context = CallContext(fs=tools.fs, clock=tools.clock, check_done=self._check_done, warn=self._note)
                 log_dir = tools.log_dir_of(watched.path)
                 log_dir.check()
-                session = Session(log_dir, tools.settings_of(log_dir.path), lent, tools.throttle, lock=lock)
+                session = Session(log_dir, tools.settings_of(log_dir.path), context, tools.throttle, lock=lock)
                 report = recover_partitions(session, choose_partitions(session, None), allow_truncate=False)
                 for refusal in report.refused:
                     if judge_failure(refusal.error, log_dir.path).ending is not Ending.QUARANTINED:

@@ -29,10 +29,10 @@ from tests.integration.daemons import RunningDaemon, made, settings_for
 from tests.support.fake_steering import FakeSteering
 from tests.support.sample_daemons import at_work, in_trouble
 from tests.support.snapshots import log, snapshot
-from tests.unit.daemon.looks import look, looked
+from tests.unit.daemon.looks import log_status, look
 
 A, B, C = (TopicPartition.parse(name) for name in ("a-0", "b-0", "c-0"))
-LOGS = (looked("a-0", 90), looked("b-0", 80, expired=True), looked("c-0", 70), looked("d-0", 10))
+LOGS = (log_status("a-0", 90), log_status("b-0", 80, expired=True), log_status("c-0", 70), log_status("d-0", 10))
 
 Case = Callable[[CleanerManager], None]
 
@@ -186,7 +186,7 @@ def test_counts_of_a_daemon_are_the_same_wherever_they_are_shown(
     daemon: RunningDaemon, case: Case, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of one snapshot: page, `cleaner status`, metrics, JSON and the dump, whatever has moved since the last survey."""
-    seen_by(daemon, look(*LOGS, looked("e-0", compacted=False)))
+    seen_by(daemon, look(*LOGS, log_status("e-0", compacted=False)))
     case(daemon.service.manager)
     held_against_each_other(daemon.service.snapshot(), capsys)
 

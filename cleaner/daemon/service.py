@@ -134,6 +134,7 @@ class Service:
         self._retainer = threading.Thread(target=self._retain, name="cleaner-retention", daemon=True)
         self._history = StatusHistory(self._fs, self._clock, deps.version, settings, self.quarantine, self.throttle)
         self._started_ns = self._clock.monotonic_ns()
+        self._warned: dict[str, tuple[str, ...]] = {}  # what was logged of each log dir; the scheduler's
         self._apply_rates(settings)
 
     # --- its life -----------------------------------------------------------------------------------------------
@@ -345,12 +346,17 @@ class Service:
         return stuck
 
     def _note_conditions(self) -> None:
-        """Log which log dirs have become, or are no longer, fit for work."""
+        """Log which log dirs have become, or are no longer, fit for work, and what is new to warn of."""
         known = self.manager.snapshot()
         self._history.prepare(known)
         for path in self._history.note_conditions(known.log_dirs):
             facts = known.log_dirs[path]
             self._log.warning(f"log dir is {facts.condition.value}", log_dir=path, detail=facts.detail)
+        for path, look in known.looks.items():
+            for warning in look.warnings:
+                if warning not in self._warned.get(path, ()):
+                    self._log.warning("log dir needs attention", log_dir=path, reason=warning)
+            self._warned[path] = look.warnings
 
     def _save_quarantine(self) -> None:
         try:

@@ -63,10 +63,9 @@ def run(arguments: argparse.Namespace) -> int:
     from cleaner.base.mistakes import Mistakes
     from cleaner.cleaning.round.warm_up import warm_up
     from cleaner.cli.collecting import begin_collecting
-    from cleaner.cli.compiling import announce_compiling
     from cleaner.cli.daemon_logs import configure_logs, open_logs
     from cleaner.cli.daemon_process import DaemonProcess
-    from cleaner.cli.identity import take_identity
+    from cleaner.cli.work import announce_compiling, take_identity
     from cleaner.storage.fs.file_system import FileSystem
     from cleaner.storage.fs.ownership import OwnDirectories
 

@@ -21,7 +21,7 @@ from cleaner.daemon.log_dir_watch import DirLook
 from cleaner.daemon.log_status import CANNOT_BE_LOOKED_AT, LogStatus
 from cleaner.daemon.pauses import Pauses
 from cleaner.errors import SteeringError
-from cleaner.policy.cleaning_status import Reason
+from cleaner.policy.reasons import Reason
 from cleaner.policy.retry import Retry
 from cleaner.policy.selection import Order, Survey, survey
 from cleaner.policy.selection_context import LogDirFacts, LogFacts, SelectionContext

@@ -25,8 +25,9 @@ from typing import NamedTuple, TypeVar
 
 from cleaner.base.model import TopicPartition
 from cleaner.config.table import LONG_MAX
-from cleaner.policy.cleaning_status import CleaningStatus, Reason
-from cleaner.policy.due import Dueness, judge, overdue_ms
+from cleaner.policy.cleaning_status import CleaningStatus
+from cleaner.policy.due import judge, overdue_ms
+from cleaner.policy.reasons import Reason
 from cleaner.policy.retry import Retry
 from cleaner.policy.selection_context import DirCondition, LogDirFacts, LogFacts, SelectionContext
 from cleaner.policy.states import IDLE, PartitionState, Phase
@@ -180,7 +181,7 @@ def _judge(log: LogFacts, at: SelectionContext) -> CleaningStatus:
     return _with_figures(verdict, log, at)
 
 
-def _reason(log: LogFacts, dueness: Dueness, at: SelectionContext) -> Reason:
+def _reason(log: LogFacts, dueness: Reason, at: SelectionContext) -> Reason:
     """Return the first reason of `Reason` that holds."""
     lasting = _lasting_obstacle(log, at)
     if lasting is not None:
@@ -188,11 +189,11 @@ def _reason(log: LogFacts, dueness: Dueness, at: SelectionContext) -> Reason:
     # R-420, R-630: a checkpoint outside of the log is set right, and what a stop has left is settled, whether or not
     # there is anything to clean. Kafka does the one at each turn and the other when it starts.
     is_odd = log.cleanable.force_checkpoint or log.has_unfinished_swap
-    if dueness is Dueness.NOTHING_TO_CLEAN and not is_odd:
+    if dueness is Reason.NOTHING_TO_CLEAN and not is_odd:
         return Reason.NOTHING_TO_CLEAN
     is_requested = log.partition in at.requested
     if not is_requested:
-        if dueness is Dueness.UNDER_RATIO and not is_odd:
+        if dueness is Reason.UNDER_RATIO and not is_odd:
             return Reason.UNDER_RATIO
         if at.opens_at_ms is not None:
             return Reason.WINDOW_CLOSED
@@ -205,9 +206,9 @@ def _reason(log: LogFacts, dueness: Dueness, at: SelectionContext) -> Reason:
         return Reason.LOG_DIR_BUSY
     if is_requested:
         return Reason.REQUESTED
-    if dueness is Dueness.OVERDUE:
+    if dueness is Reason.OVERDUE:
         return Reason.OVERDUE
-    if dueness is Dueness.OVER_RATIO:
+    if dueness is Reason.OVER_RATIO:
         return Reason.OVER_RATIO
     return Reason.CHECKPOINT_RESET if log.cleanable.force_checkpoint else Reason.UNFINISHED_SWAP
 

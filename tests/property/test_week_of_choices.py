@@ -9,8 +9,8 @@ import pytest
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import TopicConfig
 from cleaner.policy.cleanable import cleanable
-from cleaner.policy.cleaning_status import Reason
 from cleaner.policy.due import earliest_dirty_timestamp_ms
+from cleaner.policy.reasons import Reason
 from cleaner.policy.retry import Retry, RetryDelays, after_failure
 from cleaner.policy.selection import Order, Survey, survey
 from cleaner.policy.selection_context import DirCondition, LogDirFacts, LogFacts, SelectionContext

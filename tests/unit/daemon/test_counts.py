@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from cleaner.base.model import TopicPartition
-from cleaner.cli.show_status import show_status
+from cleaner.cli.status import show_status
 from cleaner.daemon.control.verbs import answer
 from cleaner.daemon.dump import summary
 from cleaner.daemon.faults import judge_failure
@@ -19,7 +19,7 @@ from cleaner.daemon.manager import Assignment, CleanerManager
 from cleaner.daemon.snapshot import Counts, ServiceSnapshot
 from cleaner.daemon.snapshot_json import snapshot_json
 from cleaner.errors import CorruptBatchError, LogDirOfflineError, NoSpaceError
-from cleaner.policy.cleaning_status import Reason
+from cleaner.policy.reasons import Reason
 from cleaner.policy.selection_context import DirCondition
 from cleaner.present.html.page import overview
 from cleaner.present.http.exposition import encode

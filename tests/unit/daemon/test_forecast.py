@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from cleaner.base.model import TopicPartition
-from cleaner.cli.show_status import show_status
+from cleaner.cli.status import show_status
 from cleaner.daemon.forecast import WINDOW_SECONDS, Meter
 from cleaner.daemon.snapshot import Counts, Forecast, WorkerView
-from cleaner.policy.cleaning_status import Reason
+from cleaner.policy.reasons import Reason
 from cleaner.present.html.page import overview
 from tests.support.manual_clock import START_MS
 from tests.support.snapshots import MB, log, round_of, snapshot, worker

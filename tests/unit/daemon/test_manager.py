@@ -22,7 +22,7 @@ from cleaner.errors import (
     NoSpaceError,
     SteeringError,
 )
-from cleaner.policy.cleaning_status import Reason
+from cleaner.policy.reasons import Reason
 from cleaner.policy.selection_context import DirCondition
 from cleaner.policy.states import InvalidTransitionError
 from cleaner.state.quarantine import Quarantine

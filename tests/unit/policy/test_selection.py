@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from cleaner.base.model import TopicPartition
 from cleaner.config.table import LONG_MAX
 from cleaner.policy.cleanable import Cleanable
-from cleaner.policy.cleaning_status import Reason
-from cleaner.policy.due import Dueness
+from cleaner.policy.reasons import Reason
 from cleaner.policy.retry import Retry
 from cleaner.policy.selection import Order, deletable, survey
 from cleaner.policy.selection_context import DirCondition, LogDirFacts, LogFacts, SelectionContext
@@ -340,7 +339,7 @@ def test_survey_never_queues_a_log_that_is_held(logs: list[LogFacts], context: S
         assert facts.partition not in context.quarantined
         assert context.is_enabled
         assert facts.cleanable.cleanable_bytes > 0
-        assert verdict.dueness is not Dueness.UNDER_RATIO or facts.partition in context.requested
+        assert verdict.dueness is not Reason.UNDER_RATIO or facts.partition in context.requested
 
 
 @given(

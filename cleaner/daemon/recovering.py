@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 from cleaner.app.options import CallContext
 from cleaner.app.recover_log_dir import recover_partitions
@@ -31,11 +30,8 @@ from cleaner.policy.selection_context import DirCondition
 _BEING_RECOVERED = "it is being recovered"
 
 
-class SetAsideLog(Protocol):
-    """Puts a log into quarantine."""
-
-    def __call__(self, partition: TopicPartition, log_dir: Path, error: CleanerError) -> None:
-        """Put it there."""
+SetAsideLog = Callable[[TopicPartition, Path, CleanerError], None]
+"""Puts a log into quarantine."""
 
 
 class DirRecovery:

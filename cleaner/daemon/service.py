@@ -20,6 +20,7 @@ from pathlib import Path
 from cleaner.app.configuration import Loaded, take_over
 from cleaner.base.clock import Clock
 from cleaner.base.io_throttle import IoThrottle
+from cleaner.base.logger import Logger
 from cleaner.cleaning.round.memory_budget import require_memory
 from cleaner.config.values import CleanerConfig
 from cleaner.daemon.dir_locks import DirLocks
@@ -29,7 +30,7 @@ from cleaner.daemon.pool import WorkerPool
 from cleaner.daemon.recovering import DirRecovery
 from cleaner.daemon.retention_loop import make_retention
 from cleaner.daemon.retention_pass import RetentionReport
-from cleaner.daemon.round_events import Logger, journal_details, log_round
+from cleaner.daemon.round_events import journal_details, log_round
 from cleaner.daemon.round_task import RoundOutcome, RoundTools, run_round
 from cleaner.daemon.scanners import Scanners
 from cleaner.daemon.snapshot import ServiceSnapshot

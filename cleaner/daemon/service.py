@@ -265,7 +265,7 @@ class Service:
         if report.error:
             self._log.warning("retention failed", partition=partition, log_dir=report.log_dir, reason=report.error)
             return
-        self._history.totals.add_retention(report.partition.topic, report.segments, report.bytes)
+        self._history.note_retention(report.partition.topic, report.segments, report.bytes)
         details = report.details()
         self._log.info("segments expired", partition=partition, **details)
         self._in_journal(lambda: self.journal.append("retention", partition, details))

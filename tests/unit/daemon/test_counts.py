@@ -158,16 +158,16 @@ def held_against_each_other(shown: ServiceSnapshot, capsys: pytest.CaptureFixtur
     dumped = summary(shown)
 
     standings = {name: many for name, many in counts.standings.items() if many}
-    assert sum(standings.values()) == counts.logs == len(shown.logs) == reply["log_count"] == dumped["logs"]
+    assert sum(standings.values()) == counts.logs == len(shown.logs) == reply["log_count"] == dumped["counts"]["logs"]  # type: ignore[index,call-overload]
     assert {n[21:-2]: v for n, v in scraped.items() if n.startswith("cleaner_logs{")} == standings
-    assert told["counts"]["standings"] == reply["standings"] == dumped["logs_by_reason"] == standings  # type: ignore[index,call-overload]
+    assert told["counts"]["standings"] == reply["standings"] == dumped["counts"]["standings"] == standings  # type: ignore[index,call-overload]
     for name, many in standings.items():
         assert f"{many} {name.replace('_', ' ')}" in printed
 
     due_and_free = [view for view in shown.logs if view.verdict and view.verdict.reason.is_due_and_free]
     places = sorted(view.verdict.place for view in due_and_free if view.verdict and view.verdict.place)
     assert places == list(range(1, counts.waiting + 1))
-    assert counts.waiting == len(shown.queue) == scraped["cleaner_queue_logs"] == dumped["queued"]
+    assert counts.waiting == len(shown.queue) == scraped["cleaner_queue_logs"] == dumped["counts"]["waiting"]  # type: ignore[index,call-overload]
     assert tile(page, "Waiting for a worker") == str(counts.waiting)
     assert {view.partition for view in due_and_free} == set(shown.queue)
     assert ("queue  " in printed) == bool(counts.waiting)

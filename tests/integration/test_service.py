@@ -205,6 +205,21 @@ def test_paused_logs_wait_and_go_on_when_resumed(tmp_path: Path, logs: Path, sco
         running.log.wait("cleaned", partition="a-0")
 
 
+def test_damaged_file_of_settings_is_told_once_in_the_log(tmp_path: Path, logs: Path) -> None:
+    """Which file, and that what was read before stays in force; another mistake is told again."""
+    write_log_dir(logs, keyed_log("a-0"))
+    bad = logs / "cleaner-topics.properties"
+    with daemon(settings_for(logs, state_dir=tmp_path / "state")) as running:
+        for count in (1, 2):
+            bad.write_bytes(b"\n" * count + b"a.segment.bytes=\\u00zz\n")
+            told = running.log.wait("log dir needs attention", count=count)
+            assert (told["log_dir"], told["level"]) == (str(logs), "warning")
+            assert bad.name in str(told["reason"])
+            assert f"line {count + 1}: " in str(told["reason"])
+            assert "stay in force" in str(told["reason"])
+    assert len(running.log.find("log dir needs attention")) == 2
+
+
 def test_reload_takes_all_or_nothing(tmp_path: Path, logs: Path) -> None:
     """Every mistake is told; what needs a restart is named and waits."""
     write_log_dir(logs, keyed_log("a-0"))

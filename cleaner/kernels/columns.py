@@ -45,7 +45,7 @@ def fill_columns(data, unpacked, unpacked_shift, batches, skipped, first_offset,
         data, unpacked: uint8 arrays that hold the batches' records (`row.unpacked` tells which).
         unpacked_shift: added to positions in `unpacked`, as the caller will put it behind `data`.
         batches: rows of BATCH_DTYPE.
-        skipped: uint8 a batch; 1 for those whose records nobody is to see, which are not looked at.
+        skipped: uint8 a batch; 1 for those whose records are hidden; they are not read.
         columns: int64, shape (COLUMNS, n), room for all records of the batches that are not skipped. Sizes are -1 for
             null; headers begin with their number, a varint.
         state: STATE_ROWS is how many records there are; the others tell of a bad record.

@@ -145,7 +145,7 @@ def convert_entries(data, start, end, base, has_append_time, append_time, target
             started = True
         largest_timestamp = max(largest_timestamp, timestamp)
         offset_delta = offset - first_offset
-        # Wraps for absurd timestamps as Kafka's does: whoever adds it to the first timestamp wraps back.
+        # Wraps for absurd timestamps as Kafka's does: adding it to the first timestamp wraps back.
         timestamp_delta = timestamp - first_timestamp
         size = (
             2  # attributes before, the number of headers after: both 0

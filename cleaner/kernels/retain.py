@@ -198,7 +198,7 @@ def rebuild_batch(body, row, verdicts, ordinal, horizon_ms, out, at):
     kept = 0
     for i in range(row.count):
         if not verdicts[ordinal + i] & KEEP:
-            # Whoever gave the verdict has read the record: its length is enough to step over it.
+            # The record was read for its verdict: its length is enough to step over it.
             size, read_at, _ = read_varint(body, read_at, row.body_end, 5)
             read_at += size
             continue

@@ -125,7 +125,7 @@ def _prove(chunk: Chunk, layout: Layout) -> None:
 def warm_up() -> None:
     """
     Compile or load every kernel a round, an append or a reader uses: some 20 seconds the first time on a machine, then
-    a tenth of one.
+    a third of one.
     """
     _encode()
     log = _log()

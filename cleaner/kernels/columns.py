@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from numba import int64, uint64
 
+from cleaner.kernels.batch_header import TIMESTAMP_TYPE_FLAG
 from cleaner.kernels.compile import inlined_jit, jit
 from cleaner.kernels.memory import copy_bytes
 from cleaner.kernels.records import (
@@ -33,8 +34,6 @@ COLUMNS = 7
 # Cells of its state array.
 STATE_ROWS, STATE_BATCH, STATE_STATUS, STATE_RECORD_POSITION = range(4)
 STATE_CELLS = 4
-
-_LOG_APPEND_TIME = 0x08
 
 
 @jit
@@ -80,7 +79,7 @@ def fill_columns(data, unpacked, unpacked_shift, batches, skipped, first_offset,
             if first_offset <= offset < end_offset:
                 # It was read before and is known to be sound.
                 _, value_start, _ = read_varint(body, key_start + max(key_size, int64(0)), end, 5)
-                if row.attributes & _LOG_APPEND_TIME:
+                if row.attributes & TIMESTAMP_TYPE_FLAG:
                     timestamp = row.max_timestamp
                 else:
                     timestamp = int64(uint64(row.base_timestamp) + uint64(timestamp_delta))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cleaner.app import load as loading
-from cleaner.app.look import Look, PlanTarget, look_at
+from cleaner.app.inspect_log import Inspection, PlanTarget, inspect_log
 from cleaner.app.options import CallContext, HighWatermark, Sampling, Sources
 from cleaner.app.plan_report import PlanEntry
 from cleaner.app.plan_settings import settings_in_force
@@ -201,7 +201,7 @@ class _View:
             state.use,
             is_in_use,
         )
-        look = look_at(place, files)
+        look = inspect_log(place, files)
         log, found = look.log, look.found
         earliest_ms = None
         if topic.max_compaction_lag_ms < now_ms:
@@ -239,7 +239,7 @@ class _View:
         return replace(entry, reason=reason)
 
     def _foretell(
-        self, entry: PlanEntry, look: Look, topic: TopicConfig, now_ms: int, sample_bytes: int | None
+        self, entry: PlanEntry, look: Inspection, topic: TopicConfig, now_ms: int, sample_bytes: int | None
     ) -> PlanEntry:
         """Add what cleaning would do; there is something to clean."""
         from cleaner.cleaning.context import RoundContext
@@ -255,7 +255,7 @@ class _View:
         foretold, ahead = estimate(segments, look.found, topic, config, context, sample_bytes)
         return replace(entry, estimate=foretold, rounds=ahead)
 
-    def _bound(self, entry: PlanEntry, look: Look, place: PlanTarget) -> PlanEntry:
+    def _bound(self, entry: PlanEntry, look: Inspection, place: PlanTarget) -> PlanEntry:
         """Add each bound of the range with its figure."""
         log, found, topic = look.log, look.found, place.topic
         lag_ms = topic.min_compaction_lag_ms

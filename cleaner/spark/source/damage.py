@@ -12,7 +12,7 @@ from cleaner.format.codec_errors import DecompressedTooLargeError
 from cleaner.format.next_batch import next_batch
 from cleaner.read.snapshot import ReadChunks
 from cleaner.spark.source.options import BadBatches
-from cleaner.storage.fs.file_system import File
+from cleaner.storage.fs.readable import OpenedFile
 
 
 class Damage:
@@ -51,7 +51,7 @@ class Damage:
 
 
 def sound_chunks(
-    file: File, base_offset: int, position: int, end_position: int, damage: Damage, buffer: ReadBuffer
+    file: OpenedFile, base_offset: int, position: int, end_position: int, damage: Damage, buffer: ReadBuffer
 ) -> Iterator[Chunk]:
     """
     Read a segment's batches from one position to another, in chunks that borrow the buffer.
@@ -81,7 +81,7 @@ def passing(mode: BadBatches) -> ReadChunks:
     buffer = ReadBuffer()
 
     def read(
-        file: File, base_offset: int, position: int, end_position: int, passed: Callable[[], None]
+        file: OpenedFile, base_offset: int, position: int, end_position: int, passed: Callable[[], None]
     ) -> Iterator[Chunk]:
         damage = _Gaps("fail" if mode == "fail" else "skip", passed)
         return sound_chunks(file, base_offset, position, end_position, damage, buffer)

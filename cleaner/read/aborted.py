@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from cleaner.read.open_segment import SegmentFiles
-from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.fs.readable import ReadableFiles
 from cleaner.storage.segment import names
 from cleaner.storage.segment.indexes import (
     FIRST_OFFSET,
@@ -35,7 +35,7 @@ class AbortedTransactions:
         more: aborted transactions that no index names yet.
     """
 
-    def __init__(self, fs: FileSystem, places: Sequence[SegmentFiles], more: Aborts | None = None) -> None:
+    def __init__(self, fs: ReadableFiles, places: Sequence[SegmentFiles], more: Aborts | None = None) -> None:
         self._fs = fs
         self._places = places
         self._read: dict[int, Aborts] = {}

@@ -17,10 +17,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cleaner.cleaning.recopy.survivors import Flags
 from cleaner.errors import CorruptIndexError
 from cleaner.format.batch import Batches, ReadBuffer, SegmentReader
-from cleaner.format.chunks import CONTROL_FLAG, DELETE_HORIZON_FLAG, TRANSACTIONAL_FLAG
+from cleaner.format.chunks import CONTROL_FLAG, DELETE_HORIZON_FLAG, TRANSACTIONAL_FLAG, Flags
 from cleaner.format.key_digests import OFFSET_PLUS_1, SIP, KeyDigests, Words
 from cleaner.format.records import Block, Unpacker
 from cleaner.storage.load.aborted_walk import AbortedWalk

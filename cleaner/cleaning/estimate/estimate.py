@@ -166,8 +166,8 @@ class _Estimator:
             places = offsets[goes].astype(np.int64) - 1
             bits = OffsetBits(int(places.min(initial=OFFSETS_END)))
             bits.set(places[places < bits.base_offset + _MOST_SPREAD] - bits.base_offset)
-            fates = np.where(gone, BatchRetention.DROP, BatchRetention.KEEP_IF_NOT_EMPTY).astype(np.int8)
-            known = BlockRetention(fates, gone, gone, np.zeros_like(gone), legacy_deletes_stay=True)
+            kept_as = np.where(gone, BatchRetention.DROP, BatchRetention.KEEP_IF_NOT_EMPTY).astype(np.int8)
+            known = BlockRetention(kept_as, gone, gone, np.zeros_like(gone), legacy_deletes_stay=True)
             verdicts = np.zeros(block.record_count(gone), np.uint8)
             BitmapSurvivors(bits, OFFSETS_END, OFFSETS_END, self._context.now_ms).judge(path, block, known, verdicts)
             self._writer.begin(len(block.batches))

@@ -1,5 +1,5 @@
 """
-A log as `plan` looks at it: loaded as a round would load it, or seen from outside.
+A log as `plan` sees it: loaded as a round would load it, or seen from outside.
 
 A log that was closed in order and is nobody's now is loaded, but for its records: indexes, leader epochs and producers
 are held against each other. One that is in use, was not closed in order or has very many segments is seen by its names,
@@ -61,7 +61,7 @@ class PlanTarget:
 
 
 @dataclass(frozen=True)
-class Look:
+class Inspection:
     """A log, its cleanable range, and how many bytes of it a recovery would cut."""
 
     log: LoadedLog | LogSummary
@@ -69,9 +69,9 @@ class Look:
     cut_bytes: int = 0
 
 
-def look_at(place: PlanTarget, files: ListedFiles) -> Look:
+def inspect_log(place: PlanTarget, files: ListedFiles) -> Inspection:
     """
-    Look at a log.
+    Return what a log is like and what may be cleaned of it.
 
     Args:
         place: which, and how.
@@ -91,11 +91,11 @@ def look_at(place: PlanTarget, files: ListedFiles) -> Look:
             high_watermark=place.high_watermark,
             read_only=True,
         )
-        return Look(log, _found(place, log))
-    return _look_from_outside(place, files)
+        return Inspection(log, _found(place, log))
+    return _from_outside(place, files)
 
 
-def _look_from_outside(place: PlanTarget, files: ListedFiles) -> Look:
+def _from_outside(place: PlanTarget, files: ListedFiles) -> Inspection:
     fs, log_dir = place.session.surroundings.fs, place.session.log_dir
     read_leader_epochs(fs, place.directory / LEADER_EPOCHS)
     end = RecoveredEnd((), 0, 0)
@@ -103,36 +103,20 @@ def _look_from_outside(place: PlanTarget, files: ListedFiles) -> Look:
         doubted_from = log_dir.recovery_points.get(place.topic_partition, 0)
         is_whole = place.is_in_use or place.is_closed
         end = recovered_end(fs, place.directory, files.segments, None if is_whole else doubted_from)
-    log = _summary(place, end, None)
-    found = _found(place, log)
-    if found.cleanable_bytes or log.segments[-1].base_offset > found.first_dirty_offset:
-        unstable = _first_unstable(place, files, log, found.first_uncleanable_offset)
-        if unstable is not None:
-            log = _summary(place, end, unstable)
-            found = _found(place, log)
-    return Look(log, found, end.cut_bytes)
-
-
-def _summary(place: PlanTarget, end: RecoveredEnd, first_unstable_offset: int | None) -> LogSummary:
-    return summarize(
+    log = summarize(
         place.directory,
         end.segments,
-        log_start_offset=place.session.log_dir.log_start_offsets.get(place.topic_partition, 0),
+        log_start_offset=log_dir.log_start_offsets.get(place.topic_partition, 0),
         high_watermark=loading.high_watermark_of(place.session, place.topic_partition, place.high_watermark),
-        first_unstable_offset=first_unstable_offset,
         log_end_offset=end.log_end_offset,
     )
-
-
-def _first_unstable(place: PlanTarget, files: ListedFiles, log: LogSummary, below: int) -> int | None:
-    """Ask for transactions that begin below an offset, the end of what could be cleaned without them."""
-    transactions = OpenTransactions(place.session.surroundings.fs, place.directory, files, place.use, log)
-    first_offset = transactions.first_offset(log, below)
-    for _ in range(_MOST_WALKS):
-        if not transactions.is_behind:
-            break
-        first_offset = transactions.first_offset(log, below)
-    return first_offset
+    found = _found(place, log)
+    if found.cleanable_bytes or log.segments[-1].base_offset > found.first_dirty_offset:
+        # Transactions that begin behind what could be cleaned without them do not matter.
+        transactions = OpenTransactions(fs, place.directory, files, place.use, log)
+        log = transactions.settled(log, found.first_uncleanable_offset, _MOST_WALKS)
+        found = _found(place, log)
+    return Inspection(log, found, end.cut_bytes)
 
 
 def _found(place: PlanTarget, log: LoadedLog | LogSummary) -> Cleanable:

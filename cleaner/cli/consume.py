@@ -103,10 +103,9 @@ def _parse_begin(text: str) -> int | str:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what was asked for; returns the exit code."""
-    from cleaner.cli.compiling import announce_compiling
-    from cleaner.cli.identity import take_identity
     from cleaner.cli.stop import run_interruptibly
     from cleaner.cli.topic_names import topics_in
+    from cleaner.cli.work import announce_compiling, take_identity
 
     if arguments.timeout_ms is not None and not arguments.follow:
         raise UsageError("--timeout-ms goes with --follow; without, reading stops at the end of the log")

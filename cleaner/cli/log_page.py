@@ -5,13 +5,16 @@ from __future__ import annotations
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from cleaner.base.sizes import human_bytes
 from cleaner.cli.fitting import PAGE_COLUMNS, columns, fold, fold_command, page_columns, table
-from cleaner.cli.output import say
+from cleaner.cli.output import Paint, say
 from cleaner.cli.picture import parts_of, picture
-from cleaner.policy.sections import Sections
-from cleaner.present.formatting import Paint, printable
+from cleaner.present.text import printable
+
+if TYPE_CHECKING:
+    from cleaner.policy.sections import Sections
 
 _LABEL = 12  # width of `last round` and two spaces
 

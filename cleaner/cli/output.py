@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from cleaner.cli.advice import advice
 from cleaner.cli.fitting import columns, flush_printed, fold, fold_command, table
-from cleaner.present.formatting import printable
+from cleaner.present.text import printable
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from cleaner.errors import CleanerError
     from cleaner.state.json_text import JsonValue
 
+
+_COLOURS = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "grey": "90", "bold": "1"}
 
 FORMAT_VERSION = 1
 """Of every object a command prints: a field that goes or means something else is another version (docs/json.md)."""
@@ -70,6 +73,22 @@ def say_table(
 ) -> None:
     """Print a table that fits the terminal; see `fitting.table`."""
     print(table(headings, rows, left=left, most=columns(), names=names))
+
+
+class Paint:
+    """
+    Colours text for a terminal, and leaves it as it is for anything else, or where NO_COLOR is set.
+
+    Args:
+        stream: where the text is going to be written.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._is_on = stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+    def __call__(self, colour: str, text: str) -> str:
+        """Return the text in `red`, `green`, `yellow`, `blue`, `grey` or `bold`."""
+        return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m" if self._is_on and text else text
 
 
 def print_error(message: str, stream: TextIO | None = None) -> None:

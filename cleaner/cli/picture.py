@@ -14,11 +14,13 @@ A log drawn to scale, with its offsets below:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from cleaner.cli.fitting import fold
-from cleaner.policy.sections import Sections
-from cleaner.present.formatting import Paint
+from cleaner.cli.output import Paint
+
+if TYPE_CHECKING:
+    from cleaner.policy.sections import Sections
 
 _LEAST_CELLS = 20
 

@@ -101,10 +101,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Append what is read; returns the exit code."""
-    from cleaner.cli.compiling import announce_compiling
-    from cleaner.cli.identity import take_identity
     from cleaner.cli.output import print_error
     from cleaner.cli.stop import run_interruptibly
+    from cleaner.cli.work import announce_compiling, take_identity
 
     if arguments.transactional_id is None and (arguments.abort or arguments.transaction_records is not None):
         raise UsageError("--abort and --transaction-records need a --transactional-id")

@@ -14,7 +14,7 @@ from cleaner.cli.fitting import columns, fold
 from cleaner.cli.output import print_error
 from cleaner.cli.stop import keyboard_interrupts
 from cleaner.errors import NoDaemonError
-from cleaner.present.formatting import printable
+from cleaner.present.text import printable
 
 _HOME, _CLEAR_REST, _CLEAR_LINE = "\x1b[H", "\x1b[J", "\x1b[K"
 # What cannot be folded ends at the edge meanwhile, instead of making two lines of one.

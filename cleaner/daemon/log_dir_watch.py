@@ -47,7 +47,6 @@ class DirLook:
         free_bytes, total_bytes: of its file system; None when it does not answer.
         looked_at_ms: when it was last looked at with success; None: never.
         logs: in order of partition; as of that moment.
-        partitions: how many are served from it.
         warnings: about the log dir and its settings as a whole.
     """
 
@@ -58,7 +57,6 @@ class DirLook:
     total_bytes: int | None = None
     looked_at_ms: int | None = None
     logs: tuple[LogStatus, ...] = ()
-    partitions: int = 0
     warnings: tuple[str, ...] = ()
 
 
@@ -137,7 +135,7 @@ class WatchedLogDir:
 
     def _offline(self, error: Exception, now_ms: int) -> DirLook:
         detail = describe(error)
-        delays = RetryDelays(max(1, self._config.backoff_ms), max(1, self._config.retry_max_ms))
+        delays = RetryDelays.of(self._config)
         self._failure = after_failure(self._failure, now_ms, detail, delays)
         self._names = None
         self._offset_ids.clear()
@@ -186,7 +184,6 @@ class WatchedLogDir:
             total_bytes=space.total_bytes,
             looked_at_ms=now_ms,
             logs=logs,
-            partitions=len(self._listing.current),
             warnings=(*self._oddness, *self._settings.warnings, *([mistake] if mistake else [])),
         )
 

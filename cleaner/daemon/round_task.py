@@ -68,13 +68,11 @@ class RoundOutcome:
     Attributes:
         view: what is shown of it.
         fault: None after a good one.
-        map_bytes_read: of the first pass.
         settings: those of the topic that are not Kafka's defaults, with who said so.
     """
 
     view: RoundView
     fault: Fault | None
-    map_bytes_read: int = 0
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -113,7 +111,7 @@ def run_round(
         fault = judge_failure(unexpected(log.directory, error), log.directory.parent)
     seconds = (tools.clock.monotonic_ns() - began_ns) / 1e9
     view = _view(assignment, report, fault, tools.clock.now_ms(), seconds)
-    return RoundOutcome(view, fault, report.map_bytes_read if report else 0, settings)
+    return RoundOutcome(view, fault, settings)
 
 
 def _clean(
@@ -183,6 +181,7 @@ def _view(
         bytes_written=report.bytes_written,
         messages_read=report.messages_read,
         messages_written=report.messages_written,
+        map_bytes_read=report.map_bytes_read,
         map_messages_read=report.map_messages_read,
         invalid_messages=report.invalid_messages,
         removed=asdict(report.removed),

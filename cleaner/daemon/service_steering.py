@@ -60,7 +60,7 @@ class ServiceSteering:
         if bytes_per_second is not None and not bytes_per_second > 0:
             raise SteeringError(f"{bytes_per_second}: a rate is above 0, or unlimited")
         path = None if log_dir is None else real_path(Path(log_dir))
-        if path is not None and str(path) not in self._service.manager.board().looks:
+        if path is not None and str(path) not in self._service.manager.snapshot().looks:
             raise SteeringError(f"{log_dir} is no log dir of this daemon")
         self._service.change_rate(bytes_per_second, path)
         details: dict[str, JsonValue] = {"bytes_per_second": bytes_per_second, "log_dir": log_dir}

@@ -24,7 +24,7 @@ class Totals:
         self._seconds = 0.0
         self._ended_ms: int | None = None
 
-    def add_round(self, view: RoundView, map_bytes_read: int = 0) -> None:
+    def add_round(self, view: RoundView) -> None:
         """Add a round that ended, well or not."""
         is_good = view.result in (Ending.DONE.value, Ending.NOTHING.value)
         with self._lock:
@@ -36,7 +36,7 @@ class Totals:
                 bytes_written=totals.bytes_written + view.bytes_written,
                 messages_read=totals.messages_read + view.messages_read,
                 messages_written=totals.messages_written + view.messages_written,
-                map_bytes_read=totals.map_bytes_read + map_bytes_read,
+                map_bytes_read=totals.map_bytes_read + view.map_bytes_read,
                 map_messages_read=totals.map_messages_read + view.map_messages_read,
                 removed=_plus(totals.removed, view.removed),
                 last_success_ms=view.ended_ms if is_good else totals.last_success_ms,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from numba import int64, uint64
 
+from cleaner.kernels.batch_header import CONTROL_FLAG, DELETE_HORIZON_FLAG, TRANSACTIONAL_FLAG
 from cleaner.kernels.compile import inlined_jit, jit
 from cleaner.kernels.digest import murmur3_low, siphash13
 from cleaner.kernels.memory import multiply_high, prefetch
@@ -53,7 +54,7 @@ def tombstones_stay(attributes, magic, base_timestamp, now_ms, legacy_deletes_st
     """Tell whether the tombstones of a batch stay, unless a later record takes their place (R-551)."""
     if magic < 2:
         return legacy_deletes_stay
-    return attributes & 0x40 == 0 or now_ms < base_timestamp
+    return attributes & DELETE_HORIZON_FLAG == 0 or now_ms < base_timestamp
 
 
 @inlined_jit
@@ -105,7 +106,7 @@ def digest_records(data, unpacked, batches, skipped, first_dirty_offset, keys, d
     for b in range(batches.size):
         row = batches[b]
         if skipped[b]:
-            messages += int64(1) if row.attributes & 0x20 else row.count
+            messages += int64(1) if row.attributes & CONTROL_FLAG else row.count
             continue
         body = unpacked if row.unpacked else data
         at, end = row.body_start, row.body_end
@@ -259,11 +260,11 @@ def judge_records(
         if unread[b]:
             continue
         body = unpacked if row.unpacked else data
-        is_control = row.attributes & 0x20 != 0
+        is_control = row.attributes & CONTROL_FLAG != 0
         deletes_stay = tombstones_stay(row.attributes, row.magic, row.base_timestamp, now_ms, legacy_deletes_stay)
         # A transactional batch may count as aborted in one pass and not in the other, as in Kafka: then its records
         # were never put, have no bit, and the table alone can answer (R-550).
-        has_bits = row.attributes & 0x10 == 0
+        has_bits = row.attributes & TRANSACTIONAL_FLAG == 0
         is_discarded = discarded[b] != 0
         at, end = row.body_start, row.body_end
         base_offset, last_delta = row.base_offset, row.last_offset - row.base_offset

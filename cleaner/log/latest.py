@@ -17,7 +17,7 @@ from types import TracebackType
 import numpy as np
 
 from cleaner.errors import LogChangedError, LogClosedError, LogTruncatedError
-from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk
+from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk, Flags
 from cleaner.format.key_digests import Words
 from cleaner.format.layout import lay_out
 from cleaner.format.records import Block, Unpacker
@@ -30,7 +30,7 @@ from cleaner.read.latest import Digest, LatestByKey
 from cleaner.read.open_segment import OpenSegment, SegmentFiles
 from cleaner.read.partition_files import PartitionFiles, PartitionListing
 from cleaner.read.view import ReadView
-from cleaner.storage.segment.aborted import Flags, hidden_batches
+from cleaner.storage.segment.aborted import hidden_batches
 
 _MOST_TRIES = 100
 _UNKNOWN: tuple[int, bytes] | None = (-1, b"")

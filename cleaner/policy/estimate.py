@@ -15,8 +15,8 @@ class Estimate:
         records: how many are left, one a key.
         dirty_keys: distinct keys of the dirty section.
         bytes_before, bytes_after, bytes_freed: of the `.log` files that are recopied, and of what takes their place.
-        least_bytes_freed, most_bytes_freed: what the same estimate from half of the sample makes likely; where they lie
-            far apart a larger sample is needed. Not a proof: the true number may lie outside.
+        least_bytes_freed, most_bytes_freed: the 95 % range, as far as the sample can tell; where it is wide a larger
+            sample is needed. Not a proof: the true number may lie outside.
         extra_disk_bytes: the most that is there beside the old segments at any moment, and not yet paid back by groups
             that are done.
         seconds: on this machine with these settings, from rates measured while sampling; half as much more or less.

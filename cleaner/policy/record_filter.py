@@ -1,8 +1,8 @@
 """
-Who survives a round: the fate of a batch, of a record, and the time from which a tombstone may go.
+What survives a round: a batch, a record, and the time from which a tombstone may go.
 
-A batch meets one of three fates before its records are looked at; its records are then asked one by one; what is left
-decides whether it is copied as it stands, rebuilt, kept as an empty header, or gone.
+One of three things is decided of a batch before its records are read; its records are then asked one by one; what is
+left decides whether it is copied as it stands, rebuilt, kept as an empty header, or gone.
 
 These functions are the rules in their plainest form, one batch and one record at a time. The engine decides whole
 arrays at once; its tests hold it to these.
@@ -70,7 +70,7 @@ def is_last_of_producer(
     return is_control and producer_epoch == last_record.producer_epoch
 
 
-def batch_fate(
+def batch_retention(
     *,
     is_last_of_producer: bool,
     last_offset: int,

@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cleaner.cleaning.offset_map import ENTRY_BYTES, OffsetMap
+from cleaner.format.chunks import Flags
 from cleaner.format.key_digests import MURMUR, OFFSET_PLUS_1, KeyDigests, Words
 from cleaner.format.records import Block
-from cleaner.storage.segment.aborted import Flags
 
 _LOAD_FACTOR = 0.75
 _GROWTH = 8

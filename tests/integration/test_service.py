@@ -16,7 +16,7 @@ from cleaner.daemon.log_dir_watch import DirLook, WatchedLogDir
 from cleaner.daemon.scanners import Scanners
 from cleaner.daemon.service import Service
 from cleaner.errors import ConfigError, LogDirOfflineError, NoSpaceError, SteeringError
-from cleaner.policy.cleaning_status import Reason
+from cleaner.policy.reasons import Reason
 from cleaner.policy.selection_context import DirCondition
 from cleaner.present.problems import troubles
 from cleaner.state.journal_reader import JournalReader

@@ -16,10 +16,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cleaner.cleaning.recopy.survivors import Flags
 from cleaner.errors import CorruptIndexError
 from cleaner.format.batch import Batches, ReadBuffer, SegmentReader
-from cleaner.format.chunks import CONTROL_FLAG, DELETE_HORIZON_FLAG, TRANSACTIONAL_FLAG
+from cleaner.format.chunks import CONTROL_FLAG, DELETE_HORIZON_FLAG, TRANSACTIONAL_FLAG, Flags
 from cleaner.format.key_digests import OFFSET_PLUS_1, SIP, KeyDigests, Words
 from cleaner.format.records import Block, Unpacker
 from cleaner.storage.load.aborted_walk import AbortedWalk
@@ -65,18 +64,20 @@ class Cells:
         segments: in log order, one at least.
         limit_bytes: most bytes a batch may unpack to.
         now_ms: markers whose horizon is at or below it go.
+        sample_bytes: how much will be drawn; where that is all, cells are as large as they get.
 
     Attributes:
         before: of each segment the bytes before it, and their sum.
         total_bytes: of all.
     """
 
-    def __init__(self, segments: Sequence[Segment], limit_bytes: int, now_ms: int) -> None:
+    def __init__(self, segments: Sequence[Segment], limit_bytes: int, now_ms: int, sample_bytes: int) -> None:
         self._segments = segments
         sizes = np.array([segment.size for segment in segments], np.int64)
         self.before = np.concatenate([[0], np.cumsum(sizes)])
         self.total_bytes = int(self.before[-1])
-        self._cell_bytes = max(_LEAST_BYTES, min(_MOST_BYTES, self.total_bytes // _MOST_CELLS))
+        usual_bytes = self.total_bytes // _MOST_CELLS if sample_bytes < self.total_bytes else _MOST_BYTES
+        self._cell_bytes = max(_LEAST_BYTES, min(_MOST_BYTES, usual_bytes))
         self._first = np.concatenate([[0], np.cumsum(-(-sizes // self._cell_bytes))])
         self._index = -1, np.zeros(0, np.int64)
         self._aborted = AbortedRanges(AbortedWalk().collect(segments, segments[0].base_offset, OFFSETS_END, 0))

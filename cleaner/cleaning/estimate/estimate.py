@@ -70,7 +70,10 @@ def estimate(
         UncleanableError: a sampled batch that no cleaner could write.
         FileNotFoundError: a segment has gone.
     """
-    return _Estimator(segments, found, topic, config, context).estimate(sample_bytes)
+    if sample_bytes is None:
+        total_bytes = sum(segment.size for segment in segments)
+        sample_bytes = min(MOST_SAMPLE_BYTES, max(LEAST_SAMPLE_BYTES, int(total_bytes * SAMPLE_PART)))
+    return _Estimator(segments, found, topic, config, context, sample_bytes).estimate()
 
 
 class _Estimator:
@@ -83,21 +86,21 @@ class _Estimator:
         topic: TopicConfig,
         config: CleanerConfig,
         context: RoundContext,
+        sample_bytes: int,
     ) -> None:
         self._segments, self._range, self._topic, self._config, self._context = segments, found, topic, config, context
-        self._cells = cells = Cells(segments, config.batch_limit_bytes(topic), context.now_ms)
+        self._cells = cells = Cells(segments, config.batch_limit_bytes(topic), context.now_ms, sample_bytes)
         bases = [segment.base_offset for segment in segments]
         self._first_dirty = max(0, bisect_right(bases, found.first_dirty_offset) - 1)
+        self._sample_bytes = sample_bytes
         self._lots = np.random.default_rng(0)
         clean_bytes = int(cells.before[self._first_dirty])
         self._section_bytes = np.array([clean_bytes, cells.total_bytes - clean_bytes])
 
-    def estimate(self, sample_bytes: int | None) -> tuple[Estimate, RoundsAhead]:
+    def estimate(self) -> tuple[Estimate, RoundsAhead]:
         """Read, judge, recopy, and add up."""
         total, context = self._cells.total_bytes, self._context
-        if sample_bytes is None:
-            sample_bytes = min(MOST_SAMPLE_BYTES, max(LEAST_SAMPLE_BYTES, int(total * SAMPLE_PART)))
-        drawn = self._draw(sample_bytes)
+        drawn = self._draw()
         is_dirty = np.array([cell.segment >= self._first_dirty for cell in drawn])
         before, end = np.array([(cell.before, cell.before + cell.end - cell.start) for cell in drawn]).T
         clean_bytes, dirty_bytes = self._section_bytes.tolist()
@@ -141,9 +144,9 @@ class _Estimator:
             seconds=self._seconds(*self._rates(), ahead, by_segment),
         ), ahead
 
-    def _draw(self, sample_bytes: int) -> list[Cell]:
+    def _draw(self) -> list[Cell]:
         """Draw cells of both sections."""
-        cells, (clean_bytes, dirty_bytes) = self._cells, self._section_bytes.tolist()
+        cells, sample_bytes, (clean_bytes, dirty_bytes) = self._cells, self._sample_bytes, self._section_bytes.tolist()
         # Whoever asks again is told the same.
         chance = random.Random(cells.total_bytes)  # noqa: S311 - no secret
         # The dirty section says which keys come again: it gets half, and what the clean one does not need.
@@ -163,8 +166,8 @@ class _Estimator:
             places = offsets[goes].astype(np.int64) - 1
             bits = OffsetBits(int(places.min(initial=OFFSETS_END)))
             bits.set(places[places < bits.base_offset + _MOST_SPREAD] - bits.base_offset)
-            fates = np.where(gone, BatchRetention.DROP, BatchRetention.KEEP_IF_NOT_EMPTY).astype(np.int8)
-            known = BlockRetention(fates, gone, gone, np.zeros_like(gone), legacy_deletes_stay=True)
+            kept_as = np.where(gone, BatchRetention.DROP, BatchRetention.KEEP_IF_NOT_EMPTY).astype(np.int8)
+            known = BlockRetention(kept_as, gone, gone, np.zeros_like(gone), legacy_deletes_stay=True)
             verdicts = np.zeros(block.record_count(gone), np.uint8)
             BitmapSurvivors(bits, OFFSETS_END, OFFSETS_END, self._context.now_ms).judge(path, block, known, verdicts)
             self._writer.begin(len(block.batches))

@@ -15,7 +15,7 @@ from cleaner.daemon.snapshot import ServiceSnapshot
 from cleaner.policy.selection_context import DirCondition
 from cleaner.present.http.message import Response
 from cleaner.present.problems import troubles
-from cleaner.present.text import counted, plain
+from cleaner.present.text import counted, printable
 from cleaner.state.json_text import format_json
 
 HEALTH_VERSION = 1
@@ -37,13 +37,13 @@ def ready(snapshot: ServiceSnapshot) -> Response:
 
 def healthy(snapshot: ServiceSnapshot) -> Response:
     """Answer `/healthz`, in JSON: `status` (`ok` or `failing`), `failures` behind a `503`, and `warnings`."""
-    failures = [] if snapshot.is_progressing else [*map(plain, snapshot.stuck)] or ["nothing moves"]
+    failures = [] if snapshot.is_progressing else [*map(printable, snapshot.stuck)] or ["nothing moves"]
     body = format_json(
         {
             "format": "cleaner-health",
             "format_version": HEALTH_VERSION,
             "status": "failing" if failures else "ok",
-            "state": plain(snapshot.state),
+            "state": printable(snapshot.state),
             "failures": failures,
             "warnings": warnings(snapshot),
         }
@@ -63,4 +63,4 @@ def warnings(snapshot: ServiceSnapshot) -> list[str]:
         lines.append(f"{counted(snapshot.worker_deaths, 'worker')} died of a mistake of the program; others took over")
     if snapshot.config.needs_restart:
         lines.append(f"waiting for a restart: {', '.join(snapshot.config.needs_restart)}")
-    return [plain(line) for line in lines]
+    return [printable(line) for line in lines]

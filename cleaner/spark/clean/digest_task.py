@@ -27,8 +27,8 @@ from cleaner.cleaning.offset_map import OffsetMap
 from cleaner.cleaning.passes.index_follower import IndexFollower
 from cleaner.cleaning.passes.segment_chunks import ArrangedChunk, SegmentChunks
 from cleaner.errors import CorruptBatchError
-from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk
-from cleaner.format.key_digests import MURMUR, OFFSET_PLUS_1, SIP, Flags, Words
+from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk, Flags
+from cleaner.format.key_digests import MURMUR, OFFSET_PLUS_1, SIP, Words
 from cleaner.format.parallel_reader import WindowBuffer
 from cleaner.format.records import Unpacker
 from cleaner.kernels import offset_map as kernel

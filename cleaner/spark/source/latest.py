@@ -14,6 +14,7 @@ from errno import ENOENT
 from pathlib import Path
 
 from cleaner.errors import LogChangedError, LogDirOfflineError
+from cleaner.format.chunks import Flags
 from cleaner.format.key_digests import Words
 from cleaner.format.layout import Layout, lay_out
 from cleaner.format.records import Block
@@ -23,7 +24,7 @@ from cleaner.spark.source.arrow import ArrowRows
 from cleaner.spark.source.damage import Damage, passing
 from cleaner.spark.source.options import ReadOptions
 from cleaner.spark.source.plan import LatestTask
-from cleaner.spark.source.read import Flags, SpanReader
+from cleaner.spark.source.read import SpanReader
 from cleaner.spark.source.spans import Span, spans_of
 from cleaner.storage.fs.file_system import File, FileSystem
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-import numpy.typing as npt
 
-from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Batches
+from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Batches, Flags
 from cleaner.storage.segment.indexes import FIRST_OFFSET, LAST_OFFSET, LAST_STABLE_OFFSET, Aborts
 
-Flags = npt.NDArray[np.uint8]
 _PRODUCER = 0
 
 

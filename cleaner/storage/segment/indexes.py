@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from cleaner.base.model import AbortedTxn
 from cleaner.errors import CorruptIndexError
+from cleaner.kernels.batch_header import LEAST_BATCH_BYTES
 from cleaner.storage.fs.readable import OpenedFile, ReadableFiles
 
 # Values on disk, fixed for ever.
@@ -41,9 +42,6 @@ if (OFFSET_ENTRY.itemsize, TIME_ENTRY.itemsize, TXN_ENTRY.itemsize) != (8, 12, 3
 TXN_VERSION = 0
 MAX_RELATIVE_OFFSET = 2**31 - 1
 """Largest distance from the base offset an index entry can hold (R-304)."""
-
-_LEAST_BATCH_BYTES = 26
-"""A record of magic 0 with neither key nor value; every batch takes more."""
 
 _LEAST_LIMIT_BYTES = 1 << 20  # a log may grow while one looks
 
@@ -290,7 +288,7 @@ class OffsetIndexCheck:
 
 def most_index_bytes(log_bytes: int, entry: np.dtype[np.void]) -> int:
     """Return the length, of whole entries, beyond which no index of a log has any: one a batch, and one at the end."""
-    most = max(_LEAST_LIMIT_BYTES // entry.itemsize, log_bytes // _LEAST_BATCH_BYTES + 2)
+    most = max(_LEAST_LIMIT_BYTES // entry.itemsize, log_bytes // LEAST_BATCH_BYTES[0] + 2)
     return most * entry.itemsize
 
 

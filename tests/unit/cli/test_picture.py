@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
+from cleaner.cli.output import Paint
 from cleaner.cli.picture import parts_of, picture, share_cells
 from cleaner.policy.sections import Sections
-from cleaner.present.formatting import Paint
 from tests.support.snapshots import GB, MB, sections
 
 PLAIN = Paint(io.StringIO())

@@ -52,5 +52,4 @@ def look(*logs: LogStatus, condition: DirCondition = DirCondition.ONLINE, detail
         total_bytes=2000,
         looked_at_ms=0,
         logs=logs,
-        partitions=len(logs),
     )

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from cleaner.base.model import TopicPartition
-from cleaner.cli.show_status import show_status
+from cleaner.cli.status import show_status
 from cleaner.daemon.control.verbs import answer
 from cleaner.daemon.dump import summary
 from cleaner.daemon.faults import judge_failure
@@ -19,7 +19,7 @@ from cleaner.daemon.manager import Assignment, CleanerManager
 from cleaner.daemon.snapshot import Counts, ServiceSnapshot
 from cleaner.daemon.snapshot_json import snapshot_json
 from cleaner.errors import CorruptBatchError, LogDirOfflineError, NoSpaceError
-from cleaner.policy.cleaning_status import Reason
+from cleaner.policy.reasons import Reason
 from cleaner.policy.selection_context import DirCondition
 from cleaner.present.html.page import overview
 from cleaner.present.http.exposition import encode
@@ -54,21 +54,21 @@ def due(manager: CleanerManager) -> None:
 
 
 def running(manager: CleanerManager) -> None:
-    manager.board()  # what was surveyed before the log was taken is kept
+    manager.snapshot()  # what was surveyed before the log was taken is kept
     taken(manager)
 
 
 def running_and_another_done(manager: CleanerManager) -> None:
-    manager.board()
+    manager.snapshot()
     manager.give_back(taken(manager), None)
-    manager.board()
+    manager.snapshot()
     taken(manager)
 
 
 def surveyed_while_running_then_done(manager: CleanerManager) -> None:
     assignment = taken(manager)
     manager.pause("d")  # a survey is made anew, with the log in a worker's hands
-    manager.board()
+    manager.snapshot()
     manager.give_back(assignment, None)
     taken(manager)
 
@@ -100,7 +100,7 @@ def delayed(manager: CleanerManager) -> None:
 
 
 def retention(manager: CleanerManager) -> None:
-    manager.board()
+    manager.snapshot()
     assert manager.take_for_retention(LOGS[1:2]) == [B]
     taken(manager)
 
@@ -111,7 +111,7 @@ def retention_done(manager: CleanerManager) -> None:
 
 
 def asked_for(manager: CleanerManager) -> None:
-    manager.board()
+    manager.snapshot()
     manager.request(TopicPartition.parse("d-0"), 0)
     taken(manager)
 

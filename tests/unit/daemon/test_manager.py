@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cleaner.base.model import TopicPartition
-from cleaner.daemon.choices import ChoiceSettings
+from cleaner.config.values import CleanerConfig
 from cleaner.daemon.faults import Fault, judge_failure
 from cleaner.daemon.log_status import LogStatus
 from cleaner.daemon.manager import Assignment, CleanerManager
@@ -22,11 +22,9 @@ from cleaner.errors import (
     NoSpaceError,
     SteeringError,
 )
-from cleaner.policy.cleaning_status import Reason
-from cleaner.policy.retry import RetryDelays
+from cleaner.policy.reasons import Reason
 from cleaner.policy.selection_context import DirCondition
 from cleaner.policy.states import InvalidTransitionError
-from cleaner.policy.windows import Windows
 from cleaner.state.quarantine import Quarantine
 from cleaner.storage.fs.file_system import FileSystem
 from tests.support.manual_clock import ManualClock
@@ -39,13 +37,13 @@ UID = 1000
 class Floor:
     """A manager with a clock by hand; workers are names, and nobody ever waits."""
 
-    def __init__(self, tmp_path: Path, rules: ChoiceSettings | None = None) -> None:
+    def __init__(self, tmp_path: Path, config: CleanerConfig | None = None) -> None:
         self.clock = ManualClock()
         self.woken = 0
         self.said: list[str] = []
         self.quarantine = Quarantine(FileSystem(), tmp_path, self.said.append)
         self.manager = CleanerManager(
-            self.clock, self.quarantine, rules or ChoiceSettings(), wake=self._wake, report=self.said.append
+            self.clock, self.quarantine, config or CleanerConfig(), wake=self._wake, report=self.said.append
         )
 
     def _wake(self) -> None:
@@ -77,8 +75,8 @@ class Floor:
     def reasons(self) -> dict[str, Reason]:
         """Return what is said of each log."""
         self.clock.move_on(2)
-        board = self.manager.board()
-        return {str(log.partition): verdict.reason for log, verdict in board.logs if verdict is not None}
+        known = self.manager.snapshot()
+        return {str(log.partition): verdict.reason for log, verdict in known.logs if verdict is not None}
 
     def fail(self, assignment: Assignment, error: Exception) -> Fault:
         """Give a log back after a failure."""
@@ -140,7 +138,7 @@ def test_damaged_log_is_set_aside_and_the_others_go_on(floor: Floor) -> None:
 
 def test_no_room_is_retried_with_growing_delay(tmp_path: Path) -> None:
     """Backoff first, then twice as long, at most the limit; one success forgets it."""
-    floor = Floor(tmp_path, ChoiceSettings(delays=RetryDelays(1000, 4000)))
+    floor = Floor(tmp_path, CleanerConfig(backoff_ms=1000, configured_retry_max_ms=4000))
     waits = []
     for _ in range(4):
         floor.see(looked("a-0"))
@@ -157,12 +155,12 @@ def test_no_room_is_retried_with_growing_delay(tmp_path: Path) -> None:
     assert waits == [2, 4, 8, 8]
     floor.see(looked("a-0"))
     floor.manager.give_back(floor.must_take(), None)
-    assert not floor.manager.board().retries
+    assert not floor.manager.snapshot().retries
 
 
 def test_failing_disk_takes_its_log_dir_offline_and_leaves_the_others(tmp_path: Path) -> None:
     """A log dir on another disk is worked on as before; the failed one is tried again later."""
-    floor = Floor(tmp_path, ChoiceSettings(delays=RetryDelays(10_000, 60_000)))
+    floor = Floor(tmp_path, CleanerConfig(backoff_ms=10_000, configured_retry_max_ms=60_000))
     here, there = looked("a-0", 90), looked("b-0", 80, log_dir="/other")
     also_here = looked("b-1", 85)
 
@@ -174,7 +172,7 @@ def test_failing_disk_takes_its_log_dir_offline_and_leaves_the_others(tmp_path: 
     floor.fail(floor.must_take(), LogDirOfflineError(Path("/logs/a-0"), OSError(errno.EIO, "I/O error")))
     see()
     assert floor.grab() == B
-    assert floor.manager.board().log_dirs[LOG_DIR].condition is DirCondition.OFFLINE
+    assert floor.manager.snapshot().log_dirs[LOG_DIR].condition is DirCondition.OFFLINE
     assert floor.reasons()["b-1"] is Reason.LOG_DIR_OFFLINE
     floor.clock.move_on(10)
     see()
@@ -183,12 +181,12 @@ def test_failing_disk_takes_its_log_dir_offline_and_leaves_the_others(tmp_path: 
 
 def test_locked_log_dir_waits_a_backoff_and_delays_nobody(tmp_path: Path) -> None:
     """It is shown as in use by another process."""
-    floor = Floor(tmp_path, ChoiceSettings(backoff_ms=5000))
+    floor = Floor(tmp_path, CleanerConfig(backoff_ms=5000))
     floor.see(looked("a-0"))
     floor.fail(floor.must_take(), LogDirLockedError("process 7"))
     floor.see(looked("a-0"))
     assert floor.grab() is None
-    assert floor.manager.board().log_dirs[LOG_DIR].condition is DirCondition.LOCKED
+    assert floor.manager.snapshot().log_dirs[LOG_DIR].condition is DirCondition.LOCKED
     floor.clock.move_on(5.1)
     floor.see(looked("a-0"))
     assert floor.grab() == A
@@ -239,9 +237,9 @@ def test_request_goes_first_whatever_its_ratio(floor: Floor) -> None:
     assert floor.manager.request(A, UID) == job
     assignment = floor.must_take()
     assert (assignment.log.partition, assignment.is_requested) == (A, True)
-    assert floor.manager.board().jobs[0].state == "running"
+    assert floor.manager.snapshot().jobs[0].state == "running"
     floor.manager.give_back(assignment, None, "cleaned")
-    (view,) = floor.manager.board().jobs
+    (view,) = floor.manager.snapshot().jobs
     assert (view.id, view.state, view.detail, view.asked_by, view.progress) == (1, "done", "cleaned", UID, 1.0)
 
 
@@ -250,7 +248,7 @@ def test_request_for_a_log_without_anything_to_clean_ends_at_the_next_look(floor
     floor.see(looked("a-0", 0))
     floor.manager.request(A, UID)
     floor.see(looked("a-0", 0))
-    (view,) = floor.manager.board().jobs
+    (view,) = floor.manager.snapshot().jobs
     assert view.state == "done"
     assert "nothing to clean" in view.detail
 
@@ -276,7 +274,7 @@ def test_job_that_runs_is_stopped_by_cancel(floor: Floor) -> None:
     with pytest.raises(CleaningAborted, match="taken back"):
         floor.manager.check_done(assignment)
     floor.fail(assignment, CleaningAborted("its job was taken back"))
-    assert floor.manager.board().jobs[0].state == "cancelled"
+    assert floor.manager.snapshot().jobs[0].state == "cancelled"
     with pytest.raises(SteeringError, match="has ended"):
         floor.manager.cancel(job.id)
     with pytest.raises(SteeringError, match="no job 99"):
@@ -290,11 +288,11 @@ def test_request_for_a_log_that_is_being_cleaned_has_its_round(floor: Floor) -> 
     job = floor.manager.request(assignment.log.partition, UID)
     assert (job.state, job.detail) == ("running", "has the round that was under way")
     floor.manager.note_progress(assignment, "copy", 50, 100)
-    (seen,) = floor.manager.board().jobs
+    (seen,) = floor.manager.snapshot().jobs
     assert seen.progress > 0
     assert floor.manager.request(assignment.log.partition, UID) == seen
     floor.manager.give_back(assignment, None)
-    (ended,) = floor.manager.board().jobs
+    (ended,) = floor.manager.snapshot().jobs
     assert (ended.state, ended.progress) == ("done", 1.0)
 
 
@@ -325,7 +323,7 @@ def test_closed_window_begins_nothing_and_lets_the_running_round_finish(tmp_path
     """Unless cleaner.windows.hard is set."""
     # The clock starts at 22:13 UTC.
     for is_hard in (False, True):
-        floor = Floor(tmp_path, ChoiceSettings(windows=Windows.parse("22:00-23:00"), is_window_hard=is_hard))
+        floor = Floor(tmp_path, CleanerConfig(windows="22:00-23:00", windows_time_zone="UTC", windows_hard=is_hard))
         floor.see(looked("a-0"), looked("b-0"))
         assignment = floor.must_take()
         floor.clock.move_on(3600)
@@ -353,7 +351,7 @@ def test_partition_in_two_log_dirs_is_left_alone_in_both(floor: Floor) -> None:
     there = looked("a-0", 90, log_dir="/other", expired=True)
     floor.manager.take_looks({LOG_DIR: look(looked("a-0", 80), looked("b-0", 70)), "/other": look(there)}, 0)
     assert [floor.grab("w1"), floor.grab("w2")] == [B, None]
-    words = [(log.why, log.error) for log, _ in floor.manager.board().logs if log.partition == A]
+    words = [(log.why, log.error) for log, _ in floor.manager.snapshot().logs if log.partition == A]
     assert len(words) == 2
     assert all("more than one of log.dirs" in error and error not in why for why, error in words)
     with pytest.raises(SteeringError, match="more than one"):
@@ -362,7 +360,7 @@ def test_partition_in_two_log_dirs_is_left_alone_in_both(floor: Floor) -> None:
 
 def test_worker_limit_of_a_log_dir_is_kept(tmp_path: Path) -> None:
     """Logs on different disks do not wait for each other, those on one do."""
-    floor = Floor(tmp_path, ChoiceSettings(max_workers=1))
+    floor = Floor(tmp_path, CleanerConfig(log_dir_max_workers=1))
     logs = {LOG_DIR: look(looked("a-0", 90), looked("b-0", 80)), "/other": look(looked("b-1", 70, log_dir="/other"))}
     floor.manager.take_looks(logs, 0)
     assert [floor.grab("w1"), floor.grab("w2"), floor.grab("w3")] == [A, C, None]
@@ -370,7 +368,7 @@ def test_worker_limit_of_a_log_dir_is_kept(tmp_path: Path) -> None:
 
 def test_silent_worker_is_stuck(tmp_path: Path) -> None:
     """One that asks whether to go on, or tells how far it is, is not."""
-    floor = Floor(tmp_path, ChoiceSettings(stuck_ms=10_000))
+    floor = Floor(tmp_path, CleanerConfig(stuck_ms=10_000))
     floor.see(looked("a-0"))
     assignment = floor.must_take("w1")
     tell: list[Callable[[], None]] = [
@@ -419,9 +417,7 @@ def test_quarantine_that_cannot_be_written_counts_all_the_same(tmp_path: Path) -
 
     floor = Floor(tmp_path)
     quarantine = Quarantine(Full(), tmp_path, floor.said.append)
-    floor.manager = CleanerManager(
-        floor.clock, quarantine, ChoiceSettings(), wake=floor._wake, report=floor.said.append
-    )
+    floor.manager = CleanerManager(floor.clock, quarantine, CleanerConfig(), wake=floor._wake, report=floor.said.append)
     floor.see(looked("a-0"))
     floor.fail(floor.must_take(), CorruptBatchError(Path("/logs/a-0/0.log"), 7, "wrong CRC"))
     floor.see(looked("a-0"))
@@ -433,7 +429,7 @@ def test_quarantine_that_cannot_be_written_counts_all_the_same(tmp_path: Path) -
 def test_random_days_keep_what_must_hold(tmp_path: Path, seed: int) -> None:
     """Whatever comes in whatever order: no log is held twice, none is held by nobody, the manager stays sound."""
     chance = random.Random(seed)
-    floor = Floor(tmp_path, ChoiceSettings(delays=RetryDelays(1, 10), backoff_ms=5))
+    floor = Floor(tmp_path, CleanerConfig(backoff_ms=5, configured_retry_max_ms=10))
     names = ["a-0", "b-0", "b-1", "c-0"]
     held: dict[str, Assignment] = {}
     errors: list[Exception | None] = [
@@ -479,4 +475,4 @@ def test_random_days_keep_what_must_hold(tmp_path: Path, seed: int) -> None:
         floor.manager.validate()
         partitions = [assignment.log.partition for assignment in held.values()]
         assert len(set(partitions)) == len(partitions)
-        assert len(floor.manager.board().workers) == len(held)
+        assert len(floor.manager.snapshot().workers) == len(held)

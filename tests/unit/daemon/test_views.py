@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cleaner.base.io_throttle import IoThrottle
 from cleaner.base.model import TopicPartition
-from cleaner.daemon.choices import ChoiceSettings
+from cleaner.config.values import CleanerConfig
 from cleaner.daemon.manager import CleanerManager
 from cleaner.daemon.snapshot import WorkerView
 from cleaner.daemon.views import LogDirHistory, LogViews, throttle_view, worker_views
@@ -20,16 +20,16 @@ from tests.unit.daemon.looks import LOG_DIR, look, looked
 def test_only_views_of_logs_that_changed_are_made_anew(tmp_path: Path) -> None:
     """Of thousands of logs a turn finds a few changed."""
     manager = CleanerManager(
-        ManualClock(), Quarantine(FileSystem(), tmp_path, print), ChoiceSettings(), wake=lambda: None, report=print
+        ManualClock(), Quarantine(FileSystem(), tmp_path, print), CleanerConfig(), wake=lambda: None, report=print
     )
     same, views = looked("b-0", 10), LogViews()
     manager.take_looks({LOG_DIR: look(looked("a-0", 10), same, looked("c-0", compacted=False))}, 0)
-    first = views.of(manager.board())
+    first = views.of(manager.snapshot())
     assert [str(view.partition) for view in first] == ["a-0", "b-0", "c-0"]
     assert first[2].why == "cleanup.policy is delete"
-    assert views.of(manager.board()) is first
+    assert views.of(manager.snapshot()) is first
     manager.take_looks({LOG_DIR: look(looked("a-0", 90), same)}, 0)
-    second = views.of(manager.board())
+    second = views.of(manager.snapshot())
     assert [view.ratio for view in second] == [0.9, 0.1]
     assert second[1] is first[1]
 

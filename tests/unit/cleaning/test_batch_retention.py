@@ -1,4 +1,4 @@
-"""Fates of whole chunks at once, held to the rules for one batch (R-540 to R-545)."""
+"""Retention of whole chunks at once, held to the rules for one batch (R-540 to R-545)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cleaner.base.model import LastRecord
-from cleaner.cleaning.recopy.batch_retention import ActiveProducers, decide_fates
+from cleaner.cleaning.recopy.batch_retention import ActiveProducers, decide_retention
 from cleaner.format.batch import BATCH_DTYPE, CONTROL_FLAG, DELETE_HORIZON_FLAG, TRANSACTIONAL_FLAG
-from cleaner.policy.record_filter import BatchRetention, batch_fate, discards_records, is_last_of_producer
+from cleaner.policy.record_filter import BatchRetention, batch_retention, discards_records, is_last_of_producer
 
 pytestmark = pytest.mark.kernels
 
@@ -47,13 +47,13 @@ def table(content: list[Row]) -> np.ndarray:
 
 
 @given(st.lists(rows, max_size=12), producers, st.integers(0, 13), st.booleans())
-def test_fates_of_a_chunk_are_those_of_its_batches(
+def test_retention_of_a_chunk_is_that_of_its_batches(
     content: list[Row], last_records: dict[int, LastRecord], first_uncleanable: int, deletes_stay: bool
 ) -> None:
-    """Fate, discard, unread and empty marker of every batch as the plain rules have them."""
+    """Retention, discard, unread and empty marker of every batch as the plain rules have them."""
     batches = table(content)
     can_discard = np.array([row["can_discard"] and row["magic"] == 2 for row in content], np.uint8)
-    found = decide_fates(
+    found = decide_retention(
         batches, can_discard, ActiveProducers(last_records), first_uncleanable_offset=first_uncleanable, now_ms=NOW_MS,
         legacy_deletes_stay=deletes_stay,
     )  # fmt: skip
@@ -73,32 +73,32 @@ def test_fates_of_a_chunk_are_those_of_its_batches(
             last_offset=row["last_offset"],
             is_control=is_control,
         )
-        fate = batch_fate(
+        retention = batch_retention(
             is_last_of_producer=is_last,
             last_offset=row["last_offset"],
             first_uncleanable_offset=first_uncleanable,
             discards_records=discards,
         )
-        assert BatchRetention(int(found.fates[i])) == fate
+        assert BatchRetention(int(found.batches[i])) == retention
         assert bool(found.discarded[i]) == discards
-        assert bool(found.unread[i]) == (fate == BatchRetention.DROP)
+        assert bool(found.unread[i]) == (retention == BatchRetention.DROP)
         assert bool(found.empties_marker[i]) == (is_control and bool(can_discard[i]))
     assert found.legacy_deletes_stay == deletes_stay
 
 
-def test_part_of_fates_is_that_of_the_batches_in_it() -> None:
+def test_part_of_a_retention_is_that_of_the_batches_in_it() -> None:
     """A block's share of its chunk."""
     content: list[Row] = [
         {"magic": 2, "attributes": CONTROL_FLAG, "base_timestamp": 0, "last_offset": i, "producer_id": 1,
          "producer_epoch": 0, "can_discard": i % 2}
         for i in range(6)
     ]  # fmt: skip
-    whole = decide_fates(
+    whole = decide_retention(
         table(content), np.array([row["can_discard"] for row in content], np.uint8), ActiveProducers({}),
         first_uncleanable_offset=99, now_ms=NOW_MS, legacy_deletes_stay=True,
     )  # fmt: skip
     part = whole.part(2, 3)
-    for name in ("fates", "discarded", "unread", "empties_marker"):
+    for name in ("batches", "discarded", "unread", "empties_marker"):
         assert getattr(part, name).tolist() == getattr(whole, name)[2:5].tolist()
     assert part.empties_marker.tolist() == [0, 1, 0]
 
@@ -107,23 +107,23 @@ def test_no_producers_are_last_of_nothing() -> None:
     """A log without idempotent producers has nobody's last batch."""
     batches = table([{"magic": 2, "attributes": 0, "base_timestamp": 0, "last_offset": 1, "producer_id": 7,
                       "producer_epoch": 0}])  # fmt: skip
-    for last_records, fate in (
+    for last_records, expected in (
         ({}, BatchRetention.KEEP_IF_NOT_EMPTY),
         ({7: LastRecord(1, 5)}, BatchRetention.KEEP_EVEN_EMPTY),
     ):
-        found = decide_fates(
+        found = decide_retention(
             batches, np.zeros(1, np.uint8), ActiveProducers(last_records), first_uncleanable_offset=99, now_ms=NOW_MS,
             legacy_deletes_stay=True,
         )  # fmt: skip
-        assert found.fates.tolist() == [fate]
+        assert found.batches.tolist() == [expected]
 
 
 def test_producer_that_comes_twice_counts_as_it_came_last() -> None:
     """A snapshot that names a producer twice is read as Kafka reads it: into a map."""
     batches = table([{"magic": 2, "attributes": 0, "base_timestamp": 0, "last_offset": i, "producer_id": 7,
                       "producer_epoch": 0} for i in (1, 2)])  # fmt: skip
-    found = decide_fates(
+    found = decide_retention(
         batches, np.zeros(2, np.uint8), ActiveProducers(np.array([[7, 1, 0], [8, 2, 0], [7, 2, 0]])),
         first_uncleanable_offset=99, now_ms=NOW_MS, legacy_deletes_stay=True,
     )  # fmt: skip
-    assert found.fates.tolist() == [BatchRetention.KEEP_IF_NOT_EMPTY, BatchRetention.KEEP_EVEN_EMPTY]
+    assert found.batches.tolist() == [BatchRetention.KEEP_IF_NOT_EMPTY, BatchRetention.KEEP_EVEN_EMPTY]

@@ -9,9 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TextIO
 
+from cleaner.base.json_values import JsonValue, described, format_json
 from cleaner.daemon.snapshot import ServiceSnapshot
-from cleaner.daemon.snapshot_json import snapshot_json
-from cleaner.state.json_text import JsonValue, format_json
 
 # A daemon with thousands of logs still writes one line that fits a journal's entry.
 _MOST_OF_A_KIND = 20
@@ -45,7 +44,8 @@ def _stacks() -> str:
 def summary(snapshot: ServiceSnapshot) -> dict[str, JsonValue]:
     """Return a snapshot as JSON values, its logs counted only, of all else that may be many the first few."""
     config = replace(snapshot.config, values=(), errors=snapshot.config.errors[:_MOST_OF_A_KIND])
-    return snapshot_json(
+    return described(
+        "snapshot",
         replace(
             snapshot,
             logs=(),
@@ -56,5 +56,5 @@ def summary(snapshot: ServiceSnapshot) -> dict[str, JsonValue]:
             retries=dict(itertools.islice(snapshot.retries.items(), _MOST_OF_A_KIND)),
             jobs=snapshot.jobs[:_MOST_OF_A_KIND],
             config=config,
-        )
+        ),
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from cleaner.base.json_values import JsonValue
 from cleaner.base.logger import Logger
 from cleaner.daemon.faults import Ending
 from cleaner.daemon.round_task import RoundOutcome
 from cleaner.daemon.snapshot import RoundView
-from cleaner.state.json_text import JsonValue
 
 _WORDS = {
     Ending.DONE: "cleaned",

@@ -20,6 +20,7 @@ from pathlib import Path
 from cleaner.app.configuration import Loaded, take_over
 from cleaner.base.clock import Clock
 from cleaner.base.io_throttle import IoThrottle
+from cleaner.base.json_values import JsonValue
 from cleaner.base.logger import Logger
 from cleaner.cleaning.round.memory_budget import require_memory
 from cleaner.config.values import CleanerConfig
@@ -41,7 +42,6 @@ from cleaner.errors import CleanerError, CleaningAborted, ConfigError
 from cleaner.policy.retry import RetryDelays
 from cleaner.policy.selection_context import DirCondition
 from cleaner.state.journal import Journal
-from cleaner.state.json_text import JsonValue
 from cleaner.state.quarantine import Quarantine
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.fs.memory_limits import lowest_memory_limit

@@ -1,4 +1,4 @@
-"""The daemon's service on real files: what it cleans, what it leaves, and how it gets over trouble."""
+"""The daemon's service on real files: what it cleans, what it leaves, and how it gets over problem."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cleaner.daemon.service import Service
 from cleaner.errors import ConfigError, LogDirOfflineError, NoSpaceError, SteeringError
 from cleaner.policy.reasons import Reason
 from cleaner.policy.selection_context import DirCondition
-from cleaner.present.problems import troubles
+from cleaner.present.problems import problems_of
 from cleaner.state.journal_reader import JournalReader
 from cleaner.storage.fs.file_system import File, FileSystem
 from cleaner.storage.lock.log_dir_lock import LogDirLock
@@ -70,11 +70,11 @@ def test_logs_that_cannot_be_looked_at_are_not_well(tmp_path: Path, logs: Path, 
         running.log.wait("cleaned", partition="good-0")
         shown = running.service.snapshot()
     # Of the memory it is said, too: that of the test process, which is more than a daemon's.
-    (trouble,) = [each for each in troubles(shown) if "memory" not in each.words]
+    (problem,) = [each for each in problems_of(shown) if "memory" not in each.words]
     many = 4 if case == "two homes" else 2
-    assert trouble.words.startswith(f"a-0 and {many - 1} more cannot be looked at: ")
-    assert ("more than one of log.dirs" if case == "two homes" else "segment.bytes=garbage") in trouble.words
-    assert trouble.command == "cleaner explain a-0"
+    assert problem.words.startswith(f"a-0 and {many - 1} more cannot be looked at: ")
+    assert ("more than one of log.dirs" if case == "two homes" else "segment.bytes=garbage") in problem.words
+    assert problem.command == "cleaner explain a-0"
     assert shown.counts.standings["unreadable"] == many
     assert all(view.error not in view.why for view in shown.logs if view.error)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
+from cleaner.base.json_values import described, parse_json
 from cleaner.base.model import TopicPartition
 from cleaner.cli.status import show_status
 from cleaner.daemon.control.verbs import answer
@@ -17,14 +18,12 @@ from cleaner.daemon.faults import judge_failure
 from cleaner.daemon.log_dir_watch import DirLook
 from cleaner.daemon.manager import Assignment, CleanerManager
 from cleaner.daemon.snapshot import Counts, ServiceSnapshot
-from cleaner.daemon.snapshot_json import snapshot_json
 from cleaner.errors import CorruptBatchError, LogDirOfflineError, NoSpaceError
 from cleaner.policy.reasons import Reason
 from cleaner.policy.selection_context import DirCondition
 from cleaner.present.html.page import overview
 from cleaner.present.http.exposition import encode
 from cleaner.present.metrics.metrics import SnapshotCollector
-from cleaner.state.json_text import parse_json
 from tests.integration.daemons import RunningDaemon, made, settings_for
 from tests.support.fake_steering import FakeSteering
 from tests.support.sample_daemons import at_work, in_trouble
@@ -151,7 +150,7 @@ def held_against_each_other(shown: ServiceSnapshot, capsys: pytest.CaptureFixtur
     counts = shown.counts
     assert counts == Counts.of(shown.logs)
     page, scraped = overview(shown, {}).body.decode(), metrics(shown)
-    told = snapshot_json(shown)
+    told = described("snapshot", shown)
     reply = parse_json(answer(b'{"v": 1, "do": "status", "logs": 2}', FakeSteering(shown), 0, print).line)
     show_status(shown, reply, "")
     printed = capsys.readouterr().out
@@ -162,7 +161,7 @@ def held_against_each_other(shown: ServiceSnapshot, capsys: pytest.CaptureFixtur
     assert {n[21:-2]: v for n, v in scraped.items() if n.startswith("cleaner_logs{")} == standings
     assert told["counts"]["standings"] == reply["standings"] == dumped["counts"]["standings"] == standings  # type: ignore[index,call-overload]
     for name, many in standings.items():
-        assert f"{many} {name.replace('_', ' ')}" in printed
+        assert f"{many} {Reason(name).words.label}" in printed
 
     due_and_free = [view for view in shown.logs if view.verdict and view.verdict.reason.is_due_and_free]
     places = sorted(view.verdict.place for view in due_and_free if view.verdict and view.verdict.place)

@@ -30,7 +30,6 @@ from cleaner.read.latest import Digest, LatestByKey
 from cleaner.read.open_segment import OpenSegment, SegmentFiles
 from cleaner.read.partition_files import PartitionFiles, PartitionListing
 from cleaner.read.view import ReadView
-from cleaner.storage.segment.aborted import hidden_batches
 
 _MOST_TRIES = 100
 _UNKNOWN: tuple[int, bytes] | None = (-1, b"")
@@ -193,9 +192,7 @@ class Latest:
         hidden: Flags = ((rows["magic"] == 2) & (rows["attributes"] & CONTROL_FLAG != 0)).astype(np.uint8)
         hidden[rows["last_offset"] < self._start_offset] = 1
         if self._aborted is not None and chunk.kinds & TRANSACTIONAL_FLAG and cursor.segment is not None:
-            number = self._held.listing().holder_of(cursor.segment.base_offset)
-            first, last = int(rows[0]["base_offset"]), int(rows[-1]["last_offset"])
-            hidden |= hidden_batches(rows, self._aborted.reaching_into(first, last + 1, number))
+            hidden |= self._aborted.hidden(rows, self._held.listing().holder_of(cursor.segment.base_offset))
         return hidden
 
 

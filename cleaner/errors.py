@@ -7,6 +7,7 @@ Every error the cleaner raises on purpose, and the exit code a command ends with
     |  |- CorruptIndexError               an offset, time or transaction index
     |  |- CorruptCheckpointError          a checkpoint, snapshot, marker or metadata file
     |- UncleanableError               1   sound data that Kafka's cleaner cannot clean either (full index, overflow)
+    |  |- OffsetsOutOfOrderError          two entries of an index would not ascend
     |- NotCleanlyShutDownError        1   no clean-shutdown marker: recovery has to come first
     |- TruncationRefusedError         1   recovery would cut more than a torn tail
     |- PolicyRefusedError             1   the topic's policy forbids it or is not known
@@ -170,6 +171,10 @@ class UncleanableError(CleanerError):
         self.path = Path(path)
         self.reason = reason
         super().__init__(f"{self.path}: {reason}")
+
+
+class OffsetsOutOfOrderError(UncleanableError):
+    """An index entry would not lie above the one before (R-312)."""
 
 
 def unexpected(path: Path | str, error: Exception) -> UncleanableError:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleaner.base.sizes import human_bytes
-from cleaner.cli.arguments import add_format, add_settings, parse_bytes, parse_now, sources
+from cleaner.cli.arguments import add_way_of_looking, parse_bytes, sources
 from cleaner.cli.output import json_line, say
 from cleaner.cli.work import prepare_work, run_work
 from cleaner.present.text import printable
@@ -31,8 +31,8 @@ directories), holds them against each other, and tells each damaged batch, index
 offset; behind a damaged batch reading goes on. Several log dirs are taken for those of one broker: a partition in
 two of them, or ids that differ, are told too. Without any directory, those in log.dirs of --config are read.
 
-Takes no lock and writes nothing, so it may run beside a broker and on a read-only mount; logs that somebody may be
-writing to are marked "in use while read". What the next start of a broker settles by itself (a torn end, left-over
+Takes no lock and writes nothing, so it may run beside a broker and on a read-only mount; logs that may be
+written to are marked "in use while read". What the next start of a broker settles by itself (a torn end, left-over
 files) is a note, no damage.
 
 --repair makes anew what intact .log files determine, and nothing else: indexes and producer snapshots. It locks the log
@@ -66,14 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="for --clean-section: beyond it more passes are made (default: 256M)",
     )
     parser.add_argument("--repair", action="store_true", help="make damaged indexes and producer snapshots anew")
-    add_settings(parser)
-    parser.add_argument(
-        "--now", metavar="MS", type=parse_now, help="the moment to work by, in ms since 1970 (default: the clock's)"
-    )
-    add_format(parser)
-    parser.add_argument(
-        "--as-root", action="store_true", help="started as root, stay root instead of becoming the directory's owner"
-    )
+    add_way_of_looking(parser, "the directory's")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -97,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _show_checks(form: str, say: Say, *, is_one_path: bool) -> _Words | _Lines:
-    """Return who is told of results, and says them in words (paths in full, but for a single one) or as JSON lines."""
+    """Return a printer of results, in words (with full paths, but for a single one) or as JSON lines."""
     return _Lines(say) if form == "json" else _Words(say, is_one_path=is_one_path)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -125,7 +124,10 @@ def add_shared(parser: argparse.ArgumentParser) -> None:
         "puts them back. Their room is not freed before DIR goes",
     )
     parser.add_argument(
-        "--no-verify", action="store_true", help="do not re-read a written segment before it replaces the old ones"
+        "--no-verify",
+        dest="verify",
+        action="store_false",
+        help="do not re-read a written segment before it replaces the old ones",
     )
     parser.add_argument(
         "--trust-default-policy",
@@ -136,14 +138,9 @@ def add_shared(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Clean, or say what would be cleaned; returns the exit code."""
-    options = replace(
-        shared_options(arguments),
-        rounds=arguments.rounds,
-        max_dirty_bytes=arguments.max_dirty_bytes,
-        max_seconds=arguments.max_seconds,
-        damaged=arguments.damaged,
-    )
-    return run_shared(arguments, sources(arguments), options)
+    from cleaner.app.options import CleanOptions
+
+    return run_shared(arguments, sources(arguments), CleanOptions.of(vars(arguments)))
 
 
 def run_shared(arguments: argparse.Namespace, settings: Sources, options: CleanOptions) -> int:
@@ -152,7 +149,7 @@ def run_shared(arguments: argparse.Namespace, settings: Sources, options: CleanO
         from cleaner.storage.fs.file_system import FileSystem
         from cleaner.storage.which_dir import require_log_dir
 
-        # Who names a partition's directory has named no partition yet, and is told how.
+        # A partition's directory in the place of a log dir gets an error that says how to name it.
         require_log_dir(FileSystem(), arguments.log_dir)
         raise UsageError("name the partitions to clean, or --all (and not both)")
     return _preview(arguments, settings) if arguments.dry_run else _clean(arguments, settings, options)
@@ -176,21 +173,6 @@ def _clean(arguments: argparse.Namespace, settings: Sources, options: CleanOptio
     finally:
         printer.finish()
     return printer.exit_code
-
-
-def shared_options(arguments: argparse.Namespace) -> CleanOptions:
-    """Return what `add_shared`'s options say."""
-    from cleaner.app.options import CleanOptions
-
-    return CleanOptions(
-        high_watermark=arguments.high_watermark,
-        recover=arguments.recover,
-        allow_truncate=arguments.allow_truncate,
-        retention=arguments.retention,
-        verify=not arguments.no_verify,
-        keep_tombstones=arguments.keep_tombstones,
-        keep_old=arguments.keep_old,
-    )
 
 
 def _preview(arguments: argparse.Namespace, settings: Sources) -> int:
@@ -243,7 +225,7 @@ class CleanPrinter:
                 self._show_report(outcome)
 
     def _what_next(self, refusal: Refusal) -> str:
-        """Return the command that confirms a policy nobody has spoken of, or how to clean with little room."""
+        """Return the command that confirms a policy that only a default gives, or how to clean with little room."""
         if isinstance(refusal.error, NoSpaceError):
             others = "smaller logs first (name them), or `cleaner clean --retention` where the policy has delete"
             return f"{advice(refusal.error)}; or {others}"

@@ -131,7 +131,7 @@ class SettingRow:
     Attributes:
         key, value: as text; None: it is not given and has no default of its own.
         source: who says so, or `default`.
-        default: what it is when nobody says anything.
+        default: its value where none is given.
         type: as in `docs/settings.md`.
         counts_after: `reload` or `restart`.
         read_by: `daemon` or `every command`.
@@ -163,7 +163,7 @@ class SettingRow:
 
 
 def _process_rows(loaded: Loaded) -> list[SettingRow]:
-    """Return every setting, those of topics as topics have them that nobody speaks of by name."""
+    """Return every setting, those of topics as a topic without settings of its own has them."""
     from cleaner.config.table import BROKER_SETTINGS, TOPIC_SETTINGS
 
     settings = BROKER_SETTINGS | TOPIC_SETTINGS

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleaner.cli.advice import advice
-from cleaner.cli.arguments import add_format, add_settings, load_process_settings
+from cleaner.cli.arguments import add_as_root, add_format, add_settings, load_process_settings
 from cleaner.cli.output import Paint, json_line, say
 from cleaner.present.text import printable
 
@@ -62,9 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_settings(parser)
     add_format(parser, "one object a question")
-    parser.add_argument(
-        "--as-root", action="store_true", help="started as root, stay root instead of becoming the log dir's owner"
-    )
+    add_as_root(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -95,7 +93,7 @@ def _answers(arguments: argparse.Namespace) -> Iterator[Answer]:
     yield from examine_machine(config)
     log_dirs = arguments.log_dirs or [Path(text) for text in config.log_dirs]
     if log_dirs:
-        # A disk that hangs answers none of it; what it answers is told of below.
+        # A disk that hangs answers none of it; that is reported below.
         owner = within(PATIENCE_SECONDS, lambda: examine_owner(log_dirs, stay_root=arguments.as_root))
         if owner is not None:
             yield owner

@@ -62,7 +62,7 @@ exit status:
 
 _LAG = "min.compaction.lag.ms"
 _COLOURS = {Tone.BAD: "red", Tone.HELD: "yellow", Tone.QUIET: "yellow"}
-"""Of a log's reason: green for what goes well, red for what needs somebody."""
+"""Of a log's reason: green for what goes well, red for what needs an operator."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -19,9 +19,9 @@ from cleaner.errors import CleanerError
 from cleaner.present.text import moment, printable
 
 if TYPE_CHECKING:
+    from cleaner.base.json_values import JsonValue
     from cleaner.state.journal import JournalEntry
     from cleaner.state.journal_reader import JournalReader
-    from cleaner.state.json_text import JsonValue
 
 SUMMARY = "what the daemon did, and by whose order"
 

@@ -152,7 +152,7 @@ def _run(chosen: argparse.Namespace) -> int:
         print_failure(error)
         return error.exit_code
     except BrokenPipeError:
-        # Whoever reads our output has gone; what was to be cleaned is clean. Keep Python from complaining at its exit.
+        # The reader of our output has gone; what was to be cleaned is clean. Keep Python from complaining at its exit.
         sys.stderr.close()
         return 1
     except OSError as error:
@@ -203,7 +203,7 @@ def run() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except (OSError, ValueError):  # whoever read it has gone, or it was closed for that reason
+        except (OSError, ValueError):  # its reader has gone, or it was closed for that reason
             code = code or 1
     # Not `sys.exit`: taking the compiled kernels down piece by piece takes as long as cleaning 200 MB. What is to last
     # has been fsynced, and all threads have ended.

@@ -16,33 +16,16 @@ if TYPE_CHECKING:
 
     from cleaner.app.reports import Refusal
     from cleaner.errors import CleanerError
-    from cleaner.state.json_text import JsonValue
 
 
 _COLOURS = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "grey": "90", "bold": "1"}
 
-FORMAT_VERSION = 1
-"""Of every object a command prints: a field that goes or means something else is another version (docs/json.md)."""
-
 
 def json_line(kind: str, value: DataclassInstance | Mapping[str, object], **more: object) -> str:
-    """
-    Return one object as a line of JSON, ASCII only, what it is before everything else: all that commands print is made
-    here.
+    """Return one object as a line of JSON, ASCII only: all that commands print is made here; see `described`."""
+    from cleaner.base.json_values import described, format_json
 
-    Args:
-        kind: `plan` for `"format": "cleaner-plan"`, listed in docs/json.md.
-        value: a frozen report, whose fields' names count, or names with their values.
-        more: fields behind those of the value.
-    """
-    from cleaner.daemon.snapshot_json import json_value
-    from cleaner.state.json_text import format_json
-
-    fields = json_value(value)
-    if not isinstance(fields, dict):
-        raise TypeError(f"{type(value).__name__} is no report")
-    head: dict[str, JsonValue] = {"format": f"cleaner-{kind}", "format_version": FORMAT_VERSION}
-    return format_json(head | fields | {name: json_value(each) for name, each in more.items()})
+    return format_json(described(kind, value, **more))
 
 
 def refusal_line(refusal: Refusal, kind: str, what_next: str = "") -> str:

@@ -9,8 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleaner.cli.arguments import parse_count, parse_offset, parse_rate
-from cleaner.cli.kafka_flags import add_ignored, add_log_dir, add_properties, note_ignored, properties_of
-from cleaner.cli.record_properties import READER_PROPERTIES
+from cleaner.cli.kafka_flags import (
+    READER_PROPERTIES,
+    add_ignored,
+    add_log_dir,
+    add_properties,
+    note_ignored,
+    properties_of,
+)
 from cleaner.errors import CleanerError, CleaningAborted, UsageError
 
 if TYPE_CHECKING:
@@ -161,8 +167,8 @@ def _produce(
 ) -> None:
     from cleaner.base.clock import SystemClock
     from cleaner.cli.input_lines import LineInput, paced
+    from cleaner.cli.log_dirs import open_log_dir
     from cleaner.cli.sending import feed
-    from cleaner.cli.writing import open_log_dir
 
     def should_stop() -> bool:
         return flag.is_set

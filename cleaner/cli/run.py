@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cleaner.cli.arguments import add_as_root
+
 if TYPE_CHECKING:
     from cleaner.app.configuration import Loaded
 
@@ -52,9 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a setting, before the environment's and the file's; may be repeated",
     )
-    parser.add_argument(
-        "--as-root", action="store_true", help="started as root, stay root instead of becoming the log dirs' owner"
-    )
+    add_as_root(parser, "the log dirs'")
 
 
 def run(arguments: argparse.Namespace) -> int:

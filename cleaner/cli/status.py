@@ -13,13 +13,14 @@ from cleaner.cli.daemon_options import EXIT_CODES, add_daemon, control_of, optio
 from cleaner.cli.fitting import columns, fold_command
 from cleaner.cli.output import Paint, say, say_table
 from cleaner.errors import UsageError
+from cleaner.policy.reasons import Reason
 from cleaner.present.text import ago, moment, printable
 
 if TYPE_CHECKING:
     from cleaner.base.clock import Clock
+    from cleaner.base.json_values import JsonValue
     from cleaner.daemon.control.client import Control
     from cleaner.daemon.snapshot import Forecast, LogDirView, LogView, RoundView, ServiceSnapshot, WorkerView
-    from cleaner.state.json_text import JsonValue
 
 SUMMARY = "how the running daemon is, and what it is at"
 
@@ -110,9 +111,9 @@ def run(arguments: argparse.Namespace, clock: Clock | None = None) -> int:
 
 
 def _show(control: Control, arguments: argparse.Namespace) -> int:
+    from cleaner.base.json_values import format_json
     from cleaner.daemon.snapshot import ServiceSnapshot
-    from cleaner.present.problems import troubles
-    from cleaner.state.json_text import format_json
+    from cleaner.present.problems import problems_of
 
     is_json = arguments.format == "json"
     answer = control.ask("status", logs=arguments.logs, topics=is_json, config=is_json)
@@ -123,7 +124,7 @@ def _show(control: Control, arguments: argparse.Namespace) -> int:
         print(format_json(snapshot if isinstance(snapshot, dict) else {}))
     else:
         show_status(shown, answer, options_given(arguments))
-    return 1 if troubles(shown) else 0
+    return 1 if problems_of(shown) else 0
 
 
 def show_status(shown: ServiceSnapshot, answer: Mapping[str, JsonValue], options: str) -> None:
@@ -135,17 +136,17 @@ def show_status(shown: ServiceSnapshot, answer: Mapping[str, JsonValue], options
         answer: what it said, with the counts beside its snapshot.
         options: see `options_given`.
     """
-    from cleaner.present.problems import troubles
+    from cleaner.present.problems import problems_of
 
     paint = Paint(sys.stdout)
-    wrong = troubles(shown)
+    wrong = problems_of(shown)
     verdict = paint("red", f"{len(wrong)} not well") if wrong else paint("green", "all is well")
     doing = f"{shown.state} for {duration(shown.now_ms - shown.started_ms)}"
     say(f"cleaner {printable(shown.version)}, {printable(doing)}: {verdict}")
-    for trouble in wrong:
-        say(f"  {paint('red', '!')} {printable(trouble.words)}", hang="    ")
-        if trouble.command:
-            for line in fold_command(printable(with_options(trouble.command, options)), columns(), " " * 6):
+    for problem in wrong:
+        say(f"  {paint('red', '!')} {printable(problem.words)}", hang="    ")
+        if problem.command:
+            for line in fold_command(printable(with_options(problem.command, options)), columns(), " " * 6):
                 say(paint("bold", line))
     for name, words in _facts(shown, answer):
         say(f"  {name:<10}  {printable(words)}", hang=" " * 14)
@@ -212,7 +213,9 @@ def _counts(answer: Mapping[str, JsonValue]) -> str:
     standings = answer.get("standings")
     given = standings.items() if isinstance(standings, dict) else ()
     counts = {name: count for name, count in given if isinstance(count, int)}
-    words = [f"{count} {name.replace('_', ' ')}" for name, count in sorted(counts.items(), key=lambda item: -item[1])]
+    # A later release may have reasons that this one has no label for.
+    labels = {reason.value: reason.words.label for reason in Reason}
+    words = [f"{count} {labels.get(name, name)}" for name, count in sorted(counts.items(), key=lambda item: -item[1])]
     return f"{answer.get('log_count', 0)}: {', '.join(words)}" if words else "none"
 
 

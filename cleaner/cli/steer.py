@@ -22,9 +22,9 @@ from cleaner.present.text import moment, printable
 
 if TYPE_CHECKING:
     from cleaner.base.clock import Clock
+    from cleaner.base.json_values import JsonValue
     from cleaner.daemon.control.client import Control
     from cleaner.daemon.snapshot import JobView
-    from cleaner.state.json_text import JsonValue
     from cleaner.state.quarantine import QuarantinedLog
 
 Answer = Mapping[str, "JsonValue"]

@@ -142,7 +142,7 @@ def _action_of(arguments: argparse.Namespace) -> str:
 
 
 def _create(arguments: argparse.Namespace, flag: StopFlag) -> None:
-    from cleaner.cli.writing import open_log_dir
+    from cleaner.cli.log_dirs import open_log_dir
     from cleaner.errors import TopicExistsError
 
     settings = assignments_of(arguments.configs, "--config")
@@ -168,7 +168,7 @@ def _id_of(text: str | None) -> uuid.UUID | None:
 
 
 def _alter(arguments: argparse.Namespace, flag: StopFlag) -> None:
-    from cleaner.cli.writing import open_log_dir
+    from cleaner.cli.log_dirs import open_log_dir
     from cleaner.errors import UnknownTopicError
 
     changes: dict[str, str | None] = {key: None for text in arguments.taken_back for key in text.split(",")}
@@ -188,11 +188,12 @@ def _alter(arguments: argparse.Namespace, flag: StopFlag) -> None:
 
 
 def _delete(arguments: argparse.Namespace, flag: StopFlag) -> None:
-    from cleaner.cli.writing import open_log_dir
+    from cleaner.cli.log_dirs import open_log_dir
     from cleaner.errors import UnknownTopicError
 
-    # No other thread of this process reads it, and readers in others keep what they have open: nobody needs a delay,
-    # and nobody would be there at its end. A topic that has one of its own gets it: its files go with a later opening.
+    # No other thread of this process reads it, and readers in others keep what they have open: no delay is needed, and
+    # this process would not be there at its end. A topic with a delay of its own gets it: its files go with a later
+    # opening.
     overrides = {"log.segment.delete.delay.ms": "0"}
     with open_log_dir(arguments.log_dir, arguments.writer_config, flag, overrides=overrides) as manager:
         try:
@@ -207,7 +208,7 @@ def _found(arguments: argparse.Namespace) -> list[Topic]:
     """Return the topics that were asked for, by name or as a regular expression. Raises UsageError: it is none."""
     import re
 
-    from cleaner.cli.topic_names import topics_in
+    from cleaner.cli.log_dirs import topics_in
 
     topics = topics_in(arguments.log_dir)
     names = topics.names()
@@ -227,7 +228,7 @@ def _found(arguments: argparse.Namespace) -> list[Topic]:
 
 
 def _describe(arguments: argparse.Namespace, _flag: StopFlag) -> None:
-    from cleaner.cli.topic_names import topics_in
+    from cleaner.cli.log_dirs import topics_in
     from cleaner.errors import UnknownTopicError
 
     found = _found(arguments)

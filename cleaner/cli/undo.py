@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleaner.base.sizes import human_bytes
-from cleaner.cli.arguments import add_format, add_settings, sources
+from cleaner.cli.arguments import add_as_root, add_format, add_settings, sources
 from cleaner.cli.output import json_line, print_failure, refusal_line, say
 from cleaner.cli.progress import ProgressBar
 from cleaner.cli.work import run_work, take_identity
@@ -42,9 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kept_dir", metavar="DIR", type=Path, help="what --keep-old named")
     add_settings(parser)
     add_format(parser)
-    parser.add_argument(
-        "--as-root", action="store_true", help="started as root, stay root instead of becoming the log dir's owner"
-    )
+    add_as_root(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -54,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     from cleaner.app.undo_clean import log_dir_of, undo_clean
     from cleaner.storage.fs.file_system import FileSystem
 
-    # First by the directory itself: whoever owns it may have written anything into the manifests.
+    # First by the directory itself: its owner may have written anything into the manifests.
     take_identity(arguments.kept_dir, stay_root=arguments.as_root)
     log_dir = log_dir_of(FileSystem(), arguments.kept_dir)
     take_identity(arguments.kept_dir, log_dir, stay_root=arguments.as_root)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleaner.base.sizes import human_bytes
-from cleaner.cli.arguments import add_format, add_settings, parse_bytes, parse_now, parse_offset, sources
+from cleaner.cli.arguments import add_as_root, add_format, add_settings, parse_bytes, parse_now, parse_offset, sources
 from cleaner.cli.output import json_line, print_failure, refusal_line, say
 from cleaner.cli.progress import ProgressBar
 from cleaner.cli.work import prepare_work, run_work
@@ -82,9 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--temp-dir", metavar="DIR", type=Path, help="where that file is made (default: $TMPDIR)")
     add_settings(parser)
     add_format(parser, "one object a partition, see docs/verify.md")
-    parser.add_argument(
-        "--as-root", action="store_true", help="started as root, stay root instead of becoming the log dirs' owner"
-    )
+    add_as_root(parser, "the log dirs'")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -94,7 +94,7 @@ def take_identity(
         owner = owner_of(given)
     except ForeignDirectoryError:
         if not may_be_new:
-            require_there(FileSystem(), given[0])  # whose a directory would be that nobody has is not the question
+            require_there(FileSystem(), given[0])  # a missing directory has no owner to ask for
         raise
     if owner is None:
         return

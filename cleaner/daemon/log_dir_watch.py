@@ -188,7 +188,7 @@ class WatchedLogDir:
         )
 
     def _look_at_logs(self, at: Moment) -> tuple[LogStatus, ...]:
-        looked, total = [], len(self._logs)
+        statuses, total = [], len(self._logs)
         cleaned, replicated, begun = (
             self._offsets[kind].get for kind in (OffsetKind.CLEANER, OffsetKind.HIGH_WATERMARK, OffsetKind.LOG_START)
         )
@@ -196,11 +196,11 @@ class WatchedLogDir:
             self._progress = (number, total)
             seen = watched.look(at, Lines(cleaned(partition), replicated(partition), begun(partition)))
             if seen is not None:
-                looked.append(seen)
+                statuses.append(seen)
         for partition, path in self._listing.linked.items():
             error = "a symbolic link, which is never followed"
-            looked.append(LogStatus(partition, str(self.path), path, why=CANNOT_BE_LOOKED_AT, error=error))
-        return tuple(looked)
+            statuses.append(LogStatus(partition, str(self.path), path, why=CANNOT_BE_LOOKED_AT, error=error))
+        return tuple(statuses)
 
     def _list(self) -> None:
         """Sort the directories, if there are others than last time."""

@@ -102,9 +102,9 @@ class WatchedLog:
         "_judged_at_ms",
         "_judged_by",
         "_judged_until_ms",
-        "_looked",
         "_open",
         "_open_by",
+        "_status",
         "_topic_id",
         "directory",
         "log_dir",
@@ -122,7 +122,7 @@ class WatchedLog:
         self._topic_id: UUID | None = None
         self._open: OpenTransactions | None = None
         self._open_by: object = None
-        self._looked: LogStatus | None = None
+        self._status: LogStatus | None = None
         # What the last judgement rested on, and the span of time it is good for.
         self._judged_by: object = None
         self._judged_at_ms = 0
@@ -158,15 +158,15 @@ class WatchedLog:
         flags = (at.trusts_default_policy, at.watches_retention, at.use)
         judged_by = (files, active_size, resolved, lines, flags)
         is_in_time = self._judged_at_ms <= at.now_ms < self._judged_until_ms
-        if self._looked is None or not is_in_time or judged_by != self._judged_by:
+        if self._status is None or not is_in_time or judged_by != self._judged_by:
             self._keep(self._judge(at, lines, resolved))
             self._judged_by, self._judged_at_ms = judged_by, at.now_ms
-        return self._looked  # type: ignore[return-value]  # _keep has seen to it
+        return self._status  # type: ignore[return-value]  # _keep has seen to it
 
-    def _keep(self, looked: LogStatus) -> None:
+    def _keep(self, status: LogStatus) -> None:
         """Keep the value of last time where this one is equal."""
-        if looked != self._looked:
-            self._looked = looked
+        if status != self._status:
+            self._status = status
 
     def _list(self, at: Moment) -> None:
         """List the directory if it has changed; else ask for the size of the active segment."""
@@ -185,7 +185,7 @@ class WatchedLog:
         self._is_settled = is_settled(about.st_mtime_ns, at.now_ms)
 
     def _failed(self, at: Moment, error: str) -> LogStatus:
-        looked = LogStatus(
+        status = LogStatus(
             self.partition,
             self.log_dir,
             self.directory,
@@ -196,11 +196,11 @@ class WatchedLog:
         # The settings may be the error itself; what is shown of the policy stays empty then.
         with contextlib.suppress(CleanerError):
             resolved = at.settings.topic(self.partition.topic, self._topic_id)
-            looked = replace(looked, policy=policy_words(resolved.config), policy_origin=origin_of_policy(resolved))
-            looked = replace(looked, resolved=resolved)
+            status = replace(status, policy=policy_words(resolved.config), policy_origin=origin_of_policy(resolved))
+            status = replace(status, resolved=resolved)
         self._judged_by = None
-        self._keep(looked)
-        return looked
+        self._keep(status)
+        return status
 
     def _judge(self, at: Moment, lines: Lines, resolved: ResolvedTopic) -> LogStatus:
         """Make up the facts from what was listed."""

@@ -25,13 +25,13 @@ from functools import partial
 
 from cleaner.app.session import as_cleaner_errors
 from cleaner.base.clock import Clock
+from cleaner.base.json_values import JsonValue
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import TopicConfig
 from cleaner.daemon.log_status import LogStatus
 from cleaner.errors import CleanerError, CleaningAborted, LogDirLockedError
 from cleaner.policy.retention import Expired, find_expired
 from cleaner.read.summary import ListedSegment, list_log_files, summarize
-from cleaner.state.json_text import JsonValue
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.load.loader import load_log
 from cleaner.storage.lock.lock_probe import probe

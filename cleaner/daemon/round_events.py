@@ -2,26 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
+from cleaner.base.json_values import JsonValue
+from cleaner.base.logger import Logger
 from cleaner.daemon.faults import Ending
 from cleaner.daemon.round_task import RoundOutcome
 from cleaner.daemon.snapshot import RoundView
-from cleaner.state.json_text import JsonValue
-
-
-class Logger(Protocol):
-    """Structured logs: an event in a few words, and named values."""
-
-    def info(self, event: str, **values: object) -> object:
-        """Log what happened."""
-
-    def warning(self, event: str, **values: object) -> object:
-        """Log what the operator should know."""
-
-    def error(self, event: str, **values: object) -> object:
-        """Log what the operator should do something about; `exc_info` is the error."""
-
 
 _WORDS = {
     Ending.DONE: "cleaned",

@@ -20,6 +20,8 @@ from pathlib import Path
 from cleaner.app.configuration import Loaded, take_over
 from cleaner.base.clock import Clock
 from cleaner.base.io_throttle import IoThrottle
+from cleaner.base.json_values import JsonValue
+from cleaner.base.logger import Logger
 from cleaner.cleaning.round.memory_budget import require_memory
 from cleaner.config.values import CleanerConfig
 from cleaner.daemon.dir_locks import DirLocks
@@ -29,7 +31,7 @@ from cleaner.daemon.pool import WorkerPool
 from cleaner.daemon.recovering import DirRecovery
 from cleaner.daemon.retention_loop import make_retention
 from cleaner.daemon.retention_pass import RetentionReport
-from cleaner.daemon.round_events import Logger, journal_details, log_round
+from cleaner.daemon.round_events import journal_details, log_round
 from cleaner.daemon.round_task import RoundOutcome, RoundTools, run_round
 from cleaner.daemon.scanners import Scanners
 from cleaner.daemon.snapshot import ServiceSnapshot
@@ -40,7 +42,6 @@ from cleaner.errors import CleanerError, CleaningAborted, ConfigError
 from cleaner.policy.retry import RetryDelays
 from cleaner.policy.selection_context import DirCondition
 from cleaner.state.journal import Journal
-from cleaner.state.json_text import JsonValue
 from cleaner.state.quarantine import Quarantine
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.fs.memory_limits import lowest_memory_limit
@@ -134,6 +135,7 @@ class Service:
         self._retainer = threading.Thread(target=self._retain, name="cleaner-retention", daemon=True)
         self._history = StatusHistory(self._fs, self._clock, deps.version, settings, self.quarantine, self.throttle)
         self._started_ns = self._clock.monotonic_ns()
+        self._warned: dict[str, tuple[str, ...]] = {}  # what was logged of each log dir; the scheduler's
         self._apply_rates(settings)
 
     # --- its life -----------------------------------------------------------------------------------------------
@@ -263,7 +265,7 @@ class Service:
         if report.error:
             self._log.warning("retention failed", partition=partition, log_dir=report.log_dir, reason=report.error)
             return
-        self._history.totals.add_retention(report.partition.topic, report.segments, report.bytes)
+        self._history.note_retention(report.partition.topic, report.segments, report.bytes)
         details = report.details()
         self._log.info("segments expired", partition=partition, **details)
         self._in_journal(lambda: self.journal.append("retention", partition, details))
@@ -345,12 +347,17 @@ class Service:
         return stuck
 
     def _note_conditions(self) -> None:
-        """Log which log dirs have become, or are no longer, fit for work."""
+        """Log which log dirs have become, or are no longer, fit for work, and what is new to warn of."""
         known = self.manager.snapshot()
         self._history.prepare(known)
         for path in self._history.note_conditions(known.log_dirs):
             facts = known.log_dirs[path]
             self._log.warning(f"log dir is {facts.condition.value}", log_dir=path, detail=facts.detail)
+        for path, look in known.looks.items():
+            for warning in look.warnings:
+                if warning not in self._warned.get(path, ()):
+                    self._log.warning("log dir needs attention", log_dir=path, reason=warning)
+            self._warned[path] = look.warnings
 
     def _save_quarantine(self) -> None:
         try:

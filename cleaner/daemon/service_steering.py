@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from cleaner.base.json_values import JsonValue
 from cleaner.base.model import TopicPartition
 from cleaner.base.sizes import slow_rate
 from cleaner.daemon.service import Service
 from cleaner.daemon.snapshot import JobView, ServiceSnapshot
 from cleaner.daemon.steering import ReloadResult
 from cleaner.errors import SteeringError
-from cleaner.state.json_text import JsonValue
 from cleaner.storage.fs.file_system import real_path
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from cleaner.app.plan_report import SettingInForce
 from cleaner.base.model import TopicPartition
@@ -39,6 +40,8 @@ class LogView:
         warnings: of its settings.
         settings: those of its topic that decide over its cleaning, where somebody asked for them; else empty.
     """
+
+    JSON_PROPERTIES: ClassVar[tuple[str, ...]] = ("ratio", "standing")
 
     partition: TopicPartition
     log_dir: str
@@ -176,6 +179,8 @@ class Forecast:
         is_growing: dirty bytes arrive as fast as they can be cleaned, or faster: there is no end in sight.
     """
 
+    JSON_PROPERTIES: ClassVar[tuple[str, ...]] = ("about_seconds",)
+
     due: int = 0
     left_bytes: int = 0
     bytes_per_second: float | None = None
@@ -296,6 +301,8 @@ class RoundView:
             see `CleanReport`.
         removed: records removed, by reason (the names of `Removed`).
     """
+
+    JSON_PROPERTIES: ClassVar[tuple[str, ...]] = ("bytes_freed",)
 
     partition: TopicPartition
     log_dir: str
@@ -441,6 +448,8 @@ class ServiceSnapshot:
         anonymous_bytes: what this process has in memory that no file stands behind; None: not known.
         needed_bytes: the most it needs by its settings (`cleaning/round/memory_budget.py`); None: not known.
     """
+
+    JSON_PROPERTIES: ClassVar[tuple[str, ...]] = ("dirtiest_ratio", "overdue", "max_overdue_ms")
 
     version: str
     now_ms: int

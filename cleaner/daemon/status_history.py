@@ -57,8 +57,6 @@ class StatusHistory:
         version: of the program.
         settings: those in force at the start.
         quarantine, throttle: shown as they are.
-    Attributes:
-        totals: sums since the start.
     """
 
     def __init__(
@@ -76,9 +74,9 @@ class StatusHistory:
         self._quarantine = quarantine
         self._throttle = throttle
         self._started_ms = clock.now_ms()
-        self.totals = Totals()
         self._lock = threading.Lock()
         # All below guarded by _lock.
+        self._totals = Totals()
         self._config = _config_view(settings, self._started_ms)
         self._needed_bytes = MemoryBudget.of(settings.config).total
         self._rounds: deque[RoundView] = deque(maxlen=ROUNDS_SHOWN)
@@ -101,10 +99,15 @@ class StatusHistory:
 
     def note_round(self, outcome: RoundOutcome) -> None:
         """Take note of a round that ended."""
-        self.totals.add_round(outcome.view)
         with self._lock:
+            self._totals.add_round(outcome.view)
             self._rounds.appendleft(outcome.view)
             self._meter.note_round(outcome.view)
+
+    def note_retention(self, topic: str, segments: int, size: int) -> None:
+        """Take note of what a retention pass deleted of one log."""
+        with self._lock:
+            self._totals.add_retention(topic, segments, size)
 
     def note_conditions(self, log_dirs: Mapping[str, LogDirFacts]) -> list[str]:
         """Take note of what log dirs are like; returns those whose condition has changed."""
@@ -124,7 +127,8 @@ class StatusHistory:
         charged = self._throttle.statistics().bytes
         seen = frozenset(path for path, look in known.looks.items() if look.looked_at_ms is not None)
         with self._lock:
-            self._meter.sample(seen, self._log_views.counts_of(known), known.workers, charged, now_ms, now_ns)
+            _, counts = self._log_views.of(known)
+            self._meter.sample(seen, counts, known.workers, charged, now_ms, now_ns)
 
     def note_settings(self, settings: Loaded, needs_restart: tuple[str, ...]) -> None:
         """Take note of a reload that succeeded."""
@@ -154,7 +158,8 @@ class StatusHistory:
         names, deaths = workers
         quarantine = tuple(self._quarantine.entries())
         with self._lock:
-            logs, counts = self._log_views.of(known), self._log_views.counts_of(known)
+            logs, counts = self._log_views.of(known)
+            topics, round_seconds, ended_ms = self._totals.topics(), self._totals.round_seconds(), self._totals.ended_ms
             config, turn = self._config, self._turn
             needed_bytes = self._needed_bytes
             rounds = tuple(self._rounds)
@@ -193,11 +198,11 @@ class StatusHistory:
             rounds=rounds,
             pauses=known.pauses,
             opens_at_ms=known.opens_at_ms,
-            topics=self.totals.topics(),
-            round_seconds=self.totals.round_seconds(),
+            topics=topics,
+            round_seconds=round_seconds,
             waiting_removals=sum(log.deleted_files for log, _ in known.logs),
             open_files=len(self._fs.list_dir(Path("/proc/self/fd"))),
-            ended_ms=self.totals.ended_ms,
+            ended_ms=ended_ms,
             anonymous_bytes=anonymous_bytes(self._fs),
             needed_bytes=needed_bytes,
         )

@@ -59,20 +59,15 @@ class LogViews:
         self._all: tuple[LogView, ...] = ()
         self._counts = Counts()
 
-    def of(self, known: ManagerSnapshot) -> tuple[LogView, ...]:
-        """Show every log, in order of partition and log dir."""
+    def of(self, known: ManagerSnapshot) -> tuple[tuple[LogView, ...], Counts]:
+        """Show every log, in order of partition and log dir, and count them."""
         if self._made_of is None or self._made_of[0] is not known.survey or self._made_of[1] != known.hands:
             made = {(log.partition, log.log_dir): self._one(log, verdict, known) for log, verdict in known.logs}
             self._made = dict(sorted(made.items()))
             self._all = tuple(view for _, _, _, view in self._made.values())
             self._counts = Counts.of(self._all)
             self._made_of = (known.survey, known.hands)
-        return self._all
-
-    def counts_of(self, known: ManagerSnapshot) -> Counts:
-        """Count them."""
-        self.of(known)
-        return self._counts
+        return self._all, self._counts
 
     def _one(
         self, log: LogStatus, verdict: CleaningStatus | None, known: ManagerSnapshot

@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 
 from cleaner.errors import CorruptBatchError
-from cleaner.format.batch import SegmentReader
 from cleaner.format.chunks import Bytes, ReadableFile, ReadBuffer
 from cleaner.kernels.batch_header import (
     HEAD_BYTES,
@@ -118,6 +117,8 @@ def _candidates(data: Bytes, left: int, base_offset: int | None) -> Iterator[tup
 
 def _is_whole(file: ReadableFile, position: int, size: int, buffer: ReadBuffer) -> bool:
     """Tell whether the checksum of a batch is right."""
+    from cleaner.format.batch import SegmentReader  # loads kernels, and most files are sound
+
     try:
         return SegmentReader(file, size=position + size, start=position).next_chunk(buffer) is not None
     except CorruptBatchError:

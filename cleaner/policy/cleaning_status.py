@@ -2,7 +2,7 @@
 Why a log is next, waits, or is not to be cleaned: one reason each, with the numbers it rests on.
 
 A log may have several reasons to wait; the one told is that which the end of the others would not remove. First what
-holds a log whatever its numbers say (somebody works on it, it is paused, its disk is offline), then the numbers, and
+holds a log whatever its numbers say (it is being worked on, it is paused, its disk is offline), then the numbers, and
 only for a log that is due what holds it for a while (a closed window, a retry to come, a locked log dir, the queue).
 """
 
@@ -32,7 +32,7 @@ class CleaningStatus:
         overdue_in_ms: how long until it would be; None when it is, or has no dirty segment with a time.
         place: 1 for the log to clean next, 2 for the one after it; None unless due and free.
         count: outstanding pauses, failures in a row, or workers in the log dir; 0 where none is spoken of.
-        wait_ms: how long the obstacle lasts (a closed window, a retry, a locked log dir); None when nobody can tell.
+        wait_ms: how long the obstacle lasts (a closed window, a retry, a locked log dir); None where that is not known.
         detail: who works on it, why it was set aside, what failed, in words.
     """
 

@@ -106,7 +106,7 @@ class ReasonWords:
         label: a word or two, for a label or a table.
         tone: see `Tone`.
         many: what it means when many logs share it.
-        meaning: one sentence or two, for somebody who has never read the code; empty: made of the log's numbers.
+        meaning: one sentence or two, for a reader who does not know the code; empty: made of the log's numbers.
         settings: keys of the settings behind it, the one that decides first.
         commands: what may be typed next where a daemon runs.
         line: for the log's one line, where its numbers do not say it: places for `detail`, `count` and `remaining`.
@@ -199,8 +199,8 @@ WORDS: Mapping[Reason, ReasonWords] = MappingProxyType(
         Reason.UNFINISHED_SWAP: ReasonWords(
             "unfinished swap",
             Tone.DUE,
-            "somebody stopped in the middle of a swap",
-            "Somebody stopped in the middle of a swap; a worker completes it, or takes it back.",
+            "they were left in the middle of a swap",
+            "It was left in the middle of a swap; a worker completes it, or takes it back.",
             commands=(_WORKERS,),
         ),
         Reason.UNDER_RATIO: ReasonWords(
@@ -275,7 +275,7 @@ WORDS: Mapping[Reason, ReasonWords] = MappingProxyType(
         Reason.QUARANTINED: ReasonWords(
             "quarantined",
             Tone.BAD,
-            "set aside after an error, until somebody releases them",
+            "set aside after an error, until they are released",
             "It was set aside{since} after an error another try would meet again{where}; the other logs go on.",
             commands=(
                 ("cleaner quarantine", "all of those set aside"),
@@ -321,7 +321,7 @@ WORDS: Mapping[Reason, ReasonWords] = MappingProxyType(
             "policy not trusted",
             Tone.HELD,
             "only a default says that they are compacted",
-            "Only a default says that it is compacted, and cleaning cannot be undone: somebody has to confirm it.",
+            "Only a default says that it is compacted, and cleaning cannot be undone: it has to be confirmed.",
             ("cleanup.policy", "cleaner.trust.default.policy"),
             (_EDIT,),
             line="cleanup.policy=compact is known only from {detail}: name the partition, set the topic's own policy, "

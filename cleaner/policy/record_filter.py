@@ -13,6 +13,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from cleaner.base.model import LastRecord
+from cleaner.policy.survivor_rule import LATEST_OFFSET, SurvivorRule
 
 NO_HORIZON = -1
 """A delete horizon that is not set."""
@@ -104,6 +105,7 @@ def retains_record(
     has_value: bool,
     newest_offset: int,
     retains_deletes: bool,
+    rule: SurvivorRule = LATEST_OFFSET,
 ) -> bool:
     """
     Decide whether a record stays (R-550).
@@ -119,12 +121,14 @@ def retains_record(
         has_key, has_value: neither is null.
         newest_offset: the offset the map has for the key; -1 for a key it does not know.
         retains_deletes: the answer of `retains_deletes` for the record's batch.
+        rule: which of two records of a key stays.
     """
     if discards_records:
         return False
     if is_control or offset > latest_offset:
         return True
-    return has_key and offset >= newest_offset and (has_value or retains_deletes)
+    is_superseded = newest_offset >= 0 and rule.supersedes(newest_offset, offset)
+    return has_key and not is_superseded and (has_value or retains_deletes)
 
 
 def retains_deletes(

@@ -31,8 +31,8 @@ PLAN_CODES: Mapping[Reason, str] = {
 # By what ends the cleanable range (`Cleanable.bounded_by`): what it means, and the settings behind it.
 BOUNDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "active segment": (
-        "Only the active segment holds anything new, and it is never cleaned: it waits until whoever writes the log "
-        "begins another one.",
+        "Only the active segment holds anything new, and it is never cleaned: it waits until the writer of the "
+        "log begins another one.",
         ("segment.ms", "segment.bytes"),
     ),
     "high watermark": (
@@ -155,7 +155,7 @@ def explain_entry(entry: PlanEntry, log_dir: Path, options: str = "") -> Explana
         Reason.LOG_DIR_NEEDS_RECOVERY: (f"cleaner recover {place}{options}", "recover it now"),
         Reason.LOG_DIR_LOCKED: (f"fuser -v {place}/.lock", "who has it open"),
         Reason.NO_HIGH_WATERMARK: (f"{clean} --high-watermark end", "if this log is all there is"),
-        Reason.UNDER_RATIO: (clean, "clean it all the same: whoever names it may"),
+        Reason.UNDER_RATIO: (clean, "clean it all the same, as it is named"),
     }
     return Explanation(meaning, settings, (commands[entry.why],))
 

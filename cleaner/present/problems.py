@@ -33,7 +33,7 @@ class Problem(NamedTuple):
     is_stuck: bool = False
 
 
-def troubles(shown: ServiceSnapshot) -> list[Problem]:
+def problems_of(shown: ServiceSnapshot) -> list[Problem]:
     """Return all that is not well, the worst first."""
     return [*_of_the_process(shown), *_of_log_dirs(shown), *_of_logs(shown)]
 

@@ -22,6 +22,7 @@ from cleaner.cleaning.offset_map import ENTRY_BYTES, OffsetMap
 from cleaner.format.chunks import Flags
 from cleaner.format.key_digests import MURMUR, OFFSET_PLUS_1, KeyDigests, Words
 from cleaner.format.records import Block
+from cleaner.policy.survivor_rule import LATEST_OFFSET, SurvivorRule
 
 _LOAD_FACTOR = 0.75
 _GROWTH = 8
@@ -50,11 +51,21 @@ class LatestByKey:
         first_offset, end_offset: the records that count, the end exclusive.
         keys: how many to expect. Where there are more all is done again, with more room.
         most_keys: no map takes more, so that a process keeps to its memory.
+        rule: which record of a key is the last one.
     Raises:
         CorruptBatchError: as `read` has it.
     """
 
-    def __init__(self, read: DigestAll, first_offset: int, end_offset: int, keys: int, most_keys: int) -> None:
+    def __init__(
+        self,
+        read: DigestAll,
+        first_offset: int,
+        end_offset: int,
+        keys: int,
+        most_keys: int,
+        rule: SurvivorRule = LATEST_OFFSET,
+    ) -> None:
+        self._rule = rule
         self._read = read
         self._first_offset = first_offset
         self._end_offset = max(first_offset, end_offset)
@@ -77,7 +88,7 @@ class LatestByKey:
 
     def _put_all(self, limit: int, shares: int) -> Flags | None:
         """Return a bit for each offset from the first on; None when the keys of a share do not fit."""
-        offset_map = OffsetMap(limit, int(limit / _LOAD_FACTOR) + 1)
+        offset_map = OffsetMap(limit, int(limit / _LOAD_FACTOR) + 1, self._rule)
         bits: Flags = np.zeros(0, np.uint8)
         try:
             for share in range(shares):

@@ -159,7 +159,7 @@ def test_policy_of_a_default_is_told_as_that_until_the_partition_is_named(tmp_pa
     assert entry["why"] == "policy_not_trusted"
     assert entry["next"][0]["command"] == f"cleaner clean {tmp_path} topic-0 --set cleanup.policy=compact"  # type: ignore[index]
     main(["explain", str(tmp_path), "topic-0", "--set", "cleanup.policy=compact"])
-    assert "somebody has to confirm it" in " ".join(capsys.readouterr().out.split())
+    assert "it has to be confirmed" in " ".join(capsys.readouterr().out.split())
 
 
 def test_small_buffer_is_told_with_its_rounds_and_the_one_that_does_it_in_one(tmp_path: Path, capsys: Capture) -> None:

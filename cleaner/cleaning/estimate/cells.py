@@ -9,6 +9,7 @@ records, with what transactions make of their batches.
 from __future__ import annotations
 
 import random
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -78,7 +79,7 @@ class Cells:
         self.total_bytes = int(self.before[-1])
         usual_bytes = self.total_bytes // _MOST_CELLS if sample_bytes < self.total_bytes else _MOST_BYTES
         self._cell_bytes = max(_LEAST_BYTES, min(_MOST_BYTES, usual_bytes))
-        self._first = np.concatenate([[0], np.cumsum(-(-sizes // self._cell_bytes))])
+        self._first: list[int] = [0, *np.cumsum(-(-sizes // self._cell_bytes)).tolist()]
         self._index = -1, np.zeros(0, np.int64)
         self._aborted = AbortedRanges(AbortedWalk().collect(segments, segments[0].base_offset, OFFSETS_END, 0))
         self._now_ms = now_ms
@@ -99,17 +100,18 @@ class Cells:
 
     def stretches(self, count: int, most_bytes: int) -> list[Cell]:
         """Return a few long stretches, spread over the log, of neighbouring cells."""
-        length, end = max(1, most_bytes // self._cell_bytes), int(self._first[-1])
+        length, end = max(1, most_bytes // self._cell_bytes), self._first[-1]
         return [self._cells_from(number, length) for number in sorted({end * i // count for i in range(count)})]
 
     def _cells_from(self, number: int, count: int = 1) -> Cell:
-        row = int(np.searchsorted(self._first, number, side="right")) - 1
-        segment, within = self._segments[row], number - int(self._first[row])
+        row = bisect_right(self._first, number) - 1
         if row != self._index[0]:
-            self._index = row, _positions(segment)
-        edges = np.array([within, within + count]) * self._cell_bytes
-        start, end = self._index[1][np.searchsorted(self._index[1], edges, side="right") - 1].tolist()
-        return Cell(row, start, end if edges[1] < segment.size else segment.size, int(self.before[row]) + start)
+            self._index = row, _positions(self._segments[row])
+        edge, size, positions = (number - self._first[row]) * self._cell_bytes, self._segments[row].size, self._index[1]
+        start = int(positions[bisect_right(positions, edge) - 1])
+        edge += count * self._cell_bytes
+        end = int(positions[bisect_right(positions, edge) - 1]) if edge < size else size
+        return Cell(row, start, end, int(self.before[row]) + start)
 
     def blocks(self, cell: Cell, *, leaves_cache: bool = False) -> Iterator[CellBlock]:
         """

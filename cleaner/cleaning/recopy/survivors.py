@@ -111,6 +111,7 @@ class MapSurvivors:
             retention.legacy_deletes_stay,
             self._map.table,
             self._map.slots,
+            self._map.rule.code,
             self._map.keys,
             self._map.latest,
             self._map.latest_base,

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from cleaner.base.sizes import duration, human_bytes
 from cleaner.daemon.snapshot import Forecast, LogDirView, LogView, ServiceSnapshot, WorkerView
 from cleaner.policy.reasons import Reason, Tone
-from cleaner.present.problems import troubles
+from cleaner.present.problems import problems_of
 from cleaner.present.text import ago, count, counted, percent, until
 from cleaner.state.quarantine import QuarantinedLog
 
@@ -25,7 +25,7 @@ _PHASE_WORDS = {
 def headline(snapshot: ServiceSnapshot) -> tuple[Tone, str]:
     """Say what the daemon does, in a few words, and how much is not well."""
     tone, words = _doing(snapshot)
-    wrong = troubles(snapshot)
+    wrong = problems_of(snapshot)
     # What is stuck says so itself; a daemon that starts or stops need not be as it should be.
     if not wrong or snapshot.state != "running" or not snapshot.is_progressing:
         return tone, words

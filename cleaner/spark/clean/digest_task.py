@@ -150,7 +150,7 @@ class RangeDigester:
         self._mapped = None if start.mapped is None else start.mapped.aborting().begin()
         self._markers: tuple[set[int], set[int]] = (set(), set())
         self._keys = settings.key_words
-        self._map = OffsetMap(settings.task_entries, int(settings.task_entries / _TABLE_DENSITY))
+        self._map = OffsetMap(settings.task_entries, int(settings.task_entries / _TABLE_DENSITY), settings.rule)
         self._map.keys = self._keys
         self._unpacker = Unpacker(settings.batch_limit_bytes)
         self._digested, self._asking = DigestedChunk(), DigestedChunk()

@@ -15,7 +15,7 @@ import numpy as np
 
 from cleaner.base.model import AbortedTxn, EpochEntry
 from cleaner.config.values import TopicConfig
-from cleaner.errors import CorruptBatchError
+from cleaner.errors import CorruptBatchError, OffsetsOutOfOrderError
 from cleaner.format.chunks import Chunk, ReadBuffer
 from cleaner.storage.files.leader_epochs import assign_epoch
 from cleaner.storage.load.producer_state import ProducerState
@@ -24,7 +24,7 @@ from cleaner.storage.segment.batch_source import checked_batches
 from cleaner.storage.segment.segment import Segment, SegmentIndexes
 
 if TYPE_CHECKING:
-    from cleaner.storage.segment.index_builder import OffsetOverflowError, OffsetsOutOfOrderError
+    from cleaner.storage.segment.index_builder import OffsetOverflowError
 
 _SNAPSHOT_SEGMENTS = 2  # Kafka keeps snapshots at the last two base offsets (R-652)
 
@@ -119,7 +119,7 @@ def rebuild_segment(
         CorruptBatchError: a batch that Kafka would stumble over without mending it (`replay`).
     """
     # Here, as it loads the kernels: a look at a sound log rebuilds nothing.
-    from cleaner.storage.segment.index_builder import IndexBuilder, OffsetOverflowError, OffsetsOutOfOrderError
+    from cleaner.storage.segment.index_builder import IndexBuilder, OffsetOverflowError
 
     builder = IndexBuilder(
         segment.log_path,

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from cleaner.errors import UncleanableError
+from cleaner.errors import OffsetsOutOfOrderError, UncleanableError
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.kernels import index as kernel
 from cleaner.storage.segment.indexes import MAX_RELATIVE_OFFSET, OFFSET_ENTRY, TIME_ENTRY, Entries
@@ -59,10 +59,6 @@ class OffsetOverflowError(ValueError):
     def __init__(self, row: int, last_offset: int) -> None:
         self.row = row
         super().__init__(f"offset {last_offset} is too far from the segment's base offset")
-
-
-class OffsetsOutOfOrderError(UncleanableError):
-    """An index entry would not lie above the one before (R-312)."""
 
 
 class IndexBuilder:

@@ -18,7 +18,7 @@ from cleaner.daemon.snapshot import RoundView
 from cleaner.state.quarantine import Quarantine
 from cleaner.storage.fs.file_system import FileSystem
 from tests.support.manual_clock import ManualClock
-from tests.unit.daemon.looks import LOG_DIR, look, looked
+from tests.unit.daemon.looks import LOG_DIR, log_status, look
 
 WAIT_SECONDS = 20  # only ever waited for in full by a test that fails
 
@@ -49,7 +49,7 @@ class Hall:
 
     def see(self, *names: str) -> None:
         self.clock.move_on(1)
-        self.manager.take_looks({LOG_DIR: look(*map(looked, names))}, self.clock.monotonic_ns())
+        self.manager.take_looks({LOG_DIR: look(*map(log_status, names))}, self.clock.monotonic_ns())
 
     def wait(self, rounds: int = 1) -> None:
         for _ in range(rounds):

@@ -127,7 +127,7 @@ def _index(
     keyed = int(state[map_kernel.STATE_KEYED])
     assert 0 <= keyed <= most
     limit = 1 + choices[0] % (_SLOTS - 1)
-    done, entries = map_kernel.put_digests(table, _SLOTS, digests, keyed, 0, limit, latest, first_dirty)
+    done, entries = map_kernel.put_digests(table, _SLOTS, choices[0] & 1, digests, keyed, 0, limit, latest, first_dirty)
     assert (done == keyed and entries <= limit) or (done < keyed and entries == limit)
     if status == map_kernel.DIGEST_BAD_RECORD:
         _check_bad_record(rows, state)
@@ -154,7 +154,7 @@ def _judge(
     state = guards.words(map_kernel.STATE_CELLS).view(np.int64)
     status = map_kernel.judge_records(
         data, unpacked, rows, _flags(guards, len(rows), choices, 1), _flags(guards, len(rows), choices, 2), 2**62, 7,
-        True, table, _SLOTS, np.array([1, 2], np.uint64), latest, first_dirty,
+        True, table, _SLOTS, choices[1] & 1, np.array([1, 2], np.uint64), latest, first_dirty,
         guards.words(map_kernel.SCRATCH_WORDS), verdicts, state,
     )  # fmt: skip
     if status == map_kernel.DIGEST_BAD_RECORD:

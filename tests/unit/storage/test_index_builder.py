@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleaner.errors import UncleanableError
+from cleaner.errors import OffsetsOutOfOrderError, UncleanableError
 from cleaner.format.batch import BATCH_DTYPE, Batches
-from cleaner.storage.segment.index_builder import IndexBuilder, OffsetOverflowError, OffsetsOutOfOrderError
+from cleaner.storage.segment.index_builder import IndexBuilder, OffsetOverflowError
 
 SIZE = 100
 

@@ -1,15 +1,27 @@
 """
-What a library says, and to whom: nobody, unless it is given somewhere to say it.
+Structured logs: an event in a few words, and named values.
 
-Nothing here configures logging. A `logging.Logger` gets an event and its values as one line; anything with structlog's
-manners gets them as they are.
+A `logging.Logger` gets both as one line; a logger with structlog's methods gets them as they are. Nothing here
+configures logging, and without a logger nothing is logged.
 """
 
 from __future__ import annotations
 
 import logging
+from typing import Protocol
 
-from cleaner.daemon.round_events import Logger
+
+class Logger(Protocol):
+    """Structured logs: an event in a few words, and named values."""
+
+    def info(self, event: str, **values: object) -> object:
+        """Log what happened."""
+
+    def warning(self, event: str, **values: object) -> object:
+        """Log what the operator should know."""
+
+    def error(self, event: str, **values: object) -> object:
+        """Log what the operator should do something about; `exc_info` is the error."""
 
 
 class _Nobody:

@@ -8,10 +8,8 @@ from typing import cast
 
 import pytest
 
-from cleaner.daemon.control.wire import WireError, from_json
+from cleaner.base.json_values import JsonValue, WrongValueError, format_json, from_json, json_value, parse_json
 from cleaner.daemon.snapshot import JobView, LogDirView, LogView, ServiceSnapshot
-from cleaner.daemon.snapshot_json import json_value
-from cleaner.state.json_text import JsonValue, format_json, parse_json
 from tests.support import sample_daemons
 from tests.support.snapshots import job, log, log_dir
 
@@ -58,7 +56,7 @@ def test_reason_of_a_later_release_leaves_the_words() -> None:
 
 def test_condition_of_a_later_release_cannot_be_passed_over() -> None:
     """Nothing may be claimed of such a log dir."""
-    with pytest.raises(WireError, match="condition"):
+    with pytest.raises(WrongValueError, match="condition"):
         from_json(LogDirView, {**sent(log_dir()), "condition": "haunted"})
 
 
@@ -79,7 +77,7 @@ def test_condition_of_a_later_release_cannot_be_passed_over() -> None:
 )
 def test_field_of_another_type_is_refused_by_name(field: str, value: JsonValue) -> None:
     """What reads a value may rely on its types."""
-    with pytest.raises(WireError, match=f"^{field}: "):
+    with pytest.raises(WrongValueError, match=f"^{field}: "):
         from_json(JobView, {**sent(job()), field: value})
 
 
@@ -96,7 +94,7 @@ def test_number_without_end_arrives_as_it_was_sent() -> None:
 @pytest.mark.parametrize("value", [None, [], "x", 5])
 def test_what_is_no_object_is_refused(value: JsonValue) -> None:
     """Where one should be."""
-    with pytest.raises(WireError, match="no object"):
+    with pytest.raises(WrongValueError, match="no object"):
         from_json(JobView, value)
 
 
@@ -104,5 +102,5 @@ def test_missing_field_without_a_default_is_named() -> None:
     """Nobody guesses a partition."""
     values = sent(job())
     del values["partition"]
-    with pytest.raises(WireError, match="partition is missing"):
+    with pytest.raises(WrongValueError, match="partition is missing"):
         from_json(JobView, values)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleaner.state.json_text import NotJsonError, format_json, parse_json
+from cleaner.base.json_values import NotJsonError, format_json, parse_json
 
 
 @given(st.dictionaries(st.text(st.characters(categories=None)), st.text(st.characters(categories=None))))

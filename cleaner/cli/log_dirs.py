@@ -1,4 +1,4 @@
-"""How a command becomes the writer of a log dir."""
+"""A log dir as commands use it: opened for writing, or looked at without a lock."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cleaner.errors import UsageError
+
 if TYPE_CHECKING:
     from cleaner.cli.stop import StopFlag
     from cleaner.log.manager import LogManager
+    from cleaner.log.topics import Topics
 
 
 @contextmanager
@@ -44,3 +47,24 @@ def open_log_dir(
     finally:
         with flag.closing():
             manager.close()
+
+
+def topics_in(log_dir: Path) -> Topics:
+    """
+    Return the topics of a log dir.
+
+    Raises:
+        UsageError: it is none.
+    """
+    from cleaner.base.clock import SystemClock
+    from cleaner.log.topics import Topics
+    from cleaner.storage.fs.file_system import FileSystem
+    from cleaner.storage.log_dir import LogDir
+    from cleaner.storage.which_dir import why_no_log_dir
+
+    fs = FileSystem()
+    reason = why_no_log_dir(fs, log_dir)
+    if reason is not None:
+        new = "" if why_no_log_dir(fs, log_dir, may_be_new=True) else "; `cleaner topics create` makes a log dir"
+        raise UsageError(f"{log_dir}: {reason}{new}")
+    return Topics(fs, [LogDir(fs, log_dir)], SystemClock())

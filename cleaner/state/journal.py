@@ -93,7 +93,7 @@ class Journal:
     Appends entries. Thread-safe.
 
     Args:
-        fs: the door to the file system.
+        fs: the file system.
         state_dir: a directory that is there.
         clock: gives entries their time.
         max_file_bytes: a file that would become longer is followed by another one.

@@ -28,7 +28,7 @@ class LockFile:
     It stays the process's that took it: in a forked child it is not held.
 
     Args:
-        fs: the door to the file system.
+        fs: the file system.
         path: the file, created like its directory if it is not there.
         what: names what is locked, at the head of the error.
     Raises:

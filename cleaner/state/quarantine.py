@@ -77,7 +77,7 @@ class Quarantine:
     the next one, or by `save`.
 
     Args:
-        fs: the door to the file system.
+        fs: the file system.
         state_dir: a directory that is there.
         warn: told when a file found there cannot be used, and where it is now.
     Raises:

@@ -33,7 +33,7 @@ class StateDir:
     It is created if it is not there, readable by its group.
 
     Args:
-        fs: the door to the file system.
+        fs: the file system.
         path: the directory; links to it are followed once, here.
         log_dirs: it must be in none of them.
     Attributes:
@@ -100,7 +100,7 @@ def require_private(fs: FileSystem, directory: Path, key: str, value: object) ->
     Make sure that nobody but this process's user can put anything into a directory.
 
     Args:
-        fs: the door to the file system.
+        fs: the file system.
         directory: links are not followed.
         key, value: the setting that names it, for the error.
     Raises:

@@ -53,7 +53,7 @@ class StateFile(Generic[Content]):
     One state file.
 
     Args:
-        fs: the door to the file system.
+        fs: the file system.
         path: the file; its directory must be there.
         format_name: stands in the file, fixed for ever.
         version: of what `write` makes; all versions from 1 up to it can be read.

@@ -83,7 +83,7 @@ def read_checkpoint(fs: FileSystem, path: Path, words: int, limit_bytes: int) ->
     List the entries of a checkpoint file; none when the file is missing, empty or has only its version.
 
     Args:
-        fs: the door to the file system.
+        fs: the file system.
         path: the file.
         words: how many words each entry must have.
         limit_bytes: how long the file may be.

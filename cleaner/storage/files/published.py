@@ -72,7 +72,7 @@ class Publisher:
     The file as its writer has it; makes it. Thread-safe, and each partition's offsets come one after the other.
 
     Args:
-        fs: the door to the file system.
+        fs: the file system.
         log_dir: its lock as a writer is held.
 
     Raises:
@@ -158,7 +158,7 @@ class Published:
     What is published of a partition, as its readers see it; not for several threads at a time. Close it.
 
     Args:
-        fs: the door to the file system.
+        fs: the file system.
         log_dir: the log dir.
         topic_partition: whose.
     """

@@ -1,9 +1,9 @@
 """
-Telling a torn tail from damage in the middle: does anything whole follow the first damaged batch?
+Distinguishes a torn tail from damage in the middle, by searching for whole batches after the first damaged one.
 
-A writer that was killed leaves the beginning of a batch, or zeros, or pages of a batch in the wrong order. Cutting that
-loses nothing that was ever acknowledged as flushed. But whole batches behind the damage mean that something else
-happened to the file, and cutting would lose them.
+A killed writer leaves the beginning of a batch, or zeros, or only some pages of a batch. Cutting that loses nothing
+that was ever acknowledged as flushed. But if whole batches follow the damage, something else happened to the file, and
+cutting would lose them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cleaner.storage.segment.segment import Segment
 _SEARCH_BYTES = 1 << 20
 _LENGTH_AT, _MAGIC_AT, _CRC_AT, _CRC_FROM = 8, 16, 17, 21  # R-201, R-210
 _MAGIC = 2
-# Largest batch looked for. A broker's limit is 1 MiB by default and a few MiB in practice.
+# Largest batch searched for. A broker's limit is 1 MiB by default and a few MiB in practice.
 _LARGEST_BATCH_BYTES = 256 << 20
 
 
@@ -31,14 +31,14 @@ def holds_whole_batch(segment: Segment, position: int) -> bool:
 
 def find_whole_batch(file: File, size: int, position: int) -> int | None:
     """
-    Return where the next whole batch of magic 2, with a right checksum, begins from a position on; None without one.
+    Return where the next whole batch of magic 2 with a correct checksum begins, from a position on; None without one.
 
-    Every byte position is tried, since damage leaves no batch boundary to go by. Batches of magic 0 and 1 are not
-    looked for: no broker has written any since 4.0.
+    Every byte position is tried, since after damage no batch boundary is known. Batches of magic 0 and 1 are not
+    searched for: no broker has written any since 4.0.
 
     Args:
         file: the open `.log`.
-        size: bytes of it that count.
+        size: how many of its bytes to search.
     """
     while position + HEADER_BYTES <= size:
         data = np.frombuffer(file.read(min(_SEARCH_BYTES + HEADER_BYTES, size - position), position), np.uint8)

@@ -33,7 +33,7 @@ class Removals:
     What waits to be removed. Thread-safe.
 
     Args:
-        fs: the door to the file system.
+        fs: the file system.
         clock: delays go by its monotonic clock.
     """
 

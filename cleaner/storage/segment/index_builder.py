@@ -1,8 +1,8 @@
 """
-Making a segment's offset and time index from its batches.
+Builds a segment's offset and time index from its batches.
 
-For a segment written from empty by one process this gives the bytes the writer's own indexes had (R-320, R-323): an
-entry for the first batch that begins more than `index.interval.bytes` behind the last entry's batch.
+For a segment that one process wrote from empty, this gives the same bytes as the writer's own indexes (R-320, R-323):
+an entry for the first batch that begins more than `index.interval.bytes` after the last entry's batch.
 
 Source: rules R-304, R-311 to R-313, R-320 to R-323; `LogSegment.java` (recover, append, onBecomeInactiveSegment).
 """
@@ -28,7 +28,7 @@ NO_TIMESTAMP = -1
 
 
 class OffsetsOutOfOrderError(ValueError):
-    """An index entry would not lie above the one before (R-312)."""
+    """An index entry would not be above the previous one (R-312)."""
 
 
 class OffsetOverflowError(ValueError):
@@ -71,7 +71,7 @@ class IndexBuilder:
 
     def add(self, batches: Batches) -> None:
         """
-        Take in the next batches.
+        Add the next batches.
 
         Raises:
             OffsetOverflowError: a last offset is below the base offset or more than 2**31 - 1 above it.
@@ -117,7 +117,7 @@ class IndexBuilder:
             raise OffsetsOutOfOrderError(f"offset {relative_offset + self._base_offset} at position {position}")
         self._offsets.append(relative_offset)
         self._positions.append(position)
-        # Asked whether it is full before it is asked whether there is anything to write (R-311).
+        # As in Kafka, checked for a full index even if there is no entry to write (R-311).
         if len(self._times) >= self._max_time_entries - 1:
             raise UncleanableError(self._path, f"its time index is full at {self._max_time_entries - 1} entries")
         self._append_time()

@@ -93,7 +93,7 @@ def parse_set(text: str) -> tuple[str | None, str, str]:
     if not equals or not key.strip():
         raise UsageError(f"--set {text}: expected [TOPIC:]key=value")
     if colon and not _TOPIC_NAME.match(topic):
-        raise UsageError(f"--set {text}: {topic!r} is no topic name")
+        raise UsageError(f"--set {text}: {topic!r} is not a topic name")
     return (topic if colon else None), key.strip(), value
 
 
@@ -159,7 +159,7 @@ def _split_topic(line_key: str, topics: Collection[str], warnings: list[str]) ->
     for topic, key in splits:
         if topic in topics:
             refuse_slip(key, _TOPIC_KEYS)
-    warnings.append(f"{CLEANER_TOPICS}: {shortened(line_key)} names no topic setting: passed over")
+    warnings.append(f"{CLEANER_TOPICS}: {shortened(line_key)} is not a topic setting: ignored")
     return None
 
 

@@ -66,7 +66,7 @@ class GivenSettings:
                 check_values(layer)
         for key in sources.environment if sources.environment else ():
             if key in UNUSED_TOPIC_KEYS:
-                self.warnings.append(f"{variable_of(key)} means nothing to a cleaner: passed over")
+                self.warnings.append(f"{variable_of(key)} is not used by a cleaner: ignored")
         self.topics_dir, self.topics_dir_key = sources.topics_dir, "--topics-dir"
         configured = self._text(_TOPICS_DIR_KEY).strip()
         if self.topics_dir is None and configured:
@@ -164,7 +164,7 @@ class GivenSettings:
             elif option.key not in UNUSED_TOPIC_KEYS and option.key not in FORMER_TOPIC_KEYS:
                 with mistakes.collected():
                     refuse_slip(option.key, known)
-                    self.warnings.append(f"--set {option.key}: unknown, passed over")
+                    self.warnings.append(f"--set {option.key}: unknown, ignored")
         self.warnings += [f"--set: {warning}" for warning in check_topic_keys(of_topics)]
         everywhere = Layer(_SET, LayerScope.EVERY_TOPIC, of_topics)
         return everywhere, Layer(_SET, LayerScope.BROKER, of_broker, names_topic_settings=False)

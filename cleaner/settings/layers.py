@@ -1,8 +1,8 @@
 """
 Layers of settings, and which of them wins.
 
-A layer has the settings of one source, the source's name for messages, and its scope. Layers are ordered with the
-highest precedence first; the first one that has a setting, under the topic's or a broker's name for it, gives its value.
+A layer has the settings of one source, the source's name for messages, and its scope. Layers are in order of
+precedence, highest first; the first one that has a setting, under the topic's or a broker's name for it, wins.
 """
 
 from __future__ import annotations

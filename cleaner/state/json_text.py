@@ -61,4 +61,4 @@ def _finite(text: str) -> float:
 
 
 def _refuse_constant(name: str) -> float:
-    raise NotJsonError(f"{name} is no JSON number")
+    raise NotJsonError(f"{name} is not a JSON number")

@@ -132,7 +132,7 @@ def _file(value: JsonValue) -> KeptFile:
     name = _plain_name(fields["name"])
     parsed = names.parse_file_name(name)
     if parsed is None or parsed.temporary:
-        raise BadStateError(f"{shortened(repr(name))} is no file of a segment")
+        raise BadStateError(f"{shortened(repr(name))} is not a file of a segment")
     return KeptFile(name, _count(fields["bytes"]), _count(fields["crc32"]))
 
 
@@ -140,19 +140,19 @@ def _plain_name(value: JsonValue) -> str:
     """Accept only a plain file name, because names in a manifest are joined to paths."""
     name = _text(value)
     if not name or name != Path(name).name:
-        raise BadStateError(f"{shortened(repr(name))} is no name")
+        raise BadStateError(f"{shortened(repr(name))} is not a file name")
     return name
 
 
 def _text(value: JsonValue) -> str:
     if not isinstance(value, str):
-        raise BadStateError(f"{shortened(repr(value))} is no text")
+        raise BadStateError(f"{shortened(repr(value))} is not a text")
     return value
 
 
 def _count(value: JsonValue) -> int:
     if type(value) is not int or value < 0:
-        raise BadStateError(f"{shortened(repr(value))} is no number from 0 on")
+        raise BadStateError(f"{shortened(repr(value))} is not a number of at least 0")
     return value
 
 

@@ -177,18 +177,18 @@ def _read(_version: int, values: Mapping[str, JsonValue]) -> _Entries:
 
 def _entry(row: JsonValue, number: int) -> QuarantinedLog:
     if not isinstance(row, dict):
-        raise BadStateError(f"entry {number} is no object")
+        raise BadStateError(f"entry {number} is not an object")
 
     def text(name: str) -> str:
         value = row.get(name)
         if not isinstance(value, str):
-            raise BadStateError(f"entry {number}: {name} is no text")
+            raise BadStateError(f"entry {number}: {name} is not a text")
         return value
 
     def whole(name: str) -> int:
         value = row.get(name)
         if type(value) is not int:
-            raise BadStateError(f"entry {number}: {name} is no whole number")
+            raise BadStateError(f"entry {number}: {name} is not a whole number")
         return value
 
     try:

@@ -91,7 +91,7 @@ def require_own_way(directory: Path, key: str, value: object) -> None:
         with contextlib.suppress(FileNotFoundError):  # the caller reports it; all directories above were checked
             reason = why_way_is_open_to_others(directory)
     if reason is not None:
-        raise ConfigError(key, value, f"{reason}: another directory could be put in its place while root works there")
+        raise ConfigError(key, value, f"{reason}: another directory could replace it while root works there")
 
 
 def require_private(fs: FileSystem, directory: Path, key: str, value: object) -> None:

@@ -139,7 +139,7 @@ class StateFile(Generic[Content]):
             raise BadStateError(f"its format is not {self._format_name}")
         version = values.get("version")
         if type(version) is not int or version < 1:
-            raise BadStateError("its version is no number from 1 on")
+            raise BadStateError("its version is not a number of at least 1")
         return version, values
 
     def _keep_aside(self, why: str) -> Path:

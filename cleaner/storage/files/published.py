@@ -104,7 +104,7 @@ class Publisher:
             file.truncate(0)
             if not try_lock(file, WRITE, _LOCK_BYTE, 1):
                 holder = holder_of(file, WRITE, _LOCK_BYTE, 1)
-                self._error = LogDirLockedError(f"{self._path}: locked by somebody who does not write ({holder})")
+                self._error = LogDirLockedError(f"{self._path}: locked by a process that does not write ({holder})")
                 file.close()
                 return None
         except BaseException:

@@ -116,19 +116,7 @@ def clean(
 
     directory = arguments.path("log_dir", log_dir)
     topic = parse_names([arguments.text("partition", partition)])[0].topic
-    options = CleanOptions(
-        high_watermark=high_watermark,
-        recover=recover,
-        allow_truncate=allow_truncate,
-        retention=retention,
-        verify=verify,
-        rounds=rounds,
-        keep_tombstones=keep_tombstones,
-        keep_old=arguments.optional_path("keep_old", keep_old),
-        damaged=damaged,
-        max_dirty_bytes=max_dirty_bytes,
-        max_seconds=max_seconds,
-    ).checked()
+    options = CleanOptions.of(locals() | {"keep_old": arguments.optional_path("keep_old", keep_old)}).checked()
     sources = Sources.of_call(topic, settings, topics_dir, metadata_dir)
     surroundings = CallContext.of(fs, now_ms, progress, check_done)
     for outcome in clean_log_dir(directory, [partition], sources, options, surroundings):

@@ -27,7 +27,7 @@ from cleaner.settings.environment import read_known_variables
 from cleaner.settings.files import check_topics_dir, read_config_bytes
 from cleaner.settings.given import DEFAULT, Given, GivenSettings
 from cleaner.state.state_dir import require_outside_log_dirs
-from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.fs.file_system import FileSystem, real_path
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,16 @@ class Loaded:
     windows: Windows
     values: Mapping[str, Given]
     warnings: tuple[str, ...]
+
+    @property
+    def log_dirs(self) -> tuple[Path, ...]:
+        """The log dirs, links followed, each once."""
+        return tuple(dict.fromkeys(real_path(Path(path)) for path in self.config.log_dirs))
+
+    @property
+    def log_dir_rates(self) -> dict[Path, float]:
+        """The speed limits of single log dirs, bytes a second."""
+        return {real_path(Path(path)): rate for path, rate in self.config.log_dir_io_max_bytes_per_second}
 
     def rows(self) -> tuple[tuple[str, str, str], ...]:
         """Return key, value and who says so, by key."""

@@ -9,6 +9,7 @@ from cleaner.app.options import HighWatermark
 from cleaner.app.session import Session
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import TopicConfig
+from cleaner.policy.reasons import Reason
 from cleaner.storage.load.load_changes import SaveCut
 from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.load.loader import load_log
@@ -18,10 +19,7 @@ from cleaner.storage.swap.swap import fsync_sources
 _LOG_END = 2**63 - 1
 """As a high watermark: the loader lowers it to the log end offset (D-03)."""
 
-NO_HIGH_WATERMARK = (
-    "nothing to clean: replication-offset-checkpoint has no line for the partition, so nothing is known to be "
-    "replicated; if this log is all there is, use --high-watermark end (or an offset)"
-)
+NO_HIGH_WATERMARK = Reason.NO_HIGH_WATERMARK.words.line
 
 
 def load(

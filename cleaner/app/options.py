@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from cleaner.base import arguments
 from cleaner.base.arguments import Settings
@@ -192,6 +192,11 @@ class CleanOptions:
     damaged: Literal["refuse", "keep"] = "refuse"
     clean_round: CleanRound | None = None
     side_by_side: Callable[[], int] | None = None
+
+    @staticmethod
+    def of(values: Mapping[str, Any]) -> CleanOptions:
+        """Take the values named like options, of a call or a command line; the others count as not given."""
+        return CleanOptions(**{name: values[name] for each in fields(CleanOptions) if (name := each.name) in values})
 
     def checked(self) -> CleanOptions:
         """

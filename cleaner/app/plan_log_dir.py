@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cleaner.app import load as loading
-from cleaner.app.look import Look, PlanTarget, look_at
+from cleaner.app.inspect_log import Inspection, PlanTarget, inspect_log
 from cleaner.app.options import CallContext, HighWatermark, Sampling, Sources
-from cleaner.app.plan_estimate import estimate_look
-from cleaner.app.plan_report import PlanEntry, Why
+from cleaner.app.plan_report import PlanEntry
 from cleaner.app.plan_settings import settings_in_force
 from cleaner.app.replication import replication_warning
 from cleaner.app.session import Session, as_cleaner_errors, choose_partitions, open_session, parse_names
 from cleaner.app.trust import origin_of_policy, policy_words, standing
 from cleaner.base.model import TopicPartition
+from cleaner.base.sizes import duration
+from cleaner.config.values import TopicConfig
 from cleaner.errors import (
     CleanerError,
     CleaningAborted,
@@ -27,7 +28,8 @@ from cleaner.errors import (
     unexpected,
 )
 from cleaner.policy.cleanable import bounds_of, first_young_segment
-from cleaner.policy.due import Dueness, due_words, earliest_dirty_timestamp_ms, judge, overdue_ms
+from cleaner.policy.due import due_words, earliest_dirty_timestamp_ms, judge, overdue_ms
+from cleaner.policy.reasons import Reason
 from cleaner.policy.rounds_ahead import rounds_ahead
 from cleaner.policy.sections import sections_of
 from cleaner.read.open_transactions import Use, undecided_at
@@ -35,15 +37,10 @@ from cleaner.read.summary import ListedFiles, list_log_files
 from cleaner.settings import ResolvedTopic
 from cleaner.storage.lock.lock_probe import LockHolder, probe
 from cleaner.storage.log_dir import StillLogDir
+from cleaner.storage.segment.segment import Segment
 
+_UNREADABLE = Reason.UNREADABLE.words.line
 _ATTEMPTS = 5  # so often a log is looked at whose files come and go under the eye
-
-_WHY = {
-    Dueness.NOTHING_TO_CLEAN: Why.NOTHING_TO_CLEAN,
-    Dueness.OVERDUE: Why.OVERDUE,
-    Dueness.OVER_RATIO: Why.OVER_RATIO,
-    Dueness.UNDER_RATIO: Why.UNDER_RATIO,
-}
 
 
 def plan_log_dir(
@@ -139,10 +136,10 @@ class _View:
             except CleaningAborted:
                 raise
             except ConfigError as error:
-                reason = "a setting of its topic is wrong"
-                return replace(entry, error=str(as_value(error)), why=Why.BAD_SETTING, reason=reason)
+                reason = Reason.BAD_SETTING
+                return replace(entry, error=str(as_value(error)), why=reason, reason=reason.words.line)
             except CleanerError as error:
-                failed = replace(entry, error=str(as_value(error)), reason="cannot be looked at")
+                failed = replace(entry, error=str(as_value(error)), reason=_UNREADABLE)
                 # Beside somebody who cleans, a file may be another one by the time it is read.
                 is_replaced = bool(entry.in_use) and isinstance(error, CorruptLogError | LogChangedError)
                 if not (is_replaced or isinstance(error.__cause__, FileNotFoundError)):
@@ -150,7 +147,7 @@ class _View:
                 # Its files come and go: another process is at work, whichever has the lock.
                 entry = replace(entry, in_use=entry.in_use or "somebody whose files come and go")
             except Exception as error:  # noqa: BLE001 - an internal error about one log must not hide the others
-                return replace(entry, error=str(unexpected(self.directory, error)), reason="cannot be looked at")
+                return replace(entry, error=str(unexpected(self.directory, error)), reason=_UNREADABLE)
         return failed
 
     def _describe(self, entry: PlanEntry, resolved: ResolvedTopic) -> PlanEntry:
@@ -174,7 +171,7 @@ class _View:
         if resolved.config.compact:
             entry = self._weigh(entry, resolved, files)
         if not verdict.is_allowed:
-            why = Why.POLICY_NOT_TRUSTED if resolved.config.compact else Why.NOT_COMPACTED
+            why = Reason.POLICY_NOT_TRUSTED if resolved.config.compact else Reason.NOT_COMPACTED
             return replace(entry, is_due=False, why=why, reason=verdict.reason)
         return self._as_log_dir_allows(entry)
 
@@ -183,9 +180,11 @@ class _View:
         if not entry.is_due:
             return entry
         if self.state.keeps_out:
-            return replace(entry, why=Why.LOCKED, reason=f"{entry.reason}; in use by {self.state.in_use}")
+            return replace(entry, why=Reason.LOG_DIR_LOCKED, reason=f"{entry.reason}; in use by {self.state.in_use}")
         if not self.state.is_marked and not self.state.in_use:
-            return replace(entry, why=Why.NEEDS_RECOVERY, reason=f"{entry.reason}; the log dir has to be recovered")
+            return replace(
+                entry, why=Reason.LOG_DIR_NEEDS_RECOVERY, reason=f"{entry.reason}; the log dir has to be recovered"
+            )
         return entry
 
     def _weigh(self, entry: PlanEntry, resolved: ResolvedTopic, files: ListedFiles) -> PlanEntry:
@@ -202,7 +201,7 @@ class _View:
             state.use,
             is_in_use,
         )
-        look = look_at(place, files)
+        look = inspect_log(place, files)
         log, found = look.log, look.found
         earliest_ms = None
         if topic.max_compaction_lag_ms < now_ms:
@@ -218,7 +217,7 @@ class _View:
             uncleanable_bytes=found.uncleanable_bytes,
             ratio=found.ratio,
             is_due=dueness.is_due,
-            why=_WHY[dueness],
+            why=dueness,
             overdue_ms=delay_ms,
             overdue_at_ms=None if delay_ms or earliest_ms is None else earliest_ms + topic.max_compaction_lag_ms + 1,
             sections=sections_of(log, found, topic.delete_retention_ms),
@@ -231,17 +230,32 @@ class _View:
         )
         entry = self._bound(entry, look, place)
         if self.sampling is not None and found.cleanable_bytes:
-            sample_bytes = self.sampling.most_bytes
-            foretold, ahead = estimate_look(session, self.directory, look, topic, now_ms, sample_bytes)
-            entry = replace(entry, estimate=foretold, rounds=ahead)
+            entry = self._foretell(entry, look, topic, now_ms, self.sampling.most_bytes)
         reason = due_words(dueness, found, delay_ms, topic.min_cleanable_dirty_ratio)
-        if dueness is Dueness.NOTHING_TO_CLEAN:
+        if dueness is Reason.NOTHING_TO_CLEAN:
             if loading.lacks_high_watermark(session, self.topic_partition, self.high_watermark):
-                return replace(entry, why=Why.NO_HIGH_WATERMARK, reason=loading.NO_HIGH_WATERMARK)
+                return replace(entry, why=Reason.NO_HIGH_WATERMARK, reason=loading.NO_HIGH_WATERMARK)
             reason += _figure_of_bound(entry)
         return replace(entry, reason=reason)
 
-    def _bound(self, entry: PlanEntry, look: Look, place: PlanTarget) -> PlanEntry:
+    def _foretell(
+        self, entry: PlanEntry, look: Inspection, topic: TopicConfig, now_ms: int, sample_bytes: int | None
+    ) -> PlanEntry:
+        """Add what cleaning would do; there is something to clean."""
+        from cleaner.cleaning.context import RoundContext
+        from cleaner.cleaning.estimate.estimate import estimate  # loads kernels: not for those who only ask
+
+        lent, config = self.session.surroundings, self.session.settings.cleaner
+        segments = [
+            Segment(lent.fs, self.directory, seen.base_offset, size=seen.size, mtime_ns=seen.mtime_ns)
+            for seen in look.log.segments
+            if seen.base_offset < look.found.first_uncleanable_offset
+        ]
+        context = RoundContext(lent.fs, lent.clock, now_ms, check_done=self.session.check_done)
+        foretold, ahead = estimate(segments, look.found, topic, config, context, sample_bytes)
+        return replace(entry, estimate=foretold, rounds=ahead)
+
+    def _bound(self, entry: PlanEntry, look: Inspection, place: PlanTarget) -> PlanEntry:
         """Add each bound of the range with its figure."""
         log, found, topic = look.log, look.found, place.topic
         lag_ms = topic.min_compaction_lag_ms
@@ -272,7 +286,7 @@ def _figure_of_bound(entry: PlanEntry) -> str:
     if entry.bounded_by == "last stable offset" and entry.undecided is not None:
         open_ms = max(0, entry.now_ms - entry.undecided.since_ms)
         whose = f"producer {entry.undecided.producer_id}, epoch {entry.undecided.producer_epoch}"
-        return f"{words}: a transaction of {whose} is open for {open_ms} ms"
+        return f"{words}: a transaction of {whose} is open for {duration(open_ms)}"
     if entry.bounded_by == "min.compaction.lag.ms" and entry.lag_ends_ms is not None:
-        return f"{words}: the segment is too young for {entry.lag_ends_ms - entry.now_ms} ms more"
+        return f"{words}: the segment is too young for {duration(entry.lag_ends_ms - entry.now_ms)} more"
     return words

@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass, field
 
 from cleaner.errors import CleanerError, ConfigError
 from cleaner.policy.cleanable import Bound
 from cleaner.policy.estimate import Estimate
+from cleaner.policy.reasons import Reason
 from cleaner.policy.rounds_ahead import RoundsAhead
 from cleaner.policy.sections import Sections
 from cleaner.read.open_transactions import Undecided
-
-
-class Why(enum.Enum):
-    """Why a partition would be cleaned by `clean --all` now, or why not; the values are those in JSON."""
-
-    OVERDUE = "overdue"
-    OVER_RATIO = "over_ratio"
-    UNDER_RATIO = "under_ratio"
-    NOTHING_TO_CLEAN = "nothing_to_clean"
-    NO_HIGH_WATERMARK = "no_high_watermark"
-    NOT_COMPACTED = "not_compacted"
-    POLICY_NOT_TRUSTED = "policy_not_trusted"
-    NEEDS_RECOVERY = "needs_recovery"
-    LOCKED = "locked"
-    BAD_SETTING = "bad_setting"
-    UNREADABLE = "unreadable"
 
 
 @dataclass(frozen=True)
@@ -56,7 +40,7 @@ class PlanEntry:
         uncleanable_bytes: from its end on.
         ratio: dirty bytes as a part of clean and dirty bytes.
         is_due: by its ratio or its age. `clean --all` takes what is due; a named partition needs only dirty bytes.
-        why: in one word, see `Why`; what stands in the way of the whole log dir goes before the partition's own.
+        why: in one word, see `Reason`; what stands in the way of the whole log dir goes before the partition's own.
         reason: the same with its numbers, in words.
         error: what keeps the partition from being looked at; empty when nothing does.
         now_ms: the moment it was judged by.
@@ -94,7 +78,7 @@ class PlanEntry:
     uncleanable_bytes: int = 0
     ratio: float = 0.0
     is_due: bool = False
-    why: Why = Why.UNREADABLE
+    why: Reason = Reason.UNREADABLE
     reason: str = ""
     error: str = ""
     now_ms: int = 0
@@ -125,7 +109,7 @@ class PlanEntry:
         """What a command ends with that has looked at it: as one would that was refused to clean it."""
         if not self.error:
             return 0
-        return ConfigError.exit_code if self.why is Why.BAD_SETTING else CleanerError.exit_code
+        return ConfigError.exit_code if self.why is Reason.BAD_SETTING else CleanerError.exit_code
 
     def setting(self, key: str) -> SettingInForce | None:
         """Return a setting by its name; None when it is not among those told."""

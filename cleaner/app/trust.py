@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cleaner.config.values import TopicConfig
+from cleaner.policy.reasons import Reason
 from cleaner.settings import ResolvedTopic
 
 
@@ -51,11 +52,7 @@ def standing(resolved: ResolvedTopic, *, is_named: bool, trust_default: bool) ->
         return PolicyStanding(True)
     if trust_default and not resolved.policy_is_unscoped_set:
         return PolicyStanding(True, refuses_keyless=True)
-    return PolicyStanding(
-        False,
-        reason=f"cleanup.policy=compact is known only from {origin}: name the partition, set the topic's own policy, "
-        "or use --trust-default-policy",
-    )
+    return PolicyStanding(False, reason=Reason.POLICY_NOT_TRUSTED.words.line.format(detail=origin))
 
 
 def policy_words(topic: TopicConfig) -> str:

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from cleaner.base.table_memory import borrow, give_back, zero_pages
 from cleaner.format.key_digests import Words
 from cleaner.kernels import offset_map as kernel
+from cleaner.policy.survivor_rule import LATEST_OFFSET, SurvivorRule
 
 ENTRY_BYTES = 24
 _FIRST_SLOTS = 1 << 15  # 768 KiB: fits a second-level cache
@@ -36,9 +37,10 @@ class OffsetMap:
     Args:
         key_limit: most distinct keys it takes: floor(slots x load factor) (R-512).
         slots: most slots the table may grow to; one more than `key_limit` is always there, so that a search ends.
+        rule: which of two records of a key it holds.
 
     Attributes:
-        key_limit: as given.
+        key_limit, rule: as given.
         table: flat uint64 words, three an entry. Replaced when the map grows.
         slots: slots the table has now.
         keys: the SipHash key of this round, two words.
@@ -47,10 +49,11 @@ class OffsetMap:
         latest: a bit for each offset from `latest_base` on: set when it is its key's latest so far.
     """
 
-    def __init__(self, key_limit: int, slots: int) -> None:
+    def __init__(self, key_limit: int, slots: int, rule: SurvivorRule = LATEST_OFFSET) -> None:
         if key_limit < 1:
             raise ValueError("an offset map needs room for at least one key")
         self.key_limit = key_limit
+        self.rule = rule
         self._most_slots = max(slots, key_limit + 1)
         self._memory = borrow(self._most_bytes())
         self.clear()
@@ -127,7 +130,15 @@ class OffsetMap:
         self.reserve(count)
         words = np.ascontiguousarray(rows).reshape(-1)
         done, entries = kernel.put_digests(
-            self.table, self.slots, words, count, self.entries, self.key_limit, self.latest, self.latest_base
+            self.table,
+            self.slots,
+            self.rule.code,
+            words,
+            count,
+            self.entries,
+            self.key_limit,
+            self.latest,
+            self.latest_base,
         )
         self.entries = int(entries)
         return int(done)

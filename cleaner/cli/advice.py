@@ -28,7 +28,7 @@ from cleaner.errors import (
 
 
 def advice(error: CleanerError) -> str:
-    """Return what to do about an error, in one line; empty where its own words say it, or nobody can tell."""
+    """Return what to do about an error, in one line; empty where its own words say it, or nothing is known to help."""
     for kind, words in _ADVICE:
         if isinstance(error, kind):
             return words(error)
@@ -102,7 +102,7 @@ def _of_disk(error: CleanerError) -> str:
 
 
 def _of_permission(path: Path) -> str:
-    """Return who has to do it, or what has to change: by whose the file or directory is that refuses."""
+    """Return who has to do it, or what has to change, by the owner of the file or directory."""
     place, me = quote(str(path)), os.geteuid()
     try:
         owner, owner_above = path.lstat().st_uid, path.parent.lstat().st_uid

@@ -21,15 +21,20 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     add_way_of_looking(parser)
 
 
-def add_way_of_looking(parser: argparse.ArgumentParser) -> None:
+def add_way_of_looking(parser: argparse.ArgumentParser, whose: str = "the log dir's") -> None:
     """Add the sources of settings, the moment, the format, and the user to be."""
     add_settings(parser)
     parser.add_argument(
         "--now", metavar="MS", type=parse_now, help="the moment to work by, in ms since 1970 (default: the clock's)"
     )
     add_format(parser)
+    add_as_root(parser, whose)
+
+
+def add_as_root(parser: argparse.ArgumentParser, whose: str = "the log dir's") -> None:
+    """Add `--as-root`; `whose` owner the command becomes without it."""
     parser.add_argument(
-        "--as-root", action="store_true", help="started as root, stay root instead of becoming the log dir's owner"
+        "--as-root", action="store_true", help=f"started as root, stay root instead of becoming {whose} owner"
     )
 
 
@@ -90,7 +95,7 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
 
 
 def sampling_of(arguments: argparse.Namespace) -> Sampling | None:
-    """Return how to sample; None where nobody asks for an estimate."""
+    """Return how to sample; None without an estimate."""
     from cleaner.app.options import Sampling
 
     return Sampling(arguments.sample) if arguments.estimate or arguments.sample is not None else None

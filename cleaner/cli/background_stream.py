@@ -1,5 +1,5 @@
 """
-Text written by a thread of its own: whoever logs never waits for whoever reads the logs.
+Text written by a thread of its own, so that logging never waits for a reader of the logs.
 
 A pipe that nobody empties, a terminal that was stopped: a daemon that writes to them itself stands still with all its
 workers, and does not even stop when it is told to. Here what finds no room is left out, counted, and told of later.
@@ -88,4 +88,4 @@ class BackgroundStream:
             except BlockingIOError:
                 select.select([], [self._descriptor], [])
             except OSError:
-                return  # whoever read it has gone; cleaning goes on
+                return  # the reader has gone; cleaning goes on

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleaner.cli.arguments import parse_count, sources
-from cleaner.cli.clean import add_shared, run_shared, shared_options
+from cleaner.cli.clean import add_shared, run_shared
 from cleaner.config.bulk_settings import SPARK_PREFIX
 from cleaner.errors import SparkJobError, UsageError
 
@@ -60,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Clean with Spark; returns the exit code."""
+    from cleaner.app.options import CleanOptions
     from cleaner.spark.clean.available import why_not_available
 
     reason = why_not_available()
@@ -68,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = sources(arguments)
     settings = replace(settings, config={**settings.config, **_spark_settings(arguments)})
     cleaner = _make_cleaner(arguments)
-    options = replace(shared_options(arguments), clean_round=cleaner.clean, side_by_side=cleaner.side_by_side)
+    options = replace(CleanOptions.of(vars(arguments)), clean_round=cleaner.clean, side_by_side=cleaner.side_by_side)
     return run_shared(arguments, settings, options)
 
 

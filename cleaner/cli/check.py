@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from cleaner.cli.arguments import add_format, add_settings, parse_bytes, parse_now, sources
+from cleaner.base.sizes import human_bytes
+from cleaner.cli.arguments import add_way_of_looking, parse_bytes, sources
+from cleaner.cli.output import json_line, say
+from cleaner.cli.work import prepare_work, run_work
+from cleaner.present.text import printable
+
+if TYPE_CHECKING:
+    from cleaner.app.check_log_dir import CheckTotals
+    from cleaner.verification.check.findings import Finding
+    from cleaner.verification.check.partition import CheckedPartition
+    from cleaner.verification.check.repair import RepairedFile
+
+Say = Callable[[str], None]
 
 SUMMARY = "read everything in log dirs or partitions, and tell what is damaged"
 
@@ -16,8 +31,8 @@ directories), holds them against each other, and tells each damaged batch, index
 offset; behind a damaged batch reading goes on. Several log dirs are taken for those of one broker: a partition in
 two of them, or ids that differ, are told too. Without any directory, those in log.dirs of --config are read.
 
-Takes no lock and writes nothing, so it may run beside a broker and on a read-only mount; logs that somebody may be
-writing to are marked "in use while read". What the next start of a broker settles by itself (a torn end, left-over
+Takes no lock and writes nothing, so it may run beside a broker and on a read-only mount; logs that may be
+written to are marked "in use while read". What the next start of a broker settles by itself (a torn end, left-over
 files) is a note, no damage.
 
 --repair makes anew what intact .log files determine, and nothing else: indexes and producer snapshots. It locks the log
@@ -51,50 +66,114 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="for --clean-section: beyond it more passes are made (default: 256M)",
     )
     parser.add_argument("--repair", action="store_true", help="make damaged indexes and producer snapshots anew")
-    add_settings(parser)
-    parser.add_argument(
-        "--now", metavar="MS", type=parse_now, help="the moment to work by, in ms since 1970 (default: the clock's)"
-    )
-    add_format(parser)
-    parser.add_argument(
-        "--as-root", action="store_true", help="started as root, stay root instead of becoming the directory's owner"
-    )
+    add_way_of_looking(parser, "the directory's")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Check; returns the exit code."""
     settings = sources(arguments)
 
-    from cleaner.app.check_log_dir import CheckOptions, CheckTotals, check_paths, paths_to_check
-    from cleaner.app.options import CallContext
-    from cleaner.cli.compiling import announce_compiling
-    from cleaner.cli.identity import take_identity
-    from cleaner.cli.logs import log_warning
-    from cleaner.cli.output import print_error, say
-    from cleaner.cli.progress import ProgressBar
-    from cleaner.cli.show_check import show_checks
-    from cleaner.cli.stop import StopFlag, run_interruptibly
+    from cleaner.app.check_log_dir import CheckOptions, check_paths, paths_to_check
     from cleaner.storage.fs.file_system import FileSystem
     from cleaner.verification.check.twice import DEFAULT_MEMORY_BYTES
 
-    bar = ProgressBar()
-    announce_compiling(bar.speaking(print_error))
     paths = paths_to_check(FileSystem(), arguments.paths, settings)
-    take_identity(*paths, stay_root=arguments.as_root)
+    bar = prepare_work(*paths, stay_root=arguments.as_root)
     options = CheckOptions(
         clean_section=arguments.clean_section,
         repair=arguments.repair,
         memory_bytes=arguments.memory or DEFAULT_MEMORY_BYTES,
     )
     say_it = print if arguments.format == "json" else partial(say, hang="    ")
-    show = show_checks(arguments.format, bar.speaking(say_it), is_one_path=len(arguments.paths) == 1)
-    with bar:
+    show = _show_checks(arguments.format, bar.speaking(say_it), is_one_path=len(arguments.paths) == 1)
+    return show.end(run_work(lambda lent: check_paths(paths, settings, lent, options, show), bar, arguments.now))
 
-        def work(flag: StopFlag) -> CheckTotals:
-            lent = CallContext.of(
-                now_ms=arguments.now, progress=bar, check_done=flag.check_done, warn=bar.speaking(log_warning)
-            )
-            return check_paths(paths, settings, lent, options, show)
 
-        totals = run_interruptibly(work)
-    return show.end(totals)
+def _show_checks(form: str, say: Say, *, is_one_path: bool) -> _Words | _Lines:
+    """Return a printer of results, in words (with full paths, but for a single one) or as JSON lines."""
+    return _Lines(say) if form == "json" else _Words(say, is_one_path=is_one_path)
+
+
+class _Words:
+    """For people: a line a finding, and one at the end."""
+
+    def __init__(self, say: Say, *, is_one_path: bool) -> None:
+        self._say = say
+        self._is_one_path = is_one_path
+
+    def on_log_dir(self, path: Path, findings: Sequence[Finding]) -> None:
+        """Say what is wrong with a log dir as a whole."""
+        for finding in findings:
+            self._say(self._line(finding, path))
+
+    def on_partition(self, partition: CheckedPartition, repaired: Sequence[RepairedFile]) -> None:
+        """Say what is wrong with a partition, and what was repaired."""
+        for file in repaired:
+            name = self._place(file.path, partition.directory.parent)
+            self._say(printable(f"not repaired  {name}: {file.error}" if file.error else f"repaired  {name}"))
+        for finding in partition.findings:
+            in_use = "  (in use while read)" if partition.in_use else ""
+            self._say(self._line(finding, partition.directory.parent) + in_use)
+
+    def _line(self, finding: Finding, log_dir: Path) -> str:
+        where = [f"byte {finding.position}"] if finding.position is not None else []
+        where += [f"offset {finding.offset}"] if finding.offset is not None else []
+        at = f" at {', '.join(where)}" if where else ""
+        weight, place = "damage" if finding.is_damage else "note", self._place(finding.path, log_dir)
+        return printable(f"{weight}  {finding.kind.value}  {place}{at}: {finding.reason}")
+
+    def _place(self, path: Path, log_dir: Path) -> str:
+        return str(path.relative_to(log_dir) if self._is_one_path and path.is_relative_to(log_dir) else path)
+
+    def end(self, totals: CheckTotals) -> int:
+        """Say how it ended; returns the exit code."""
+        read = f"{totals.partitions} partitions, {totals.segments} segments, {human_bytes(totals.bytes)} read"
+        words = [read, f"{totals.damages} damaged" if totals.damages else "nothing is damaged"]
+        if totals.notes:
+            words.append(f"{totals.notes} notes")
+        if totals.repaired or totals.not_repaired:
+            words.append(f"{totals.repaired} files repaired, {totals.not_repaired} not")
+        if totals.in_use:
+            words.append("in use while read")
+        self._say("; ".join(words))
+        if totals.repairable and not totals.not_repaired:
+            self._say(f"next: cleaner check --repair makes {totals.repairable} of the damaged files anew")
+        return _exit_code(totals)
+
+
+class _Lines:
+    """For programs: one object a line; `what` says what it is about."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+
+    def on_log_dir(self, path: Path, findings: Sequence[Finding]) -> None:
+        """Put a log dir and what is wrong with it as a whole."""
+        self._put("log_dir", path=str(path))
+        self._put_findings(None, findings)
+
+    def on_partition(self, partition: CheckedPartition, repaired: Sequence[RepairedFile]) -> None:
+        """Put a partition, what was repaired in it and what is wrong with it."""
+        values = dataclasses.asdict(dataclasses.replace(partition, findings=()))
+        del values["findings"]
+        self._put("partition", **{**values, "directory": str(partition.directory)})
+        for file in repaired:
+            self._put("repair", partition=partition.partition, path=str(file.path), error=file.error or None)
+        self._put_findings(partition.partition, partition.findings)
+
+    def end(self, totals: CheckTotals) -> int:
+        """Put the sums; returns the exit code."""
+        self._put("end", **dataclasses.asdict(totals))
+        return _exit_code(totals)
+
+    def _put_findings(self, partition: str | None, findings: Sequence[Finding]) -> None:
+        for finding in findings:
+            values = {"partition": partition, **dataclasses.asdict(finding)}
+            self._put("finding", **{**values, "kind": finding.kind.value, "path": str(finding.path)})
+
+    def _put(self, what: str, **values: object) -> None:
+        self._say(json_line("check", {"what": what, **values}))
+
+
+def _exit_code(totals: CheckTotals) -> int:
+    return 1 if totals.damages or totals.not_repaired else 0

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cleaner.base.model import TopicPartition
+from cleaner.base.sizes import human_bytes
+from cleaner.cli.advice import advice
 from cleaner.cli.arguments import (
     add_common,
     add_high_watermark,
@@ -15,11 +17,18 @@ from cleaner.cli.arguments import (
     parse_seconds,
     settings_given,
     sources,
+    typed_again,
 )
-from cleaner.errors import UsageError
+from cleaner.cli.logs import log_note, log_warning
+from cleaner.cli.output import json_line, print_failure, print_next, refusal_line, say_table
+from cleaner.cli.progress import ProgressBar
+from cleaner.cli.work import prepare_work, run_work, take_identity
+from cleaner.errors import NoSpaceError, PolicyRefusedError, UsageError
 
 if TYPE_CHECKING:
-    from cleaner.app.options import CleanOptions, Sources
+    from cleaner.app.clean_log_dir import Outcome
+    from cleaner.app.options import CallContext, CleanOptions, Sources
+    from cleaner.app.reports import CleanReport, Refusal
 
 SUMMARY = "clean compacted partitions of a log dir now"
 
@@ -45,6 +54,21 @@ examples:
 exit status:
   0  cleaned, or nothing to do          1  some partition was refused, the others are done
   2  usage      75  the log dir is in use      78  a bad setting"""
+
+_HEADINGS = (
+    "partition",
+    "from",
+    "to",
+    "rounds",
+    "bytes read",
+    "written",
+    "records read",
+    "written",
+    "removed",
+    "seconds",
+)
+_COMPACT = "cleanup.policy=compact"
+_MOST_CONFIRMED = 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -100,7 +124,10 @@ def add_shared(parser: argparse.ArgumentParser) -> None:
         "puts them back. Their room is not freed before DIR goes",
     )
     parser.add_argument(
-        "--no-verify", action="store_true", help="do not re-read a written segment before it replaces the old ones"
+        "--no-verify",
+        dest="verify",
+        action="store_false",
+        help="do not re-read a written segment before it replaces the old ones",
     )
     parser.add_argument(
         "--trust-default-policy",
@@ -111,14 +138,9 @@ def add_shared(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Clean, or say what would be cleaned; returns the exit code."""
-    options = replace(
-        shared_options(arguments),
-        rounds=arguments.rounds,
-        max_dirty_bytes=arguments.max_dirty_bytes,
-        max_seconds=arguments.max_seconds,
-        damaged=arguments.damaged,
-    )
-    return run_shared(arguments, sources(arguments), options)
+    from cleaner.app.options import CleanOptions
+
+    return run_shared(arguments, sources(arguments), CleanOptions.of(vars(arguments)))
 
 
 def run_shared(arguments: argparse.Namespace, settings: Sources, options: CleanOptions) -> int:
@@ -127,7 +149,7 @@ def run_shared(arguments: argparse.Namespace, settings: Sources, options: CleanO
         from cleaner.storage.fs.file_system import FileSystem
         from cleaner.storage.which_dir import require_log_dir
 
-        # Who names a partition's directory has named no partition yet, and is told how.
+        # A partition's directory in the place of a log dir gets an error that says how to name it.
         require_log_dir(FileSystem(), arguments.log_dir)
         raise UsageError("name the partitions to clean, or --all (and not both)")
     return _preview(arguments, settings) if arguments.dry_run else _clean(arguments, settings, options)
@@ -135,63 +157,121 @@ def run_shared(arguments: argparse.Namespace, settings: Sources, options: CleanO
 
 def _clean(arguments: argparse.Namespace, settings: Sources, options: CleanOptions) -> int:
     from cleaner.app.clean_log_dir import clean_log_dir
-    from cleaner.app.options import CallContext
-    from cleaner.cli.compiling import announce_compiling
-    from cleaner.cli.identity import take_identity
-    from cleaner.cli.logs import log_warning
-    from cleaner.cli.output import print_error
-    from cleaner.cli.progress import ProgressBar
-    from cleaner.cli.show_clean import CleanPrinter
-    from cleaner.cli.stop import StopFlag, run_interruptibly
 
-    bar = ProgressBar()
-    announce_compiling(bar.speaking(print_error))
     # `bulk` has a directory to work in as well.
     work_dir = getattr(arguments, "work_dir", None)
-    take_identity(arguments.log_dir, arguments.keep_old, work_dir, stay_root=arguments.as_root)
-    with bar:
-        printer = CleanPrinter(arguments, bar)
+    bar = prepare_work(arguments.log_dir, arguments.keep_old, work_dir, stay_root=arguments.as_root)
+    printer = CleanPrinter(arguments, bar)
 
-        def work(flag: StopFlag) -> None:
-            lent = CallContext.of(
-                now_ms=arguments.now, progress=bar, check_done=flag.check_done, warn=bar.speaking(log_warning)
-            )
-            names = None if arguments.all else arguments.partitions
-            for outcome in clean_log_dir(arguments.log_dir, names, settings, options, lent):
-                printer.show(outcome)
+    def work(lent: CallContext) -> None:
+        names = None if arguments.all else arguments.partitions
+        for outcome in clean_log_dir(arguments.log_dir, names, settings, options, lent):
+            printer.show(outcome)
 
-        try:
-            run_interruptibly(work)
-        finally:
-            printer.finish()
+    try:
+        run_work(work, bar, arguments.now)
+    finally:
+        printer.finish()
     return printer.exit_code
-
-
-def shared_options(arguments: argparse.Namespace) -> CleanOptions:
-    """Return what `add_shared`'s options say."""
-    from cleaner.app.options import CleanOptions
-
-    return CleanOptions(
-        high_watermark=arguments.high_watermark,
-        recover=arguments.recover,
-        allow_truncate=arguments.allow_truncate,
-        retention=arguments.retention,
-        verify=not arguments.no_verify,
-        keep_tombstones=arguments.keep_tombstones,
-        keep_old=arguments.keep_old,
-    )
 
 
 def _preview(arguments: argparse.Namespace, settings: Sources) -> int:
     """Plan instead of cleaning: the named partitions, or all of them."""
     from cleaner.app.options import CallContext
     from cleaner.app.plan_log_dir import plan_log_dir
-    from cleaner.cli.identity import take_identity
-    from cleaner.cli.logs import log_warning
-    from cleaner.cli.show_plan import show_plan
+    from cleaner.cli.plan import show_plan
 
     take_identity(arguments.log_dir, stay_root=arguments.as_root, needs_kernels=False)
     names = None if arguments.all else arguments.partitions
     lent = CallContext.of(now_ms=arguments.now, warn=log_warning)
     entries = plan_log_dir(arguments.log_dir, settings, lent, partitions=names, high_watermark=arguments.high_watermark)
     return show_plan(entries, arguments.format, arguments.log_dir, settings_given(arguments))
+
+
+class CleanPrinter:
+    """
+    Takes the outcomes as they come: JSON lines at once, the table at the end, errors to standard error.
+
+    `exit_code` is 0 until a partition is refused.
+    """
+
+    def __init__(self, arguments: argparse.Namespace, bar: ProgressBar) -> None:
+        self.exit_code = 0
+        self._arguments = arguments
+        self._form = arguments.format
+        self._bar = bar
+        self._rows: list[tuple[str, ...]] = []
+        self._skipped = 0
+        self._doubtful: list[str] = []  # topics of which only a default says that they are compacted
+
+    def show(self, outcome: Outcome) -> None:
+        """Show one partition's outcome."""
+        from cleaner.app.reports import CleanReport, Refusal, Skipped
+
+        self._bar.clear()
+        match outcome:
+            case Refusal():
+                self.exit_code = max(self.exit_code, outcome.error.exit_code)
+                what_next = self._what_next(outcome)
+                print_failure(outcome.error, outcome.partition, what_next)
+                if self._form == "json":
+                    print(refusal_line(outcome, "clean", what_next), flush=True)
+            case Skipped(is_doubtful=True):
+                log_warning(f"passed over: {outcome.reason}", partition=outcome.partition)
+                self._doubtful.append(TopicPartition.parse(outcome.partition).topic)
+            case Skipped():
+                self._skipped += 1
+            case CleanReport():
+                self._show_report(outcome)
+
+    def _what_next(self, refusal: Refusal) -> str:
+        """Return the command that confirms a policy that only a default gives, or how to clean with little room."""
+        if isinstance(refusal.error, NoSpaceError):
+            others = "smaller logs first (name them), or `cleaner clean --retention` where the policy has delete"
+            return f"{advice(refusal.error)}; or {others}"
+        topic = refusal.error.topic if isinstance(refusal.error, PolicyRefusedError) else ""
+        return typed_again(self._arguments, refusal.partition, [f"{topic}:{_COMPACT}"]) if topic else ""
+
+    def _show_report(self, report: CleanReport) -> None:
+        for warning in report.warnings:
+            log_warning(warning, partition=report.partition)
+        for kept in report.kept_damage:
+            what = f"{kept.reason}; offsets {kept.base_offset} to {kept.last_offset} are kept as they are"
+            log_warning(f"{kept.path}: at byte {kept.position}: {what}", partition=report.partition)
+        if report.note:
+            log_note(report.note, partition=report.partition)
+        if report.retention_deleted_segments:
+            log_note(f"retention deleted {report.retention_deleted_segments} segments", partition=report.partition)
+        if self._form == "json":
+            print(json_line("clean", report), flush=True)
+        else:
+            self._rows.append(_row(report))
+
+    def finish(self) -> None:
+        """Print the table, and how many partitions were passed over."""
+        self._bar.clear()
+        if self._rows:
+            say_table(_HEADINGS, self._rows)
+        if self._skipped:
+            are = "partition is" if self._skipped == 1 else "partitions are"
+            log_note(f"{self._skipped} {are} not due (cleaner plan says why)")
+        topics = list(dict.fromkeys(self._doubtful))
+        if len(topics) > _MOST_CONFIRMED:
+            print_next(f"{typed_again(self._arguments)} --trust-default-policy")
+        elif topics:
+            print_next(typed_again(self._arguments, sets=[f"{topic}:{_COMPACT}" for topic in topics]))
+
+
+def _row(report: CleanReport) -> tuple[str, ...]:
+    return (
+        report.partition,
+        str(report.first_dirty_offset),
+        str(report.end_offset),
+        str(report.rounds),
+        human_bytes(report.bytes_read),
+        human_bytes(report.bytes_written),
+        str(report.messages_read),
+        str(report.messages_written),
+        str(report.removed.total),
+        f"{report.elapsed_seconds:.2f}",
+    )

@@ -5,7 +5,7 @@ Loading libraries makes objects by the ten thousand, none of them garbage, and t
 again and again. So it waits until there are more than loading makes, or until a command that stays says that it has
 loaded what it needs; from then on it works as in any process, and passes over what was there.
 
-What rounds and readers work in needs no collector: it is freed when nobody holds it any more. What is left to it are
+What rounds and readers work in needs no collector: it is freed with the last reference. What is left to it are
 small things, of libraries mostly.
 """
 

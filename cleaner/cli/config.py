@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleaner.cli.arguments import add_format, add_settings, load_process_settings, set_options
+from cleaner.cli.logs import log_warning
+from cleaner.cli.output import json_line, say, say_table
+from cleaner.present.text import printable
 
 if TYPE_CHECKING:
-    pass
+    from cleaner.app.configuration import Loaded
+    from cleaner.config.definition import Setting
+    from cleaner.settings import ResolvedTopic
 
 SUMMARY = "check the settings, show which are in force and who says so, or print their reference"
 
@@ -81,8 +88,6 @@ def _check(arguments: argparse.Namespace) -> None:
     from cleaner.app.check_settings import CheckedSettings, check_log_dirs, check_topic_files
     from cleaner.app.configuration import configured_topics_dir
     from cleaner.base.mistakes import Mistakes
-    from cleaner.cli.logs import log_warning
-    from cleaner.cli.output import say
     from cleaner.storage.fs.file_system import FileSystem
 
     fs = FileSystem()
@@ -104,18 +109,82 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _show(arguments: argparse.Namespace) -> None:
-    from cleaner.cli.show_config import process_rows, show_rows, topic_rows
-
     loaded = load_process_settings(arguments)
     if arguments.topic is None:
-        rows = process_rows(loaded)
+        rows = _process_rows(loaded)
     else:
         from cleaner.app.check_settings import resolve_topic
-        from cleaner.cli.logs import log_warning
         from cleaner.storage.fs.file_system import FileSystem
 
         resolved = resolve_topic(FileSystem(), loaded, arguments.topic, arguments.log_dirs)
         for warning in resolved.warnings:
             log_warning(warning)
-        rows = topic_rows(resolved)
-    show_rows(rows, arguments.format, changed_only=arguments.changed_only)
+        rows = _topic_rows(resolved)
+    _show_rows(rows, arguments.format, changed_only=arguments.changed_only)
+
+
+@dataclass(frozen=True)
+class SettingRow:
+    """
+    One setting as shown.
+
+    Attributes:
+        key, value: as text; None: it is not given and has no default of its own.
+        source: who says so, or `default`.
+        default: its value where none is given.
+        type: as in `docs/settings.md`.
+        counts_after: `reload` or `restart`.
+        read_by: `daemon` or `every command`.
+    """
+
+    key: str
+    value: str | None
+    source: str
+    default: str | None
+    type: str
+    counts_after: str
+    read_by: str
+
+    @staticmethod
+    def of(setting: Setting, text: str, source: str) -> SettingRow:
+        """Fill in what the table says of the setting."""
+        from cleaner.settings.given import DEFAULT
+
+        is_given = source != DEFAULT or setting.default is not None
+        return SettingRow(
+            key=setting.name,
+            value=text if is_given else None,
+            source=source,
+            default=setting.default,
+            type=setting.kind,
+            counts_after="reload" if setting.dynamic else "restart",
+            read_by="daemon" if setting.daemon else "every command",
+        )
+
+
+def _process_rows(loaded: Loaded) -> list[SettingRow]:
+    """Return every setting, those of topics as a topic without settings of its own has them."""
+    from cleaner.config.table import BROKER_SETTINGS, TOPIC_SETTINGS
+
+    settings = BROKER_SETTINGS | TOPIC_SETTINGS
+    return [SettingRow.of(setting, *loaded.values[key]) for key, setting in settings.items()]
+
+
+def _topic_rows(resolved: ResolvedTopic) -> list[SettingRow]:
+    """Return every setting of a topic."""
+    from cleaner.config.table import TOPIC_SETTINGS
+
+    return [SettingRow.of(setting, *resolved.in_force(name)) for name, setting in TOPIC_SETTINGS.items()]
+
+
+def _show_rows(rows: Iterable[SettingRow], how: str, *, changed_only: bool) -> None:
+    """Print a table, or an object a line."""
+    from cleaner.settings.given import DEFAULT
+
+    shown = [row for row in rows if not changed_only or row.source != DEFAULT]
+    if how == "json":
+        for row in shown:
+            print(json_line("setting", row))
+        return
+    cells = [(row.key, "-" if row.value is None else printable(row.value), printable(row.source)) for row in shown]
+    say_table(("KEY", "VALUE", "SOURCE"), cells, left=frozenset((0, 1, 2)), names=())

@@ -9,9 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleaner.cli.arguments import parse_count, parse_offset
-from cleaner.cli.kafka_flags import add_ignored, add_log_dir, add_properties, note_ignored, properties_of
+from cleaner.cli.kafka_flags import (
+    FORMATTER_PROPERTIES,
+    add_ignored,
+    add_log_dir,
+    add_properties,
+    note_ignored,
+    properties_of,
+)
 from cleaner.cli.output import print_error
-from cleaner.cli.record_properties import FORMATTER_PROPERTIES
 from cleaner.errors import UsageError
 
 if TYPE_CHECKING:
@@ -103,10 +109,9 @@ def _parse_begin(text: str) -> int | str:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what was asked for; returns the exit code."""
-    from cleaner.cli.compiling import announce_compiling
-    from cleaner.cli.identity import take_identity
+    from cleaner.cli.log_dirs import topics_in
     from cleaner.cli.stop import run_interruptibly
-    from cleaner.cli.topic_names import topics_in
+    from cleaner.cli.work import announce_compiling, take_identity
 
     if arguments.timeout_ms is not None and not arguments.follow:
         raise UsageError("--timeout-ms goes with --follow; without, reading stops at the end of the log")

@@ -3,7 +3,7 @@ The daemon's logs: structlog to standard error, a line an event, for a person (c
 terminal an event that is longer than its lines has several.
 
 Names and errors come from directories and files that others write; whatever is in them, an event stays one line and
-sends nothing to a terminal but text. Nobody who logs waits for whoever reads (`background_stream.py`).
+sends nothing to a terminal but text. Logging never waits for a reader (`background_stream.py`).
 """
 
 from __future__ import annotations

@@ -18,7 +18,6 @@ from cleaner.base.clock import SystemClock
 from cleaner.daemon.control.server import ControlServer
 from cleaner.daemon.dump import dump
 from cleaner.daemon.notify import Notifier, Watchdog
-from cleaner.daemon.rules import log_dirs_of
 from cleaner.daemon.service import Service, ServiceDeps
 from cleaner.daemon.service_steering import ServiceSteering
 from cleaner.daemon.signals import Signals, Wish
@@ -79,9 +78,9 @@ class DaemonProcess:
         notifier = Notifier.from_environment(self._clock)
         with contextlib.ExitStack() as stack:
             signals = stack.enter_context(Signals())
-            state = stack.enter_context(StateDir(self._fs, Path(config.state_dir), log_dirs_of(config)))
-            outfit = ServiceDeps(self._fs, self._clock, self._log, self._read_settings, state.path, __version__)
-            service = Service(outfit, self._loaded)
+            state = stack.enter_context(StateDir(self._fs, Path(config.state_dir), self._loaded.log_dirs))
+            deps = ServiceDeps(self._fs, self._clock, self._log, self._read_settings, state.path, __version__)
+            service = Service(deps, self._loaded)
             steering = ServiceSteering(service)
             socket_path = Path(config.control_socket)
             stack.enter_context(ControlServer(self._fs, socket_path, steering, self._clock, self._mistake))
@@ -91,7 +90,7 @@ class DaemonProcess:
             if http is not None:
                 stack.enter_context(http)
                 self._log.info("http", listen=str(http.address))
-            self._log.info("starting", version=__version__, log_dirs=[str(path) for path in log_dirs_of(config)])
+            self._log.info("starting", version=__version__, log_dirs=[str(path) for path in self._loaded.log_dirs])
             wishes = self._start(service, signals, notifier)
             if not wishes:
                 notifier.ready(_status_line(service))

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cleaner.cli.arguments import add_format, add_settings, load_process_settings
+from cleaner.cli.advice import advice
+from cleaner.cli.arguments import add_as_root, add_format, add_settings, load_process_settings
+from cleaner.cli.output import Paint, json_line, say
+from cleaner.present.text import printable
 
 if TYPE_CHECKING:
     from cleaner.app.configuration import Loaded
-    from cleaner.app.doctor import Answer
+    from cleaner.app.doctor import Answer, Grade
 
 SUMMARY = "is this machine, and are these log dirs, fit to be cleaned"
 
@@ -47,6 +51,9 @@ examples:
 exit status:
   0  nothing fails      1  something does      2  usage"""
 
+_INDENT = 19  # behind the grade and the longest question
+_COLOURS = {"PASS": "green", "WARN": "yellow", "FAIL": "red"}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
@@ -55,24 +62,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_settings(parser)
     add_format(parser, "one object a question")
-    parser.add_argument(
-        "--as-root", action="store_true", help="started as root, stay root instead of becoming the log dir's owner"
-    )
+    add_as_root(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Ask and answer; returns the exit code."""
     from cleaner.app.doctor import Grade
-    from cleaner.cli.show_doctor import show_answer, show_counts
 
     counts: Counter[Grade] = Counter()
     last: Path | None = None
     for answer in _answers(arguments):
-        show_answer(answer, arguments.format, is_new=answer.log_dir != last)
+        _show_answer(answer, arguments.format, is_new=answer.log_dir != last)
         counts[answer.grade] += 1
         last = answer.log_dir
     if arguments.format != "json":
-        show_counts(counts)
+        _show_counts(counts)
     return 1 if counts[Grade.FAIL] else 0
 
 
@@ -89,7 +93,7 @@ def _answers(arguments: argparse.Namespace) -> Iterator[Answer]:
     yield from examine_machine(config)
     log_dirs = arguments.log_dirs or [Path(text) for text in config.log_dirs]
     if log_dirs:
-        # A disk that hangs answers none of it; what it answers is told of below.
+        # A disk that hangs answers none of it; that is reported below.
         owner = within(PATIENCE_SECONDS, lambda: examine_owner(log_dirs, stay_root=arguments.as_root))
         if owner is not None:
             yield owner
@@ -111,3 +115,49 @@ def _load(arguments: argparse.Namespace) -> tuple[Loaded | None, list[Answer]]:
         return load_process_settings(arguments), []
     except ConfigError as error:
         return None, [wrong_setting(mistake) for mistake in error.mistakes]
+
+
+def _show_answer(answer: Answer, form: str, *, is_new: bool) -> None:
+    """
+    Print an answer; below it what to do.
+
+    Args:
+        form: `table` or `json`.
+        is_new: it is the first about its log dir.
+    """
+    remedy = answer.remedy or ("" if answer.error is None else advice(answer.error))
+    if form == "json":
+        fields = {
+            "check": answer.check,
+            "log_dir": None if answer.log_dir is None else str(answer.log_dir),
+            "result": answer.grade.value,
+            "finding": answer.finding,
+            "next": remedy,
+        }
+        print(json_line("doctor", fields), flush=True)
+        return
+    if is_new and answer.log_dir is not None:
+        say()
+        say(printable(str(answer.log_dir)))
+    hang = " " * _INDENT
+    grade = Paint(sys.stdout)(_COLOURS[answer.grade.value], answer.grade.value)
+    say(f"{grade}  {answer.check:<{_INDENT - 6}}{printable(_without(answer.finding, answer.log_dir))}", hang=hang)
+    if remedy:
+        say(f"{hang}do: {printable(remedy)}", hang=hang)
+    sys.stdout.flush()
+
+
+def _show_counts(counts: Mapping[Grade, int]) -> None:
+    """Print how often there was each."""
+    from cleaner.app.doctor import Grade
+
+    say()
+    say(", ".join(f"{counts.get(grade, 0)} {grade.value}" for grade in reversed(Grade)))
+
+
+def _without(finding: str, log_dir: Path | None) -> str:
+    """Leave the log dir out of words that begin with it: it stands above."""
+    if log_dir is None:
+        return finding
+    words = finding.removeprefix(f"{log_dir}: ").split(" ")
+    return " ".join(word.removeprefix(f"{log_dir}/") for word in words)

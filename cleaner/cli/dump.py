@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from cleaner.cli.arguments import parse_bytes, parse_offset
+from cleaner.cli.output import json_line, print_error
+from cleaner.cli.work import announce_compiling
+from cleaner.errors import UsageError
+from cleaner.present.text import printable
+
+if TYPE_CHECKING:
+    from cleaner.dump.decoders import Decoder
+    from cleaner.dump.dump_items import ShownBatch, ShownRecord, Viewer
 
 SUMMARY = "show what is in files of a log: batches, records, entries"
 
@@ -35,6 +47,25 @@ _DECODERS = {
     "share-group-state": "of __share_group_state",
 }
 _STRING_DECODER = "org.apache.kafka.tools.api.StringDecoder"
+_NAMES = {
+    "producer_id": "producerId",
+    "producer_epoch": "producerEpoch",
+    "coordinator_epoch": "coordinatorEpoch",
+    "current_txn_first_offset": "currentTxnFirstOffset",
+    "last_timestamp": "lastTimestamp",
+    "first_sequence": "firstSequence",
+    "last_sequence": "lastSequence",
+    "first_offset": "firstOffset",
+    "last_offset": "lastOffset",
+    "last_stable_offset": "lastStableOffset",
+    "offset_delta": "offsetDelta",
+    "start_offset": "startOffset",
+    "topic_id": "topicId",
+    "cluster_id": "clusterId",
+    "node_id": "nodeId",
+    "directory_id": "directoryId",
+}
+_OPTIONAL = "current_txn_first_offset"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,11 +108,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Show the files; returns the exit code."""
     from cleaner.app.dump_files import DumpOptions, dump_files
-    from cleaner.cli.compiling import announce_compiling
-    from cleaner.cli.output import print_error
-    from cleaner.cli.show_dump import show_pieces
     from cleaner.dump.decoders import DECODERS, class_decoder
-    from cleaner.errors import UsageError
     from cleaner.storage.fs.file_system import FileSystem
 
     paths = [*arguments.paths, *(path.strip() for path in arguments.files.split(",") if path.strip())]
@@ -98,10 +125,194 @@ def run(arguments: argparse.Namespace) -> int:
         verify_only=arguments.verify_index_only,
         max_bytes=arguments.max_bytes,
     )
-    viewer = show_pieces(
+    viewer = _viewer(
         arguments.format,
         decoder if with_data else None,
         is_decoded=bool(chosen),
         skips_metadata=arguments.skip_record_metadata,
     )
     return 1 if dump_files(FileSystem(), paths, options, viewer) else 0
+
+
+def _viewer(form: str, decoder: Decoder | None, *, is_decoded: bool, skips_metadata: bool) -> Viewer:
+    """
+    Return who shows pieces on standard output.
+
+    Args:
+        form: `text` or `json`.
+        decoder: reads keys and values; None: they are not shown.
+        is_decoded: what it gives is JSON, or a word about why it is not.
+        skips_metadata: show nothing else of records.
+    """
+    return _Objects(decoder, is_decoded=is_decoded) if form == "json" else _Lines(decoder, skips_metadata)
+
+
+class _Lines:
+    """Kafka's lines; control characters are made visible where it is a terminal that shows them."""
+
+    def __init__(self, decoder: Decoder | None, skips_metadata: bool) -> None:
+        self._decoder = decoder
+        self._skips_metadata = skips_metadata
+        self._is_terminal = sys.stdout.isatty()
+
+    def on_file(self, path: str) -> None:
+        self._put(f"Dumping {path}")
+
+    def on_log(self, words: str, /, **_fields: int) -> None:
+        self._put(words)
+
+    def on_batch(self, batch: ShownBatch) -> None:
+        head = f"offset: {batch.last_offset}"
+        if batch.magic > 1:
+            head = (
+                f"baseOffset: {batch.base_offset} lastOffset: {batch.last_offset} count: {batch.count} "
+                f"baseSequence: {batch.base_sequence} lastSequence: {batch.last_sequence} "
+                f"producerId: {batch.producer_id} producerEpoch: {batch.producer_epoch} "
+                f"partitionLeaderEpoch: {batch.leader_epoch} isTransactional: {_boolean(batch.is_transactional)} "
+                f"isControl: {_boolean(batch.is_control)} deleteHorizonMs: {_optional(batch.delete_horizon_ms)}"
+            )
+        self._put(
+            f"{head} position: {batch.position} {batch.timestamp_type}: {batch.max_timestamp} size: {batch.size} "
+            f"magic: {batch.magic} compresscodec: {batch.codec} crc: {batch.crc} isvalid: {_boolean(batch.is_valid)}"
+        )
+
+    def on_record(self, record: ShownRecord) -> None:
+        line = "" if self._skips_metadata else _metadata(record)
+        if self._decoder is not None and not record.batch.is_control:
+            prefix = "| " if self._skips_metadata else " "
+            key, payload = self._decoder(record.offset, record.key, record.value)
+            if key is not None:
+                line += f"{prefix}key: {key}"
+                prefix = " "
+            if payload is not None:
+                line += f"{prefix}payload: {payload}"
+        self._put(line)
+
+    def on_trailing_bytes(self, path: str, count: int) -> None:
+        self._put(f"Found {count} invalid bytes at the end of {path}")
+
+    def on_entry(self, _kind: str, /, **fields: object) -> None:
+        words = []
+        for name, value in fields.items():
+            shown = _optional(value) if name == _OPTIONAL else value
+            words.append(f"{_NAMES.get(name, name)}: {shown}")
+        self._put(" ".join(words))
+
+    def on_verdict(self, _path: str, words: str, _verdict: str) -> None:
+        self._put(words)
+
+    def on_mistake(self, heading: str, lines: list[str]) -> None:
+        _warn("\n".join([heading, *lines]))
+
+    def on_damage(self, message: str) -> None:
+        _warn(message)
+
+    def _put(self, line: str) -> None:
+        sys.stdout.write(f"{printable(line) if self._is_terminal else line}\n")
+
+
+class _Objects:
+    """One object a line; keys and values as a text, or as what a decoder makes of them."""
+
+    def __init__(self, decoder: Decoder | None, *, is_decoded: bool) -> None:
+        self._decoder = decoder
+        self._is_decoded = is_decoded
+        self._path = ""
+
+    def on_file(self, path: str) -> None:
+        self._path = path
+
+    def on_log(self, _words: str, /, **fields: int) -> None:
+        self._object("log", fields)
+
+    def on_batch(self, batch: ShownBatch) -> None:
+        self._object("batch", dataclasses.asdict(batch))
+
+    def on_record(self, record: ShownRecord) -> None:
+        fields: dict[str, object] = {
+            "offset": record.offset,
+            "timestamp": record.timestamp,
+            "key_size": -1 if record.key is None else len(record.key),
+            "value_size": -1 if record.value is None else len(record.value),
+            "sequence": record.sequence,
+            "header_names": list(record.header_names),
+        }
+        if record.control is not None:
+            fields["control"] = {"name": record.control[0], **record.control[1]}
+        elif self._decoder is not None:
+            fields |= self._data(self._decoder, record)
+        self._object("record", fields)
+
+    def _data(self, decoder: Decoder, record: ShownRecord) -> dict[str, object]:
+        from cleaner.cli.record_json import plain_field
+
+        if not self._is_decoded:
+            return {"key": plain_field(record.key), "value": plain_field(record.value)}
+        key, payload = decoder(record.offset, record.key, record.value)
+        return {"key": _parsed(key), "payload": _parsed(payload)}
+
+    def on_trailing_bytes(self, _path: str, count: int) -> None:
+        self._object("trailing_bytes", {"bytes": count})
+
+    def on_entry(self, kind: str, /, **fields: object) -> None:
+        self._object(kind, fields)
+
+    def on_verdict(self, _path: str, _words: str, verdict: str) -> None:
+        self._object("verdict", {"verdict": verdict})
+
+    def on_mistake(self, heading: str, lines: list[str]) -> None:
+        for line in lines:
+            self._object("mistake", {"heading": heading, "line": line.strip()})
+
+    def on_damage(self, message: str) -> None:
+        _warn(message)
+
+    def _object(self, what: str, fields: Mapping[str, object]) -> None:
+        print(json_line("dump", {"path": self._path, "what": what, **fields}))
+
+
+def _metadata(record: ShownRecord) -> str:
+    key_size = -1 if record.key is None else len(record.key)
+    value_size = -1 if record.value is None else len(record.value)
+    line = (
+        f"| offset: {record.offset} {record.batch.timestamp_type}: {record.timestamp} "
+        f"keySize: {key_size} valueSize: {value_size}"
+    )
+    if record.legacy is None:
+        line += f" sequence: {record.sequence} headerKeys: [{','.join(record.header_names)}]"
+    else:
+        is_valid, crc = record.legacy
+        line += f" isValid: {_boolean(is_valid)} crc: {crc}"
+    return line if record.control is None else line + _control(*record.control)
+
+
+def _control(name: str, fields: Mapping[str, object]) -> str:
+    if name == "endTxnMarker":
+        return f" endTxnMarker: {fields['type']} coordinatorEpoch: {fields['coordinatorEpoch']}"
+    if name == "controlType":
+        return f" controlType: {fields['type']}({fields['number']})"
+    import json
+
+    text = json.dumps(fields, separators=(",", ":"), ensure_ascii=False)
+    return f" {name}: {text}" if name == "LeaderChange" else f" {name} {text}"
+
+
+def _parsed(text: str | None) -> object:
+    """Return what a decoder gave as an object, if it is one."""
+    import json
+
+    return json.loads(text) if text is not None and text.startswith("{") else text
+
+
+def _boolean(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _optional(value: object) -> str:
+    return "OptionalLong.empty" if value is None else f"OptionalLong[{value}]"
+
+
+def _warn(text: str) -> None:
+    lines = [printable(line) for line in text.split("\n")]
+    sys.stdout.flush()
+    print("\n".join(lines), file=sys.stderr)

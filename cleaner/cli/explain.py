@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cleaner.base.mistakes import did_you_mean
+from cleaner.base.sizes import duration, human_bytes
 from cleaner.cli.arguments import (
     add_high_watermark,
     add_sampling,
@@ -14,8 +17,25 @@ from cleaner.cli.arguments import (
     settings_given,
     sources,
 )
-from cleaner.cli.daemon_options import EXIT_CODES, add_daemon, control_of, options_given, parse_partition
+from cleaner.cli.daemon_options import (
+    EXIT_CODES,
+    add_daemon,
+    control_of,
+    options_given,
+    parse_partition,
+    with_options,
+)
+from cleaner.cli.log_page import LogPage
+from cleaner.cli.logs import log_warning
+from cleaner.cli.output import json_line
+from cleaner.cli.plan import plan_line
 from cleaner.errors import UsageError
+from cleaner.policy.reasons import Tone
+from cleaner.present.text import ago, moment
+
+if TYPE_CHECKING:
+    from cleaner.app.plan_report import PlanEntry
+    from cleaner.daemon.snapshot import LogView, ServiceSnapshot
 
 SUMMARY = "why a log is, or is not, cleaned now"
 
@@ -39,6 +59,10 @@ exit status:
   0  explained      1  the daemon has no such log, or it cannot be looked at
   2  usage          78  a bad setting
   {EXIT_CODES}"""
+
+_LAG = "min.compaction.lag.ms"
+_COLOURS = {Tone.BAD: "red", Tone.HELD: "yellow", Tone.QUIET: "yellow"}
+"""Of a log's reason: green for what goes well, red for what needs an operator."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,10 +110,7 @@ def _look(log_dir: Path, name: str, arguments: argparse.Namespace) -> int:
 
     from cleaner.app.options import CallContext
     from cleaner.app.plan_log_dir import plan_log_dir
-    from cleaner.cli.identity import take_identity
-    from cleaner.cli.logs import log_warning
-    from cleaner.cli.show_plan import entry_line
-    from cleaner.cli.show_plan_page import show_plan_page
+    from cleaner.cli.work import take_identity
 
     sampling = sampling_of(arguments)
     take_identity(log_dir, stay_root=arguments.as_root, needs_kernels=sampling is not None)
@@ -105,16 +126,14 @@ def _look(log_dir: Path, name: str, arguments: argparse.Namespace) -> int:
     )
     options = settings_given(arguments)
     if arguments.format == "json":
-        print(entry_line(entry, log_dir, options))
+        print(plan_line(entry, log_dir, options))
     else:
-        show_plan_page(entry, log_dir, options)
+        _show_entry(entry, log_dir, options)
     return entry.exit_code
 
 
 def _ask(name: str, arguments: argparse.Namespace) -> int:
     """Ask the daemon for one log, in each log dir that has it."""
-    from cleaner.cli.output import json_line
-    from cleaner.cli.show_explain import show_explain
     from cleaner.daemon.snapshot import ServiceSnapshot
     from cleaner.errors import SteeringError
 
@@ -133,5 +152,178 @@ def _ask(name: str, arguments: argparse.Namespace) -> int:
             print(json_line("explain", view))
         else:
             print("\n" if number else "", end="")
-            show_explain(view, shown, options_given(arguments))
+            show_log(view, shown, options_given(arguments))
     return 0
+
+
+def show_log(view: LogView, shown: ServiceSnapshot, options: str) -> None:
+    """Print all there is to say of a log; for `options` see `options_given`."""
+    from cleaner.present.explanations import explain_log
+
+    page = LogPage()
+    page.head(str(view.partition), view.log_dir, _facts_of_log(view, shown))
+    if view.sections is not None:
+        page.sections(view.sections)
+    found = explain_log(view, shown)
+    print()
+    page.words(
+        "why", f"{view.why}: {view.error}" if view.error else view.why, _COLOURS.get(view.reason.words.tone, "green")
+    )
+    page.words("meaning", found.meaning)
+    for number, setting in enumerate(found.settings):
+        page.words("" if number else "settings", setting + _value(setting, view, shown))
+    for name, words in _work(view, shown):
+        page.words(name, words)
+    for warning in view.warnings:
+        page.words("warning", warning, "yellow")
+    page.commands((with_options(command, options), what) for command, what in found.commands)
+
+
+def _facts_of_log(view: LogView, shown: ServiceSnapshot) -> Iterator[str]:
+    yield f"cleanup.policy={view.policy} ({view.policy_origin})"
+    yield f"{view.segments} segments"
+    if view.sections is not None:
+        yield human_bytes(view.sections.total_bytes)
+    if view.last_round_ms is not None:
+        yield f"last round {ago(view.last_round_ms, shown.now_ms)}"
+
+
+def _value(setting: str, view: LogView, shown: ServiceSnapshot) -> str:
+    """Return what a setting is set to; one of a topic as it is for this topic, and nothing where that is not known."""
+    from cleaner.config.table import TOPIC_SETTINGS
+
+    own = [(each.value, each.origin) for each in view.settings if each.key == setting]
+    of_process = () if setting in TOPIC_SETTINGS else shown.config.values
+    found = own or [(value, origin) for key, value, origin in of_process if key == setting]
+    return f"={found[0][0]} ({found[0][1]})" if found else ""
+
+
+def _work(view: LogView, shown: ServiceSnapshot) -> Iterator[tuple[str, str]]:
+    """Yield what is at work on a log, and how its last round went."""
+    for worker in shown.workers:
+        if worker.partition == view.partition and worker.log_dir in (None, view.log_dir):
+            part = f" {worker.done_bytes / worker.total_bytes:.0%}" if worker.total_bytes > 0 else ""
+            yield "worker", f"{worker.name}: {worker.phase}{part}, for {duration(shown.now_ms - worker.since_ms)}"
+    for ended in shown.rounds:
+        if (ended.partition, ended.log_dir) == (view.partition, view.log_dir):
+            freed = f", freed {human_bytes(ended.bytes_freed)}" if ended.bytes_freed > 0 else ""
+            detail = f": {ended.detail}" if ended.detail else ""
+            yield "last round", f"{ago(ended.ended_ms, shown.now_ms)}, {ended.result}{freed}{detail}"
+            return
+
+
+def _show_entry(entry: PlanEntry, log_dir: Path, options: str) -> None:
+    """Print all there is to say of a partition; for `options` see `explain_entry`."""
+    from cleaner.present.explanations import explain_entry
+
+    page = LogPage()
+    page.head(entry.partition, str(log_dir), _facts_of_entry(entry))
+    if entry.sections is not None:
+        page.sections(entry.sections)
+    if entry.bounds:
+        page.table(("bound", "offset", "figure"), _bounds(entry), left=frozenset((0, 2)))
+    if entry.settings:
+        settings = [(setting.key, setting.value, setting.origin) for setting in entry.settings]
+        page.table(("setting", "value", "from"), settings, left=frozenset((0, 2)))
+    found = explain_entry(entry, log_dir, options)
+    print()
+    reason = f"{entry.reason}: {entry.error}" if entry.error else entry.reason
+    page.words("why", reason, _COLOURS.get(entry.why.words.tone, "green"))
+    page.words("meaning", found.meaning)
+    page.words("settings", ", ".join(found.settings))
+    page.words("rounds", _rounds(entry))
+    page.words("estimate", _estimate(entry))
+    if entry.cut_bytes:
+        page.words("recovery", f"would cut {human_bytes(entry.cut_bytes)} from the end, as far as batch headers tell")
+    if entry.in_use:
+        page.words("in use", f"by {entry.in_use}, while it was read: this was true for a moment", "yellow")
+    for warning in entry.warnings:
+        page.words("warning", warning, "yellow")
+    page.commands(found.commands)
+
+
+def _facts_of_entry(entry: PlanEntry) -> Iterator[str]:
+    if entry.policy_origin:
+        yield f"cleanup.policy={entry.policy} ({entry.policy_origin})"
+    yield f"{entry.segments} segments"
+    yield human_bytes(entry.bytes)
+    if entry.log_end_offset is not None:
+        yield f"offsets {entry.log_start_offset} to {entry.log_end_offset}"
+
+
+def _bounds(entry: PlanEntry) -> Iterator[tuple[str, str, str]]:
+    """Yield what begins the cleanable range, each bound that may end it, and what makes it due."""
+    line = entry.checkpoint_offset
+    offsets = {bound.name: bound.offset for bound in entry.bounds}
+    if entry.is_checkpoint_reset:
+        figure = f"begun anew: its line, {line}, is outside of the log"
+    else:
+        figure = "no line in cleaner-offset-checkpoint" if line is None else "cleaner-offset-checkpoint"
+    yield "first dirty offset", f"{entry.first_dirty_offset}", figure
+    yield "active segment", f"{offsets['active segment']}", "never cleaned; begins by segment.ms, segment.bytes"
+    yield "high watermark", f"{offsets['high watermark']}", "below it records are replicated"
+    yield "last stable offset", f"{offsets['last stable offset']}", _transaction(entry)
+    young = f"{offsets[_LAG]}" if _LAG in offsets else "-"
+    yield _LAG, young, _too_young(entry)
+    ends = f"by {entry.bounded_by}, at a segment's begin"
+    yield "first uncleanable offset", f"{entry.first_uncleanable_offset}", ends
+    yield "dirty ratio", "-", _ratio(entry)
+    yield "max.compaction.lag.ms", "-", _overdue(entry)
+
+
+def _too_young(entry: PlanEntry) -> str:
+    if entry.lag_ends_ms is None:
+        return "no dirty segment is too young"
+    return f"old enough in {duration(entry.lag_ends_ms - entry.now_ms)}, at {moment(entry.lag_ends_ms)}"
+
+
+def _transaction(entry: PlanEntry) -> str:
+    found = entry.undecided
+    if found is None:
+        return "no open transaction below the high watermark"
+    open_for = duration(max(0, entry.now_ms - found.since_ms))
+    return f"open for {open_for}: producer {found.producer_id}, epoch {found.producer_epoch}"
+
+
+def _ratio(entry: PlanEntry) -> str:
+    dirty, all_ = human_bytes(entry.dirty_bytes), human_bytes(entry.dirty_bytes + entry.clean_bytes)
+    return f"{entry.ratio:.3f}: {dirty} dirty of {all_}"
+
+
+def _overdue(entry: PlanEntry) -> str:
+    if entry.overdue_ms:
+        return f"over it by {duration(entry.overdue_ms)}"
+    if entry.overdue_at_ms is None:
+        return "never over it"
+    return f"over it in {duration(entry.overdue_at_ms - entry.now_ms)}"
+
+
+def _estimate(entry: PlanEntry) -> str:
+    """Say what cleaning would do, from a sample."""
+    found = entry.estimate
+    if found is None:
+        return ""
+    least, most = human_bytes(found.least_bytes_freed), human_bytes(found.most_bytes_freed)
+    return (
+        f"frees {human_bytes(found.bytes_freed)} of {human_bytes(found.bytes_before)} (likely {least} to {most}), "
+        f"needs {human_bytes(found.extra_disk_bytes)} beside it for a while, takes about "
+        f"{duration(1000 * found.seconds)}; {found.dirty_keys} keys are dirty; read: {found.sample_part:.0%}"
+    )
+
+
+def _rounds(entry: PlanEntry) -> str:
+    """Say how many rounds are ahead with this buffer, and with which it would be one."""
+    ahead = entry.rounds
+    if ahead is None or not entry.dirty_bytes:
+        return ""
+    at_most = "at most" if entry.estimate is None else "about"
+    words = (
+        f"{at_most} {ahead.count}: there are {at_most} {ahead.keys} keys, and a round takes {ahead.most_keys} "
+        f"({human_bytes(ahead.buffer_bytes)} a thread, {ahead.slots} slots)"
+    )
+    if ahead.count <= 1:
+        return words
+    words += f", of the dirty section about {human_bytes(ahead.head_bytes)}"
+    if ahead.one_round_buffer_size is None:
+        return f"{words}; cleaner.map.kafka.cap forbids a buffer for one round"
+    return f"{words}; one round with log.cleaner.dedupe.buffer.size={ahead.one_round_buffer_size}"

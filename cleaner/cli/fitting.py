@@ -61,13 +61,13 @@ def columns(stream: TextIO | None = None) -> int | None:
 
 def flush_printed() -> None:
     """Have what was printed stand before what comes on standard error, where both go to one file."""
-    # That whoever read it has gone is noticed at the command's end; what was wrong before is told all the same.
+    # That the reader has gone is noticed at the command's end; errors before that are printed all the same.
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
 
 
 def page_columns() -> int | None:
-    """Return how wide a page of words and drawings is, which nobody looks through line by line."""
+    """Return how wide a page of words and drawings is, which is not read line by line, as tables are."""
     return columns() or (None if _Choice.is_wide else PAGE_COLUMNS)
 
 

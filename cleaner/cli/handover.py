@@ -6,13 +6,17 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cleaner.base.sizes import human_bytes
 from cleaner.cli.arguments import add_format
+from cleaner.cli.output import json_line, print_failure, refusal_line, say_table
+from cleaner.cli.work import prepare_work, run_work
 from cleaner.errors import UsageError
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from cleaner.app.handover import HandoverReport
+    from cleaner.app.options import CallContext
 
 SUMMARY = "put logs of ours in the place of a stopped broker's empty ones"
 
@@ -80,29 +84,19 @@ def run(arguments: argparse.Namespace) -> int:
     topic_ids = _topic_ids(arguments.topic_ids)
 
     from cleaner.app.handover import hand_over
-    from cleaner.app.options import CallContext, Sources
-    from cleaner.cli.compiling import announce_compiling
-    from cleaner.cli.identity import take_identity
-    from cleaner.cli.logs import log_warning
-    from cleaner.cli.output import print_error
-    from cleaner.cli.progress import ProgressBar
-    from cleaner.cli.stop import StopFlag, run_interruptibly
+    from cleaner.app.options import Sources
     from cleaner.settings import read_config_file
     from cleaner.storage.fs.file_system import FileSystem
 
     config = {} if arguments.config is None else read_config_file(FileSystem(), arguments.config)
     settings = Sources(config=config, metadata_dir=arguments.metadata_dir)
-    bar = ProgressBar()
-    announce_compiling(bar.speaking(print_error))
-    take_identity(arguments.from_dir, arguments.to_dir, stay_root=arguments.as_root)
-    with bar:
+    places = arguments.from_dir, arguments.to_dir
+    bar = prepare_work(*places, stay_root=arguments.as_root)
 
-        def work(flag: StopFlag) -> HandoverReport:
-            lent = CallContext.of(progress=bar, check_done=flag.check_done, warn=bar.speaking(log_warning))
-            return hand_over(arguments.from_dir, arguments.to_dir, topic_ids, settings, lent, dry_run=arguments.dry_run)
+    def work(lent: CallContext) -> HandoverReport:
+        return hand_over(*places, topic_ids, settings, lent, dry_run=arguments.dry_run)
 
-        report = run_interruptibly(work)
-    return _show(report, arguments.format)
+    return _show(run_work(work, bar), arguments.format)
 
 
 def _topic_ids(texts: list[str]) -> dict[str, UUID]:
@@ -125,9 +119,6 @@ def _topic_ids(texts: list[str]) -> dict[str, UUID]:
 
 def _show(report: HandoverReport, form: str) -> int:
     """Print what was handed over and what was refused; returns the exit code."""
-    from cleaner.base.sizes import human_bytes
-    from cleaner.cli.output import json_line, print_failure, refusal_line, say_table
-
     if form == "json":
         for partition in report.partitions:
             print(json_line("handover", partition))

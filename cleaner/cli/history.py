@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleaner.base.clock import SystemClock
+from cleaner.base.mistakes import did_you_mean
+from cleaner.base.sizes import human_bytes, human_rate
 from cleaner.cli.arguments import add_format, parse_offset_or_all
 from cleaner.cli.daemon_options import add_state_dir, state_dir_of
+from cleaner.cli.output import json_line, print_error, say_table
 from cleaner.errors import CleanerError
+from cleaner.present.text import moment, printable
 
 if TYPE_CHECKING:
+    from cleaner.base.json_values import JsonValue
+    from cleaner.state.journal import JournalEntry
     from cleaner.state.journal_reader import JournalReader
 
 SUMMARY = "what the daemon did, and by whose order"
@@ -37,6 +44,7 @@ KINDS = ("round", "retention", "now", "cancel", "pause", "resume", "release", "t
 
 _AGO = re.compile(r"([0-9]{1,6})(s|m|h|d|w)\Z")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_HEADINGS = ("time", "what", "of", "details")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,8 +79,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Print what was asked for; returns the exit code."""
     from itertools import islice
 
-    from cleaner.cli.output import print_error
-    from cleaner.cli.show_history import show_history
     from cleaner.state.journal_reader import JournalFilter, JournalReader
     from cleaner.storage.fs.file_system import FileSystem
 
@@ -88,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
         nothing = "" if newest or arguments.last == 0 else _why_nothing(reader, state_dir, arguments.partition)
     except OSError as error:
         raise CleanerError(f"{Path(error.filename or state_dir)}: {error.strerror or error}") from error
-    show_history(newest[::-1], arguments.format)
+    _show(newest[::-1], arguments.format)
     if nothing:
         print_error(nothing)
     if reader.unreadable_lines:
@@ -109,8 +115,6 @@ def parse_moment(text: str) -> int:
 
 def _why_nothing(reader: JournalReader, state_dir: Path, partition: str | None) -> str:
     """Return why there is nothing to show, which may be a slip in a name."""
-    from cleaner.base.mistakes import did_you_mean
-
     names = dict.fromkeys(entry.partition for entry in reader.entries())
     if not names:
         return f"{state_dir}: no journal in it; is it the state directory of a daemon (cleaner.state.dir)?"
@@ -119,3 +123,33 @@ def _why_nothing(reader: JournalReader, state_dir: Path, partition: str | None) 
     if partition is None or partition in known:
         return "no entry of the journal is like that"
     return f"the journal has nothing of {partition}{did_you_mean(partition, known)}"
+
+
+def _show(entries: Sequence[JournalEntry], form: str) -> None:
+    """Print entries in the order given, as a table or one object a line."""
+    if form == "json":
+        for entry in entries:
+            print(json_line("history", entry))
+    elif entries:
+        say_table(_HEADINGS, map(_row, entries), left=frozenset(range(4)), names=(2,))
+
+
+def _row(entry: JournalEntry) -> tuple[str, ...]:
+    details = "  ".join(f"{name}={_words(name, value)}" for name, value in entry.details.items())
+    return (moment(entry.time_ms), printable(entry.kind), printable(entry.partition or "-"), printable(details))
+
+
+def _words(name: str, value: JsonValue) -> str:
+    """Write a detail by what its name says it is."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if "bytes" in name.split("_"):
+            return human_rate(value) if name.endswith("_per_second") else human_bytes(value)
+        if isinstance(value, int) and name.endswith("_ms"):
+            return moment(value)
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}={_words(key, inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(_words("", inner) for inner in value) + "]"
+    return "-" if value is None else str(value)

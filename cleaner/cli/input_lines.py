@@ -15,7 +15,7 @@ from cleaner.base.clock import Clock
 from cleaner.errors import CleanerError
 
 _READ_BYTES = 1 << 20
-_LOOK_MS = 200  # how often somebody who waits for input asks whether to stop
+_LOOK_MS = 200  # how often a wait for input asks whether to stop
 _LONGEST_LINE_BYTES = 1 << 30
 _MOST_PAUSES_PER_SECOND = 100
 _CAUGHT_UP_NS = 100_000_000

@@ -2,7 +2,10 @@
 What the commands share with Kafka's console tools: properties, and flags that have no meaning without a network.
 
 A command that was copied from a tutorial or a script of Kafka's works here with `--log-dir` added: flags that say how
-to reach brokers, replicate or buffer are taken, left alone, and named in one note.
+to reach brokers, replicate or buffer are taken, left alone, and named in one note. Properties of lines that are read
+and of text that is printed have Kafka's names and defaults.
+
+Source: `LineMessageReader.java`, `DefaultMessageFormatter.java`.
 """
 
 from __future__ import annotations
@@ -13,10 +16,42 @@ from pathlib import Path
 from typing import Any
 
 from cleaner.base.mistakes import did_you_mean
+from cleaner.cli.arguments import add_as_root
 from cleaner.cli.output import print_error
 from cleaner.errors import UsageError
 
 _DEST = "ignored_flags"
+
+READER_PROPERTIES: dict[str, str | None] = {
+    "parse.key": "false",
+    "parse.headers": "false",
+    "ignore.error": "false",
+    "key.separator": "\t",
+    "headers.delimiter": "\t",
+    "headers.separator": ",",
+    "headers.key.separator": ":",
+    "null.marker": None,
+}
+"""Of lines that are read; `null.marker` has no default."""
+
+FORMATTER_PROPERTIES = {
+    "print.timestamp": "false",
+    "print.partition": "false",
+    "print.offset": "false",
+    "print.delivery": "false",
+    "print.epoch": "false",
+    "print.headers": "false",
+    "print.key": "false",
+    "print.value": "true",
+    "key.separator": "\t",
+    "line.separator": "\n",
+    "headers.separator": ",",
+    "null.literal": "null",
+    "key.deserializer": "",
+    "value.deserializer": "",
+    "headers.deserializer": "",
+}
+"""Of text that is printed."""
 
 
 class _Ignore(argparse.Action):
@@ -35,11 +70,9 @@ class _Ignore(argparse.Action):
 
 
 def add_log_dir(parser: argparse.ArgumentParser, what: str) -> None:
-    """Add `--log-dir`, and the flag for who has root's powers."""
+    """Add `--log-dir`, and `--as-root`."""
     parser.add_argument("--log-dir", metavar="DIR", type=Path, required=True, help=what)
-    parser.add_argument(
-        "--as-root", action="store_true", help="started as root, stay root instead of becoming the log dir's owner"
-    )
+    add_as_root(parser)
 
 
 def add_ignored(parser: argparse.ArgumentParser, with_value: Iterable[str], alone: Iterable[str] = ()) -> None:
@@ -68,7 +101,7 @@ def add_properties(parser: argparse.ArgumentParser, flags: Sequence[str], names:
 
 def properties_of(given: Sequence[str], known: Mapping[str, str | None]) -> dict[str, str]:
     """
-    Read `name=value` texts; a later one wins. One that nobody knows is told of: it may be a mistake.
+    Read `name=value` texts; a later one wins. An unknown one is reported: it may be a mistake.
 
     Raises:
         UsageError: one without `=`.
@@ -83,6 +116,11 @@ def properties_of(given: Sequence[str], known: Mapping[str, str | None]) -> dict
         likely = did_you_mean(unknown[0], known)
         print_error(f"nothing here goes by {', '.join(unknown)}; the properties there are: {', '.join(known)}{likely}")
     return found
+
+
+def is_true(text: str | None) -> bool:
+    """Tell whether a property says `true`, in any case."""
+    return text is not None and text.strip().lower() == "true"
 
 
 def assignments_of(given: Sequence[str], flag: str) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """
-The command `cleaner`: one file a sub-command, each loaded with what it needs only when it runs.
+The command `cleaner`: one file a sub-command, each loaded with what it needs only when it runs; those that ask a daemon
+are a table (`steer.py`).
 
 Exit codes: 0 done or nothing to do, 1 something was refused, or it was stopped in order by a signal, 2 usage, 69 no
 daemon is running, 75 the log dir is in use, 77 the daemon is for other users to steer, 78 a bad setting; as shells show
@@ -15,6 +16,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import NoReturn, TextIO
 
 from cleaner.cli import (
@@ -28,18 +30,11 @@ from cleaner.cli import (
     explain,
     handover,
     history,
-    jobs,
-    now,
-    pause,
     plan,
     produce,
-    quarantine,
     recover,
-    release,
-    reload,
-    resume,
     status,
-    throttle,
+    steer,
     topics,
     undo,
     verify,
@@ -50,11 +45,12 @@ from cleaner.cli.collecting import hold_back_while_loading
 from cleaner.cli.fitting import wide
 from cleaner.cli.output import print_error, print_failure
 from cleaner.cli.parser import Parser
+from cleaner.cli.steer import SteeringCommand
 from cleaner.cli.stop import leave_signals_alone
 from cleaner.cli.version import VersionAction
 from cleaner.errors import CleanerError, ConfigError, describe
 
-_COMMANDS = {
+_COMMANDS: dict[str, ModuleType | SteeringCommand] = {
     "doctor": doctor,
     "clean": clean,
     "bulk": bulk,
@@ -70,14 +66,7 @@ _COMMANDS = {
     "warm": warm,
     "status": status,
     "explain": explain,
-    "now": now,
-    "jobs": jobs,
-    "pause": pause,
-    "resume": resume,
-    "throttle": throttle,
-    "quarantine": quarantine,
-    "release": release,
-    "reload": reload,
+    **steer.COMMANDS,
     "history": history,
     "topics": topics,
     "produce": produce,
@@ -163,7 +152,7 @@ def _run(chosen: argparse.Namespace) -> int:
         print_failure(error)
         return error.exit_code
     except BrokenPipeError:
-        # Whoever reads our output has gone; what was to be cleaned is clean. Keep Python from complaining at its exit.
+        # The reader of our output has gone; what was to be cleaned is clean. Keep Python from complaining at its exit.
         sys.stderr.close()
         return 1
     except OSError as error:
@@ -214,7 +203,7 @@ def run() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except (OSError, ValueError):  # whoever read it has gone, or it was closed for that reason
+        except (OSError, ValueError):  # its reader has gone, or it was closed for that reason
             code = code or 1
     # Not `sys.exit`: taking the compiled kernels down piece by piece takes as long as cleaning 200 MB. What is to last
     # has been fsynced, and all threads have ended.

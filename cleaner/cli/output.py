@@ -2,44 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from cleaner.cli.advice import advice
 from cleaner.cli.fitting import columns, flush_printed, fold, fold_command, table
-from cleaner.present.formatting import printable
+from cleaner.present.text import printable
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from cleaner.app.reports import Refusal
     from cleaner.errors import CleanerError
-    from cleaner.state.json_text import JsonValue
 
 
-FORMAT_VERSION = 1
-"""Of every object a command prints: a field that goes or means something else is another version (docs/json.md)."""
+_COLOURS = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "grey": "90", "bold": "1"}
 
 
 def json_line(kind: str, value: DataclassInstance | Mapping[str, object], **more: object) -> str:
-    """
-    Return one object as a line of JSON, ASCII only, what it is before everything else: all that commands print is made
-    here.
+    """Return one object as a line of JSON, ASCII only: all that commands print is made here; see `described`."""
+    from cleaner.base.json_values import described, format_json
 
-    Args:
-        kind: `plan` for `"format": "cleaner-plan"`, listed in docs/json.md.
-        value: a frozen report, whose fields' names count, or names with their values.
-        more: fields behind those of the value.
-    """
-    from cleaner.daemon.snapshot_json import json_value
-    from cleaner.state.json_text import format_json
-
-    fields = json_value(value)
-    if not isinstance(fields, dict):
-        raise TypeError(f"{type(value).__name__} is no report")
-    head: dict[str, JsonValue] = {"format": f"cleaner-{kind}", "format_version": FORMAT_VERSION}
-    return format_json(head | fields | {name: json_value(each) for name, each in more.items()})
+    return format_json(described(kind, value, **more))
 
 
 def refusal_line(refusal: Refusal, kind: str, what_next: str = "") -> str:
@@ -70,6 +56,22 @@ def say_table(
 ) -> None:
     """Print a table that fits the terminal; see `fitting.table`."""
     print(table(headings, rows, left=left, most=columns(), names=names))
+
+
+class Paint:
+    """
+    Colours text for a terminal, and leaves it as it is for anything else, or where NO_COLOR is set.
+
+    Args:
+        stream: where the text is going to be written.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._is_on = stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+    def __call__(self, colour: str, text: str) -> str:
+        """Return the text in `red`, `green`, `yellow`, `blue`, `grey` or `bold`."""
+        return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m" if self._is_on and text else text
 
 
 def print_error(message: str, stream: TextIO | None = None) -> None:

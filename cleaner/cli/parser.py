@@ -102,7 +102,7 @@ class Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, f"there is no {value!r}{likely}")
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong, with the options that nobody has and what was meant by them, and end with 2."""
+        """Say what is wrong, with the unknown options and what was probably meant, and end with 2."""
         for word in self._typed:
             if word == "--":
                 break

@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from cleaner.base.sizes import duration, human_bytes
 from cleaner.cli.arguments import add_common, add_high_watermark, add_sampling, sampling_of, settings_given, sources
+from cleaner.cli.logs import log_note, log_warning
+from cleaner.cli.output import json_line, print_error, say, say_table
+from cleaner.policy.reasons import Reason
+
+if TYPE_CHECKING:
+    from cleaner.app.plan_report import PlanEntry
 
 SUMMARY = "list the partitions of a log dir: policy, sizes, due or not"
 
@@ -28,6 +38,10 @@ examples:
 exit status:
   0  listed      1  some partition could not be looked at      2  usage      78  a bad setting"""
 
+_HEADINGS = ("partition", "policy", "segments", "clean", "dirty", "uncleanable", "ratio", "due", "why")
+_ESTIMATE_HEADINGS = ("partition", "sample", "dirty keys", "freed", "likely", "extra disk", "rounds", "time")
+_WORDS = frozenset((0, 1, 7, 8))
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
@@ -47,11 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     from cleaner.app.options import CallContext
     from cleaner.app.plan_log_dir import plan_log_dir
-    from cleaner.cli.compiling import announce_compiling
-    from cleaner.cli.identity import take_identity
-    from cleaner.cli.logs import log_warning
-    from cleaner.cli.output import print_error
-    from cleaner.cli.show_plan import show_plan
+    from cleaner.cli.work import announce_compiling, take_identity
 
     sampling = sampling_of(arguments)
     if sampling is not None:
@@ -61,3 +71,111 @@ def run(arguments: argparse.Namespace) -> int:
     high_watermark = arguments.high_watermark
     entries = plan_log_dir(arguments.log_dir, settings, lent, high_watermark=high_watermark, sampling=sampling)
     return show_plan(entries, arguments.format, arguments.log_dir, settings_given(arguments))
+
+
+def show_plan(entries: Sequence[PlanEntry], form: str, log_dir: Path, options: str = "") -> int:
+    """
+    Print the entries; returns 1 when one of them could not be looked at.
+
+    Args:
+        entries: in the order they are shown.
+        form: `table` or `json`.
+        log_dir, options: for the next commands; see `explain_entry`.
+    """
+    if form == "json":
+        for entry in entries:
+            print(plan_line(entry, log_dir, options))
+    elif entries:
+        say_table(_HEADINGS, map(_row, entries), left=_WORDS)
+        _show_estimates(entries)
+        _show_notes(entries, log_dir)
+    broken = [entry for entry in entries if entry.error]
+    for entry in broken:
+        print_error(f"{entry.partition}: {entry.error}")
+    return max((entry.exit_code for entry in broken), default=0)
+
+
+def plan_line(entry: PlanEntry, log_dir: Path, options: str) -> str:
+    """Return an entry as a line of JSON, with its meaning and what may be typed next."""
+    from cleaner.present.explanations import PLAN_CODES, explain_entry
+
+    found = explain_entry(entry, log_dir, options)
+    commands = [{"command": command, "what": what} for command, what in found.commands]
+    behind = list(found.settings)
+    code = PLAN_CODES.get(entry.why, entry.why.value)
+    return json_line("plan", entry, why=code, meaning=found.meaning, settings_behind=behind, next=commands)
+
+
+def _show_estimates(entries: Sequence[PlanEntry]) -> None:
+    """Print what cleaning would do, where that was asked for."""
+    rows = [
+        (
+            entry.partition,
+            f"{entry.estimate.sample_part:.0%}",
+            str(entry.estimate.dirty_keys),
+            human_bytes(entry.estimate.bytes_freed),
+            f"{human_bytes(entry.estimate.least_bytes_freed)} to {human_bytes(entry.estimate.most_bytes_freed)}",
+            human_bytes(entry.estimate.extra_disk_bytes),
+            str(entry.rounds.count if entry.rounds else 0),
+            duration(1000 * entry.estimate.seconds),
+        )
+        for entry in entries
+        if entry.estimate is not None
+    ]
+    if rows:
+        say()
+        say_table(_ESTIMATE_HEADINGS, rows)
+
+
+def _show_notes(entries: Sequence[PlanEntry], log_dir: Path) -> None:
+    """Say what concerns many partitions once."""
+    in_use = sorted({entry.in_use for entry in entries if entry.in_use})
+    if in_use:
+        log_note(f"{log_dir}: in use while read, by {', '.join(in_use)}: this was true for a moment")
+    replicated = [entry for entry in entries if entry.replicas is not None and entry.replicas > 1 and entry.warnings]
+    if replicated:
+        first = replicated[0]
+        more = f" (and {len(replicated) - 1} more like it)" if len(replicated) > 1 else ""
+        log_warning(first.warnings[-1] + more, partition=first.partition)
+
+
+def _row(entry: PlanEntry) -> tuple[str, ...]:
+    is_weighed = entry.first_dirty_offset is not None
+    return (
+        entry.partition,
+        entry.policy or "-",
+        str(entry.segments),
+        human_bytes(entry.clean_bytes) if is_weighed else "-",
+        human_bytes(entry.dirty_bytes) if is_weighed else "-",
+        human_bytes(entry.uncleanable_bytes if is_weighed else entry.bytes),
+        f"{entry.ratio:.3f}" if is_weighed else "-",
+        "yes" if entry.is_due else "no",
+        short_why(entry),
+    )
+
+
+def short_why(entry: PlanEntry) -> str:
+    """Say why in a few words, with the one number that matters."""
+    match entry.why:
+        case Reason.OVERDUE:
+            return f"overdue for {duration(entry.overdue_ms)}"
+        case Reason.OVER_RATIO | Reason.UNDER_RATIO:
+            ratio = entry.setting("min.cleanable.dirty.ratio")
+            sign = ">" if entry.why is Reason.OVER_RATIO else "not >"
+            return f"ratio {sign} {ratio.value if ratio else ''}".rstrip()
+        case Reason.NOTHING_TO_CLEAN:
+            return _short_bound(entry)
+        case Reason.LOG_DIR_LOCKED:
+            return f"in use by {entry.in_use}"
+        case Reason.POLICY_NOT_TRUSTED:
+            return f"policy only from {entry.policy_origin}"
+    return entry.why.words.label
+
+
+def _short_bound(entry: PlanEntry) -> str:
+    if entry.undecided is not None and entry.bounded_by == "last stable offset":
+        open_for = duration(max(0, entry.now_ms - entry.undecided.since_ms))
+        return f"transaction of producer {entry.undecided.producer_id}, open {open_for}"
+    if entry.lag_ends_ms is not None and entry.bounded_by == "min.compaction.lag.ms":
+        return f"min lag, {duration(entry.lag_ends_ms - entry.now_ms)} left"
+    return entry.bounded_by

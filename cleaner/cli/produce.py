@@ -9,8 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleaner.cli.arguments import parse_count, parse_offset, parse_rate
-from cleaner.cli.kafka_flags import add_ignored, add_log_dir, add_properties, note_ignored, properties_of
-from cleaner.cli.record_properties import READER_PROPERTIES
+from cleaner.cli.kafka_flags import (
+    READER_PROPERTIES,
+    add_ignored,
+    add_log_dir,
+    add_properties,
+    note_ignored,
+    properties_of,
+)
 from cleaner.errors import CleanerError, CleaningAborted, UsageError
 
 if TYPE_CHECKING:
@@ -101,10 +107,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Append what is read; returns the exit code."""
-    from cleaner.cli.compiling import announce_compiling
-    from cleaner.cli.identity import take_identity
     from cleaner.cli.output import print_error
     from cleaner.cli.stop import run_interruptibly
+    from cleaner.cli.work import announce_compiling, take_identity
 
     if arguments.transactional_id is None and (arguments.abort or arguments.transaction_records is not None):
         raise UsageError("--abort and --transaction-records need a --transactional-id")
@@ -162,8 +167,8 @@ def _produce(
 ) -> None:
     from cleaner.base.clock import SystemClock
     from cleaner.cli.input_lines import LineInput, paced
+    from cleaner.cli.log_dirs import open_log_dir
     from cleaner.cli.sending import feed
-    from cleaner.cli.writing import open_log_dir
 
     def should_stop() -> bool:
         return flag.is_set

@@ -20,7 +20,7 @@ Isolation = Literal["read_uncommitted", "read_committed"]
 Until = Literal["high_watermark", "end"]
 Begin = int | Literal["earliest", "latest"]
 
-_LOOK_SECONDS = 0.2  # how often somebody who waits for records asks whether to stop
+_LOOK_SECONDS = 0.2  # how often a wait for records asks whether to stop
 # What a terminal would obey: control characters but tab and newline, those of C1 in UTF-8 too.
 _CONTROL = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")
 
@@ -33,7 +33,7 @@ class ReadRange(NamedTuple):
 
 
 class Following(Protocol):
-    """Somebody who waits for a partition's next records."""
+    """Waits for a partition's next records."""
 
     def poll(self, timeout_seconds: float | None = 0.0) -> list[Record]:
         """Return some, having waited for the first."""

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
 
-from cleaner.cli.record_properties import READER_PROPERTIES, is_true
+from cleaner.cli.kafka_flags import READER_PROPERTIES, is_true
 from cleaner.errors import InputError, UsageError
 from cleaner.log.record import Record
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from cleaner.base.mistakes import did_you_mean
-from cleaner.cli.record_properties import FORMATTER_PROPERTIES, is_true
+from cleaner.cli.kafka_flags import FORMATTER_PROPERTIES, is_true
 from cleaner.errors import CleanerError, UsageError
 from cleaner.log.record import Record
 

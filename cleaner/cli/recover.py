@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from cleaner.base.sizes import human_bytes
 from cleaner.cli.arguments import add_common, sources
+from cleaner.cli.logs import log_note
+from cleaner.cli.output import json_line, print_failure, refusal_line, say_table
+from cleaner.cli.work import prepare_work, run_work
+
+if TYPE_CHECKING:
+    from cleaner.app.options import CallContext
+    from cleaner.app.reports import RecoveredPartition, RecoverReport
 
 SUMMARY = "recover the logs of a log dir that was not closed in order"
 
@@ -29,6 +38,8 @@ exit status:
   0  recovered      1  some partition was refused, the others are done
   2  usage      75  the log dir is in use      78  a bad setting"""
 
+_HEADINGS = ("partition", "log start", "log end", "bytes before", "after", "seconds")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
@@ -49,35 +60,47 @@ def run(arguments: argparse.Namespace) -> int:
     """Recover; returns the exit code."""
     settings = sources(arguments)
 
-    from cleaner.app.options import CallContext
     from cleaner.app.recover_log_dir import recover_log_dir
-    from cleaner.app.reports import RecoverReport
-    from cleaner.cli.compiling import announce_compiling
-    from cleaner.cli.identity import take_identity
-    from cleaner.cli.logs import log_warning
-    from cleaner.cli.output import print_error
-    from cleaner.cli.progress import ProgressBar
-    from cleaner.cli.show_recover import show_recovered
-    from cleaner.cli.stop import StopFlag, run_interruptibly
 
-    bar = ProgressBar()
-    announce_compiling(bar.speaking(print_error))
-    take_identity(arguments.log_dir, arguments.save_cut, stay_root=arguments.as_root)
-    with bar:
+    bar = prepare_work(arguments.log_dir, arguments.save_cut, stay_root=arguments.as_root)
 
-        def work(flag: StopFlag) -> RecoverReport:
-            lent = CallContext.of(
-                now_ms=arguments.now, progress=bar, check_done=flag.check_done, warn=bar.speaking(log_warning)
-            )
-            names = arguments.partitions or None
-            return recover_log_dir(
-                arguments.log_dir,
-                names,
-                settings,
-                lent,
-                allow_truncate=arguments.allow_truncate,
-                save_cut=arguments.save_cut,
-            )
+    def work(lent: CallContext) -> RecoverReport:
+        return recover_log_dir(
+            arguments.log_dir,
+            arguments.partitions or None,
+            settings,
+            lent,
+            allow_truncate=arguments.allow_truncate,
+            save_cut=arguments.save_cut,
+        )
 
-        report = run_interruptibly(work)
-    return show_recovered(report, arguments.format)
+    return _show(run_work(work, bar, arguments.now), arguments.format)
+
+
+def _show(report: RecoverReport, form: str) -> int:
+    """Print what was recovered and what refused; returns the exit code."""
+    if form == "json":
+        for partition in report.partitions:
+            print(json_line("recover", partition))
+        for refusal in report.refused:
+            print(refusal_line(refusal, "recover"))
+    elif report.partitions:
+        say_table(_HEADINGS, map(_row, report.partitions))
+    for refusal in report.refused:
+        print_failure(refusal.error, refusal.partition)
+    if report.note:
+        log_note(report.note)
+    elif report.has_marker:
+        log_note("the log dir has a clean-shutdown marker: a broker starts on it without recovery")
+    return max((refusal.error.exit_code for refusal in report.refused), default=0)
+
+
+def _row(partition: RecoveredPartition) -> tuple[str, ...]:
+    return (
+        partition.partition,
+        str(partition.log_start_offset),
+        str(partition.log_end_offset),
+        human_bytes(partition.bytes_before),
+        human_bytes(partition.bytes_after),
+        f"{partition.elapsed_seconds:.2f}",
+    )

@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cleaner.cli.arguments import add_as_root
+
 if TYPE_CHECKING:
     from cleaner.app.configuration import Loaded
 
@@ -52,9 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a setting, before the environment's and the file's; may be repeated",
     )
-    parser.add_argument(
-        "--as-root", action="store_true", help="started as root, stay root instead of becoming the log dirs' owner"
-    )
+    add_as_root(parser, "the log dirs'")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -63,11 +63,9 @@ def run(arguments: argparse.Namespace) -> int:
     from cleaner.base.mistakes import Mistakes
     from cleaner.cleaning.round.warm_up import warm_up
     from cleaner.cli.collecting import begin_collecting
-    from cleaner.cli.compiling import announce_compiling
     from cleaner.cli.daemon_logs import configure_logs, open_logs
     from cleaner.cli.daemon_process import DaemonProcess
-    from cleaner.cli.identity import take_identity
-    from cleaner.daemon.rules import log_dirs_of
+    from cleaner.cli.work import announce_compiling, take_identity
     from cleaner.storage.fs.file_system import FileSystem
     from cleaner.storage.fs.ownership import OwnDirectories
 
@@ -82,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
         mistakes.raise_any()
         announce_compiling(log.info)
         was_root = os.geteuid() == 0
-        take_identity(*log_dirs_of(loaded.config), stay_root=arguments.as_root)
+        take_identity(*loaded.log_dirs, stay_root=arguments.as_root)
         warm_up()
         begin_collecting()
         # A log dir may be mounted later: it is looked at then whose it is.

@@ -54,7 +54,7 @@ class Sender:
     Args:
         logs: by partition.
         producer_of: returns a partition's producer, where records go in transactions.
-        partitioner: chooses where nobody has said.
+        partitioner: chooses for a record without a partition.
         transaction_records: how many records make a transaction; None: all of them.
         is_durable: wait for the disk after each append.
     """
@@ -115,7 +115,7 @@ class Sender:
             try:
                 self._append_to(partition, some)
             except CleanerError as error:
-                # Whoever typed or piped it looks for lines, not for offsets.
+                # A person who typed or piped the input looks for lines, not for offsets.
                 what = f"{lines}: {error}; nothing of them was written to partition {partition}"
                 raise CleanerError(what) from error
         self.sent += len(records)
@@ -158,7 +158,7 @@ def feed(
 
     Args:
         parse: makes a record of a line and its number.
-        goes_on: tell of an error and go on, as somebody is there who types; otherwise what was good before a line that
+        goes_on: report an error and go on, as a person is typing; otherwise what was good before a line that
             is not is sent, and the error raised.
     """
     first_line = 1

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from cleaner.base.sizes import duration, human_bytes, human_rate
 from cleaner.cli.arguments import add_format, parse_offset_or_all
-from cleaner.cli.daemon_options import EXIT_CODES, add_daemon, control_of, options_given
+from cleaner.cli.daemon_options import EXIT_CODES, add_daemon, control_of, options_given, with_options
+from cleaner.cli.fitting import columns, fold_command
+from cleaner.cli.output import Paint, say, say_table
 from cleaner.errors import UsageError
+from cleaner.policy.reasons import Reason
+from cleaner.present.text import ago, moment, printable
 
 if TYPE_CHECKING:
     from cleaner.base.clock import Clock
+    from cleaner.base.json_values import JsonValue
     from cleaner.daemon.control.client import Control
-    from cleaner.daemon.snapshot import ServiceSnapshot
+    from cleaner.daemon.snapshot import Forecast, LogDirView, LogView, RoundView, ServiceSnapshot, WorkerView
 
 SUMMARY = "how the running daemon is, and what it is at"
 
@@ -35,6 +43,10 @@ exit status:
   0  all is well      1  something is not: quarantine, a log dir offline, a log that failed or cannot be looked at,
      a refused reload, no progress; --probe: not so; --watch ends with 0 on Ctrl-C
   {EXIT_CODES}"""
+
+_BAR_CELLS = 20
+_MOST_QUEUED = 8
+_MOST_ROUNDS = 8
 
 
 def _parse_seconds(text: str) -> float:
@@ -99,10 +111,9 @@ def run(arguments: argparse.Namespace, clock: Clock | None = None) -> int:
 
 
 def _show(control: Control, arguments: argparse.Namespace) -> int:
-    from cleaner.cli.show_status import show_status
+    from cleaner.base.json_values import format_json
     from cleaner.daemon.snapshot import ServiceSnapshot
-    from cleaner.present.problems import troubles
-    from cleaner.state.json_text import format_json
+    from cleaner.present.problems import problems_of
 
     is_json = arguments.format == "json"
     answer = control.ask("status", logs=arguments.logs, topics=is_json, config=is_json)
@@ -113,4 +124,180 @@ def _show(control: Control, arguments: argparse.Namespace) -> int:
         print(format_json(snapshot if isinstance(snapshot, dict) else {}))
     else:
         show_status(shown, answer, options_given(arguments))
-    return 1 if troubles(shown) else 0
+    return 1 if problems_of(shown) else 0
+
+
+def show_status(shown: ServiceSnapshot, answer: Mapping[str, JsonValue], options: str) -> None:
+    """
+    Print a daemon.
+
+    Args:
+        shown: the daemon.
+        answer: what it said, with the counts beside its snapshot.
+        options: see `options_given`.
+    """
+    from cleaner.present.problems import problems_of
+
+    paint = Paint(sys.stdout)
+    wrong = problems_of(shown)
+    verdict = paint("red", f"{len(wrong)} not well") if wrong else paint("green", "all is well")
+    doing = f"{shown.state} for {duration(shown.now_ms - shown.started_ms)}"
+    say(f"cleaner {printable(shown.version)}, {printable(doing)}: {verdict}")
+    for problem in wrong:
+        say(f"  {paint('red', '!')} {printable(problem.words)}", hang="    ")
+        if problem.command:
+            for line in fold_command(printable(with_options(problem.command, options)), columns(), " " * 6):
+                say(paint("bold", line))
+    for name, words in _facts(shown, answer):
+        say(f"  {name:<10}  {printable(words)}", hang=" " * 14)
+    _show_table("log dirs", ("log dir", "condition", "logs", "workers", "free", "of", "looked at"), _dir_rows(shown))
+    _show_table("workers", ("worker", "partition", "phase", "", "part", "left", "for"), _worker_rows(shown))
+    _show_table("logs, the dirtiest first", ("partition", "ratio", "dirty", "of", "why"), _log_rows(shown))
+    headings = ("partition", "result", "ended", "took", "read", "freed", "detail")
+    _show_table("last rounds", headings, _round_rows(shown))
+
+
+def _facts(shown: ServiceSnapshot, answer: Mapping[str, JsonValue]) -> Iterator[tuple[str, str]]:
+    """Yield what is said of the daemon as a whole, name and words; what is as usual is left out."""
+    from cleaner.policy.selection_context import DirCondition
+
+    if shown.turn_ended_ms is not None and shown.turn_seconds is not None:
+        took = duration(shown.turn_seconds * 1000)
+        soon = None if shown.next_turn_ms is None else max(0, shown.next_turn_ms - shown.now_ms)
+        then = "" if soon is None else f"; next in {duration(soon)}"
+        yield "last turn", f"{ago(shown.turn_ended_ms, shown.now_ms)}, took {took}{then}"
+    config = shown.config
+    after = f"; only after a restart: {', '.join(config.needs_restart)}" if config.needs_restart else ""
+    yield "settings", f"{config.file or 'no file'}, loaded {ago(config.loaded_ms, shown.now_ms)}{after}"
+    yield "throttle", _throttle(shown)
+    if shown.opens_at_ms is not None:
+        yield "window", f"closed; the next one opens {moment(shown.opens_at_ms)}"
+    if shown.pauses:
+        yield "paused", ", ".join(shown.pauses)
+    for log_dir in shown.log_dirs:
+        if log_dir.looked_at_ms is None and log_dir.condition is DirCondition.ONLINE:
+            yield "looking", f"{log_dir.path}: {log_dir.detail}"
+    yield "logs", "none is known yet" if shown.state == "starting" and not shown.counts.logs else _counts(answer)
+    if shown.queue:
+        more = f" and {len(shown.queue) - _MOST_QUEUED} more" if len(shown.queue) > _MOST_QUEUED else ""
+        yield "queue", ", ".join(map(str, shown.queue[:_MOST_QUEUED])) + more
+    if shown.forecast.due:
+        yield "due", _forecast(shown.forecast)
+    if shown.overdue:
+        yield "overdue", f"{shown.overdue}, the longest by {duration(shown.max_overdue_ms)}"
+    running = [job for job in shown.jobs if job.ended_ms is None]
+    if running:
+        yield "jobs", ", ".join(f"{job.id}: {job.partition} {job.state} {job.progress:.0%}" for job in running)
+    if shown.worker_deaths:
+        yield "died", f"workers: {shown.worker_deaths}, by a mistake in the cleaner; its log has more"
+
+
+def _throttle(shown: ServiceSnapshot) -> str:
+    throttle = shown.throttle
+    waited = f", workers waited {duration(throttle.waited_seconds * 1000)}" if throttle.waited_seconds >= 1 else ""
+    parts = [f"{path}: {human_rate(rate)}" for path, rate in throttle.log_dirs.items()]
+    return "; ".join([f"{human_rate(throttle.bytes_per_second)}{waited}", *parts])
+
+
+def _forecast(forecast: Forecast) -> str:
+    due = f"{forecast.due}, {human_bytes(forecast.left_bytes)} to read"
+    if forecast.is_growing:
+        return f"{due}; growing: more arrives than is cleaned"
+    if forecast.about_seconds is None or forecast.bytes_per_second is None:
+        return f"{due}; when they are done is not known yet"
+    return f"{due}; empty in about {duration(forecast.about_seconds * 1000)}"
+
+
+def _counts(answer: Mapping[str, JsonValue]) -> str:
+    """Say how many logs there are and what holds them, the most frequent first."""
+    standings = answer.get("standings")
+    given = standings.items() if isinstance(standings, dict) else ()
+    counts = {name: count for name, count in given if isinstance(count, int)}
+    # A later release may have reasons that this one has no label for.
+    labels = {reason.value: reason.words.label for reason in Reason}
+    words = [f"{count} {labels.get(name, name)}" for name, count in sorted(counts.items(), key=lambda item: -item[1])]
+    return f"{answer.get('log_count', 0)}: {', '.join(words)}" if words else "none"
+
+
+def _dir_rows(shown: ServiceSnapshot) -> Iterator[Sequence[str]]:
+    for log_dir in shown.log_dirs:
+        yield _dir_row(log_dir, shown.now_ms)
+
+
+def _dir_row(log_dir: LogDirView, now_ms: int) -> Sequence[str]:
+    return (
+        log_dir.path,
+        log_dir.condition.value + (" (beside a writer)" if log_dir.beside_writer else ""),
+        str(log_dir.partitions),
+        str(log_dir.workers),
+        "-" if log_dir.free_bytes is None else human_bytes(log_dir.free_bytes),
+        "-" if log_dir.total_bytes is None else human_bytes(log_dir.total_bytes),
+        ago(log_dir.looked_at_ms, now_ms),
+    )
+
+
+def _worker_rows(shown: ServiceSnapshot) -> Iterator[Sequence[str]]:
+    for worker in shown.workers:
+        yield _worker_row(worker, shown.now_ms)
+
+
+def _worker_row(worker: WorkerView, now_ms: int) -> Sequence[str]:
+    if worker.partition is None:
+        return (worker.name, "-", "waits", "", "", "", "")
+    part = min(1.0, worker.done_bytes / worker.total_bytes) if worker.total_bytes > 0 else 0.0
+    left = "-" if worker.remaining_seconds is None else duration(worker.remaining_seconds * 1000)
+    return (
+        worker.name,
+        str(worker.partition),
+        worker.phase + (", stopping" if worker.is_stopping else ""),
+        "[" + "#" * round(part * _BAR_CELLS) + "." * (_BAR_CELLS - round(part * _BAR_CELLS)) + "]",
+        f"{part:.0%}",
+        left,
+        duration(max(0, now_ms - worker.since_ms)),
+    )
+
+
+def _log_rows(shown: ServiceSnapshot) -> Iterator[Sequence[str]]:
+    for view in shown.logs:
+        yield _log_row(view)
+
+
+def _log_row(view: LogView) -> Sequence[str]:
+    dirty = "-" if view.sections is None else human_bytes(view.sections.dirty_bytes)
+    total = "-" if view.sections is None else human_bytes(view.sections.total_bytes)
+    ratio = "-" if view.ratio is None else f"{view.ratio:.3f}"
+    return (str(view.partition), ratio, dirty, total, f"{view.why}: {view.error}" if view.error else view.why)
+
+
+def _round_rows(shown: ServiceSnapshot) -> Iterator[Sequence[str]]:
+    for ended in shown.rounds[:_MOST_ROUNDS]:
+        yield _round_row(ended, shown.now_ms)
+
+
+def _round_row(ended: RoundView, now_ms: int) -> Sequence[str]:
+    return (
+        str(ended.partition),
+        ended.result,
+        ago(ended.ended_ms, now_ms),
+        duration(ended.seconds * 1000),
+        human_bytes(ended.bytes_read),
+        human_bytes(max(0, ended.bytes_freed)),
+        ended.detail,
+    )
+
+
+def _show_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    cells = [[printable(cell) for cell in row] for row in rows]
+    if not cells:
+        return
+    say()
+    say(Paint(sys.stdout)("bold", title))
+    # Words stand left, numbers right: by the first row's cell, as all rows of a column are of one kind.
+    left = {column for column in range(len(headings)) if not _is_number(cells, column)}
+    name = headings.index("partition") if "partition" in headings else 0
+    say_table(headings, cells, left=frozenset(left), names=(name,))
+
+
+def _is_number(cells: Sequence[Sequence[str]], column: int) -> bool:
+    filled = [row[column] for row in cells if row[column] not in ("", "-")]
+    return bool(filled) and all(cell[:1].isdigit() for cell in filled)

@@ -30,7 +30,7 @@ _POLL_SECONDS = 0.2  # only a safety net: `Event.wait` returns as soon as the wo
 _PATIENCE_SECONDS = 0.7  # with what else it takes, less than the second in which a command is to end
 
 
-_is_one_command = False  # of this process: nobody else's work goes on in it
+_is_one_command = False  # of this process: no other work goes on in it
 
 
 def leave_signals_alone() -> None:
@@ -48,7 +48,7 @@ def leave_signals_alone() -> None:
 
 @contextmanager
 def keyboard_interrupts() -> Iterator[None]:
-    """Have SIGINT raise KeyboardInterrupt in the main thread, for a wait that somebody at a terminal may give up."""
+    """Have SIGINT raise KeyboardInterrupt in the main thread, for a wait that a person at a terminal may end."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
@@ -136,6 +136,6 @@ def run_interruptibly(work: Callable[[StopFlag], Result]) -> Result:
 
 
 def _end_at_once(number: int) -> None:
-    """End this process as if it had no handler for a signal: nothing is flushed, nobody is waited for."""
+    """End this process as if it had no handler for a signal: nothing is flushed, no thread is waited for."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)

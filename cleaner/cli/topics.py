@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleaner.base.mistakes import did_you_mean
 from cleaner.cli.arguments import add_format, parse_count
+from cleaner.cli.fitting import columns, shortened
 from cleaner.cli.kafka_flags import add_ignored, add_log_dir, assignments_of, note_ignored
-from cleaner.cli.output import say
+from cleaner.cli.output import json_line, say
 from cleaner.errors import UsageError
 
 if TYPE_CHECKING:
@@ -110,8 +112,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Do it; returns the exit code."""
-    from cleaner.cli.identity import take_identity
     from cleaner.cli.stop import run_interruptibly
+    from cleaner.cli.work import take_identity
 
     action = _action_of(arguments)
     note_ignored(arguments)
@@ -140,7 +142,7 @@ def _action_of(arguments: argparse.Namespace) -> str:
 
 
 def _create(arguments: argparse.Namespace, flag: StopFlag) -> None:
-    from cleaner.cli.writing import open_log_dir
+    from cleaner.cli.log_dirs import open_log_dir
     from cleaner.errors import TopicExistsError
 
     settings = assignments_of(arguments.configs, "--config")
@@ -166,7 +168,7 @@ def _id_of(text: str | None) -> uuid.UUID | None:
 
 
 def _alter(arguments: argparse.Namespace, flag: StopFlag) -> None:
-    from cleaner.cli.writing import open_log_dir
+    from cleaner.cli.log_dirs import open_log_dir
     from cleaner.errors import UnknownTopicError
 
     changes: dict[str, str | None] = {key: None for text in arguments.taken_back for key in text.split(",")}
@@ -186,11 +188,12 @@ def _alter(arguments: argparse.Namespace, flag: StopFlag) -> None:
 
 
 def _delete(arguments: argparse.Namespace, flag: StopFlag) -> None:
-    from cleaner.cli.writing import open_log_dir
+    from cleaner.cli.log_dirs import open_log_dir
     from cleaner.errors import UnknownTopicError
 
-    # No other thread of this process reads it, and readers in others keep what they have open: nobody needs a delay,
-    # and nobody would be there at its end. A topic that has one of its own gets it: its files go with a later opening.
+    # No other thread of this process reads it, and readers in others keep what they have open: no delay is needed, and
+    # this process would not be there at its end. A topic with a delay of its own gets it: its files go with a later
+    # opening.
     overrides = {"log.segment.delete.delay.ms": "0"}
     with open_log_dir(arguments.log_dir, arguments.writer_config, flag, overrides=overrides) as manager:
         try:
@@ -205,7 +208,7 @@ def _found(arguments: argparse.Namespace) -> list[Topic]:
     """Return the topics that were asked for, by name or as a regular expression. Raises UsageError: it is none."""
     import re
 
-    from cleaner.cli.topic_names import topics_in
+    from cleaner.cli.log_dirs import topics_in
 
     topics = topics_in(arguments.log_dir)
     names = topics.names()
@@ -225,8 +228,7 @@ def _found(arguments: argparse.Namespace) -> list[Topic]:
 
 
 def _describe(arguments: argparse.Namespace, _flag: StopFlag) -> None:
-    from cleaner.cli.show_topics import describe_topics
-    from cleaner.cli.topic_names import topics_in
+    from cleaner.cli.log_dirs import topics_in
     from cleaner.errors import UnknownTopicError
 
     found = _found(arguments)
@@ -234,10 +236,62 @@ def _describe(arguments: argparse.Namespace, _flag: StopFlag) -> None:
         likely = did_you_mean(arguments.topic or "", topics_in(arguments.log_dir).names())
         wanted = arguments.topic or arguments.topic_id
         raise UnknownTopicError(wanted, f"no such topic in {arguments.log_dir}{likely}")
-    describe_topics(arguments.log_dir, found, arguments.format)
+    _describe_topics(arguments.log_dir, found, arguments.format)
 
 
 def _list(arguments: argparse.Namespace, _flag: StopFlag) -> None:
-    from cleaner.cli.show_topics import list_topics
+    _list_topics(_found(arguments), arguments.format)
 
-    list_topics(_found(arguments), arguments.format)
+
+def _list_topics(topics: Sequence[Topic], form: str) -> None:
+    """Print names, one a line."""
+    for topic in topics:
+        if form == "json":
+            print(json_line("topic", _row(topic)))
+        else:
+            print(shortened(topic.name, columns() or len(topic.name)))
+
+
+def _describe_topics(log_dir: Path, topics: Sequence[Topic], form: str) -> None:
+    """Print topics with their ids, settings and partitions; the only replica of each is this node's."""
+    if form == "json":
+        _list_topics(topics, form)
+        return
+    from cleaner.storage.files.kafka_uuid import format_uuid
+
+    node = _node_of(log_dir)
+    for topic in topics:
+        topic_id = "-" if topic.topic_id is None else format_uuid(topic.topic_id)
+        settings = ",".join(f"{key}={value}" for key, value in sorted(topic.settings.items()))
+        head = f"Topic: {topic.name}\tTopicId: {topic_id}\tPartitionCount: {len(topic.homes)}\tReplicationFactor: 1"
+        _say(f"{head}\tConfigs: {settings}")
+        for number in sorted(topic.homes):
+            _say(f"\tTopic: {topic.name}\tPartition: {number}\tLeader: {node}\tReplicas: {node}\tIsr: {node}")
+
+
+def _say(line: str) -> None:
+    """Print a line of Kafka's; on a terminal that is too narrow for it in several, with blanks for its tabs."""
+    if (width := columns()) is not None and len(line.expandtabs()) > width:
+        line = line.replace("\t", "  ").replace(",", ", ")
+    say(line, hang="      ")
+
+
+def _row(topic: Topic) -> dict[str, object]:
+    from cleaner.storage.files.kafka_uuid import format_uuid
+
+    return {
+        "topic": topic.name,
+        "topic_id": None if topic.topic_id is None else format_uuid(topic.topic_id),
+        "partitions": sorted(topic.homes),
+        "settings": dict(sorted(topic.settings.items())),
+    }
+
+
+def _node_of(log_dir: Path) -> int:
+    """Return the node a log dir belongs to; one that says nothing is node 0's."""
+    from cleaner.storage.files.meta_properties import read_meta_properties
+    from cleaner.storage.fs.file_system import FileSystem
+    from cleaner.storage.segment.names import META_PROPERTIES
+
+    identity = read_meta_properties(FileSystem(), log_dir / META_PROPERTIES)
+    return 0 if identity is None or identity.node_id is None else identity.node_id

@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from cleaner.cli.arguments import add_format, add_settings, sources
+from cleaner.base.sizes import human_bytes
+from cleaner.cli.arguments import add_as_root, add_format, add_settings, sources
+from cleaner.cli.output import json_line, print_failure, refusal_line, say
+from cleaner.cli.progress import ProgressBar
+from cleaner.cli.work import run_work, take_identity
+
+if TYPE_CHECKING:
+    from cleaner.app.options import CallContext
+    from cleaner.app.reports import Refusal
+    from cleaner.app.undo_clean import UndoReport
 
 SUMMARY = "put back what clean --keep-old has kept"
 
@@ -31,30 +42,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kept_dir", metavar="DIR", type=Path, help="what --keep-old named")
     add_settings(parser)
     add_format(parser)
-    parser.add_argument(
-        "--as-root", action="store_true", help="started as root, stay root instead of becoming the log dir's owner"
-    )
+    add_as_root(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Put back what is kept; returns the exit code."""
     settings = sources(arguments)
 
-    from cleaner.app.options import CallContext
     from cleaner.app.undo_clean import log_dir_of, undo_clean
-    from cleaner.cli.identity import take_identity
-    from cleaner.cli.logs import log_warning
-    from cleaner.cli.show_undo import show_undone
-    from cleaner.cli.stop import StopFlag, run_interruptibly
     from cleaner.storage.fs.file_system import FileSystem
 
-    # First by the directory itself: whoever owns it may have written anything into the manifests.
+    # First by the directory itself: its owner may have written anything into the manifests.
     take_identity(arguments.kept_dir, stay_root=arguments.as_root)
     log_dir = log_dir_of(FileSystem(), arguments.kept_dir)
     take_identity(arguments.kept_dir, log_dir, stay_root=arguments.as_root)
 
-    def work(flag: StopFlag) -> int:
-        lent = CallContext.of(check_done=flag.check_done, warn=log_warning)
-        return show_undone(undo_clean(arguments.kept_dir, settings, lent), arguments.format)
+    def work(lent: CallContext) -> int:
+        return _show(undo_clean(arguments.kept_dir, settings, lent), arguments.format)
 
-    return run_interruptibly(work)
+    return run_work(work, ProgressBar())
+
+
+def _show(outcomes: Iterable[UndoReport | Refusal], form: str) -> int:
+    """Print each partition as it is done; returns the exit code."""
+    from cleaner.app.reports import Refusal
+
+    code = 0
+    for outcome in outcomes:
+        if isinstance(outcome, Refusal):
+            code = max(code, outcome.error.exit_code)
+            if form == "json":
+                print(refusal_line(outcome, "undo"))
+            print_failure(outcome.error, outcome.partition)
+        elif form == "json":
+            print(json_line("undo", outcome))
+        else:
+            told = f"{outcome.segments} segments put back ({human_bytes(outcome.bytes)})"
+            line = "none" if outcome.checkpoint is None else str(outcome.checkpoint)
+            say(f"{outcome.partition}: {told}, cleaner checkpoint {line}")
+    return code

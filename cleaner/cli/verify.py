@@ -6,10 +6,17 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cleaner.cli.arguments import add_format, add_settings, parse_bytes, parse_now, parse_offset, sources
+from cleaner.base.sizes import human_bytes
+from cleaner.cli.arguments import add_as_root, add_format, add_settings, parse_bytes, parse_now, parse_offset, sources
+from cleaner.cli.output import json_line, print_failure, refusal_line, say
+from cleaner.cli.progress import ProgressBar
+from cleaner.cli.work import prepare_work, run_work
+from cleaner.present.text import printable
 
 if TYPE_CHECKING:
-    from cleaner.app.verify_log_dirs import VerifyOptions
+    from cleaner.app.options import CallContext
+    from cleaner.app.reports import Refusal
+    from cleaner.app.verify_log_dirs import VerifyOptions, VerifyReport
 
 SUMMARY = "prove a cleaned log right against the log it was made from"
 
@@ -33,6 +40,8 @@ examples:
 
 exit status:
   0  proven      1  refuted, or a log that cannot be read      2  usage      78  a bad setting"""
+
+_MOST_SHOWN = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,39 +82,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--temp-dir", metavar="DIR", type=Path, help="where that file is made (default: $TMPDIR)")
     add_settings(parser)
     add_format(parser, "one object a partition, see docs/verify.md")
-    parser.add_argument(
-        "--as-root", action="store_true", help="started as root, stay root instead of becoming the log dirs' owner"
-    )
+    add_as_root(parser, "the log dirs'")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Prove what is asked for; returns the exit code."""
     settings = sources(arguments)
 
-    from cleaner.app.options import CallContext
     from cleaner.app.verify_log_dirs import verify_log_dirs
-    from cleaner.cli.compiling import announce_compiling
-    from cleaner.cli.identity import take_identity
-    from cleaner.cli.logs import log_warning
-    from cleaner.cli.output import print_error
-    from cleaner.cli.progress import ProgressBar
-    from cleaner.cli.show_verify import VerifyPrinter
-    from cleaner.cli.stop import StopFlag, run_interruptibly
 
-    bar = ProgressBar()
-    announce_compiling(bar.speaking(print_error))
-    take_identity(arguments.before, arguments.after, stay_root=arguments.as_root)
+    bar = prepare_work(arguments.before, arguments.after, stay_root=arguments.as_root)
     printer = VerifyPrinter(arguments.format, bar)
 
-    def work(flag: StopFlag) -> None:
-        lent = CallContext.of(progress=bar, check_done=flag.check_done, warn=bar.speaking(log_warning))
-        for outcome in verify_log_dirs(
-            arguments.before, arguments.after, settings, lent, _options(arguments), arguments.partitions
-        ):
+    def work(lent: CallContext) -> None:
+        places = arguments.before, arguments.after
+        for outcome in verify_log_dirs(*places, settings, lent, _options(arguments), arguments.partitions):
             printer.show(outcome)
 
-    with bar:
-        run_interruptibly(work)
+    run_work(work, bar)
     return printer.exit_code
 
 
@@ -122,3 +116,52 @@ def _options(arguments: argparse.Namespace) -> VerifyOptions:
         memory_bytes=arguments.memory,
         temp_dir=arguments.temp_dir or Path(tempfile.gettempdir()),
     )
+
+
+class VerifyPrinter:
+    """
+    Prints each partition as it is done.
+
+    Attributes:
+        exit_code: 0 while all are proven.
+    """
+
+    def __init__(self, form: str, bar: ProgressBar) -> None:
+        self.exit_code = 0
+        self._form = form
+        self._bar = bar
+
+    def show(self, outcome: VerifyReport | Refusal) -> None:
+        """Print a partition."""
+        from cleaner.app.reports import Refusal
+
+        self._bar.clear()
+        if isinstance(outcome, Refusal):
+            self.exit_code = max(self.exit_code, outcome.error.exit_code)
+            if self._form == "json":
+                print(refusal_line(outcome, "verify"))
+            print_failure(outcome.error, outcome.partition)
+            return
+        if not outcome.is_proven:
+            self.exit_code = max(self.exit_code, 1)
+        if self._form == "json":
+            print(json_line("verify", outcome))
+        else:
+            _print(outcome)
+
+
+def _print(report: VerifyReport) -> None:
+    verdict = "proven" if report.is_proven else f"REFUTED, {report.total_findings} findings"
+    say(f"{report.partition}: {verdict}")
+    say(
+        f"  cleaned [{report.first_dirty_offset}, {report.end_offset}), {report.records} records, {report.keys} keys; "
+        f"{human_bytes(report.bytes_before)} before, {human_bytes(report.bytes_after)} after"
+    )
+    for finding in report.findings[:_MOST_SHOWN]:
+        where = f"{printable(finding.path)}: at byte {finding.position}"
+        say(f"  offset {finding.offset}: {finding.kind}: {finding.reason}", hang="    ")
+        say(f"    {where}", hang="      ")
+    if report.total_findings > _MOST_SHOWN:
+        say(f"  and {report.total_findings - _MOST_SHOWN} more: --format json has the first thousand")
+    if report.note and not report.is_proven:
+        say(f"  {report.note}")

@@ -1,4 +1,4 @@
-"""`cleaner status --watch`: a daemon shown again and again, until somebody has seen enough."""
+"""`cleaner status --watch`: a daemon shown again and again, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cleaner.cli.fitting import columns, fold
 from cleaner.cli.output import print_error
 from cleaner.cli.stop import keyboard_interrupts
 from cleaner.errors import NoDaemonError
-from cleaner.present.formatting import printable
+from cleaner.present.text import printable
 
 _HOME, _CLEAR_REST, _CLEAR_LINE = "\x1b[H", "\x1b[J", "\x1b[K"
 # What cannot be folded ends at the edge meanwhile, instead of making two lines of one.
@@ -33,7 +33,7 @@ class _Drawn(io.StringIO):
         return True
 
     def fileno(self) -> int:
-        """Answer for the terminal, to be asked for its width; nobody writes there past this one."""
+        """Answer for the terminal, to be asked for its width; all output goes through this one."""
         return self._terminal.fileno()
 
 
@@ -41,7 +41,7 @@ def watch(show: Callable[[], int], seconds: float, clock: Clock) -> int:
     """
     Show something every so many seconds: on a terminal in the place of what was there, else below it.
 
-    A daemon that goes away is told of once, and asked again until it is back; that there is none to begin with is an
+    A daemon that goes away is reported once, and asked again until it is back; that there is none to begin with is an
     error, for it may be one in the command.
 
     Args:

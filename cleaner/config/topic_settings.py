@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cleaner.config.definition import LONG_MAX, Synonym, setting
+from cleaner.kernels.codec_table import CODECS, NONE
 
 HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
@@ -201,8 +202,8 @@ class TopicSettings:
         "compression.type",
         "string",
         "producer",
-        "The codec of appended batches. The cleaner keeps each batch's own codec.",
-        choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+        "What appended batches are compressed with. The cleaner keeps each batch's own codec.",
+        choices=("uncompressed", *(codec.name for codec in reversed(CODECS) if codec.id != NONE), "producer"),
         synonyms=(Synonym("compression.type"),),
     )
     remote_storage_enable: bool = setting(

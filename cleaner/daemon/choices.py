@@ -9,49 +9,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from cleaner.base.clock import Clock
 from cleaner.base.mistakes import did_you_mean
 from cleaner.base.model import TopicPartition
+from cleaner.config.values import CleanerConfig
 from cleaner.daemon.jobs import DONE, FAILED, JobBook
 from cleaner.daemon.log_dir_backoff import LogDirBackoff
 from cleaner.daemon.log_dir_watch import DirLook
 from cleaner.daemon.log_status import CANNOT_BE_LOOKED_AT, LogStatus
 from cleaner.daemon.pauses import Pauses
 from cleaner.errors import SteeringError
-from cleaner.policy.cleaning_status import Reason
-from cleaner.policy.retry import Retry, RetryDelays
+from cleaner.policy.reasons import Reason
+from cleaner.policy.retry import Retry
 from cleaner.policy.selection import Order, Survey, survey
 from cleaner.policy.selection_context import LogDirFacts, LogFacts, SelectionContext
 from cleaner.policy.states import Event, PartitionState, PartitionStates, Phase
-from cleaner.policy.windows import Windows
+from cleaner.settings import windows_of
 from cleaner.state.quarantine import Quarantine
-
-
-@dataclass(frozen=True)
-class ChoiceSettings:
-    """
-    The settings that choices depend on; replaced as a whole by a reload.
-
-    Attributes:
-        order: `cleaner.selection`.
-        delays: between tries of what failed.
-        backoff_ms: between tries of a log dir that somebody else has.
-        windows, is_window_hard: when rounds may begin, and whether the end of a window stops those that run.
-        is_enabled: `log.cleaner.enable`.
-        max_workers: how many may work in one log dir; None: any number.
-        stuck_ms: a worker that is not heard of for so long is stuck.
-    """
-
-    order: Order = Order.DEADLINE
-    delays: RetryDelays = field(default_factory=RetryDelays)
-    backoff_ms: int = 15_000
-    windows: Windows = field(default_factory=Windows)
-    is_window_hard: bool = False
-    is_enabled: bool = True
-    max_workers: int | None = None
-    stuck_ms: int = 300_000
 
 
 class Choices:
@@ -61,24 +37,24 @@ class Choices:
     Args:
         clock: the time.
         quarantine: logs set aside.
-        rules: see `Rules`.
-        kept_jobs: how many ended jobs are remembered.
+        config: the settings in force.
     Attributes:
-        states, jobs, pauses, obstacles: see their classes.
+        config: the settings in force.
+        states, jobs, pauses, dir_backoff: see their classes.
         retries: logs that failed last time.
         last_round_ms: when a log's last round ended, well or not.
         looks: the log dirs as last looked at, by path.
         retaining: partitions that are paused because retention works on them.
     """
 
-    def __init__(self, clock: Clock, quarantine: Quarantine, rules: ChoiceSettings, kept_jobs: int) -> None:
+    def __init__(self, clock: Clock, quarantine: Quarantine, config: CleanerConfig) -> None:
         self._clock = clock
         self._quarantine = quarantine
-        self._rules = rules
+        self._take(config)
         self.states = PartitionStates()
-        self.jobs = JobBook(kept_jobs)
+        self.jobs = JobBook(config.job_history)
         self.pauses = Pauses()
-        self.obstacles = LogDirBackoff()
+        self.dir_backoff = LogDirBackoff()
         self.retries: dict[TopicPartition, Retry] = {}
         self.last_round_ms: dict[TopicPartition, int] = {}
         self.looks: dict[str, DirLook] = {}
@@ -92,19 +68,19 @@ class Choices:
         self._is_window_open = True
 
     @property
-    def rules(self) -> ChoiceSettings:
-        """The settings that count."""
-        return self._rules
-
-    @property
     def logs(self) -> Iterator[LogStatus]:
         """All logs."""
         return iter(self._logs.values())
 
-    def change_rules(self, rules: ChoiceSettings) -> None:
+    def change_settings(self, config: CleanerConfig) -> None:
         """Take over new settings."""
-        self._rules = rules
+        self._take(config)
+        self.jobs.kept = config.job_history
         self.invalidate()
+
+    def _take(self, config: CleanerConfig) -> None:
+        self.config = config
+        self._order, self._windows = Order(config.selection), windows_of(config)
 
     def take_looks(self, looks: Mapping[str, DirLook], begun_ns: int) -> None:
         """Take over what was seen; a log that was worked on since looking began has to be looked at once more."""
@@ -122,7 +98,7 @@ class Choices:
     def next_log(self) -> tuple[LogStatus, LogFacts] | None:
         """Return the log to clean now; None: none."""
         now_ms = self._clock.now_ms()
-        if self._is_window_open != self._rules.windows.is_open(now_ms):
+        if self._is_window_open != self._windows.is_open(now_ms):
             self.invalidate()
         log_dirs: Mapping[str, LogDirFacts] | None = None
         for facts in self.survey().queue:
@@ -185,7 +161,7 @@ class Choices:
             return "paused"
         if self.jobs.is_cancelled(partition):
             return "its job was taken back"
-        if self._rules.is_window_hard and not self._rules.windows.is_open(self._clock.now_ms()):
+        if self.config.windows_hard and not self._windows.is_open(self._clock.now_ms()):
             return "the window of cleaner.windows has closed"
         return ""
 
@@ -198,17 +174,17 @@ class Choices:
         It is kept while logs are begun and done, for what else waits keeps its place; the next look brings a new one.
         """
         if self._survey is None:
-            circumstances = self.circumstances()
-            self._is_window_open = circumstances.opens_at_ms is None
+            context = self.selection_context()
+            self._is_window_open = context.opens_at_ms is None
             facts = [self._with_last_round(log.facts) for log in self._logs.values() if log.facts is not None]
-            self._survey = self._before = survey(facts, circumstances, self._rules.order, self._before)
+            self._survey = self._before = survey(facts, context, self._order, self._before)
         return self._survey
 
     def invalidate(self) -> None:
         """Have the next choice made from a new survey."""
         self._survey = None
 
-    def circumstances(self) -> SelectionContext:
+    def selection_context(self) -> SelectionContext:
         """Return all that matters beside the logs themselves."""
         return SelectionContext(
             now_ms=self._clock.now_ms(),
@@ -217,7 +193,7 @@ class Choices:
             quarantined=self.quarantined(),
             retries=self.retries,
             requested=self.jobs.requested(),
-            is_enabled=self._rules.is_enabled,
+            is_enabled=self.config.enable,
             is_paused=self.pauses.is_all,
             opens_at_ms=self.opens_at_ms(),
         )
@@ -227,16 +203,16 @@ class Choices:
         now_ms = self._clock.now_ms()
         return {
             path: replace(
-                self.obstacles.over(path, look.facts, now_ms),
+                self.dir_backoff.over(path, look.facts, now_ms),
                 workers=self._workers.get(path, 0),
-                max_workers=self._rules.max_workers,
+                max_workers=self.config.log_dir_max_workers,
             )
             for path, look in self.looks.items()
         }
 
     def opens_at_ms(self) -> int | None:
         """Return when the next window opens; None: one is open."""
-        windows, now_ms = self._rules.windows, self._clock.now_ms()
+        windows, now_ms = self._windows, self._clock.now_ms()
         return None if windows.is_open(now_ms) else windows.next_opening_ms(now_ms)
 
     def quarantined(self) -> dict[TopicPartition, str]:

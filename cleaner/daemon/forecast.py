@@ -45,10 +45,10 @@ class Meter:
         self._samples: deque[_Sample] = deque()
         self._log_dirs: frozenset[str] = frozenset()
 
-    def note_round(self, view: RoundView, map_bytes_read: int) -> None:
+    def note_round(self, view: RoundView) -> None:
         """Add a round that ended, well or not."""
-        self._read_bytes += view.bytes_read + map_bytes_read
-        self._cleaned_bytes += map_bytes_read if view.bytes_read else 0
+        self._read_bytes += view.bytes_read + view.map_bytes_read
+        self._cleaned_bytes += view.map_bytes_read if view.bytes_read else 0
         self._work_seconds += view.seconds
 
     def sample(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from cleaner.base.model import TopicPartition
 from cleaner.daemon.snapshot import JobView
@@ -17,12 +17,6 @@ CANCELLED = "cancelled"
 _OPEN = (QUEUED, RUNNING)
 
 
-@dataclass(frozen=True)
-class _Job:
-    view: JobView
-    is_cancelled: bool = False
-
-
 class JobBook:
     """
     Jobs by number. Not guarded: the manager's lock is held.
@@ -33,83 +27,84 @@ class JobBook:
 
     def __init__(self, kept: int) -> None:
         self.kept = kept
-        self._jobs: dict[int, _Job] = {}
+        self._jobs: dict[int, JobView] = {}
+        self._cancelled: set[int] = set()  # of those that run: their workers are asked to stop
         self._last_id = 0
 
     def add(self, partition: TopicPartition, uid: int, now_ms: int) -> JobView:
         """Enter a job; one that is open for the partition is returned instead."""
         open_job = self._open_for(partition)
         if open_job is not None:
-            return open_job.view
+            return open_job
         self._last_id += 1
         view = JobView(self._last_id, partition, QUEUED, uid, now_ms, None, 0.0, "")
-        self._jobs[view.id] = _Job(view)
+        self._jobs[view.id] = view
         return view
 
     def requested(self) -> dict[TopicPartition, int]:
         """Partitions that are asked for and not begun, with the job's number."""
-        return {job.view.partition: job.view.id for job in self._jobs.values() if job.view.state == QUEUED}
+        return {job.partition: job.id for job in self._jobs.values() if job.state == QUEUED}
 
     def find(self, job_id: int) -> JobView | None:
         """Return a job; None: there is none of that number, or it was forgotten."""
-        job = self._jobs.get(job_id)
-        return job.view if job else None
+        return self._jobs.get(job_id)
 
     def begin(self, partition: TopicPartition, detail: str = "") -> None:
         """Note that a worker has a partition; where no job for it is queued nothing happens."""
         job = self._open_for(partition)
-        if job is not None and job.view.state == QUEUED:
-            self._put(replace(job, view=replace(job.view, state=RUNNING, detail=detail)))
+        if job is not None and job.state == QUEUED:
+            self._put(replace(job, state=RUNNING, detail=detail))
 
     def advance(self, partition: TopicPartition, progress: float) -> None:
         """Note how far a round is, 0 to 1."""
         job = self._open_for(partition)
-        if job is not None and job.view.state == RUNNING:
-            self._put(replace(job, view=replace(job.view, progress=progress)))
+        if job is not None and job.state == RUNNING:
+            self._put(replace(job, progress=progress))
 
     def cancel(self, job_id: int, now_ms: int) -> bool:
         """Take an open job back; True: it runs, and its worker is to be asked to stop."""
         job = self._jobs[job_id]
-        if job.view.state == QUEUED:
+        if job.state == QUEUED:
             self._end(job, CANCELLED, "taken back before it began", now_ms)
             return False
-        self._put(replace(job, is_cancelled=True))
-        return job.view.state == RUNNING
+        self._cancelled.add(job_id)
+        return job.state == RUNNING
 
     def is_cancelled(self, partition: TopicPartition) -> bool:
         """Tell whether the round of a partition is to stop because its job was taken back."""
         job = self._open_for(partition)
-        return job is not None and job.is_cancelled
+        return job is not None and job.id in self._cancelled
 
     def end(self, partition: TopicPartition, state: str, detail: str, now_ms: int) -> None:
         """Note how a job's round ended; a cancelled one is cancelled unless it was done before it noticed."""
         job = self._open_for(partition)
         if job is None:
             return
-        self._end(job, CANCELLED if job.is_cancelled and state != DONE else state, detail, now_ms)
+        self._end(job, CANCELLED if job.id in self._cancelled and state != DONE else state, detail, now_ms)
 
     def requeue(self, partition: TopicPartition, detail: str) -> None:
         """Put a job back whose round could not be begun or go on for a reason that passes."""
         job = self._open_for(partition)
         if job is not None:
-            self._put(replace(job, view=replace(job.view, state=QUEUED, progress=0.0, detail=detail)))
+            self._put(replace(job, state=QUEUED, progress=0.0, detail=detail))
 
     def views(self) -> tuple[JobView, ...]:
         """Return all jobs, newest first."""
-        return tuple(job.view for job in reversed(self._jobs.values()))
+        return tuple(reversed(self._jobs.values()))
 
-    def _open_for(self, partition: TopicPartition) -> _Job | None:
-        return next((job for job in self._open() if job.view.partition == partition), None)
+    def _open_for(self, partition: TopicPartition) -> JobView | None:
+        return next((job for job in self._open() if job.partition == partition), None)
 
-    def _open(self) -> Iterator[_Job]:
-        return (job for job in self._jobs.values() if job.view.state in _OPEN)
+    def _open(self) -> Iterator[JobView]:
+        return (job for job in self._jobs.values() if job.state in _OPEN)
 
-    def _end(self, job: _Job, state: str, detail: str, now_ms: int) -> None:
-        progress = 1.0 if state == DONE else job.view.progress
-        self._put(replace(job, view=replace(job.view, state=state, detail=detail, ended_ms=now_ms, progress=progress)))
-        ended = [job.view.id for job in self._jobs.values() if job.view.state not in _OPEN]
+    def _end(self, job: JobView, state: str, detail: str, now_ms: int) -> None:
+        progress = 1.0 if state == DONE else job.progress
+        self._put(replace(job, state=state, detail=detail, ended_ms=now_ms, progress=progress))
+        self._cancelled.discard(job.id)
+        ended = [job.id for job in self._jobs.values() if job.state not in _OPEN]
         for job_id in ended[: max(0, len(ended) - self.kept)]:
             del self._jobs[job_id]
 
-    def _put(self, job: _Job) -> None:
-        self._jobs[job.view.id] = job
+    def _put(self, job: JobView) -> None:
+        self._jobs[job.id] = job

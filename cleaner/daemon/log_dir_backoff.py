@@ -7,25 +7,18 @@ last look saw, until it is time to try again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from cleaner.policy.retry import Retry, RetryDelays, after_failure
 from cleaner.policy.selection_context import DirCondition, LogDirFacts
 
 
-@dataclass(frozen=True)
-class _Locked:
-    until_ms: int
-    since_ms: int
-    detail: str
-
-
 class LogDirBackoff:
-    """Obstacles by log dir. Not guarded: the manager's lock is held."""
+    """Which log dirs are left alone for a while, and why. Not guarded: the manager's lock is held."""
 
     def __init__(self) -> None:
         self._failed: dict[str, Retry] = {}
-        self._locked: dict[str, _Locked] = {}
+        self._locked: dict[str, Retry] = {}
 
     def fail(self, log_dir: str, now_ms: int, cause: str, delays: RetryDelays) -> None:
         """Note that the disk failed; the more often in a row, the later it is tried again."""
@@ -36,7 +29,7 @@ class LogDirBackoff:
 
     def lock(self, log_dir: str, now_ms: int, delay_ms: int, detail: str) -> None:
         """Note that another process has the log dir."""
-        self._locked[log_dir] = _Locked(now_ms + delay_ms, now_ms, detail)
+        self._locked[log_dir] = Retry(1, now_ms, now_ms + delay_ms, detail)
 
     def clear(self, log_dir: str) -> None:
         """Note that a round ended well there."""
@@ -53,8 +46,7 @@ class LogDirBackoff:
             detail = f"{failed.cause}; tried again in {again // 1000} s"
             return replace(seen, condition=DirCondition.OFFLINE, detail=detail)
         locked = self._locked.get(log_dir)
-        # A wall clock that was set back does not prolong the wait.
-        if locked is not None and locked.since_ms <= now_ms < locked.until_ms:
-            detail, until_ms = locked.detail, locked.until_ms
-            return replace(seen, condition=DirCondition.LOCKED, detail=detail, not_before_ms=until_ms)
+        if locked is not None and locked.remaining_ms(now_ms):
+            condition, until_ms = DirCondition.LOCKED, locked.not_before_ms
+            return replace(seen, condition=condition, detail=locked.cause, not_before_ms=until_ms)
         return seen

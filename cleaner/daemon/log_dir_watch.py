@@ -47,7 +47,6 @@ class DirLook:
         free_bytes, total_bytes: of its file system; None when it does not answer.
         looked_at_ms: when it was last looked at with success; None: never.
         logs: in order of partition; as of that moment.
-        partitions: how many are served from it.
         warnings: about the log dir and its settings as a whole.
     """
 
@@ -58,7 +57,6 @@ class DirLook:
     total_bytes: int | None = None
     looked_at_ms: int | None = None
     logs: tuple[LogStatus, ...] = ()
-    partitions: int = 0
     warnings: tuple[str, ...] = ()
 
 
@@ -137,7 +135,7 @@ class WatchedLogDir:
 
     def _offline(self, error: Exception, now_ms: int) -> DirLook:
         detail = describe(error)
-        delays = RetryDelays(max(1, self._config.backoff_ms), max(1, self._config.retry_max_ms))
+        delays = RetryDelays.of(self._config)
         self._failure = after_failure(self._failure, now_ms, detail, delays)
         self._names = None
         self._offset_ids.clear()
@@ -186,12 +184,11 @@ class WatchedLogDir:
             total_bytes=space.total_bytes,
             looked_at_ms=now_ms,
             logs=logs,
-            partitions=len(self._listing.current),
             warnings=(*self._oddness, *self._settings.warnings, *([mistake] if mistake else [])),
         )
 
     def _look_at_logs(self, at: Moment) -> tuple[LogStatus, ...]:
-        looked, total = [], len(self._logs)
+        statuses, total = [], len(self._logs)
         cleaned, replicated, begun = (
             self._offsets[kind].get for kind in (OffsetKind.CLEANER, OffsetKind.HIGH_WATERMARK, OffsetKind.LOG_START)
         )
@@ -199,11 +196,11 @@ class WatchedLogDir:
             self._progress = (number, total)
             seen = watched.look(at, Lines(cleaned(partition), replicated(partition), begun(partition)))
             if seen is not None:
-                looked.append(seen)
+                statuses.append(seen)
         for partition, path in self._listing.linked.items():
             error = "a symbolic link, which is never followed"
-            looked.append(LogStatus(partition, str(self.path), path, why=CANNOT_BE_LOOKED_AT, error=error))
-        return tuple(looked)
+            statuses.append(LogStatus(partition, str(self.path), path, why=CANNOT_BE_LOOKED_AT, error=error))
+        return tuple(statuses)
 
     def _list(self) -> None:
         """Sort the directories, if there are others than last time."""

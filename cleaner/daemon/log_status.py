@@ -9,11 +9,12 @@ from cleaner.base.model import TopicPartition
 from cleaner.config.table import LONG_MAX
 from cleaner.config.values import TopicConfig
 from cleaner.policy.cleanable import Cleanable
+from cleaner.policy.reasons import Reason
 from cleaner.policy.sections import Sections
 from cleaner.policy.selection_context import LogFacts
 from cleaner.settings import ResolvedTopic
 
-CANNOT_BE_LOOKED_AT = "cannot be looked at"
+CANNOT_BE_LOOKED_AT = Reason.UNREADABLE.words.line
 """Why a log with an `error` may not be cleaned; what the error is stands there alone."""
 
 

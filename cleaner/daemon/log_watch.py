@@ -102,9 +102,9 @@ class WatchedLog:
         "_judged_at_ms",
         "_judged_by",
         "_judged_until_ms",
-        "_looked",
         "_open",
         "_open_by",
+        "_status",
         "_topic_id",
         "directory",
         "log_dir",
@@ -122,7 +122,7 @@ class WatchedLog:
         self._topic_id: UUID | None = None
         self._open: OpenTransactions | None = None
         self._open_by: object = None
-        self._looked: LogStatus | None = None
+        self._status: LogStatus | None = None
         # What the last judgement rested on, and the span of time it is good for.
         self._judged_by: object = None
         self._judged_at_ms = 0
@@ -158,15 +158,15 @@ class WatchedLog:
         flags = (at.trusts_default_policy, at.watches_retention, at.use)
         judged_by = (files, active_size, resolved, lines, flags)
         is_in_time = self._judged_at_ms <= at.now_ms < self._judged_until_ms
-        if self._looked is None or not is_in_time or judged_by != self._judged_by:
+        if self._status is None or not is_in_time or judged_by != self._judged_by:
             self._keep(self._judge(at, lines, resolved))
             self._judged_by, self._judged_at_ms = judged_by, at.now_ms
-        return self._looked  # type: ignore[return-value]  # _keep has seen to it
+        return self._status  # type: ignore[return-value]  # _keep has seen to it
 
-    def _keep(self, looked: LogStatus) -> None:
+    def _keep(self, status: LogStatus) -> None:
         """Keep the value of last time where this one is equal."""
-        if looked != self._looked:
-            self._looked = looked
+        if status != self._status:
+            self._status = status
 
     def _list(self, at: Moment) -> None:
         """List the directory if it has changed; else ask for the size of the active segment."""
@@ -185,7 +185,7 @@ class WatchedLog:
         self._is_settled = is_settled(about.st_mtime_ns, at.now_ms)
 
     def _failed(self, at: Moment, error: str) -> LogStatus:
-        looked = LogStatus(
+        status = LogStatus(
             self.partition,
             self.log_dir,
             self.directory,
@@ -196,11 +196,11 @@ class WatchedLog:
         # The settings may be the error itself; what is shown of the policy stays empty then.
         with contextlib.suppress(CleanerError):
             resolved = at.settings.topic(self.partition.topic, self._topic_id)
-            looked = replace(looked, policy=policy_words(resolved.config), policy_origin=origin_of_policy(resolved))
-            looked = replace(looked, resolved=resolved)
+            status = replace(status, policy=policy_words(resolved.config), policy_origin=origin_of_policy(resolved))
+            status = replace(status, resolved=resolved)
         self._judged_by = None
-        self._keep(looked)
-        return looked
+        self._keep(status)
+        return status
 
     def _judge(self, at: Moment, lines: Lines, resolved: ResolvedTopic) -> LogStatus:
         """Make up the facts from what was listed."""
@@ -248,9 +248,7 @@ class WatchedLog:
             good_until_ms=self._judged_until_ms if self._judged_until_ms < LONG_MAX else None,
         )
 
-    def _summary(
-        self, at: Moment, lines: Lines, first_unstable_offset: int | None = None, log_end_offset: int | None = None
-    ) -> LogSummary:
+    def _summary(self, at: Moment, lines: Lines, log_end_offset: int | None = None) -> LogSummary:
         segments = self._files.segments
         if log_end_offset is None and segments and (lines.cleaner_offset or 0) > segments[-1].base_offset:
             log_end_offset = self._log_end(at)  # whether that line lies in the log decides what is dirty (R-405)
@@ -259,7 +257,6 @@ class WatchedLog:
             segments,
             log_start_offset=lines.log_start_offset or 0,
             high_watermark=lines.high_watermark,
-            first_unstable_offset=first_unstable_offset,
             log_end_offset=log_end_offset,
         )
 
@@ -315,9 +312,7 @@ class WatchedLog:
             is_unsettled = at.use is Use.CLOSED and self._files.leavings.unfinished > 0
             if judge(found, delay_ms, topic.min_cleanable_dirty_ratio).is_due and not is_unsettled:
                 log = self._summary(at, lines, log_end_offset=self._log_end(at))
-                first_unstable_offset = self._first_unstable(at, log, found.first_uncleanable_offset)
-                if first_unstable_offset is not None:
-                    log = self._summary(at, lines, first_unstable_offset, log.log_end_offset)
+                log = self._settled(at, log, found.first_uncleanable_offset)
                 found = cleanable(log, lines.cleaner_offset, topic, at.now_ms)
         self._expires_with_lag(at, log, found, topic)
         return earliest_ms, found, log
@@ -338,7 +333,7 @@ class WatchedLog:
         if young is not None:
             self._expires(at, young.largest_timestamp() + topic.min_compaction_lag_ms)
 
-    def _first_unstable(self, at: Moment, log: LogSummary, below: int) -> int | None:
+    def _settled(self, at: Moment, log: LogSummary, below: int) -> LogSummary:
         """Ask for transactions that begin below an offset, the end of what could be cleaned without them."""
         # One that is served grows under the eye, and the walk goes on where it ended.
         end_offset = None if at.use is Use.SERVED else log.log_end_offset
@@ -346,10 +341,10 @@ class WatchedLog:
         if self._open is None or by != self._open_by or log.high_watermark < self._open.high_watermark:
             self._open = OpenTransactions(at.fs, self.directory, self._files, at.use, log)
             self._open_by = by
-        first_offset = self._open.first_offset(log, below)
+        log = self._open.settled(log, below)
         if self._open.is_behind:
             self._expires(at, at.now_ms + 1)
-        return first_offset
+        return log
 
     def _has_expired(self, at: Moment, log: LogSummary, topic: TopicConfig, is_trusted: bool) -> bool:
         if find_expired(log, topic, at.now_ms, is_trusted=is_trusted, keeps_active=True).count:

@@ -19,8 +19,9 @@ from pathlib import Path
 
 from cleaner.base.clock import Clock
 from cleaner.base.model import TopicPartition
+from cleaner.config.values import CleanerConfig
 from cleaner.daemon.activity import Activity, Effort
-from cleaner.daemon.choices import Choices, ChoiceSettings
+from cleaner.daemon.choices import Choices
 from cleaner.daemon.faults import Ending, Fault
 from cleaner.daemon.jobs import DONE, FAILED
 from cleaner.daemon.log_dir_watch import DirLook
@@ -28,7 +29,7 @@ from cleaner.daemon.log_status import LogStatus
 from cleaner.daemon.manager_snapshot import Hands, ManagerSnapshot, as_of_now
 from cleaner.daemon.snapshot import JobView
 from cleaner.errors import CleanerError, CleaningAborted, SteeringError
-from cleaner.policy.retry import after_failure
+from cleaner.policy.retry import RetryDelays, after_failure
 from cleaner.policy.selection import deletable
 from cleaner.policy.states import Event
 from cleaner.state.quarantine import Quarantine, QuarantinedLog
@@ -57,8 +58,7 @@ class CleanerManager:
     Args:
         clock: the time.
         quarantine: logs set aside.
-        rules: see `Rules`.
-        kept_jobs: how many ended jobs are remembered.
+        config: the settings in force.
         wake: called (with the lock held; it must only set a flag) when a turn is wanted before the next is due.
         report: called with what the state directory's disk refused.
     """
@@ -67,9 +67,8 @@ class CleanerManager:
         self,
         clock: Clock,
         quarantine: Quarantine,
-        rules: ChoiceSettings,
+        config: CleanerConfig,
         *,
-        kept_jobs: int = 64,
         wake: Callable[[], None],
         report: Callable[[str], None],
     ) -> None:
@@ -79,7 +78,7 @@ class CleanerManager:
         self._report = report
         self._change = threading.Condition()
         # All below guarded by _change.
-        self._choices = Choices(clock, quarantine, rules, kept_jobs)
+        self._choices = Choices(clock, quarantine, config)
         self._activities: dict[str, Activity] = {}
         self._is_stopping = False
         self._leaving: set[str] = set()
@@ -98,11 +97,10 @@ class CleanerManager:
             self._choices.take_looks(looks, begun_ns)
             self._change.notify_all()
 
-    def change_rules(self, rules: ChoiceSettings, kept_jobs: int) -> None:
+    def change_settings(self, config: CleanerConfig) -> None:
         """Take over new settings."""
         with self._change:
-            self._choices.change_rules(rules)
-            self._choices.jobs.kept = kept_jobs
+            self._choices.change_settings(config)
             self._change.notify_all()
 
     def stop(self) -> None:
@@ -173,7 +171,7 @@ class CleanerManager:
             if fault is None:
                 # What else waits keeps its place: the next log is found without a new survey.
                 had_failed = choices.retries.pop(partition, None) is not None
-                choices.obstacles.clear(log.log_dir)
+                choices.dir_backoff.clear(log.log_dir)
                 choices.jobs.end(partition, DONE, note, now_ms)
                 if had_failed:
                     choices.invalidate()
@@ -189,7 +187,7 @@ class CleanerManager:
     def take_for_retention(self, logs: Collection[LogStatus]) -> list[TopicPartition]:
         """Take those of some logs that retention may work on now (R-433); each is to be given back."""
         with self._change:
-            free = deletable([log.retention_facts() for log in logs], self._choices.circumstances())
+            free = deletable([log.retention_facts() for log in logs], self._choices.selection_context())
             taken = self._choices.states.pause_if_idle(facts.partition for facts in free)
             self._choices.retaining.update(taken)
             return taken
@@ -302,7 +300,7 @@ class CleanerManager:
 
     # --- what others may see ------------------------------------------------------------------------------------
 
-    def board(self) -> ManagerSnapshot:
+    def snapshot(self) -> ManagerSnapshot:
         """Return what is known; verdicts are those of the last turn, or newer."""
         with self._change:
             choices = self._choices
@@ -373,15 +371,15 @@ class CleanerManager:
     def _apply(self, fault: Fault, log: LogStatus, now_ms: int) -> None:
         """Remember what a failed round means for its log and log dir."""
         choices, partition = self._choices, log.partition
-        delays = choices.rules.delays
+        delays = RetryDelays.of(choices.config)
         match fault.ending:
             case Ending.RETRY:
                 before = choices.retries.get(partition)
                 choices.retries[partition] = after_failure(before, now_ms, fault.detail, delays)
             case Ending.OFFLINE:
-                choices.obstacles.fail(log.log_dir, now_ms, fault.detail, delays)
+                choices.dir_backoff.fail(log.log_dir, now_ms, fault.detail, delays)
             case Ending.LOCKED:
-                choices.obstacles.lock(log.log_dir, now_ms, choices.rules.backoff_ms, fault.detail)
+                choices.dir_backoff.lock(log.log_dir, now_ms, choices.config.backoff_ms, fault.detail)
             case _:
                 pass  # aborted: nothing is remembered; quarantined: is written already
         passes_by_itself = fault.ending in (Ending.OFFLINE, Ending.LOCKED, Ending.ABORTED)
@@ -404,7 +402,7 @@ class CleanerManager:
         return "the cleaner is being stopped" if self._is_stopping else self._choices.why_stop(partition)
 
     def _stuck(self, now_ns: int) -> list[str]:
-        most_ns = self._choices.rules.stuck_ms * 1_000_000
+        most_ns = self._choices.config.stuck_ms * 1_000_000
         return [
             f"{each.worker}: nothing heard for {each.idle_ns(now_ns) // 1_000_000_000} s, at {each.partition}"
             for each in self._activities.values()

@@ -11,7 +11,8 @@ from cleaner.base.model import TopicPartition
 from cleaner.daemon.log_dir_watch import DirLook
 from cleaner.daemon.log_status import LogStatus
 from cleaner.daemon.snapshot import JobView, WorkerView
-from cleaner.policy.cleaning_status import CleaningStatus, Reason
+from cleaner.policy.cleaning_status import CleaningStatus
+from cleaner.policy.reasons import Reason
 from cleaner.policy.retry import Retry
 from cleaner.policy.selection import Survey
 from cleaner.policy.selection_context import LogDirFacts

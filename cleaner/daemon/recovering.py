@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 from cleaner.app.options import CallContext
 from cleaner.app.recover_log_dir import recover_partitions
@@ -31,11 +30,8 @@ from cleaner.policy.selection_context import DirCondition
 _BEING_RECOVERED = "it is being recovered"
 
 
-class SetAsideLog(Protocol):
-    """Puts a log into quarantine."""
-
-    def __call__(self, partition: TopicPartition, log_dir: Path, error: CleanerError) -> None:
-        """Put it there."""
+SetAsideLog = Callable[[TopicPartition, Path, CleanerError], None]
+"""Puts a log into quarantine."""
 
 
 class DirRecovery:
@@ -100,10 +96,10 @@ class DirRecovery:
         tools = self._tools
         try:
             with as_cleaner_errors(watched.path), tools.locks.alone(watched.path) as lock:
-                lent = CallContext(fs=tools.fs, clock=tools.clock, check_done=self._check_done, warn=self._note)
+                context = CallContext(fs=tools.fs, clock=tools.clock, check_done=self._check_done, warn=self._note)
                 log_dir = tools.log_dir_of(watched.path)
                 log_dir.check()
-                session = Session(log_dir, tools.settings_of(log_dir.path), lent, tools.throttle, lock=lock)
+                session = Session(log_dir, tools.settings_of(log_dir.path), context, tools.throttle, lock=lock)
                 report = recover_partitions(session, choose_partitions(session, None), allow_truncate=False)
                 for refusal in report.refused:
                     if judge_failure(refusal.error, log_dir.path).ending is not Ending.QUARANTINED:

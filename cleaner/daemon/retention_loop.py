@@ -8,14 +8,20 @@ thread deletes nothing).
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 from cleaner.base.clock import Clock
 from cleaner.config.values import CleanerConfig
+from cleaner.daemon.dir_locks import DirLocks
 from cleaner.daemon.log_dir_watch import DirLook
-from cleaner.daemon.retention_pass import Lock, RetentionPass
+from cleaner.daemon.manager import CleanerManager
+from cleaner.daemon.retention_pass import Lock, RetentionPass, RetentionReport
+from cleaner.daemon.round_task import RoundTools
 from cleaner.errors import CleanerError, CleaningAborted
 from cleaner.policy.selection_context import DirCondition
 from cleaner.storage.log_dir import LogDir
@@ -134,3 +140,48 @@ class RetentionLoop:
                 self._retention.remove_due(target.log_dir, target.lock)
             except CleanerError as error:
                 self._failed(target.log_dir, error)
+
+
+def make_retention(
+    tools: RoundTools,
+    manager: CleanerManager,
+    config: Callable[[], CleanerConfig],
+    check_done: Callable[[], None],
+    report: Callable[[RetentionReport], None],
+) -> RetentionLoop:
+    """
+    Return the loop of a service's retention thread.
+
+    Args:
+        tools: what rounds use too.
+        manager: says which logs nobody is at work on.
+        config: the settings in force.
+        check_done: raises CleaningAborted when the service is being stopped.
+        report: called with each log.
+    """
+
+    def targets() -> Sequence[RetentionTarget]:
+        known = manager.snapshot()
+        return [
+            RetentionTarget(tools.log_dir_of(Path(path)), look, partial(_locked, tools.locks, Path(path)))
+            for path, look in known.looks.items()
+        ]
+
+    def failed(log_dir: LogDir, error: CleanerError) -> None:
+        tools.warn(f"{log_dir.path}: retention: {error}")
+
+    retention = RetentionPass(
+        tools.fs,
+        tools.clock,
+        take=manager.take_for_retention,
+        give_back=manager.give_back_from_retention,
+        report=report,
+        check_done=check_done,
+    )
+    return RetentionLoop(tools.clock, retention, targets=targets, config=config, failed=failed)
+
+
+@contextlib.contextmanager
+def _locked(locks: DirLocks, path: Path) -> Iterator[Callable[[], None]]:
+    with locks.using(path) as lock:
+        yield lock.still_held

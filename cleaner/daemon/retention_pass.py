@@ -20,17 +20,18 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from functools import partial
 
 from cleaner.app.session import as_cleaner_errors
 from cleaner.base.clock import Clock
+from cleaner.base.json_values import JsonValue
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import TopicConfig
 from cleaner.daemon.log_status import LogStatus
-from cleaner.daemon.retention_report import Doomed, RetentionReport
 from cleaner.errors import CleanerError, CleaningAborted, LogDirLockedError
-from cleaner.policy.retention import find_expired
-from cleaner.read.summary import list_log_files, summarize
+from cleaner.policy.retention import Expired, find_expired
+from cleaner.read.summary import ListedSegment, list_log_files, summarize
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.load.loader import load_log
 from cleaner.storage.lock.lock_probe import probe
@@ -51,6 +52,60 @@ GiveBack = Callable[[TopicPartition], None]
 
 Lock = Callable[[], AbstractContextManager[Callable[[], None]]]
 """Locks the log dir for a `with` block, which gets a call that raises LogDirLockedError when the lock was lost."""
+
+
+@dataclass(frozen=True)
+class RetentionReport:
+    """
+    What a pass did to one log.
+
+    Attributes:
+        partition, log_dir: which.
+        segments, bytes: what was set aside; bytes are those of `.log` files.
+        by_limit: how many segments by each limit, in the order of the passes, under the words of `Limit`.
+        log_start_offset: where the log begins now.
+        error: why nothing was, or the rest is left for the next pass; empty when all is well.
+    """
+
+    partition: TopicPartition
+    log_dir: str
+    segments: int = 0
+    bytes: int = 0
+    by_limit: Mapping[str, int] = field(default_factory=dict)
+    log_start_offset: int | None = None
+    error: str = ""
+
+    def details(self) -> dict[str, JsonValue]:
+        """Return what is logged and entered in the journal; the reason says which limits were reached."""
+        return {
+            "log_dir": self.log_dir,
+            "segments": self.segments,
+            "bytes": self.bytes,
+            "reason": ", ".join(self.by_limit),
+            "log_start_offset": self.log_start_offset,
+        }
+
+
+@dataclass(frozen=True)
+class Doomed:
+    """One log of a pass, and what of it is to go."""
+
+    log: LogStatus
+    segments: Sequence[ListedSegment]
+    expired: Expired
+    first_kept_offset: int
+    log_start_offset: int
+
+    def report(self) -> RetentionReport:
+        """Return what is told once the segments are set aside."""
+        return RetentionReport(
+            self.log.partition,
+            self.log.log_dir,
+            segments=len(self.segments),
+            bytes=sum(segment.size for segment in self.segments),
+            by_limit={limit.value: count for limit, count in self.expired.by_limit.items()},
+            log_start_offset=self.log_start_offset,
+        )
 
 
 class RetentionPass:

@@ -2,26 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
+from cleaner.base.json_values import JsonValue
+from cleaner.base.logger import Logger
 from cleaner.daemon.faults import Ending
 from cleaner.daemon.round_task import RoundOutcome
 from cleaner.daemon.snapshot import RoundView
-from cleaner.state.json_text import JsonValue
-
-
-class Logger(Protocol):
-    """Structured logs: an event in a few words, and named values."""
-
-    def info(self, event: str, **values: object) -> object:
-        """Log what happened."""
-
-    def warning(self, event: str, **values: object) -> object:
-        """Log what the operator should know."""
-
-    def error(self, event: str, **values: object) -> object:
-        """Log what the operator should do something about; `exc_info` is the error."""
-
 
 _WORDS = {
     Ending.DONE: "cleaned",
@@ -40,7 +25,7 @@ def log_round(log: Logger, outcome: RoundOutcome) -> None:
     ending = Ending(view.result)
     values = {"partition": str(view.partition), "log_dir": view.log_dir, "worker": view.worker}
     if fault is None:
-        log.info(_WORDS[ending], **values, **_figures(view, outcome.map_bytes_read))
+        log.info(_WORDS[ending], **values, **_figures(view))
     elif ending in (Ending.ABORTED, Ending.LOCKED):
         log.info(_WORDS[ending], **values, reason=fault.detail, seconds=round(view.seconds, 3))
     elif ending is Ending.QUARANTINED:
@@ -57,12 +42,12 @@ def journal_details(outcome: RoundOutcome) -> dict[str, JsonValue]:
         "log_dir": view.log_dir,
         "result": view.result,
         "detail": view.detail,
-        **_figures(view, outcome.map_bytes_read),
+        **_figures(view),
         "settings": dict(outcome.settings),
     }
 
 
-def _figures(view: RoundView, map_bytes_read: int) -> dict[str, JsonValue]:
+def _figures(view: RoundView) -> dict[str, JsonValue]:
     """Return the numbers of a round; without a round there are none but the time."""
     figures: dict[str, JsonValue] = {"seconds": round(view.seconds, 3)}
     if view.result != Ending.DONE.value:
@@ -75,7 +60,7 @@ def _figures(view: RoundView, map_bytes_read: int) -> dict[str, JsonValue]:
         "bytes_freed": view.bytes_freed,
         "messages_read": view.messages_read,
         "messages_written": view.messages_written,
-        "map_bytes_read": map_bytes_read,
+        "map_bytes_read": view.map_bytes_read,
         "map_messages_read": view.map_messages_read,
         "map_utilization": round(view.map_utilization, 4),
         "invalid_messages": view.invalid_messages,

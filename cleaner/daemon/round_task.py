@@ -68,13 +68,11 @@ class RoundOutcome:
     Attributes:
         view: what is shown of it.
         fault: None after a good one.
-        map_bytes_read: of the first pass.
         settings: those of the topic that are not Kafka's defaults, with who said so.
     """
 
     view: RoundView
     fault: Fault | None
-    map_bytes_read: int = 0
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -99,27 +97,27 @@ def run_round(
     settings: dict[str, str] = {}
     try:
         with as_cleaner_errors(log.directory), tools.locks.using(log.directory.parent) as lock:
-            lent = CallContext(
+            context = CallContext(
                 fs=tools.fs,
                 clock=tools.clock,
                 progress=lambda what, done, total: note_progress(what.rpartition(" ")[2], done, total),
                 check_done=check_done,
                 warn=tools.warn,
             )
-            report = _clean(log, tools, lent, lock, settings, is_requested=assignment.is_requested)
+            report = _clean(log, tools, context, lock, settings, is_requested=assignment.is_requested)
     except (CleanerError, MemoryError) as error:
         fault = judge_failure(error, log.directory.parent)
     except Exception as error:  # noqa: BLE001 - whatever is wrong with one log, even an internal error (R-452)
         fault = judge_failure(unexpected(log.directory, error), log.directory.parent)
     seconds = (tools.clock.monotonic_ns() - began_ns) / 1e9
     view = _view(assignment, report, fault, tools.clock.now_ms(), seconds)
-    return RoundOutcome(view, fault, report.map_bytes_read if report else 0, settings)
+    return RoundOutcome(view, fault, settings)
 
 
 def _clean(
     log: LogStatus,
     tools: RoundTools,
-    lent: CallContext,
+    context: CallContext,
     lock: LogDirLock,
     told: dict[str, str],
     *,
@@ -129,7 +127,7 @@ def _clean(
     log_dir = tools.log_dir_of(log.directory.parent)
     found_settings = tools.settings_of(log_dir.path)
     trusts_default = found_settings.cleaner.trust_default_policy
-    session = Session(log_dir, found_settings, lent, tools.throttle, trusts_default, lock)
+    session = Session(log_dir, found_settings, context, tools.throttle, trusts_default, lock)
     session.check_done()
     is_in_order = lock.is_beside_writer or tools.locks.is_kept(log_dir.path) or log_dir.has_clean_shutdown_marker()
     if not is_in_order:
@@ -140,7 +138,7 @@ def _clean(
     nothing = CleanReport(str(log.partition), 0, 0, 0)
     if not verdict.is_allowed:
         return replace(nothing, note=verdict.reason)
-    topic, now_ms = resolved.config, require_set(lent.clock.now_ms())
+    topic, now_ms = resolved.config, require_set(context.clock.now_ms())
     with tools.fs.hold(log.directory), noticing_changes(session, log.directory) as follow:
         loaded = loading.load(session, log.partition, log.directory, topic, now_ms=now_ms, clean_shutdown=True)
         follow(loaded)
@@ -183,6 +181,7 @@ def _view(
         bytes_written=report.bytes_written,
         messages_read=report.messages_read,
         messages_written=report.messages_written,
+        map_bytes_read=report.map_bytes_read,
         map_messages_read=report.map_messages_read,
         invalid_messages=report.invalid_messages,
         removed=asdict(report.removed),

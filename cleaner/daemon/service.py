@@ -20,6 +20,8 @@ from pathlib import Path
 from cleaner.app.configuration import Loaded, take_over
 from cleaner.base.clock import Clock
 from cleaner.base.io_throttle import IoThrottle
+from cleaner.base.json_values import JsonValue
+from cleaner.base.logger import Logger
 from cleaner.cleaning.round.memory_budget import require_memory
 from cleaner.config.values import CleanerConfig
 from cleaner.daemon.dir_locks import DirLocks
@@ -27,20 +29,19 @@ from cleaner.daemon.log_dir_watch import WatchedLogDir
 from cleaner.daemon.manager import Assignment, CleanerManager
 from cleaner.daemon.pool import WorkerPool
 from cleaner.daemon.recovering import DirRecovery
-from cleaner.daemon.retaining import make_retention, retention_details
-from cleaner.daemon.retention_report import RetentionReport
-from cleaner.daemon.round_events import Logger, journal_details, log_round
+from cleaner.daemon.retention_loop import make_retention
+from cleaner.daemon.retention_pass import RetentionReport
+from cleaner.daemon.round_events import journal_details, log_round
 from cleaner.daemon.round_task import RoundOutcome, RoundTools, run_round
-from cleaner.daemon.rules import delays_of, log_dir_rates_of, log_dirs_of, rules_of
 from cleaner.daemon.scanners import Scanners
 from cleaner.daemon.snapshot import ServiceSnapshot
 from cleaner.daemon.status_history import StatusHistory, Turn
 from cleaner.daemon.steering import ReloadResult
 from cleaner.daemon.views import with_settings
 from cleaner.errors import CleanerError, CleaningAborted, ConfigError
+from cleaner.policy.retry import RetryDelays
 from cleaner.policy.selection_context import DirCondition
 from cleaner.state.journal import Journal
-from cleaner.state.json_text import JsonValue
 from cleaner.state.quarantine import Quarantine
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.fs.memory_limits import lowest_memory_limit
@@ -80,27 +81,27 @@ class Service:
     See the head of the file.
 
     Args:
-        outfit: what it is given.
+        deps: what it is given.
         settings: read already.
     Raises:
         ConfigError: they cannot work here: no log dir, too little memory.
         LogDirOfflineError: the state directory's disk failed.
     """
 
-    def __init__(self, outfit: ServiceDeps, settings: Loaded) -> None:
-        self._outfit = outfit
-        self._fs, self._clock, self._log = outfit.fs, outfit.clock, outfit.log
+    def __init__(self, deps: ServiceDeps, settings: Loaded) -> None:
+        self._deps = deps
+        self._fs, self._clock, self._log = deps.fs, deps.clock, deps.log
         config = settings.config
-        _require_usable(outfit.fs, config)
+        _require_usable(deps.fs, config)
         self._lock = threading.Lock()
         # Guarded by _lock: what a reload, a round or a turn replaces.
         self._settings = settings
         self._state = "starting"
 
-        self.quarantine = Quarantine(self._fs, outfit.state_dir, self._warn)
+        self.quarantine = Quarantine(self._fs, deps.state_dir, self._warn)
         self.journal = Journal(
             self._fs,
-            outfit.state_dir,
+            deps.state_dir,
             self._clock,
             max_file_bytes=config.history_max_bytes,
             kept_files=config.history_files,
@@ -109,17 +110,16 @@ class Service:
         self.manager = CleanerManager(
             self._clock,
             self.quarantine,
-            rules_of(settings),
-            kept_jobs=config.job_history,
+            config,
             wake=lambda: self._wake.set(),
             report=self._warn,
         )
         self.throttle = IoThrottle(config.io_max_bytes_per_second, self._clock)
         self._locks = DirLocks(self._fs, holds=config.lock_mode == "hold")
         self._watched = [
-            WatchedLogDir(self._fs, self._clock, path, config, settings.sources) for path in log_dirs_of(config)
+            WatchedLogDir(self._fs, self._clock, path, config, settings.sources) for path in settings.log_dirs
         ]
-        log_dirs = {path: LogDir(self._fs, path) for path in log_dirs_of(config)}
+        log_dirs = {path: LogDir(self._fs, path) for path in settings.log_dirs}
         self._scanners = Scanners(self._clock)
         settings_of = {watched.path: watched.settings for watched in self._watched}
         self._tools = RoundTools(
@@ -133,9 +133,10 @@ class Service:
         self._stopping = threading.Event()
         self._scheduler = threading.Thread(target=self._schedule, name="cleaner-scheduler", daemon=True)
         self._retainer = threading.Thread(target=self._retain, name="cleaner-retention", daemon=True)
-        self._showcase = StatusHistory(self._fs, self._clock, outfit.version, settings, self.quarantine, self.throttle)
+        self._history = StatusHistory(self._fs, self._clock, deps.version, settings, self.quarantine, self.throttle)
         self._started_ns = self._clock.monotonic_ns()
-        self._apply_rates(config)
+        self._warned: dict[str, tuple[str, ...]] = {}  # what was logged of each log dir; the scheduler's
+        self._apply_rates(settings)
 
     # --- its life -----------------------------------------------------------------------------------------------
 
@@ -204,13 +205,13 @@ class Service:
         began_ns, now_ms = self._clock.monotonic_ns(), self._clock.now_ms()
         looks = self._scanners.look(self._watched, now_ms)
         config = self._config()
-        looks = self._recovery.overlay(self._watched, looks, self._scanners, delays_of(config), now_ms)
+        looks = self._recovery.overlay(self._watched, looks, self._scanners, RetryDelays.of(config), now_ms)
         self.manager.take_looks(looks, began_ns)
         self._note_conditions()
         self._save_quarantine()
         ended_ns, ended_ms = self._clock.monotonic_ns(), self._clock.now_ms()
         next_ms = ended_ms + config.backoff_ms
-        self._showcase.note_turn(Turn(ended_ms, ended_ns, (ended_ns - began_ns) / 1e9, next_ms))
+        self._history.note_turn(Turn(ended_ms, ended_ns, (ended_ns - began_ns) / 1e9, next_ms))
         return all(
             look.looked_at_ms is not None or look.facts.condition is not DirCondition.ONLINE for look in looks.values()
         )
@@ -218,7 +219,7 @@ class Service:
     def _schedule(self) -> None:
         while not self._stopping.is_set():
             backoff = self._config().backoff_ms / 1000
-            turn = self._showcase.turn
+            turn = self._history.turn
             rest = max(_LEAST_REST_SECONDS, (turn.seconds if turn else 0) * _REST_AFTER_TURN)
             if self._wake.wait(backoff):
                 self._stopping.wait(min(rest, max(backoff, _LEAST_REST_SECONDS)))
@@ -245,7 +246,7 @@ class Service:
             return self._settings.config
 
     def _round_ended(self, outcome: RoundOutcome) -> None:
-        self._showcase.note_round(outcome)
+        self._history.note_round(outcome)
         log_round(self._log, outcome)
         details = journal_details(outcome)
         self._in_journal(lambda: self.journal.append("round", str(outcome.view.partition), details))
@@ -264,8 +265,8 @@ class Service:
         if report.error:
             self._log.warning("retention failed", partition=partition, log_dir=report.log_dir, reason=report.error)
             return
-        self._showcase.totals.add_retention(report.partition.topic, report.segments, report.bytes)
-        details = retention_details(report)
+        self._history.note_retention(report.partition.topic, report.segments, report.bytes)
+        details = report.details()
         self._log.info("segments expired", partition=partition, **details)
         self._in_journal(lambda: self.journal.append("retention", partition, details))
 
@@ -279,20 +280,20 @@ class Service:
         with self._lock:
             running = self._settings
         try:
-            taken = take_over(running, self._outfit.read_settings())
+            taken = take_over(running, self._deps.read_settings())
             _require_usable(self._fs, taken.loaded.config)
         except CleanerError as error:
             mistakes = error.mistakes if isinstance(error, ConfigError) else (error,)
             errors = tuple(str(mistake) for mistake in mistakes)
-            self._showcase.note_refused_settings(errors)
+            self._history.note_refused_settings(errors)
             self._log.error("reload refused, the settings stay as they were", mistakes=list(errors))
             return ReloadResult(errors=errors)
         new, config = taken.loaded, taken.loaded.config
         with self._lock:
             self._settings = new
-        self._showcase.note_settings(new, taken.needs_restart)
-        self.manager.change_rules(rules_of(new), config.job_history)
-        self._apply_rates(config)
+        self._history.note_settings(new, taken.needs_restart)
+        self.manager.change_settings(config)
+        self._apply_rates(new)
         self._pool.resize(config.threads)
         for watched in self._watched:
             watched.reconfigure(config, new.sources)
@@ -305,12 +306,12 @@ class Service:
         """Set the speed limit (None: none) of all workers, or of one log dir, until the next reload."""
         rate = float("inf") if bytes_per_second is None else bytes_per_second
         self.throttle.change_rate(rate, log_dir)
-        self._showcase.note_rate(rate, log_dir)
+        self._history.note_rate(rate, log_dir)
 
-    def _apply_rates(self, config: CleanerConfig) -> None:
-        rates = log_dir_rates_of(config)
-        self.change_rate(config.io_max_bytes_per_second)
-        for path in log_dirs_of(config):
+    def _apply_rates(self, settings: Loaded) -> None:
+        rates = settings.log_dir_rates
+        self.change_rate(settings.config.io_max_bytes_per_second)
+        for path in settings.log_dirs:
             self.change_rate(rates.get(path), path)
 
     # --- what there is to see -----------------------------------------------------------------------------------
@@ -324,11 +325,11 @@ class Service:
         """Return what everything is like; see `Steering.snapshot`."""
         with self._lock:
             state = self._state
-        board = self.manager.board()
-        shown = self._showcase.snapshot(
-            state, board, tuple(self._stuck(board.stuck)), (self._pool.names, self._pool.deaths)
+        known = self.manager.snapshot()
+        shown = self._history.snapshot(
+            state, known, tuple(self._stuck(known.stuck)), (self._pool.names, self._pool.deaths)
         )
-        return with_settings(shown, board, settings_of) if settings_of else shown
+        return with_settings(shown, known, settings_of) if settings_of else shown
 
     def _check_stopping(self) -> None:
         if self._stopping.is_set():
@@ -337,7 +338,7 @@ class Service:
     def _stuck(self, silent: Sequence[str]) -> list[str]:
         """Return the workers that are not heard of, and the scheduler if it does not turn."""
         stuck = list(silent)
-        turn = self._showcase.turn
+        turn = self._history.turn
         late_s = (self._clock.monotonic_ns() - (turn.ended_ns if turn else self._started_ns)) / 1e9
         with self._lock:
             is_running = self._state == "running"
@@ -346,12 +347,17 @@ class Service:
         return stuck
 
     def _note_conditions(self) -> None:
-        """Log which log dirs have become, or are no longer, fit for work."""
-        board = self.manager.board()
-        self._showcase.prepare(board)
-        for path in self._showcase.note_conditions(board.log_dirs):
-            facts = board.log_dirs[path]
+        """Log which log dirs have become, or are no longer, fit for work, and what is new to warn of."""
+        known = self.manager.snapshot()
+        self._history.prepare(known)
+        for path in self._history.note_conditions(known.log_dirs):
+            facts = known.log_dirs[path]
             self._log.warning(f"log dir is {facts.condition.value}", log_dir=path, detail=facts.detail)
+        for path, look in known.looks.items():
+            for warning in look.warnings:
+                if warning not in self._warned.get(path, ()):
+                    self._log.warning("log dir needs attention", log_dir=path, reason=warning)
+            self._warned[path] = look.warnings
 
     def _save_quarantine(self) -> None:
         try:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from cleaner.base.json_values import JsonValue
 from cleaner.base.model import TopicPartition
 from cleaner.base.sizes import slow_rate
 from cleaner.daemon.service import Service
 from cleaner.daemon.snapshot import JobView, ServiceSnapshot
 from cleaner.daemon.steering import ReloadResult
 from cleaner.errors import SteeringError
-from cleaner.state.json_text import JsonValue
 from cleaner.storage.fs.file_system import real_path
 
 
@@ -60,7 +60,7 @@ class ServiceSteering:
         if bytes_per_second is not None and not bytes_per_second > 0:
             raise SteeringError(f"{bytes_per_second}: a rate is above 0, or unlimited")
         path = None if log_dir is None else real_path(Path(log_dir))
-        if path is not None and str(path) not in self._service.manager.board().looks:
+        if path is not None and str(path) not in self._service.manager.snapshot().looks:
             raise SteeringError(f"{log_dir} is no log dir of this daemon")
         self._service.change_rate(bytes_per_second, path)
         details: dict[str, JsonValue] = {"bytes_per_second": bytes_per_second, "log_dir": log_dir}

@@ -10,18 +10,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from cleaner.app.plan_report import SettingInForce
 from cleaner.base.model import TopicPartition
-from cleaner.policy.cleaning_status import CleaningStatus, Reason
-from cleaner.policy.due import Dueness
+from cleaner.policy.cleaning_status import CleaningStatus
+from cleaner.policy.reasons import Reason
 from cleaner.policy.retry import Retry
 from cleaner.policy.sections import Sections
 from cleaner.policy.selection_context import DirCondition
 from cleaner.state.quarantine import QuarantinedLog
-
-UNREADABLE = "unreadable"
-"""What logs are counted by that cannot be looked at; see `LogView.standing`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +41,8 @@ class LogView:
         settings: those of its topic that decide over its cleaning, where somebody asked for them; else empty.
     """
 
+    JSON_PROPERTIES: ClassVar[tuple[str, ...]] = ("ratio", "standing")
+
     partition: TopicPartition
     log_dir: str
     policy: str
@@ -62,11 +62,16 @@ class LogView:
         return self.verdict.cleanable.ratio if self.verdict is not None else None
 
     @property
-    def standing(self) -> str:
-        """The word by which logs are counted, everywhere: their reason's, or why they have none."""
+    def reason(self) -> Reason:
+        """Its verdict's, or why it has none."""
         if self.verdict is not None:
-            return self.verdict.reason.value
-        return UNREADABLE if self.error else Reason.NOT_COMPACTED.value
+            return self.verdict.reason
+        return Reason.UNREADABLE if self.error else Reason.NOT_COMPACTED
+
+    @property
+    def standing(self) -> str:
+        """The code of its reason, by which logs are counted, everywhere."""
+        return self.reason.value
 
 
 _AT_HAND = (Reason.IN_PROGRESS, Reason.LOG_DIR_BUSY)
@@ -132,7 +137,7 @@ class Counts:
         judged = [view.verdict for view in logs if view.verdict and view.verdict.reason is not Reason.TO_BE_LOOKED_AT]
         due = [verdict.cleanable for verdict in judged if verdict.reason.is_due_and_free or verdict.reason in _AT_HAND]
         due_bytes = sum(cleanable.cleanable_bytes for cleanable in due)
-        overdue = [verdict.overdue_ms for verdict in judged if verdict.dueness is Dueness.OVERDUE]
+        overdue = [verdict.overdue_ms for verdict in judged if verdict.dueness is Reason.OVERDUE]
         dirty = (verdict for verdict in judged if verdict.reason.is_candidate and verdict.cleanable.ratio)
         dirtiest = max(dirty, key=lambda verdict: verdict.cleanable.ratio, default=None)
         return Counts(
@@ -155,7 +160,7 @@ class Counts:
 def _unreadable(logs: Sequence[LogView]) -> tuple[UnreadableLogs, ...]:
     alike: dict[str, list[TopicPartition]] = {}
     for view in logs:
-        if view.standing == UNREADABLE:
+        if view.reason is Reason.UNREADABLE:
             alike.setdefault(view.error, []).append(view.partition)
     found = [UnreadableLogs(error, len(partitions), min(partitions)) for error, partitions in alike.items()]
     return tuple(sorted(found, key=lambda each: (-each.count, each.first))[:_MOST_ERRORS])
@@ -173,6 +178,8 @@ class Forecast:
         seconds: until none is due any more, with what arrives meanwhile; None: not known.
         is_growing: dirty bytes arrive as fast as they can be cleaned, or faster: there is no end in sight.
     """
+
+    JSON_PROPERTIES: ClassVar[tuple[str, ...]] = ("about_seconds",)
 
     due: int = 0
     left_bytes: int = 0
@@ -290,10 +297,12 @@ class RoundView:
         map_seconds, copy_seconds: its two passes.
         map_utilization: entries of the offset map as a part of those it has room for, 0 to 1.
         first_dirty_offset, end_offset: the dirty section covered.
-        bytes_read, bytes_written, messages_read, messages_written, map_messages_read, invalid_messages: see
-            `CleanReport`.
+        bytes_read, bytes_written, messages_read, messages_written, map_bytes_read, map_messages_read, invalid_messages:
+            see `CleanReport`.
         removed: records removed, by reason (the names of `Removed`).
     """
+
+    JSON_PROPERTIES: ClassVar[tuple[str, ...]] = ("bytes_freed",)
 
     partition: TopicPartition
     log_dir: str
@@ -311,6 +320,7 @@ class RoundView:
     bytes_written: int = 0
     messages_read: int = 0
     messages_written: int = 0
+    map_bytes_read: int = 0
     map_messages_read: int = 0
     invalid_messages: int = 0
     removed: Mapping[str, int] = field(default_factory=dict)
@@ -438,6 +448,8 @@ class ServiceSnapshot:
         anonymous_bytes: what this process has in memory that no file stands behind; None: not known.
         needed_bytes: the most it needs by its settings (`cleaning/round/memory_budget.py`); None: not known.
     """
+
+    JSON_PROPERTIES: ClassVar[tuple[str, ...]] = ("dirtiest_ratio", "overdue", "max_overdue_ms")
 
     version: str
     now_ms: int

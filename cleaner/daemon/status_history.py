@@ -57,8 +57,6 @@ class StatusHistory:
         version: of the program.
         settings: those in force at the start.
         quarantine, throttle: shown as they are.
-    Attributes:
-        totals: sums since the start.
     """
 
     def __init__(
@@ -76,9 +74,9 @@ class StatusHistory:
         self._quarantine = quarantine
         self._throttle = throttle
         self._started_ms = clock.now_ms()
-        self.totals = Totals()
         self._lock = threading.Lock()
         # All below guarded by _lock.
+        self._totals = Totals()
         self._config = _config_view(settings, self._started_ms)
         self._needed_bytes = MemoryBudget.of(settings.config).total
         self._rounds: deque[RoundView] = deque(maxlen=ROUNDS_SHOWN)
@@ -101,10 +99,15 @@ class StatusHistory:
 
     def note_round(self, outcome: RoundOutcome) -> None:
         """Take note of a round that ended."""
-        self.totals.add_round(outcome.view, outcome.map_bytes_read)
         with self._lock:
+            self._totals.add_round(outcome.view)
             self._rounds.appendleft(outcome.view)
-            self._meter.note_round(outcome.view, outcome.map_bytes_read)
+            self._meter.note_round(outcome.view)
+
+    def note_retention(self, topic: str, segments: int, size: int) -> None:
+        """Take note of what a retention pass deleted of one log."""
+        with self._lock:
+            self._totals.add_retention(topic, segments, size)
 
     def note_conditions(self, log_dirs: Mapping[str, LogDirFacts]) -> list[str]:
         """Take note of what log dirs are like; returns those whose condition has changed."""
@@ -118,13 +121,14 @@ class StatusHistory:
                 self._meter.forget()
             self._rates[log_dir] = bytes_per_second
 
-    def prepare(self, board: ManagerSnapshot) -> None:
+    def prepare(self, known: ManagerSnapshot) -> None:
         """Make the views of all logs after a look, so that the next reader finds them ready, and measure."""
         now_ms, now_ns = self._clock.now_ms(), self._clock.monotonic_ns()
         charged = self._throttle.statistics().bytes
-        seen = frozenset(path for path, look in board.looks.items() if look.looked_at_ms is not None)
+        seen = frozenset(path for path, look in known.looks.items() if look.looked_at_ms is not None)
         with self._lock:
-            self._meter.sample(seen, self._log_views.counts_of(board), board.workers, charged, now_ms, now_ns)
+            _, counts = self._log_views.of(known)
+            self._meter.sample(seen, counts, known.workers, charged, now_ms, now_ns)
 
     def note_settings(self, settings: Loaded, needs_restart: tuple[str, ...]) -> None:
         """Take note of a reload that succeeded."""
@@ -139,14 +143,14 @@ class StatusHistory:
             self._config = replace(self._config, is_last_reload_good=False, errors=errors)
 
     def snapshot(
-        self, state: str, board: ManagerSnapshot, stuck: tuple[str, ...], workers: tuple[list[str], int]
+        self, state: str, known: ManagerSnapshot, stuck: tuple[str, ...], workers: tuple[list[str], int]
     ) -> ServiceSnapshot:
         """
         Make a snapshot.
 
         Args:
             state: of the service.
-            board: what the manager knows.
+            known: what the manager knows.
             stuck: what does not move.
             workers: their names, and how many have died.
         """
@@ -154,18 +158,19 @@ class StatusHistory:
         names, deaths = workers
         quarantine = tuple(self._quarantine.entries())
         with self._lock:
-            logs, counts = self._log_views.of(board), self._log_views.counts_of(board)
+            logs, counts = self._log_views.of(known)
+            topics, round_seconds, ended_ms = self._totals.topics(), self._totals.round_seconds(), self._totals.ended_ms
             config, turn = self._config, self._turn
             needed_bytes = self._needed_bytes
             rounds = tuple(self._rounds)
             limit = throttle_view(self._throttle, {str(path): rate for path, rate in self._rates.items() if path})
-            shown_workers = worker_views(names, board.workers, now_ms)
+            shown_workers = worker_views(names, known.workers, now_ms)
             forecast = self._meter.forecast(
                 counts, shown_workers, limit.bytes, limit.bytes_per_second, now_ms, self._clock.monotonic_ns()
             )
             log_dirs = tuple(
-                self._history.view(path, look, board.log_dirs[path], quarantine, now_ms)
-                for path, look in board.looks.items()
+                self._history.view(path, look, known.log_dirs[path], quarantine, now_ms)
+                for path, look in known.looks.items()
             )
         return ServiceSnapshot(
             version=self._version,
@@ -188,16 +193,16 @@ class StatusHistory:
             forecast=forecast,
             queue=_queue(logs),
             quarantine=quarantine,
-            retries=board.retries,
-            jobs=board.jobs,
+            retries=known.retries,
+            jobs=known.jobs,
             rounds=rounds,
-            pauses=board.pauses,
-            opens_at_ms=board.opens_at_ms,
-            topics=self.totals.topics(),
-            round_seconds=self.totals.round_seconds(),
-            waiting_removals=sum(log.deleted_files for log, _ in board.logs),
+            pauses=known.pauses,
+            opens_at_ms=known.opens_at_ms,
+            topics=topics,
+            round_seconds=round_seconds,
+            waiting_removals=sum(log.deleted_files for log, _ in known.logs),
             open_files=len(self._fs.list_dir(Path("/proc/self/fd"))),
-            ended_ms=self.totals.ended_ms,
+            ended_ms=ended_ms,
             anonymous_bytes=anonymous_bytes(self._fs),
             needed_bytes=needed_bytes,
         )

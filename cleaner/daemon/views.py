@@ -35,11 +35,11 @@ def log_view(log: LogStatus, verdict: CleaningStatus | None, last_round_ms: int 
     )
 
 
-def with_settings(shown: ServiceSnapshot, board: ManagerSnapshot, names: Collection[str]) -> ServiceSnapshot:
+def with_settings(shown: ServiceSnapshot, known: ManagerSnapshot, names: Collection[str]) -> ServiceSnapshot:
     """Show the logs of some topics and partitions with their topics' settings."""
     found = {
         (log.partition, log.log_dir): topic_settings(log.resolved)
-        for log, _ in board.logs
+        for log, _ in known.logs
         if log.resolved is not None and (str(log.partition) in names or log.partition.topic in names)
     }
     logs = [replace(view, settings=found.get((view.partition, view.log_dir), ())) for view in shown.logs]
@@ -59,25 +59,20 @@ class LogViews:
         self._all: tuple[LogView, ...] = ()
         self._counts = Counts()
 
-    def of(self, board: ManagerSnapshot) -> tuple[LogView, ...]:
-        """Show every log, in order of partition and log dir."""
-        if self._made_of is None or self._made_of[0] is not board.survey or self._made_of[1] != board.hands:
-            made = {(log.partition, log.log_dir): self._one(log, verdict, board) for log, verdict in board.logs}
+    def of(self, known: ManagerSnapshot) -> tuple[tuple[LogView, ...], Counts]:
+        """Show every log, in order of partition and log dir, and count them."""
+        if self._made_of is None or self._made_of[0] is not known.survey or self._made_of[1] != known.hands:
+            made = {(log.partition, log.log_dir): self._one(log, verdict, known) for log, verdict in known.logs}
             self._made = dict(sorted(made.items()))
             self._all = tuple(view for _, _, _, view in self._made.values())
             self._counts = Counts.of(self._all)
-            self._made_of = (board.survey, board.hands)
-        return self._all
-
-    def counts_of(self, board: ManagerSnapshot) -> Counts:
-        """Count them."""
-        self.of(board)
-        return self._counts
+            self._made_of = (known.survey, known.hands)
+        return self._all, self._counts
 
     def _one(
-        self, log: LogStatus, verdict: CleaningStatus | None, board: ManagerSnapshot
+        self, log: LogStatus, verdict: CleaningStatus | None, known: ManagerSnapshot
     ) -> tuple[LogStatus, CleaningStatus | None, int | None, LogView]:
-        last = board.last_round_ms.get(log.partition)
+        last = known.last_round_ms.get(log.partition)
         before = self._made.get((log.partition, log.log_dir))
         if before is not None and before[0] is log and before[1] == verdict and before[2] == last:
             return before

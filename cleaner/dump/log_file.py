@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,21 +20,22 @@ from cleaner.format.chunks import (
     TRANSACTIONAL_FLAG,
     Chunk,
 )
-from cleaner.format.compression import CODEC_NAMES, decompress
+from cleaner.format.compression import decompress
 from cleaner.format.fields import FieldReader
 from cleaner.format.key_digests import NO_OFFSET
 from cleaner.format.layout import Layout, lay_out
+from cleaner.format.legacy_checksums import legacy_checksum
 from cleaner.format.parallel_reader import WindowBuffer, bad_checksums
 from cleaner.format.records import Unpacker
+from cleaner.kernels.batch_header import CRC_AT, LEGACY_CRC_AT, LEGACY_KEY_AT, LOG_OVERHEAD_BYTES, MAGIC, size_of
+from cleaner.kernels.codec_table import CODEC_NAMES, NONE
 from cleaner.storage.fs.open_file import File
 from cleaner.storage.load.producer_state import last_sequence
+from cleaner.storage.segment.names import parse_file_name
 from cleaner.verification.check.batches import CheckedChunk
 from cleaner.verification.check.findings import Finding, FindingKind
 from cleaner.verification.check.log_file import CheckLaneMemory, LogFileReader
 
-_MODERN = 2
-_CRC_AT = {0: 12, 1: 12, 2: 17}
-_LEGACY_HEAD = {0: 18, 1: 26}  # bytes before the key's length (R-240)
 _ONE_BATCH = np.zeros(1, np.uint8)
 
 
@@ -79,10 +79,12 @@ class LogDump:
         """Show the file."""
         size = self.file.size()
         self._size = size if self.max_bytes is None else min(size, self.max_bytes)
+        name = parse_file_name(self.file.path.name)
         self._reader = LogFileReader(
             self.file,
             self._size,
             [CheckLaneMemory(WindowBuffer(), _ChecksumChecker())],
+            base_offset=None if name is None else name.offset,
             digest_from=NO_OFFSET,
             on_chunk=self._show_chunk,
             on_gap=self._show_gap,
@@ -130,14 +132,14 @@ class LogDump:
             yield from _laid_out(layout, batch, legacy)
 
     def _legacy_checksums(self, part: Chunk, batch: ShownBatch) -> list[tuple[bool, int]]:
-        """Return for each record of magic 0 or 1 whether its checksum is correct, and the checksum."""
-        if batch.magic == _MODERN:
+        """Return of each record of magic 0 or 1 whether its checksum is right, and what it is."""
+        if batch.magic == MAGIC:
             return []
         start = int(part.batches[0]["start"])
         entry = part.data[start : start + batch.size].tobytes()
-        if batch.codec == CODEC_NAMES[0]:
-            return [_legacy_checksum(entry)]
-        key = FieldReader(entry[_LEGACY_HEAD[batch.magic] :])
+        if batch.codec == CODEC_NAMES[NONE]:
+            return [legacy_checksum(entry)]
+        key = FieldReader(entry[LEGACY_KEY_AT[batch.magic] :])
         key.take(max(0, key.integer(4)))
         packed = key.take(max(0, key.integer(4)))
         out = GrowingBuffer()
@@ -148,20 +150,15 @@ class LogDump:
             raise CorruptBatchError(self.file.path, batch.position, str(error)) from error
         found, inner = [], FieldReader(out.view[:length].tobytes())
         while inner.left:
-            head = inner.take(12)
-            found.append(_legacy_checksum(head + inner.take(int.from_bytes(head[8:], "big"))))
+            head = inner.take(LOG_OVERHEAD_BYTES)
+            found.append(legacy_checksum(head + inner.take(size_of(head) - len(head))))
         return found
-
-
-def _legacy_checksum(entry: bytes) -> tuple[bool, int]:
-    stored = int.from_bytes(entry[12:16], "big")
-    return zlib.crc32(entry[16:]) == stored, stored
 
 
 def _shown(part: Chunk, is_valid: bool) -> ShownBatch:
     row = {name: int(part.batches[name][0]) for name in part.batches.dtype.names or ()}
     attributes, magic = row["attributes"], row["magic"]
-    at = row["start"] + _CRC_AT[magic]
+    at = row["start"] + (CRC_AT if magic == MAGIC else LEGACY_CRC_AT)
     codec = attributes & COMPRESSION_MASK
     timestamp_type = "LogAppendTime" if attributes & TIMESTAMP_TYPE_FLAG else "CreateTime"
     return ShownBatch(
@@ -173,9 +170,9 @@ def _shown(part: Chunk, is_valid: bool) -> ShownBatch:
         producer_id=row["producer_id"],
         producer_epoch=row["producer_epoch"],
         leader_epoch=row["leader_epoch"],
-        is_transactional=magic == _MODERN and bool(attributes & TRANSACTIONAL_FLAG),
-        is_control=magic == _MODERN and bool(attributes & CONTROL_FLAG),
-        delete_horizon_ms=row["base_timestamp"] if magic == _MODERN and attributes & DELETE_HORIZON_FLAG else None,
+        is_transactional=magic == MAGIC and bool(attributes & TRANSACTIONAL_FLAG),
+        is_control=magic == MAGIC and bool(attributes & CONTROL_FLAG),
+        delete_horizon_ms=row["base_timestamp"] if magic == MAGIC and attributes & DELETE_HORIZON_FLAG else None,
         position=row["position"],
         timestamp_type=timestamp_type if magic else "NoTimestampType",
         max_timestamp=row["max_timestamp"],

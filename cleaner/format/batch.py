@@ -17,7 +17,6 @@ from cleaner.format.chunks import (
     DEFAULT_CHUNK_BYTES,
     DELETE_HORIZON_FLAG,
     HEADER_BYTES,
-    HEADER_FIELDS,
     LOG_OVERHEAD_BYTES,
     NO_ORDER_CHECK,
     REASONS,
@@ -31,6 +30,7 @@ from cleaner.format.chunks import (
 )
 from cleaner.format.legacy_checksums import BAD_LEGACY_CHECKSUM, first_bad_legacy_checksum
 from cleaner.kernels import batches as kernel
+from cleaner.kernels.batch_header import HEAD_BYTES
 
 # Those of `chunks.py` are handed on: whoever reads batches needs both.
 __all__ = [
@@ -40,7 +40,6 @@ __all__ = [
     "DEFAULT_CHUNK_BYTES",
     "DELETE_HORIZON_FLAG",
     "HEADER_BYTES",
-    "HEADER_FIELDS",
     "LOG_OVERHEAD_BYTES",
     "NO_ORDER_CHECK",
     "TIMESTAMP_TYPE_FLAG",
@@ -138,7 +137,7 @@ class SegmentReader:
     def _make_room(self, buffer: ReadBuffer, filled: int, needed: int) -> None:
         """The first batch is larger than what was read: grow the buffer, unless the file ends before the batch does."""
         left = self._size - self._position
-        if needed > left or filled < 17:
+        if needed > left or filled < HEAD_BYTES:
             wanted = f"a batch of {needed} bytes" if needed else "a batch"
             raise CorruptBatchError(self._file.path, self._position, f"{wanted} where {left} bytes are left")
         buffer.grow(needed)

@@ -1,5 +1,5 @@
 """
-What readers of batches have in common: the header's layout, the batch table, buffers and chunks (R-201..R-212).
+What readers of batches have in common: the batch table, buffers and chunks (R-201..R-212), and the header's numbers.
 
 `batch.py` reads with every checksum verified, `headers.py` without kernels and by headers alone; both hand out `Chunk`s
 and say what is wrong with a batch in the same words.
@@ -17,34 +17,27 @@ import numpy.typing as npt
 from cleaner.errors import CorruptBatchError
 from cleaner.kernels import PAD_BYTES
 from cleaner.kernels import scan_status as status
-
-HEADER_BYTES = 61
-LOG_OVERHEAD_BYTES = 12
-
-# (field, offset, width) of the magic-2 header, in file order; values on disk are fixed for ever.
-HEADER_FIELDS = (
-    ("baseOffset", 0, 8),
-    ("length", 8, 4),
-    ("partitionLeaderEpoch", 12, 4),
-    ("magic", 16, 1),
-    ("crc", 17, 4),
-    ("attributes", 21, 2),
-    ("lastOffsetDelta", 23, 4),
-    ("baseTimestamp", 27, 8),
-    ("maxTimestamp", 35, 8),
-    ("producerId", 43, 8),
-    ("producerEpoch", 51, 2),
-    ("baseSequence", 53, 4),
-    ("recordsCount", 57, 4),
+from cleaner.kernels.batch_header import (
+    COMPRESSION_MASK as COMPRESSION_MASK,
 )
-if sum(width for _, _, width in HEADER_FIELDS) != HEADER_BYTES:
-    raise AssertionError("the header table does not add up to 61 bytes")
-
-COMPRESSION_MASK = 0x07
-TIMESTAMP_TYPE_FLAG = 0x08
-TRANSACTIONAL_FLAG = 0x10
-CONTROL_FLAG = 0x20
-DELETE_HORIZON_FLAG = 0x40
+from cleaner.kernels.batch_header import (
+    CONTROL_FLAG as CONTROL_FLAG,
+)
+from cleaner.kernels.batch_header import (
+    DELETE_HORIZON_FLAG as DELETE_HORIZON_FLAG,
+)
+from cleaner.kernels.batch_header import (
+    HEADER_BYTES as HEADER_BYTES,
+)
+from cleaner.kernels.batch_header import (
+    LOG_OVERHEAD_BYTES as LOG_OVERHEAD_BYTES,
+)
+from cleaner.kernels.batch_header import (
+    TIMESTAMP_TYPE_FLAG as TIMESTAMP_TYPE_FLAG,
+)
+from cleaner.kernels.batch_header import (
+    TRANSACTIONAL_FLAG as TRANSACTIONAL_FLAG,
+)
 
 # One row a batch, all 64 bits wide. `position` counts in the file, `start` in the chunk; `attributes` is the low byte.
 # Of magic 0 and 1 (R-240): base and last offset are the entry's offset, count is -1 (unknown until it is unpacked).
@@ -89,6 +82,8 @@ REASONS = {
 
 Bytes = npt.NDArray[np.uint8]
 Batches = npt.NDArray[np.void]
+Flags = npt.NDArray[np.uint8]  # 1 or 0 a batch or record, as kernels take them
+Mask = npt.NDArray[np.bool_]  # the same for numpy
 
 
 class ReadableFile(Protocol):

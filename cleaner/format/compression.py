@@ -1,5 +1,6 @@
 """
-The four codecs in Kafka's framings (R-250..R-254): a batch's records, or a legacy wrapper's value, as one stream.
+The codecs of `kernels/codec_table.py` in Kafka's framings (R-250..R-254): a batch's records, or a legacy wrapper's
+value, as one stream.
 
 Reading accepts and refuses what Kafka's own readers do. A stream must be complete; bytes after the end of an lz4 frame
 or of the last gzip member are ignored as Kafka ignores them, anything after a zstd frame must be another frame.
@@ -32,14 +33,7 @@ from cleaner.format import gzip_stream, lz4_frame, zstd_frame
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.codec_errors import DecompressedTooLargeError, DecompressionError
 from cleaner.kernels import codecs as kernel
-
-# Codec ids: the low three bits of a batch's attributes (R-210). On disk, fixed for ever.
-NONE: Final = 0
-GZIP: Final = 1
-SNAPPY: Final = 2
-LZ4: Final = 3
-ZSTD: Final = 4
-CODEC_NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+from cleaner.kernels.codec_table import CODECS, GZIP, LZ4, NONE, SNAPPY, ZSTD
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_MAGIC_WORD = 0x82534E41  # its first four bytes, where a chunk length could stand
@@ -59,8 +53,9 @@ def decompress(codec: int, magic: int, source: memoryview, out: GrowingBuffer, a
     Unpack one stream to `out.array[at:]`.
 
     Args:
-        codec: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.
-        magic: of the batch. Before 2 zstd is refused (R-241); at 0 the check byte of lz4 is not looked at (R-252).
+        codec: the id, as in `CODECS`.
+        magic: of the batch. Below the codec's `least_magic` it is refused (R-241); at 0 the check byte of lz4 is not
+            looked at (R-252).
         source: the whole stream, contiguous bytes. Borrowed for the call.
         out: takes the result; the bytes before `at` are kept when it grows. It never grows beyond `at + limit_bytes`.
         at: where the result begins.
@@ -71,12 +66,12 @@ def decompress(codec: int, magic: int, source: memoryview, out: GrowingBuffer, a
         DecompressedTooLargeError: more than `limit_bytes`.
         DecompressionError: unknown codec, or a stream that is damaged, cut short or not of that codec.
     """
-    reader = _READERS.get(codec)
-    if reader is None:
+    if codec not in _STREAMS:
         raise DecompressionError(f"codec {codec} is unknown")
-    if codec == ZSTD and magic < 2:
-        raise DecompressionError(f"zstd in a batch of magic {magic}")
-    return reader(magic, source, out, at, limit_bytes)
+    if magic < CODECS[codec].least_magic:
+        raise DecompressionError(f"{CODECS[codec].name} in a batch of magic {magic}")
+    read, _ = _STREAMS[codec]
+    return read(magic, source, out, at, limit_bytes)
 
 
 def compress(codec: int, source: memoryview, out: GrowingBuffer, at: int) -> int:
@@ -84,7 +79,7 @@ def compress(codec: int, source: memoryview, out: GrowingBuffer, at: int) -> int
     Pack `source` for a batch of magic 2 to `out.array[at:]`.
 
     Args:
-        codec: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.
+        codec: the id, as in `CODECS`.
         source: contiguous bytes, not part of `out`. Borrowed for the call.
         out: takes the result; the bytes before `at` are kept when it grows.
         at: where the result begins.
@@ -93,10 +88,10 @@ def compress(codec: int, source: memoryview, out: GrowingBuffer, at: int) -> int
     Raises:
         ValueError: unknown codec.
     """
-    writer = _WRITERS.get(codec)
-    if writer is None:
+    if codec not in _STREAMS:
         raise ValueError(f"codec {codec} is unknown")
-    return writer(source, out, at)
+    _, write = _STREAMS[codec]
+    return write(source, out, at)
 
 
 def _put(data: memoryview | bytes | bytearray, out: GrowingBuffer, at: int, at_most: int | None = None) -> int:
@@ -205,17 +200,11 @@ def _read_zstd(magic: int, source: memoryview, out: GrowingBuffer, at: int, limi
     return _grow_until_it_fits(cramjam.zstd.decompress_into, source, out, at, guess, limit_bytes)
 
 
-_READERS: Final[dict[int, _Reader]] = {
-    NONE: _read_none,
-    GZIP: _read_gzip,
-    SNAPPY: _read_snappy,
-    LZ4: _read_lz4,
-    ZSTD: _read_zstd,
-}
-_WRITERS: Final[dict[int, _Writer]] = {
-    NONE: _write_none,
-    GZIP: gzip_stream.compress,
-    SNAPPY: functools.partial(_write_with_kernel, SNAPPY),
-    LZ4: functools.partial(_write_with_kernel, LZ4),
-    ZSTD: zstd_frame.compress,
+# What reads and what writes each codec.
+_STREAMS: Final[dict[int, tuple[_Reader, _Writer]]] = {
+    NONE: (_read_none, _write_none),
+    GZIP: (_read_gzip, gzip_stream.compress),
+    SNAPPY: (_read_snappy, functools.partial(_write_with_kernel, SNAPPY)),
+    LZ4: (_read_lz4, functools.partial(_write_with_kernel, LZ4)),
+    ZSTD: (_read_zstd, zstd_frame.compress),
 }

@@ -20,27 +20,29 @@ import numpy as np
 import numpy.typing as npt
 
 from cleaner.format.buffers import GrowingBuffer
-from cleaner.format.chunks import (
-    CONTROL_FLAG,
-    HEADER_BYTES,
-    LOG_OVERHEAD_BYTES,
-    TIMESTAMP_TYPE_FLAG,
-    TRANSACTIONAL_FLAG,
-)
-from cleaner.format.compression import NONE, compress
+from cleaner.format.compression import compress
 from cleaner.format.control import ControlType
 from cleaner.format.varints import encode_varint
 from cleaner.kernels import crc32c as checksum_kernel
 from cleaner.kernels import encode as kernel
+from cleaner.kernels.batch_header import (
+    CONTROL_FLAG,
+    CRC_AT,
+    CRC_FROM,
+    HEADER,
+    HEADER_BYTES,
+    LEADER_EPOCH_AT,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    TIMESTAMP_TYPE_FLAG,
+    TRANSACTIONAL_FLAG,
+)
 from cleaner.kernels.checksums import crc32c
+from cleaner.kernels.codec_table import NONE
 
-_HEADER = struct.Struct(">qiibIhiqqqhii")
 _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
-_LEADER_EPOCH_AT = 12
 _CRC = struct.Struct(">I")
-_CRC_AT, _CRC_FROM = 17, 21
-_MAGIC = 2
 _MAX_SEQUENCE = 2**31 - 1
 _MARKER_KEY = struct.Struct(">hh")
 _MARKER_VALUE = struct.Struct(">hi")
@@ -269,13 +271,13 @@ def _write_header(
     sequence = producer.base_sequence
     if sequence >= 0:
         sequence = (sequence + batch.first_record) % (_MAX_SEQUENCE + 1)
-    _HEADER.pack_into(
+    HEADER.pack_into(
         out.view,
         batch.start,
         batch.first_record,
         batch.size - LOG_OVERHEAD_BYTES,
         -1,
-        _MAGIC,
+        MAGIC,
         0,
         attributes,
         batch.record_count - 1,
@@ -286,15 +288,15 @@ def _write_header(
         sequence,
         batch.record_count,
     )
-    crc = checksum_kernel.crc32c_range(out.array, batch.start + _CRC_FROM, batch.start + batch.size)
-    _CRC.pack_into(out.view, batch.start + _CRC_AT, int(crc))
+    crc = checksum_kernel.crc32c_range(out.array, batch.start + CRC_FROM, batch.start + batch.size)
+    _CRC.pack_into(out.view, batch.start + CRC_AT, int(crc))
 
 
 def place(data: memoryview, batches: Iterable[NewBatch], base_offset: int, leader_epoch: int) -> None:
     """Give batches their offsets and their leader epoch, which no checksum covers."""
     for batch in batches:
         _BASE_OFFSET.pack_into(data, batch.start, base_offset + batch.first_record)
-        _LEADER_EPOCH.pack_into(data, batch.start + _LEADER_EPOCH_AT, leader_epoch)
+        _LEADER_EPOCH.pack_into(data, batch.start + LEADER_EPOCH_AT, leader_epoch)
 
 
 def marker_batch(
@@ -314,10 +316,10 @@ def marker_batch(
     attributes = TRANSACTIONAL_FLAG | CONTROL_FLAG | (TIMESTAMP_TYPE_FLAG if is_append_time else 0)
     size = HEADER_BYTES + len(body)
     batch = bytearray(size)
-    _HEADER.pack_into(
-        *(batch, 0, 0, size - LOG_OVERHEAD_BYTES, -1, _MAGIC, 0, attributes, 0, timestamp_ms, timestamp_ms),
+    HEADER.pack_into(
+        *(batch, 0, 0, size - LOG_OVERHEAD_BYTES, -1, MAGIC, 0, attributes, 0, timestamp_ms, timestamp_ms),
         *(producer_id, epoch, -1, 1),
     )
     batch[HEADER_BYTES:] = body
-    _CRC.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[_CRC_FROM:]))
+    _CRC.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[CRC_FROM:]))
     return batch

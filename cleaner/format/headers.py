@@ -11,7 +11,6 @@ Source: rules R-201, R-210, R-240.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 
 import numpy as np
@@ -19,15 +18,25 @@ import numpy as np
 from cleaner.errors import CorruptBatchError
 from cleaner.format.chunks import (
     BATCH_DTYPE,
-    CONTROL_FLAG,
-    HEADER_BYTES,
-    LOG_OVERHEAD_BYTES,
     NO_ORDER_CHECK,
     REASONS,
     Chunk,
     ReadableFile,
 )
 from cleaner.kernels import scan_status as status
+from cleaner.kernels.batch_header import (
+    COMPRESSION_MASK,
+    CONTROL_FLAG,
+    HEAD_BYTES,
+    HEADER,
+    HEADER_BYTES,
+    LEAST_BATCH_BYTES,
+    LEGACY_HEADER,
+    LOG_OVERHEAD_BYTES,
+    MAGIC_AT,
+    size_of,
+)
+from cleaner.kernels.codec_table import LAST_CODEC, NONE
 
 # A log's end is a few index intervals (4 KiB) and one batch.
 _WINDOW_BYTES = 64 << 10
@@ -35,18 +44,7 @@ _MOST_ROWS = 4096
 # An end-of-transaction marker has 17 bytes of records; what no broker writes need not be read whole.
 _MOST_CONTROL_BYTES = 64 << 10
 
-_SMALLEST_HEAD_BYTES = 17  # up to and with the magic
-_SMALLEST_BATCH_BYTES = LOG_OVERHEAD_BYTES + 14  # R-202
-_SMALLEST_MAGIC_1_BYTES = 34  # R-240
-_CODEC_MASK = 7
-_LAST_CODEC = {0: 3, 1: 3, 2: 4}
 _MAX_LONG = 2**63 - 1
-
-# Base offset, length, leader epoch, magic, CRC, attributes (the low byte is all that is interpreted), last offset
-# delta, base and maximum timestamp, producer id and epoch, base sequence, count (R-210).
-_HEADER = struct.Struct(">qiibIxBiqqqhii")
-if _HEADER.size != HEADER_BYTES:
-    raise AssertionError("the header's format does not add up to 61 bytes")
 
 # As BATCH_DTYPE has them.
 _Row = tuple[int, ...]
@@ -91,7 +89,7 @@ class HeaderReader:
         """Return the next batch's row and step behind the batch; the records of a control batch go to `bodies`."""
         head = self._read(HEADER_BYTES)
         size = self._whole_size(head)
-        magic = head[16]
+        magic = head[MAGIC_AT]
         row = self._modern_row(head, size, bodies) if magic == 2 else self._legacy_row(head, size, magic)
         if self._previous_offset != NO_ORDER_CHECK:
             if row[3] <= self._previous_offset:
@@ -105,21 +103,22 @@ class HeaderReader:
         left = self._size - self._position
         size = 0
         if len(head) >= LOG_OVERHEAD_BYTES:
-            size = int.from_bytes(head[8:LOG_OVERHEAD_BYTES], "big", signed=True) + LOG_OVERHEAD_BYTES
-            if size < _SMALLEST_BATCH_BYTES:
+            size = size_of(head)
+            if size < LEAST_BATCH_BYTES[0]:
                 raise self._damage(status.SCAN_TOO_SHORT, size)
-        if left >= _SMALLEST_HEAD_BYTES:
-            if head[16] > 2:
+        if left >= HEAD_BYTES:
+            if head[MAGIC_AT] > 2:
                 raise self._damage(status.SCAN_BAD_MAGIC, size)
-            if head[16] == 2 and size < HEADER_BYTES:
+            if head[MAGIC_AT] == 2 and size < HEADER_BYTES:
                 raise self._damage(status.SCAN_TOO_SHORT, size)
-        if size > left or left < _SMALLEST_HEAD_BYTES:
+        if size > left or left < HEAD_BYTES:
             wanted = f"a batch of {size} bytes" if size else "a batch"
             raise CorruptBatchError(self._file.path, self._position, f"{wanted} where {left} bytes are left")
         return size
 
     def _modern_row(self, head: memoryview, size: int, bodies: bytearray) -> _Row:
-        (base_offset, _, leader_epoch, magic, _, attributes, last_delta, *rest) = _HEADER.unpack_from(head)
+        (base_offset, _, leader_epoch, magic, _, attributes, last_delta, *rest) = HEADER.unpack_from(head)
+        attributes &= 0xFF  # the low byte is all that is interpreted
         base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, count = rest
         if self._previous_offset != NO_ORDER_CHECK:
             if last_delta < 0 or base_offset >= _MAX_LONG - last_delta:
@@ -130,7 +129,7 @@ class HeaderReader:
                 raise self._damage(status.SCAN_COUNT_ABOVE_OFFSETS, size)
             self._check_codec(attributes, magic, size)
             fitting = (size - HEADER_BYTES) // status.SMALLEST_RECORD_BYTES
-            if not attributes & _CODEC_MASK and count > fitting:
+            if attributes & COMPRESSION_MASK == NONE and count > fitting:
                 raise self._damage(status.SCAN_COUNT_ABOVE_BYTES, size)
         body_start = body_end = 0
         if attributes & CONTROL_FLAG:
@@ -144,11 +143,10 @@ class HeaderReader:
         )
 
     def _legacy_row(self, head: memoryview, size: int, magic: int) -> _Row:
-        if magic == 1 and size < _SMALLEST_MAGIC_1_BYTES:
+        if magic == 1 and size < LEAST_BATCH_BYTES[1]:
             raise self._damage(status.SCAN_TOO_SHORT, size)
-        offset = int.from_bytes(head[:8], "big", signed=True)
-        timestamp = int.from_bytes(head[18:26], "big", signed=True) if magic == 1 else -1
-        attributes = head[17]
+        offset, _, _, _, attributes, timestamp = LEGACY_HEADER.unpack_from(head)
+        timestamp = timestamp if magic == 1 else -1
         if self._previous_offset != NO_ORDER_CHECK:
             if offset == _MAX_LONG:
                 raise self._damage(status.SCAN_BAD_LAST_OFFSET, size)
@@ -159,7 +157,7 @@ class HeaderReader:
         )
 
     def _check_codec(self, attributes: int, magic: int, size: int) -> None:
-        if attributes & _CODEC_MASK > _LAST_CODEC[magic]:
+        if attributes & COMPRESSION_MASK > LAST_CODEC[magic]:
             raise self._damage(status.SCAN_BAD_CODEC, size)
 
     def _read(self, count: int) -> memoryview:

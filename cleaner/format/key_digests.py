@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cleaner.format.buffers import GrowingBuffer
+from cleaner.format.chunks import Flags
 from cleaner.format.records import Block, bad_record
 from cleaner.kernels import offset_map as kernel
 
@@ -24,7 +25,6 @@ SIP, MURMUR, OFFSET_PLUS_1, MESSAGES_BEFORE = range(kernel.DIGEST_WORDS)
 
 _ROW_BYTES = 8 * kernel.DIGEST_WORDS
 
-Flags = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.uint64]
 
 

@@ -20,11 +20,16 @@ from cleaner.format import compression
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.codec_errors import LegacyFormatError
 from cleaner.kernels import legacy as kernel
-
-_MAGIC_POSITION, _ATTRIBUTES_POSITION, _TIMESTAMP_POSITION = 16, 17, 18
-_SMALLEST_ENTRY_BYTES: Final = (26, 34)  # of magic 0 and 1, framing included (R-240)
-_COMPRESSION_MASK = 0x07
-_TIMESTAMP_TYPE_FLAG = 0x08
+from cleaner.kernels.batch_header import (
+    COMPRESSION_MASK,
+    LEAST_BATCH_BYTES,
+    LEGACY_HEADER,
+    LOG_OVERHEAD_BYTES,
+    MAGIC_AT,
+    TIMESTAMP_TYPE_FLAG,
+    size_of,
+)
+from cleaner.kernels.codec_table import NONE
 
 CREATE_TIME: Final = 0
 LOG_APPEND_TIME: Final = 1
@@ -92,19 +97,17 @@ def convert_legacy(
     """
     data = np.frombuffer(entry, np.uint8)
     magic = _check_entry(entry)
-    codec = entry[_ATTRIBUTES_POSITION] & _COMPRESSION_MASK
-    appended = magic == 1 and bool(entry[_ATTRIBUTES_POSITION] & _TIMESTAMP_TYPE_FLAG)
-    wrapper_timestamp = -1
-    if magic == 1:
-        wrapper_timestamp = _signed(entry, _TIMESTAMP_POSITION)
-    if codec == compression.NONE:
+    offset, _, _, _, attributes, wrapper_timestamp = LEGACY_HEADER.unpack_from(entry)
+    codec = attributes & COMPRESSION_MASK
+    appended = magic == 1 and bool(attributes & TIMESTAMP_TYPE_FLAG)
+    if codec == NONE:
         count, last, room = _measure(data, data.size)
         end, base = data.size, 0
     else:
         end = _unpack(entry, data, magic, codec, limit_bytes, scratch)
         data = scratch.array
         count, last, room = _measure(data, end)
-        base = _base_of_inner_offsets(magic, _signed(entry, 0), last)
+        base = _base_of_inner_offsets(magic, offset, last)
     out.ensure(at + room, keep=at)
     stop, first_offset, last_offset, first_timestamp, largest_timestamp = kernel.convert_entries(
         data, 0, end, base, appended, wrapper_timestamp, out.array, at
@@ -123,21 +126,17 @@ def convert_legacy(
 
 def _check_entry(entry: memoryview) -> int:
     """Return the entry's magic, once its size is known to be its own."""
-    if len(entry) < _SMALLEST_ENTRY_BYTES[0]:
+    if len(entry) < LEAST_BATCH_BYTES[0]:
         raise LegacyFormatError(f"a batch of {len(entry)} bytes")
-    magic = entry[_MAGIC_POSITION]
+    magic = entry[MAGIC_AT]
     if magic > 1:
         raise LegacyFormatError(f"magic {magic} is not 0 or 1")
-    if len(entry) < _SMALLEST_ENTRY_BYTES[magic]:
+    if len(entry) < LEAST_BATCH_BYTES[magic]:
         raise LegacyFormatError(f"a batch of magic {magic} of {len(entry)} bytes")
-    size = int.from_bytes(entry[8:12], "big")
-    if size != len(entry) - 12:
-        raise LegacyFormatError(f"a batch of size {size} in {len(entry)} bytes")
+    size = size_of(entry)
+    if size != len(entry):
+        raise LegacyFormatError(f"a batch of size {size - LOG_OVERHEAD_BYTES} in {len(entry)} bytes")
     return magic
-
-
-def _signed(entry: memoryview, position: int) -> int:
-    return int.from_bytes(entry[position : position + 8], "big", signed=True)
 
 
 def _measure(data: npt.NDArray[np.uint8], end: int) -> tuple[int, int, int]:

@@ -7,15 +7,21 @@ import zlib
 import numpy as np
 
 from cleaner.format.chunks import Batches, Bytes
+from cleaner.kernels.batch_header import LEGACY_CRC_AT, LEGACY_CRC_FROM
 
 BAD_LEGACY_CHECKSUM = "the CRC-32 does not match the bytes"
+
+
+def legacy_checksum(entry: bytes | memoryview) -> tuple[bool, int]:
+    """Return whether the checksum of an entry of magic 0 or 1 fits, and what it says."""
+    stored = int.from_bytes(entry[LEGACY_CRC_AT:LEGACY_CRC_FROM], "big")
+    return zlib.crc32(entry[LEGACY_CRC_FROM:]) == stored, stored
 
 
 def first_bad_legacy_checksum(data: Bytes, batches: Batches) -> int | None:
     """Return the index of the first batch of magic 0 or 1 whose checksum does not fit; None when all do."""
     for index in np.flatnonzero(batches["magic"] < 2):
         start, size = int(batches["start"][index]), int(batches["size"][index])
-        stored = int.from_bytes(data[start + 12 : start + 16].tobytes(), "big")
-        if zlib.crc32(data[start + 16 : start + size].data) != stored:
+        if not legacy_checksum(data[start : start + size].data)[0]:
             return int(index)
     return None

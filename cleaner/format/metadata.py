@@ -16,23 +16,23 @@ each record. Kinds this file does not know are passed over: they are about broke
 from __future__ import annotations
 
 import copy
-import struct
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
 from cleaner.format.checksums import crc32c
 from cleaner.format.fields import FieldReader
+from cleaner.kernels.batch_header import (
+    COMPRESSION_MASK,
+    CONTROL_FLAG,
+    CRC_FROM,
+    HEADER,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    size_of,
+)
 
-# Batch header of magic 2 (R-210): base offset, batch length, leader epoch, magic, CRC, attributes, last offset delta.
-_HEAD = struct.Struct(">qiibIhi")
-_COUNT = struct.Struct(">i")
-LENGTH_END = 12
-HEADER_SIZE = 61
-_COUNT_POSITION = 57
-_CRC_START = 21
-_CONTROL_BIT = 0x20
-_CODEC_MASK = 0x07
 # KRaft writes batches of at most 8 MiB; a longer one is not a torn batch but a damaged length.
 MAX_BATCH_BYTES = 9 << 20
 
@@ -170,31 +170,29 @@ def read_batch(data: memoryview, start: int) -> MetadataBatch | None:
     Raises:
         ValueError: what stands there is no sound batch: length, magic, checksum, codec or a record.
     """
-    if len(data) - start < LENGTH_END:
+    if len(data) - start < LOG_OVERHEAD_BYTES:
         return None
-    length = int.from_bytes(data[start + 8 : start + LENGTH_END], "big", signed=True)
-    size = LENGTH_END + length
-    if not HEADER_SIZE <= size <= MAX_BATCH_BYTES:
+    size = size_of(data[start : start + LOG_OVERHEAD_BYTES])
+    if not HEADER_BYTES <= size <= MAX_BATCH_BYTES:
         raise ValueError(f"a batch of {size} bytes")
     if len(data) - start < size:
         return None
     batch = data[start : start + size]
-    base_offset, _, _, magic, crc, attributes, last_offset_delta = _HEAD.unpack_from(batch)
-    if magic != 2:
+    base_offset, _, _, magic, crc, attributes, last_offset_delta, *_, count = HEADER.unpack_from(batch)
+    if magic != MAGIC:
         raise ValueError(f"magic {magic}, only 2 is used for metadata")
-    if crc32c(bytes(batch[_CRC_START:])) != crc:
+    if crc32c(bytes(batch[CRC_FROM:])) != crc:
         raise ValueError("wrong CRC-32C")
-    if attributes & _CODEC_MASK:
+    if attributes & COMPRESSION_MASK:
         raise ValueError("a compressed batch; metadata is never compressed")
-    is_control = bool(attributes & _CONTROL_BIT)
-    values = [] if is_control else _record_values(batch)
+    is_control = bool(attributes & CONTROL_FLAG)
+    values = [] if is_control else _record_values(batch, count)
     return MetadataBatch(base_offset, base_offset + last_offset_delta, size, is_control, values)
 
 
-def _record_values(batch: memoryview) -> list[bytes]:
+def _record_values(batch: memoryview, count: int) -> list[bytes]:
     """Return the values of a batch's records; keys and headers are not used for metadata."""
-    (count,) = _COUNT.unpack_from(batch, _COUNT_POSITION)
-    read = FieldReader(bytes(batch[HEADER_SIZE:]))
+    read = FieldReader(bytes(batch[HEADER_BYTES:]))
     values = []
     for _ in range(count):
         record = FieldReader(read.take(read.zigzag()))

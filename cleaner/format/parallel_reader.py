@@ -25,8 +25,8 @@ from cleaner.format.legacy_checksums import BAD_LEGACY_CHECKSUM, first_bad_legac
 from cleaner.kernels import PAD_BYTES
 from cleaner.kernels import batches as kernel
 from cleaner.kernels import scan_status as status
+from cleaner.kernels.batch_header import HEAD_BYTES
 
-_FIRST_BYTES = 17  # of a batch, its magic included: before a scan has seen them it judges the size alone
 # Each window costs some 0.1 ms whatever its size; larger ones gain nothing more, and leave the second-level cache.
 DEFAULT_WINDOW_BYTES = 2 << 20
 
@@ -93,7 +93,7 @@ class ParallelSegmentReader:
         file: the open `.log`.
         size: bytes to read; whatever lies beyond is not looked at.
         start: position of the first batch to read.
-        window_bytes: the size of a window; a batch's first 17 bytes must fit.
+        window_bytes: the size of a window; a batch's HEAD_BYTES must fit.
         check_order_from: demand that the first batch's base offset is at least this and that offsets ascend, and
             check what Kafka checks only when it reads records (counts, codecs). None: leave both to the caller; only
             what hides where the next batch begins, and a control batch's checksum, is a failure then.
@@ -213,7 +213,7 @@ class ParallelSegmentReader:
             return CorruptBatchError(self._file.path, self._position, f"{REASONS[code]} (batch of {needed} bytes)")
         left = self._size - self._position
         # Of a batch whose magic is not seen yet, more may be wrong than its size.
-        is_cut_off = needed > left and end - self._position >= _FIRST_BYTES
+        is_cut_off = needed > left and end - self._position >= HEAD_BYTES
         if left and (is_cut_off or end == self._size):
             wanted = f"a batch of {needed} bytes" if needed else "a batch"
             return CorruptBatchError(self._file.path, self._position, f"{wanted} where {left} bytes are left")

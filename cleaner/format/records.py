@@ -18,13 +18,13 @@ import numpy.typing as npt
 from cleaner.errors import CorruptBatchError
 from cleaner.format.batch import COMPRESSION_MASK, HEADER_BYTES, Batches, Bytes, Chunk
 from cleaner.format.buffers import GrowingBuffer
-from cleaner.format.compression import LZ4, NONE, SNAPPY, decompress
+from cleaner.format.chunks import Flags, Mask
+from cleaner.format.compression import decompress
 from cleaner.format.legacy import convert_legacy
 from cleaner.kernels import codecs as kernel
 from cleaner.kernels import records as record_kernel
+from cleaner.kernels.codec_table import KERNEL_CODECS, NONE
 from cleaner.kernels.scan_status import KIND_LEGACY, SMALLEST_RECORD_BYTES
-
-Flags = npt.NDArray[np.bool_] | npt.NDArray[np.uint8]
 
 _USUAL_BYTES = 1 << 20  # unpacked at a time, unless one batch is larger
 
@@ -76,7 +76,7 @@ def bad_record(path: Path, row: np.void, status: int, record_position: int) -> C
     return CorruptBatchError(path, int(row["position"]), where + _REASONS[status])
 
 
-def leave_out(batches: Batches, unwanted: Flags, error: CorruptBatchError) -> int:
+def leave_out(batches: Batches, unwanted: Mask | Flags, error: CorruptBatchError) -> int:
     """
     Mark the batch whose records cannot be read as unwanted, for a reader that tries the rest again; returns its row.
 
@@ -134,7 +134,7 @@ class Unpacker:
         if unwanted is not None:
             packed &= ~unwanted
         packed |= batches["magic"] < 2
-        by_kernel = (batches["magic"] == 2) & ((codecs == LZ4) | (codecs == SNAPPY))
+        by_kernel = (batches["magic"] == 2) & (KERNEL_CODECS >> codecs & 1 == 1)
         ways = np.zeros(len(batches), np.uint8)
         ways[packed] = kernel.BY_CALLER
         ways[packed & by_kernel] = kernel.BY_KERNEL

@@ -1,11 +1,10 @@
 """
-Telling somebody that kernels are about to be compiled, which takes a while, once.
+An announcement that kernels are about to be compiled, which takes a while; made once.
 
-A command tells its operator. A library has nobody to tell: it warns, as Python's libraries do, and who embeds it calls
-`cleaner.warm()` at a better moment.
+A command tells its operator. A library warns, as Python's libraries do; the program calls `cleaner.warm()` at a better
+moment.
 
-It is apart from the kernels because who wants to be told must not load numba for it: a command may find that there is
-nothing to do.
+It is apart from the kernels, so that a listener does not load numba: a command may find that there is nothing to do.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ ABOUT_SECONDS = 15  # for all of them, on one core of a small machine with nothi
 
 
 def _warn(kept_in: Path | None) -> None:
-    """Warn the program that this is the library of."""
+    """Warn the program that uses the library."""
     if kept_in is not None:
         often = "once on this machine; cleaner.warm(), or the command `cleaner warm`, does it beforehand"
     else:
@@ -28,12 +27,12 @@ def _warn(kept_in: Path | None) -> None:
             "at every start, as there is no place to keep them: let NUMBA_CACHE_DIR name a directory that only this "
             "user, or root, can write to, and call cleaner.warm(), or `cleaner warm`, once"
         )
-    # The place that is named is ours whatever the level: between it and the caller lies numba.
+    # Whatever the level, the warning names a line of ours: numba lies between it and the caller.
     warnings.warn(f"compiling kernels, up to {ABOUT_SECONDS} seconds, {often}", RuntimeWarning, stacklevel=2)
 
 
 class _Announcer:
-    """Holds who is to be told; forgets them with the first call."""
+    """Calls its listener once."""
 
     def __init__(self) -> None:
         self._listener: Listener | None = _warn
@@ -55,7 +54,7 @@ def before_compiling(listener: Listener | None) -> None:
     Have `listener` called before the first kernel is compiled; not at all if all of them are in the cache.
 
     Args:
-        listener: gets the directory the machine code will be kept in, or None where there is none. None: nobody.
+        listener: gets the directory the machine code will be kept in, or None where there is none. None: no listener.
     """
     _ANNOUNCER.listen(listener)
 

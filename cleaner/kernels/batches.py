@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from numba import int8, int16, int32, int64
 
+from cleaner.kernels import batch_header as header
+from cleaner.kernels.batch_header import HEADER_BYTES
+from cleaner.kernels.codec_table import LAST_CODEC
 from cleaner.kernels.compile import inlined_jit, jit
 from cleaner.kernels.crc32c import crc32c_range
 from cleaner.kernels.memory import load_u16_be, load_u32_be, load_u64_be
@@ -26,10 +29,6 @@ from cleaner.kernels.scan_status import (
 
 __all__ = ["SCAN_END", "SCAN_TABLE_FULL", "SMALLEST_RECORD_BYTES", "count_good_checksums", "scan_batches"]
 
-_LOG_OVERHEAD = 12  # offset and size, which `size` does not count (R-201)
-_SMALLEST_ENTRY = 14  # R-202
-_SMALLEST_MAGIC_1 = 34  # R-240, framing included
-_HEADER_BYTES = 61  # R-210
 _NO_CHECK = -(2**63)
 _MAX_LONG = 2**63 - 1
 
@@ -37,21 +36,21 @@ _MAX_LONG = 2**63 - 1
 @inlined_jit
 def _read_header(data, at, row):
     """Take over the fields of a header of magic 2."""
-    row.leader_epoch = int64(int32(load_u32_be(data, at + 12)))
-    row.attributes = int64(data[at + 22])  # only the low byte is interpreted (R-210)
-    row.last_offset = row.base_offset + int64(int32(load_u32_be(data, at + 23)))
-    row.base_timestamp = int64(load_u64_be(data, at + 27))
-    row.max_timestamp = int64(load_u64_be(data, at + 35))
-    row.producer_id = int64(load_u64_be(data, at + 43))
-    row.producer_epoch = int64(int16(load_u16_be(data, at + 51)))
-    row.base_sequence = int64(int32(load_u32_be(data, at + 53)))
-    row.count = int64(int32(load_u32_be(data, at + 57)))
+    row.leader_epoch = int64(int32(load_u32_be(data, at + header.LEADER_EPOCH_AT)))
+    row.attributes = int64(data[at + header.ATTRIBUTES_BYTE_AT])
+    row.last_offset = row.base_offset + int64(int32(load_u32_be(data, at + header.LAST_OFFSET_DELTA_AT)))
+    row.base_timestamp = int64(load_u64_be(data, at + header.BASE_TIMESTAMP_AT))
+    row.max_timestamp = int64(load_u64_be(data, at + header.MAX_TIMESTAMP_AT))
+    row.producer_id = int64(load_u64_be(data, at + header.PRODUCER_ID_AT))
+    row.producer_epoch = int64(int16(load_u16_be(data, at + header.PRODUCER_EPOCH_AT)))
+    row.base_sequence = int64(int32(load_u32_be(data, at + header.BASE_SEQUENCE_AT)))
+    row.count = int64(int32(load_u32_be(data, at + header.COUNT_AT)))
 
 
 @inlined_jit
 def _check_header(data, at, row):
     """Check what Kafka checks only when it reads records. Returns SCAN_END for a header that makes sense."""
-    last_delta = int64(int32(load_u32_be(data, at + 23)))
+    last_delta = int64(int32(load_u32_be(data, at + header.LAST_OFFSET_DELTA_AT)))
     # Not "last < base": signed sums are compiled as if they never wrapped.
     # The offset behind the last one has to be one, too.
     if last_delta < 0 or row.base_offset >= _MAX_LONG - last_delta:
@@ -60,9 +59,10 @@ def _check_header(data, at, row):
         return SCAN_BAD_COUNT
     if row.count > last_delta + 1:
         return SCAN_COUNT_ABOVE_OFFSETS
-    if row.attributes & 7 > 4:
+    codec = row.attributes & header.COMPRESSION_MASK
+    if codec > LAST_CODEC[2]:
         return SCAN_BAD_CODEC
-    if row.attributes & 7 == 0 and row.count > (row.size - _HEADER_BYTES) // SMALLEST_RECORD_BYTES:
+    if codec == 0 and row.count > (row.size - HEADER_BYTES) // SMALLEST_RECORD_BYTES:
         return SCAN_COUNT_ABOVE_BYTES
     return SCAN_END
 
@@ -75,7 +75,7 @@ def _read_legacy_header(data, at, row, strict):
     Its checksum is another one (CRC-32); `format/batch.py` sees to it.
     """
     row.leader_epoch = -1
-    row.attributes = int64(data[at + 17])
+    row.attributes = int64(data[at + header.LEGACY_ATTRIBUTES_AT])
     row.last_offset = row.base_offset
     row.base_timestamp = -1
     row.max_timestamp = -1
@@ -84,20 +84,20 @@ def _read_legacy_header(data, at, row, strict):
     row.base_sequence = -1
     row.count = -1
     if row.magic == 1:
-        if row.size < _SMALLEST_MAGIC_1:
+        if row.size < header.LEAST_BATCH_BYTES[1]:
             return SCAN_TOO_SHORT
-        row.max_timestamp = int64(load_u64_be(data, at + 18))
+        row.max_timestamp = int64(load_u64_be(data, at + header.LEGACY_TIMESTAMP_AT))
         row.base_timestamp = row.max_timestamp
     if strict and row.base_offset == _MAX_LONG:
         return SCAN_BAD_LAST_OFFSET
-    if strict and row.attributes & 7 > 3:
+    if strict and row.attributes & header.COMPRESSION_MASK > LAST_CODEC[1]:
         return SCAN_BAD_CODEC
     return SCAN_END
 
 
 @inlined_jit
 def _checksum_fits(data, at, size):
-    return load_u32_be(data, at + 17) == crc32c_range(data, at + 21, at + size)
+    return load_u32_be(data, at + header.CRC_AT) == crc32c_range(data, at + header.CRC_FROM, at + size)
 
 
 @jit
@@ -121,14 +121,14 @@ def scan_batches(data, length, file_position, previous_offset, verify_all, batch
     at = int64(0)
     count = 0
     kinds = int64(0)
-    while length - at >= 17:
-        size = int64(int32(load_u32_be(data, at + 8))) + _LOG_OVERHEAD
-        if size < _LOG_OVERHEAD + _SMALLEST_ENTRY:
+    while length - at >= header.HEAD_BYTES:
+        size = int64(int32(load_u32_be(data, at + header.LENGTH_AT))) + header.LOG_OVERHEAD_BYTES
+        if size < header.LEAST_BATCH_BYTES[0]:
             return count, at, SCAN_TOO_SHORT, size, kinds
-        magic = int64(int8(data[at + 16]))
+        magic = int64(int8(data[at + header.MAGIC_AT]))
         if magic < 0 or magic > 2:
             return count, at, SCAN_BAD_MAGIC, size, kinds
-        if magic == 2 and size < _HEADER_BYTES:
+        if magic == 2 and size < HEADER_BYTES:
             return count, at, SCAN_TOO_SHORT, size, kinds
         if size > length - at:
             return count, at, SCAN_END, size, kinds
@@ -139,8 +139,8 @@ def scan_batches(data, length, file_position, previous_offset, verify_all, batch
         row.start = at
         row.size = size
         row.magic = magic
-        row.base_offset = int64(load_u64_be(data, at))
-        row.body_start = at + _HEADER_BYTES
+        row.base_offset = int64(load_u64_be(data, at + header.BASE_OFFSET_AT))
+        row.body_start = at + HEADER_BYTES
         row.body_end = at + size
         row.unpacked = 0
         if magic == 2:
@@ -150,7 +150,7 @@ def scan_batches(data, length, file_position, previous_offset, verify_all, batch
             status = _read_legacy_header(data, at, row, strict)
         if strict and status == SCAN_END and row.base_offset <= previous_offset:
             status = SCAN_OUT_OF_ORDER
-        is_wanted = magic == 2 and (verify_all or status != SCAN_END or row.attributes & 0x20 != 0)
+        is_wanted = magic == 2 and (verify_all or status != SCAN_END or row.attributes & header.CONTROL_FLAG != 0)
         if is_wanted and not _checksum_fits(data, at, size):
             return count, at, SCAN_BAD_CRC, size, kinds
         if status != SCAN_END:
@@ -165,9 +165,9 @@ def scan_batches(data, length, file_position, previous_offset, verify_all, batch
         at += size
         count += 1
     size = int64(0)
-    if length - at >= 12:
-        size = int64(int32(load_u32_be(data, at + 8))) + _LOG_OVERHEAD
-        if size < _LOG_OVERHEAD + _SMALLEST_ENTRY:
+    if length - at >= header.LOG_OVERHEAD_BYTES:
+        size = int64(int32(load_u32_be(data, at + header.LENGTH_AT))) + header.LOG_OVERHEAD_BYTES
+        if size < header.LEAST_BATCH_BYTES[0]:
             return count, at, SCAN_TOO_SHORT, size, kinds
     return count, at, SCAN_END, size, kinds
 

@@ -3,9 +3,9 @@ The compiled versions of a kernel, kept in the directories of `places.py`, one f
 compiled function apart into.
 
 numba's own cache (`cache=True`) would not do. It knows a kernel by its own source file only, so that one whose callee
-changed would run old code. It trusts whoever can write to its directory. It fails for ever on a file that a power cut
-left empty, and ends a computation that it cannot keep. It numbers its files by an index, in which two processes that
-compile different versions of one kernel at a time can take each other's number, and then each other's machine code.
+changed would run old code. It uses a directory that other users can write to. It fails for ever on a file that a power
+cut left empty, and a full disk ends the computation. Its files have numbers from an index: two processes that compile
+different versions of one kernel at the same time can take the same number, and then run each other's machine code.
 """
 
 from __future__ import annotations
@@ -94,4 +94,4 @@ class KernelCache:
         return f"{self._name}-{hashlib.sha256(str(signature).encode()).hexdigest()[:16]}{_SUFFIX}"
 
     def flush(self):
-        """Nothing: numba calls it for `recompile`, which nobody asks for."""
+        """Do nothing: numba calls it for `recompile`, which is not used."""

@@ -10,13 +10,13 @@ from __future__ import annotations
 from numba import int64, uint64
 
 from cleaner.kernels import lz4, snappy
+from cleaner.kernels.batch_header import COMPRESSION_MASK, HEADER_BYTES
+from cleaner.kernels.codec_table import LZ4
 from cleaner.kernels.compile import jit
 from cleaner.kernels.memory import copy_bytes, load_u32_be, load_u64_be, load_u64_le, store_u32_be, store_u64_be
 from cleaner.kernels.scan_status import SMALLEST_RECORD_BYTES
 from cleaner.kernels.xxhash32 import xxhash32_range
 
-SNAPPY = 2
-LZ4 = 3
 BAD_STREAM = -1
 
 # Whose turn it is to unpack a batch.
@@ -26,7 +26,6 @@ BY_CALLER = 2
 
 TABLE_WORDS = 1 << max(lz4.TABLE_BITS, snappy.TABLE_BITS)
 
-_HEADER_BYTES = 61
 _LZ4_MAGIC_AND_HEADER = 0x04224D18_604082  # version 1, independent blocks of 64 KiB, and the check byte of that
 _LZ4_MAGIC = 0x04224D18
 _LZ4_HEADER_BYTES = 7
@@ -228,9 +227,9 @@ def unpack_batches(data, batches, ways, first, out, capacity, used, enough, limi
         if ways[b] == BY_CALLER or used >= enough:
             return b, used
         row = batches[b]
-        source, end = row.start + _HEADER_BYTES, row.start + row.size
+        source, end = row.start + HEADER_BYTES, row.start + row.size
         room_end = used + min(capacity - used, limit_bytes)
-        length = unpack_stream(row.attributes & 7, data, source, end, out, used, room_end)
+        length = unpack_stream(row.attributes & COMPRESSION_MASK, data, source, end, out, used, room_end)
         if length < 0 or row.count > length // SMALLEST_RECORD_BYTES:
             return b, used
         row.body_start, row.body_end, row.unpacked = used, used + length, 1

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from numba import int64, uint64
 
+from cleaner.kernels.batch_header import TIMESTAMP_TYPE_FLAG
 from cleaner.kernels.compile import inlined_jit, jit
 from cleaner.kernels.memory import copy_bytes
 from cleaner.kernels.records import (
@@ -34,8 +35,6 @@ COLUMNS = 7
 STATE_ROWS, STATE_BATCH, STATE_STATUS, STATE_RECORD_POSITION = range(4)
 STATE_CELLS = 4
 
-_LOG_APPEND_TIME = 0x08
-
 
 @jit
 def fill_columns(data, unpacked, unpacked_shift, batches, skipped, first_offset, end_offset, columns, state):
@@ -46,7 +45,7 @@ def fill_columns(data, unpacked, unpacked_shift, batches, skipped, first_offset,
         data, unpacked: uint8 arrays that hold the batches' records (`row.unpacked` tells which).
         unpacked_shift: added to positions in `unpacked`, as the caller will put it behind `data`.
         batches: rows of BATCH_DTYPE.
-        skipped: uint8 a batch; 1 for those whose records nobody is to see, which are not looked at.
+        skipped: uint8 a batch; 1 for those whose records are hidden; they are not read.
         columns: int64, shape (COLUMNS, n), room for all records of the batches that are not skipped. Sizes are -1 for
             null; headers begin with their number, a varint.
         state: STATE_ROWS is how many records there are; the others tell of a bad record.
@@ -80,7 +79,7 @@ def fill_columns(data, unpacked, unpacked_shift, batches, skipped, first_offset,
             if first_offset <= offset < end_offset:
                 # It was read before and is known to be sound.
                 _, value_start, _ = read_varint(body, key_start + max(key_size, int64(0)), end, 5)
-                if row.attributes & _LOG_APPEND_TIME:
+                if row.attributes & TIMESTAMP_TYPE_FLAG:
                     timestamp = row.max_timestamp
                 else:
                     timestamp = int64(uint64(row.base_timestamp) + uint64(timestamp_delta))

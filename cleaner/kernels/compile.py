@@ -34,7 +34,7 @@ def jit(function: Callable, *, inlined: bool = False) -> Callable:
     """
     Compile a kernel on first use, from the cache where there is one; it runs without the GIL.
 
-    `inlined` puts its machine code into whoever calls it: for what is called once a record and returns several values.
+    `inlined` puts its machine code into its callers: for what is called once a record and returns several values.
     """
     kernel = numba.njit(function, nogil=True, error_model="numpy", forceinline=inlined)
     # A closure is not known by its name, nor is what is not of this package by the name of the cache's directory.

@@ -1,4 +1,4 @@
-"""Index entries of batches appended to a segment (R-311..R-313, R-320..R-323)."""
+"""Index entries of batches appended to a segment (R-311..R-313, R-320..R-323); called by `IndexBuilder` only."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ INDEX_DONE = 0
 INDEX_OFFSET_FULL = 1
 INDEX_TIME_FULL = 2
 INDEX_OVERFLOW = 3
+INDEX_NOT_ASCENDING = 4
 
-# Cells of the state array: what a segment being written remembers between append calls.
+# Cells of the state array: what a segment being written remembers between append calls. Of both indexes the bytes in
+# all, and of these those that are not in the arrays any more; the last entries, -1 where there is none.
 (
     STATE_POSITION,
     STATE_SINCE_ENTRY,
@@ -23,25 +25,33 @@ INDEX_OVERFLOW = 3
     STATE_MAX_TIMESTAMP_OFFSET,
     STATE_OFFSET_BYTES,
     STATE_TIME_BYTES,
+    STATE_OFFSET_BYTES_TAKEN,
+    STATE_TIME_BYTES_TAKEN,
+    STATE_LAST_OFFSET,
     STATE_LAST_TIME,
-) = range(7)
-STATE_CELLS = 7
+    STATE_LAST_TIME_OFFSET,
+) = range(11)
+STATE_CELLS = 11
 
 _MAX_INT = 2**31 - 1
 
 
 @jit
-def append_time_entry(time_index, base_offset, timestamp, offset, state):
-    """Write a time index entry if its timestamp is above the last one's (R-313). Returns an INDEX_ status."""
+def append_time_entry(time_index, base_offset, state):
+    """Write a time index entry if the largest timestamp is above the last entry's (R-313). Returns an INDEX_ status."""
+    timestamp = state[STATE_MAX_TIMESTAMP]
     if timestamp > state[STATE_LAST_TIME]:
-        relative = offset - base_offset
+        relative = state[STATE_MAX_TIMESTAMP_OFFSET] - base_offset
         if relative < 0 or relative > _MAX_INT:
             return INDEX_OVERFLOW
-        at = state[STATE_TIME_BYTES]
+        if relative < state[STATE_LAST_TIME_OFFSET]:
+            return INDEX_NOT_ASCENDING
+        at = state[STATE_TIME_BYTES] - state[STATE_TIME_BYTES_TAKEN]
         store_u64_be(time_index, at, uint64(timestamp))
         store_u32_be(time_index, at + 8, uint64(relative))
-        state[STATE_TIME_BYTES] = at + TIME_ENTRY_BYTES
+        state[STATE_TIME_BYTES] += TIME_ENTRY_BYTES
         state[STATE_LAST_TIME] = timestamp
+        state[STATE_LAST_TIME_OFFSET] = relative
     return INDEX_DONE
 
 
@@ -55,7 +65,8 @@ def index_batches(batches, base_offset, interval_bytes, max_bytes, offset_index,
         base_offset: the segment's.
         interval_bytes: `index.interval.bytes`.
         max_bytes: `segment.index.bytes`, the room of either index (R-310, R-311).
-        offset_index, time_index: uint8 arrays with room for one more entry a batch.
+        offset_index, time_index: uint8 arrays, beginning with the first byte not taken, with room for one more entry
+            a batch.
         state: int64 cells STATE_....
     Returns:
         INDEX_DONE, or what stood in the way; nothing of the batch concerned is then noted.
@@ -73,16 +84,17 @@ def index_batches(batches, base_offset, interval_bytes, max_bytes, offset_index,
                 return INDEX_OVERFLOW
             if state[STATE_OFFSET_BYTES] >= most_offset_bytes:
                 return INDEX_OFFSET_FULL
-            at = state[STATE_OFFSET_BYTES]
+            if relative <= state[STATE_LAST_OFFSET]:
+                return INDEX_NOT_ASCENDING
+            at = state[STATE_OFFSET_BYTES] - state[STATE_OFFSET_BYTES_TAKEN]
             store_u32_be(offset_index, at, uint64(relative))
             store_u32_be(offset_index, at + 4, uint64(state[STATE_POSITION]))
-            state[STATE_OFFSET_BYTES] = at + OFFSET_ENTRY_BYTES
+            state[STATE_OFFSET_BYTES] += OFFSET_ENTRY_BYTES
+            state[STATE_LAST_OFFSET] = relative
             # A full time index raises before it is asked whether there is anything to write (R-311).
             if state[STATE_TIME_BYTES] >= most_time_bytes:
                 return INDEX_TIME_FULL
-            status = append_time_entry(
-                time_index, base_offset, state[STATE_MAX_TIMESTAMP], state[STATE_MAX_TIMESTAMP_OFFSET], state
-            )
+            status = append_time_entry(time_index, base_offset, state)
             if status != INDEX_DONE:
                 return status
             state[STATE_SINCE_ENTRY] = int64(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from numba import int8, int32, int64
 
+from cleaner.kernels import batch_header as header
 from cleaner.kernels.compile import jit
 from cleaner.kernels.memory import load_u32_be, load_u64_be
 from cleaner.kernels.varints import varint_size, write_field, write_varint
@@ -21,9 +22,6 @@ LEGACY_OFFSETS_TOO_FAR = 8
 LEGACY_EMPTY = 9
 LEGACY_BELOW_INNER = 10
 
-_LOG_OVERHEAD = 12  # offset and size, which `size` does not count (R-201)
-_SMALLEST_ENTRY = 14  # R-240
-_KEY_POSITION_0, _KEY_POSITION_1 = 18, 26  # of the key length, in an entry of magic 0 and 1
 # Largest varints around key and value: length 5, attributes 1, timestamp 10, offset 5, lengths 5 and 5, no headers 1.
 _MOST_RECORD_OVERHEAD = 32
 
@@ -31,23 +29,23 @@ _MOST_RECORD_OVERHEAD = 32
 @jit
 def _read_entry(data, at, end):
     """
-    Read the entry at `data[at]`, which has its 12 bytes of offset and size.
+    Read the entry at `data[at]`, which has its offset and its size.
 
     Returns:
         (status, position after it, magic, key start, key size or -1, value start, value size or -1). LEGACY_EMPTY means
         that `end` cuts it off.
     """
     nothing = int64(0)
-    size = int64(int32(load_u32_be(data, at + 8)))
-    if size < _SMALLEST_ENTRY:
+    size = int64(int32(load_u32_be(data, at + header.LENGTH_AT)))
+    if size < header.LEAST_BATCH_BYTES[0] - header.LOG_OVERHEAD_BYTES:
         return LEGACY_BAD_SIZE, nothing, nothing, nothing, nothing, nothing, nothing
-    if size > end - at - _LOG_OVERHEAD:
+    if size > end - at - header.LOG_OVERHEAD_BYTES:
         return LEGACY_EMPTY, nothing, nothing, nothing, nothing, nothing, nothing
-    stop = at + _LOG_OVERHEAD + size
-    magic = int64(int8(data[at + 16]))
+    stop = at + header.LOG_OVERHEAD_BYTES + size
+    magic = int64(int8(data[at + header.MAGIC_AT]))
     if magic != 0 and magic != 1:
         return LEGACY_BAD_MAGIC, nothing, nothing, nothing, nothing, nothing, nothing
-    key_start = at + (_KEY_POSITION_0 if magic == 0 else _KEY_POSITION_1) + 4
+    key_start = at + (header.LEGACY_KEY_AT[0] if magic == 0 else header.LEGACY_KEY_AT[1]) + 4
     if key_start > stop:
         return LEGACY_BAD_KEY, nothing, nothing, nothing, nothing, nothing, nothing
     # Any negative length is a null, as Kafka reads it.
@@ -88,13 +86,13 @@ def measure_entries(data, start, end):
     previous = int64(-1)
     first = int64(0)
     room = int64(0)
-    while end - at >= _LOG_OVERHEAD:
+    while end - at >= header.LOG_OVERHEAD_BYTES:
         status, stop, _, _, key_size, _, value_size = _read_entry(data, at, end)
         if status == LEGACY_EMPTY:
             break
         if status == LEGACY_GOOD:
             offset = int64(load_u64_be(data, at))
-            if data[at + 17] & 7:
+            if data[at + header.LEGACY_ATTRIBUTES_AT] & header.COMPRESSION_MASK:
                 status = LEGACY_NESTED
             elif offset < 0:
                 status = LEGACY_BAD_OFFSET
@@ -132,20 +130,22 @@ def convert_entries(data, start, end, base, has_append_time, append_time, target
     first_offset = offset = int64(-1)
     first_timestamp = largest_timestamp = int64(-1)
     started = False
-    while end - position >= _LOG_OVERHEAD:
+    while end - position >= header.LOG_OVERHEAD_BYTES:
         status, stop, magic, key_start, key_size, value_start, value_size = _read_entry(data, position, end)
         if status != LEGACY_GOOD:
             break
         offset = base + int64(load_u64_be(data, position))
         timestamp = int64(-1)
         if magic == 1:
-            timestamp = append_time if has_append_time else int64(load_u64_be(data, position + 18))
+            timestamp = (
+                append_time if has_append_time else int64(load_u64_be(data, position + header.LEGACY_TIMESTAMP_AT))
+            )
         if not started:
             first_offset, first_timestamp, largest_timestamp = offset, timestamp, timestamp
             started = True
         largest_timestamp = max(largest_timestamp, timestamp)
         offset_delta = offset - first_offset
-        # Wraps for absurd timestamps as Kafka's does: whoever adds it to the first timestamp wraps back.
+        # Wraps for absurd timestamps as Kafka's does: adding it to the first timestamp wraps back.
         timestamp_delta = timestamp - first_timestamp
         size = (
             2  # attributes before, the number of headers after: both 0

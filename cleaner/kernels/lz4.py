@@ -9,8 +9,8 @@ Packing chooses as the library's fast compressor does for blocks of up to 64 KiB
 equal. Every position is looked up in a table of earlier positions by a hash of its four bytes, and where no match turns
 up the steps become longer. A match is extended both ways, the bytes between matches are literals.
 
-Unpacking takes no block that the library would refuse, but refuses oddities that it takes. Whoever gets a refusal asks
-the library, which also knows the words for it.
+Unpacking takes no block that the library would refuse, but refuses oddities that it takes. After a refusal the caller
+asks the library, which also knows the words for it.
 """
 
 from __future__ import annotations

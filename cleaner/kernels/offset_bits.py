@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from numba import int32, int64
 
+from cleaner.kernels.batch_header import CONTROL_FLAG
 from cleaner.kernels.compile import jit
 from cleaner.kernels.offset_map import (
     DIGEST_BAD_RECORD,
@@ -98,7 +99,7 @@ def judge_by_bits(
         if unread[b]:
             continue
         body = unpacked if row.unpacked else data
-        is_control = row.attributes & 0x20 != 0
+        is_control = row.attributes & CONTROL_FLAG != 0
         deletes_stay = tombstones_stay(row.attributes, row.magic, row.base_timestamp, now_ms, legacy_deletes_stay)
         is_discarded = discarded[b] != 0
         at, end = row.body_start, row.body_end

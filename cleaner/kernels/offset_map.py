@@ -5,15 +5,16 @@ An entry is three words of a flat uint64 array: SipHash, MurmurHash, offset + 1 
 to try is the SipHash scaled to the number of slots; the next ones follow in line. Slots are prefetched some keys ahead,
 so that the memory's answer to one key is on its way while others are looked at.
 
-Beside the table a bitmap says of each offset of the dirty section whether it is its key's latest so far. It is set and
-cleared as keys are put, at hardly any cost, and spares the second pass hashing and searching: there a record of the
-dirty section stays if its bit is set.
+Beside the table a bitmap says of each offset of the dirty section whether its record is the one of its key that stays,
+so far. It is set and cleared as keys are put, at hardly any cost, and spares the second pass hashing and searching:
+there a record of the dirty section stays if its bit is set.
 """
 
 from __future__ import annotations
 
 from numba import int64, uint64
 
+from cleaner.kernels.batch_header import CONTROL_FLAG, DELETE_HORIZON_FLAG, TRANSACTIONAL_FLAG
 from cleaner.kernels.compile import inlined_jit, jit
 from cleaner.kernels.digest import murmur3_low, siphash13
 from cleaner.kernels.memory import multiply_high, prefetch
@@ -27,6 +28,8 @@ _AHEAD = 24  # keys between prefetch and use
 
 DIGEST_GOOD = 0
 DIGEST_BAD_RECORD = 1
+
+LATEST_OFFSET = 0  # code of the survivor rule
 
 # Verdicts on a record: bit 0 says it stays.
 KEEP = 1
@@ -53,7 +56,7 @@ def tombstones_stay(attributes, magic, base_timestamp, now_ms, legacy_deletes_st
     """Tell whether the tombstones of a batch stay, unless a later record takes their place (R-551)."""
     if magic < 2:
         return legacy_deletes_stay
-    return attributes & 0x40 == 0 or now_ms < base_timestamp
+    return attributes & DELETE_HORIZON_FLAG == 0 or now_ms < base_timestamp
 
 
 @inlined_jit
@@ -105,7 +108,7 @@ def digest_records(data, unpacked, batches, skipped, first_dirty_offset, keys, d
     for b in range(batches.size):
         row = batches[b]
         if skipped[b]:
-            messages += int64(1) if row.attributes & 0x20 else row.count
+            messages += int64(1) if row.attributes & CONTROL_FLAG else row.count
             continue
         body = unpacked if row.unpacked else data
         at, end = row.body_start, row.body_end
@@ -142,18 +145,31 @@ def digest_records(data, unpacked, batches, skipped, first_dirty_offset, keys, d
     return DIGEST_GOOD
 
 
+@inlined_jit
+def supersedes(rule, word, other):
+    """
+    Tell whether a record takes the place of another one of its key: `policy/survivor_rule.py`, compiled.
+
+    Args:
+        rule: LATEST_OFFSET. Any other number is its reverse, which no round goes by: tests see by it who asks.
+        word, other: offsets + 1.
+    """
+    return word > other if rule == LATEST_OFFSET else word < other
+
+
 @jit
 def _in_bitmap(latest, place):
     return place >= 0 and place < latest.size * 8
 
 
 @jit
-def put_digests(table, slots, digests, count, entries, limit, latest, latest_base):
+def put_digests(table, slots, rule, digests, count, entries, limit, latest, latest_base):
     """
     Put keys in the order of their records.
 
     Args:
         table, slots: the map; `slots` is above `limit`.
+        rule: code of the survivor rule.
         digests, count: what `digest_records` listed.
         entries, limit: distinct keys in the map, and how many it may have (R-512).
         latest, latest_base: the bitmap, and the offset its first bit stands for; offsets beyond it have no bit.
@@ -172,6 +188,7 @@ def put_digests(table, slots, digests, count, entries, limit, latest, latest_bas
         digest = DIGEST_WORDS * i
         sip, murmur, marked = digests[digest], digests[digest + 1], digests[digest + 2]
         slot = _first_slot(sip, slots)
+        survives = True
         while True:
             at = WORDS * slot
             found = table[at + 2]
@@ -181,13 +198,16 @@ def put_digests(table, slots, digests, count, entries, limit, latest, latest_bas
                 entries += 1
                 break
             if table[at] == sip and table[at + 1] == murmur:
+                survives = supersedes(rule, marked, found)
                 place = int64(found) - 1 - latest_base
-                if _in_bitmap(latest, place):
+                if survives and _in_bitmap(latest, place):
                     latest[place >> 3] &= ~(1 << (place & 7))
                 break
             slot += 1
             if slot == slots:
                 slot = int64(0)
+        if not survives:
+            continue
         table[at + 2] = marked
         place = int64(marked) - 1 - latest_base
         if _in_bitmap(latest, place):
@@ -196,8 +216,8 @@ def put_digests(table, slots, digests, count, entries, limit, latest, latest_bas
 
 
 @jit
-def _judge_block(table, slots, block, count, verdicts):
-    """Take `KEEP` from records whose key the map knows at a higher offset."""
+def _judge_block(table, slots, rule, block, count, verdicts):
+    """Take `KEEP` from records that the map's record of their key supersedes."""
     for i in range(count):
         sip, murmur, marked = block[WORDS * i], block[WORDS * i + 1], block[WORDS * i + 2]
         slot = _first_slot(sip, slots)
@@ -207,7 +227,7 @@ def _judge_block(table, slots, block, count, verdicts):
             if found == uint64(0):
                 break
             if table[at] == sip and table[at + 1] == murmur:
-                if found > marked:
+                if supersedes(rule, found, marked):
                     verdicts[int64(block[WORDS * BLOCK + i])] = SUPERSEDED
                 break
             slot += 1
@@ -227,6 +247,7 @@ def judge_records(
     legacy_deletes_stay,
     table,
     slots,
+    rule,
     keys,
     latest,
     latest_base,
@@ -239,7 +260,7 @@ def judge_records(
 
     Args:
         data, unpacked, batches, keys: as for `digest_records`.
-        table, slots, latest, latest_base: as for `put_digests`.
+        table, slots, rule, latest, latest_base: as for `put_digests`.
         scratch: SCRATCH_WORDS words.
         unread: uint8 a batch; 1 leaves its records alone (the batch goes whole, R-541 c).
         discarded: uint8 a batch; 1 drops all its records (R-550, first case).
@@ -259,11 +280,11 @@ def judge_records(
         if unread[b]:
             continue
         body = unpacked if row.unpacked else data
-        is_control = row.attributes & 0x20 != 0
+        is_control = row.attributes & CONTROL_FLAG != 0
         deletes_stay = tombstones_stay(row.attributes, row.magic, row.base_timestamp, now_ms, legacy_deletes_stay)
         # A transactional batch may count as aborted in one pass and not in the other, as in Kafka: then its records
         # were never put, have no bit, and the table alone can answer (R-550).
-        has_bits = row.attributes & 0x10 == 0
+        has_bits = row.attributes & TRANSACTIONAL_FLAG == 0
         is_discarded = discarded[b] != 0
         at, end = row.body_start, row.body_end
         base_offset, last_delta = row.base_offset, row.last_offset - row.base_offset
@@ -298,14 +319,14 @@ def judge_records(
             verdicts[ordinal] = verdict
             ordinal += 1
             if pending == BLOCK:
-                _judge_block(table, slots, scratch, pending, verdicts)
+                _judge_block(table, slots, rule, scratch, pending, verdicts)
                 pending = 0
             at = after
         if at != row.body_end and row.count > 0:
             state[STATE_STATUS] = RECORD_LEFT_OVER
             state[STATE_RECORD_POSITION] = at - row.body_start
             return DIGEST_BAD_RECORD
-    _judge_block(table, slots, scratch, pending, verdicts)
+    _judge_block(table, slots, rule, scratch, pending, verdicts)
     return DIGEST_GOOD
 
 

@@ -5,7 +5,7 @@ Rows lie one behind the other as producers were met; beside them an open-address
 plus 1 (0 is free). Slots are few bytes, and producers met together lie together: both stay in the caches even with
 very many producers. The number of slots is a power of two, at least one of them is free.
 
-Producer ids are mixed with a word nobody has seen: whoever writes batches cannot choose ids that crowd one place.
+Producer ids are mixed with a secret word, so that a producer cannot choose ids that crowd one place.
 """
 
 from __future__ import annotations

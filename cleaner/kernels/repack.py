@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from numba import int64
 
-from cleaner.kernels.codecs import LZ4, SNAPPY, most_packed_bytes, pack_stream
+from cleaner.kernels.batch_header import COMPRESSION_MASK, HEADER_BYTES
+from cleaner.kernels.codec_table import KERNEL_CODECS
+from cleaner.kernels.codecs import most_packed_bytes, pack_stream
 from cleaner.kernels.compile import jit
 from cleaner.kernels.memory import copy_bytes
 from cleaner.kernels.retain import (
     GROWTH_PER_RECORD,
-    HEADER_BYTES,
     RETAIN_COMPRESS,
     RETAIN_DONE,
     RETAIN_OUT_FULL,
@@ -77,7 +78,7 @@ def note_rebuilt(rebuilt_state, end, last_offset, max_timestamp, kept):
 
 @jit
 def retain_and_pack(
-    data, unpacked, batches, fates, empties_marker, verdicts, new_horizon_ms, out, capacity, written, state,
+    data, unpacked, batches, retention, empties_marker, verdicts, new_horizon_ms, out, capacity, written, state,
     rebuilt, rebuilt_capacity, rebuilt_state, table,
 ):  # fmt: skip
     """
@@ -96,13 +97,13 @@ def retain_and_pack(
         _seal_packed(batches, rebuilt, rebuilt_state, out, written, state)
     while True:
         status = retain_batches(
-            data, unpacked, batches, fates, empties_marker, verdicts, new_horizon_ms, out, capacity, written, state
+            data, unpacked, batches, retention, empties_marker, verdicts, new_horizon_ms, out, capacity, written, state
         )
         if status != RETAIN_COMPRESS:
             return status
         at = state[STATE_BATCH]
         row = batches[at]
-        codec = row.attributes & 7
+        codec = row.attributes & COMPRESSION_MASK
         most = HEADER_BYTES + row.body_end - row.body_start + row.count * GROWTH_PER_RECORD
         if most > rebuilt_capacity:
             return RETAIN_OUT_FULL
@@ -120,7 +121,7 @@ def retain_and_pack(
         if status != RETAIN_DONE:
             return status
         note_rebuilt(rebuilt_state, end, last_offset, max_timestamp, kept)
-        if codec != SNAPPY and codec != LZ4:
+        if not KERNEL_CODECS >> codec & 1:
             return RETAIN_COMPRESS
         body_at = state[STATE_OUT] + HEADER_BYTES
         if most_packed_bytes(end - HEADER_BYTES) > capacity - body_at:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from numba import int64, uint64
 
+from cleaner.kernels import batch_header as header
+from cleaner.kernels.batch_header import HEADER_BYTES
 from cleaner.kernels.compile import jit
 from cleaner.kernels.crc32c import crc32c_range
 from cleaner.kernels.memory import copy_bytes, store_u16_be, store_u32_be, store_u64_be
@@ -28,10 +30,10 @@ RETAIN_NO_PRODUCER_EPOCH = 7
 RETAIN_NO_SEQUENCE = 8
 RETAIN_OFFSET_TOO_FAR = 9
 
-FATE_KEEP_IF_NOT_EMPTY = 0
-FATE_KEEP_EVEN_EMPTY = 1
-FATE_DROP = 2
-FATE_COPY = 3  # as it is, whatever is in it: its records are not read
+BATCH_KEEP_IF_NOT_EMPTY = 0
+BATCH_KEEP_EVEN_EMPTY = 1
+BATCH_DROP = 2
+BATCH_COPY = 3  # as it is, whatever is in it: its records are not read
 
 # Cells of the state array.
 (
@@ -51,9 +53,12 @@ FATE_COPY = 3  # as it is, whatever is in it: its records are not read
 ) = range(13)
 STATE_CELLS = 13
 
-HEADER_BYTES = 61
 GROWTH_PER_RECORD = 20  # a longer length (5), timestamp delta (10) and offset delta (5) at most
 _MAX_INT = 2**31 - 1
+# Of the attributes, what an empty batch keeps, a rebuilt one, and one that was of magic 0 or 1.
+_KEPT_EMPTY = header.TIMESTAMP_TYPE_FLAG | header.TRANSACTIONAL_FLAG | header.CONTROL_FLAG
+_KEPT_REBUILT = header.COMPRESSION_MASK | _KEPT_EMPTY
+_KEPT_LEGACY = header.COMPRESSION_MASK | header.TIMESTAMP_TYPE_FLAG
 
 
 @jit
@@ -61,30 +66,30 @@ def _write_header(
     out, at, row, base_offset, last_offset, attributes, base_timestamp, max_timestamp, count, leader_epoch
 ):
     """Write all of a header but its length and CRC (R-210, R-570)."""
-    store_u64_be(out, at, uint64(base_offset))
-    store_u32_be(out, at + 12, uint64(leader_epoch))
-    out[at + 16] = 2
-    store_u16_be(out, at + 21, uint64(attributes))
-    store_u32_be(out, at + 23, uint64(last_offset - base_offset))
-    store_u64_be(out, at + 27, uint64(base_timestamp))
-    store_u64_be(out, at + 35, uint64(max_timestamp))
-    store_u64_be(out, at + 43, uint64(row.producer_id))
-    store_u16_be(out, at + 51, uint64(row.producer_epoch))
-    store_u32_be(out, at + 53, uint64(row.base_sequence))
-    store_u32_be(out, at + 57, uint64(count))
+    store_u64_be(out, at + header.BASE_OFFSET_AT, uint64(base_offset))
+    store_u32_be(out, at + header.LEADER_EPOCH_AT, uint64(leader_epoch))
+    out[at + header.MAGIC_AT] = header.MAGIC
+    store_u16_be(out, at + header.ATTRIBUTES_AT, uint64(attributes))
+    store_u32_be(out, at + header.LAST_OFFSET_DELTA_AT, uint64(last_offset - base_offset))
+    store_u64_be(out, at + header.BASE_TIMESTAMP_AT, uint64(base_timestamp))
+    store_u64_be(out, at + header.MAX_TIMESTAMP_AT, uint64(max_timestamp))
+    store_u64_be(out, at + header.PRODUCER_ID_AT, uint64(row.producer_id))
+    store_u16_be(out, at + header.PRODUCER_EPOCH_AT, uint64(row.producer_epoch))
+    store_u32_be(out, at + header.BASE_SEQUENCE_AT, uint64(row.base_sequence))
+    store_u32_be(out, at + header.COUNT_AT, uint64(count))
 
 
 @jit
 def seal_batch(out, at, end):
     """Write length and CRC of the batch at `out[at:end]`, everything else of it being in place."""
-    store_u32_be(out, at + 8, uint64(end - at - 12))
-    store_u32_be(out, at + 17, uint64(crc32c_range(out, at + 21, end)))
+    store_u32_be(out, at + header.LENGTH_AT, uint64(end - at - header.LOG_OVERHEAD_BYTES))
+    store_u32_be(out, at + header.CRC_AT, uint64(crc32c_range(out, at + header.CRC_FROM, end)))
 
 
 @jit
 def write_empty_header(out, at, row):
     """Keep a batch as a header without records (R-575)."""
-    attributes = row.attributes & 0x38  # timestamp type, transactional, control; no codec, no horizon
+    attributes = row.attributes & _KEPT_EMPTY
     _write_header(
         out, at, row, row.base_offset, row.last_offset, attributes, int64(-1), row.max_timestamp, 0, row.leader_epoch
     )
@@ -158,12 +163,12 @@ def _survives_rewriting(body, at, after):
 @jit
 def _check_rebuild(row):
     """Return why Kafka's builder would refuse this batch (R-576), RETAIN_DONE when it would not."""
-    if row.attributes & 0x10 and row.producer_id == -1:
+    if row.attributes & header.TRANSACTIONAL_FLAG and row.producer_id == -1:
         return RETAIN_NO_PRODUCER_ID
     if row.producer_id != -1:
         if row.producer_epoch == -1:
             return RETAIN_NO_PRODUCER_EPOCH
-        if row.base_sequence < 0 and row.attributes & 0x20 == 0:
+        if row.base_sequence < 0 and row.attributes & header.CONTROL_FLAG == 0:
             return RETAIN_NO_SEQUENCE
     return RETAIN_DONE
 
@@ -185,7 +190,7 @@ def rebuild_batch(body, row, verdicts, ordinal, horizon_ms, out, at):
     if refusal != RETAIN_DONE:
         return refusal, at, int64(0), int64(0)
     legacy = row.magic < 2
-    append_time = row.attributes & 0x08 != 0
+    append_time = row.attributes & header.TIMESTAMP_TYPE_FLAG != 0
     base_offset, last_offset = row.base_offset, row.last_offset
     base_timestamp, max_timestamp = horizon_ms, int64(-1)
     write_at = at + HEADER_BYTES
@@ -193,7 +198,7 @@ def rebuild_batch(body, row, verdicts, ordinal, horizon_ms, out, at):
     kept = 0
     for i in range(row.count):
         if not verdicts[ordinal + i] & KEEP:
-            # Whoever gave the verdict has read the record: its length is enough to step over it.
+            # The record was read for its verdict: its length is enough to step over it.
             size, read_at, _ = read_varint(body, read_at, row.body_end, 5)
             read_at += size
             continue
@@ -229,11 +234,11 @@ def rebuild_batch(body, row, verdicts, ordinal, horizon_ms, out, at):
         read_at = after
     if append_time:
         max_timestamp = row.max_timestamp
-    attributes = row.attributes & 0x3F
+    attributes = row.attributes & _KEPT_REBUILT
     if legacy:
-        attributes = row.attributes & 0x0F
+        attributes = row.attributes & _KEPT_LEGACY
     if horizon_ms >= 0:
-        attributes |= 0x40
+        attributes |= header.DELETE_HORIZON_FLAG
     _write_header(
         out, at, row, base_offset, last_offset, attributes, base_timestamp, max_timestamp, kept, row.leader_epoch
     )
@@ -243,7 +248,7 @@ def rebuild_batch(body, row, verdicts, ordinal, horizon_ms, out, at):
 @jit
 def batch_horizon(row, has_tombstones, empties_marker, new_horizon_ms):
     """Return (whether the batch must be rebuilt for a horizon, the horizon it gets or -1) (R-561, R-563, R-568)."""
-    has_horizon = row.magic == 2 and row.attributes & 0x40 != 0
+    has_horizon = row.magic == 2 and row.attributes & header.DELETE_HORIZON_FLAG != 0
     if (has_tombstones or empties_marker) and not has_horizon:
         return True, new_horizon_ms
     return False, row.base_timestamp if has_horizon else int64(-1)
@@ -290,7 +295,9 @@ def rebuild_apart(data, unpacked, rows, verdicts, ordinal, empties_marker, new_h
     body = unpacked if row.unpacked else data
     status, end, last_offset, max_timestamp = rebuild_batch(body, row, verdicts, ordinal, horizon_ms, out, int64(0))
     if status == RETAIN_DONE:
-        count_verdicts(verdicts, ordinal, row.count, row.attributes & 0x20 != 0 and row.magic == 2, state)
+        count_verdicts(
+            verdicts, ordinal, row.count, row.attributes & header.CONTROL_FLAG != 0 and row.magic == 2, state
+        )
     return status, end, last_offset, max_timestamp, kept
 
 
@@ -309,14 +316,14 @@ def note_written(written, state, size, last_offset, max_timestamp, messages, lar
 
 @jit
 def retain_batches(
-    data, unpacked, batches, fates, empties_marker, verdicts, new_horizon_ms, out, capacity, written, state
+    data, unpacked, batches, retention, empties_marker, verdicts, new_horizon_ms, out, capacity, written, state
 ):
     """
     Write what stays of some batches, from STATE_BATCH on, until all are done or the caller has to help.
 
     Args:
         data, unpacked, batches: the batches and their records.
-        fates: int8 a batch, FATE_... (R-541).
+        retention: int8 a batch, BATCH_... (R-541).
         empties_marker: uint8 a batch; 1 for a marker none of whose data is left (R-542).
         verdicts: uint8 a record of batches not dropped, as `judge_records` left them.
         new_horizon_ms: now + delete.retention.ms (R-563).
@@ -331,12 +338,12 @@ def retain_batches(
         state[STATE_BATCH] = b
         at = state[STATE_OUT]
         first = state[STATE_ORDINAL]
-        is_control = row.attributes & 0x20 != 0 and row.magic == 2
-        if fates[b] == FATE_DROP:
+        is_control = row.attributes & header.CONTROL_FLAG != 0 and row.magic == 2
+        if retention[b] == BATCH_DROP:
             state[STATE_BYTES_READ] += row.size
             state[STATE_MARKERS if is_control else STATE_ABORTED] += row.count
             continue
-        if fates[b] == FATE_COPY:
+        if retention[b] == BATCH_COPY:
             if capacity - at < row.size:
                 return RETAIN_OUT_FULL
             copy_bytes(out, at, data, row.start, row.size)
@@ -354,7 +361,7 @@ def retain_batches(
             has_tombstones |= verdicts[i] == KEEP_TOMBSTONE
         stamp, horizon_ms = batch_horizon(row, has_tombstones, empties_marker[b], new_horizon_ms)
         if kept == 0:
-            if fates[b] == FATE_KEEP_EVEN_EMPTY:
+            if retention[b] == BATCH_KEEP_EVEN_EMPTY:
                 if row.magic < 2:
                     return RETAIN_EMPTY_LEGACY
                 write_empty_header(out, at, row)
@@ -363,7 +370,7 @@ def retain_batches(
             copy_bytes(out, at, data, row.start, row.size)
             note_written(written, state, row.size, row.last_offset, row.max_timestamp, kept, row.last_offset)
         else:
-            if row.attributes & 7:
+            if row.attributes & header.COMPRESSION_MASK:
                 return RETAIN_COMPRESS
             body = unpacked if row.unpacked else data
             status, end, last_offset, max_timestamp = rebuild_batch(body, row, verdicts, first, horizon_ms, out, at)

@@ -9,7 +9,7 @@ Packing chooses as the library does that Kafka uses (snappy-java 1.1.10.7): the 
 looked up in a table of earlier positions by a hash of its four bytes; a match is extended as far as it goes, the bytes
 between matches are literals. Where no match turns up the steps become longer.
 
-Unpacking takes what is sound and refuses all else without a reason; whoever wants one asks a library.
+Unpacking takes what is sound and refuses all else without a reason; for one the caller asks a library.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from numba import int64
 
+from cleaner.kernels.batch_header import CONTROL_FLAG, HEADER_BYTES, TRANSACTIONAL_FLAG
 from cleaner.kernels.compile import jit
 from cleaner.kernels.memory import load_u16_be
 from cleaner.kernels.producer_table import ID, NO_ROW, STATE, WORD_1, WORD_2, WORD_3, find_slot, take_row
@@ -29,8 +30,6 @@ COMMITTED = 1  # transactional data seen that no entry calls aborted, and no mar
 ABORTED = 2
 HAS_DATA = 4  # of the aborted transaction
 
-_HEADER_BYTES = 61
-_TRANSACTIONAL, _CONTROL = 0x10, 0x20
 MARKER_ABORT, MARKER_COMMIT, _MARKER_OTHER, _MARKER_EMPTY, _MARKER_BAD = range(5)
 NO_MARKER = -1
 
@@ -80,8 +79,8 @@ def list_markers(data, batches, kinds):
     for b in range(batches.size):
         row = batches[b]
         kinds[b] = NO_MARKER
-        if row.magic == 2 and row.attributes & _CONTROL and row.count:
-            kinds[b] = marker_kind(data, row.start + _HEADER_BYTES, row.start + row.size)
+        if row.magic == 2 and row.attributes & CONTROL_FLAG and row.count:
+            kinds[b] = marker_kind(data, row.start + HEADER_BYTES, row.start + row.size)
 
 
 @jit
@@ -131,11 +130,11 @@ def discard_batches(data, batches, pending, producers, slots, key, retained, dis
             state[STATE_PRODUCERS] = _begin_abort(pending, at, producers, slots, key[0], state[STATE_PRODUCERS])
             at += 1
             state[STATE_PENDING] = at
-        if row.magic != 2 or row.attributes & (_TRANSACTIONAL | _CONTROL) == 0:
+        if row.magic != 2 or row.attributes & (TRANSACTIONAL_FLAG | CONTROL_FLAG) == 0:
             continue
         slot = find_slot(producers, slots, row.producer_id, key[0])
         producer = int64(slots[slot]) - 1
-        if row.attributes & _CONTROL == 0:
+        if row.attributes & CONTROL_FLAG == 0:
             if producer == NO_ROW:
                 producer = state[STATE_PRODUCERS]
                 state[STATE_PRODUCERS] = take_row(producers, slots, slot, row.producer_id, producer)
@@ -143,7 +142,7 @@ def discard_batches(data, batches, pending, producers, slots, key, retained, dis
             producers[producer, STATE] |= HAS_DATA if is_aborted else COMMITTED
             discarded[b] = is_aborted
             continue
-        kind = marker_kind(data, row.start + _HEADER_BYTES, row.start + row.size) if row.count else _MARKER_EMPTY
+        kind = marker_kind(data, row.start + HEADER_BYTES, row.start + row.size) if row.count else _MARKER_EMPTY
         if kind == _MARKER_BAD:
             state[STATE_BATCH] = b
             return TXN_BAD_MARKER

@@ -4,10 +4,10 @@ The segment that is appended to: its files, its indexes, and when it is full.
 Batches are *staged* one by one, which decides their index entries and whether the next one still fits, and then
 *committed*: all bytes in one write, the index entries behind them. What fails in between is taken back to where it was.
 
-Entries of the indexes are those Kafka writes (R-320): one pair for the first batch that begins more than
-`index.interval.bytes` behind the last entry. Unlike Kafka's, the files are not made long beforehand (R-310): they hold
-just the entries, so that a process that reads along finds nothing else in them. Until a segment is closed they are not
-forced to disk: who finds no clean-shutdown marker makes the indexes of the last segment anew, whatever is in them.
+Entries of the indexes are those Kafka writes (R-320, `index_builder.py`). Unlike Kafka's, the files are not made long
+beforehand (R-310): they hold just the entries, so that a process that reads along finds nothing else in them. Until a
+segment is closed they are not forced to disk: a load without a clean-shutdown marker makes the indexes of the last
+segment anew, whatever is in them.
 
 Source: rules R-301 to R-324, R-804, R-920, R-921; `LogSegment.java`, `OffsetIndex.java`, `TimeIndex.java`.
 """
@@ -17,43 +17,22 @@ from __future__ import annotations
 import errno
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from cleaner.base.model import AbortedTxn
 from cleaner.config.values import TopicConfig
 from cleaner.errors import CleanerError, LogDirOfflineError, LogWriteError, OutOfDescriptorsError
 from cleaner.storage.fs.file_system import File, FileSystem
 from cleaner.storage.segment import names
-from cleaner.storage.segment.indexes import (
-    MAX_RELATIVE_OFFSET,
-    OFFSET_ENTRY,
-    TIME_ENTRY,
-    offset_entries,
-    time_entries,
-    txn_index_bytes,
-)
+from cleaner.storage.segment.index_builder import WRITTEN_DTYPE, IndexBuilder, IndexMark
+from cleaner.storage.segment.indexes import MAX_RELATIVE_OFFSET, txn_index_bytes
 from cleaner.storage.segment.segment import Segment
 
 _WRITEBACK_BYTES = 8 << 20
 """The disk is set to work after so many bytes, so that a roll finds little left to wait for."""
-
-_NO_TIMESTAMP = -1
-
-
-@dataclass
-class _Tail:
-    """Where the segment ends, and what the next index entry depends on. Copied to be able to go back."""
-
-    size: int
-    offset_entry_count: int
-    time_entry_count: int
-    last_entry_timestamp: int
-    max_timestamp: int
-    offset_of_max: int
-    first_timestamp: int | None
-    bytes_since_entry: int = 0
-    txn_index_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -74,7 +53,9 @@ class AppendMark:
     """A state of an active segment to go back to."""
 
     base_offset: int
-    tail: _Tail
+    indexes: IndexMark
+    first_timestamp: int | None
+    txn_index_bytes: int
 
 
 class ActiveSegment:
@@ -106,23 +87,18 @@ class ActiveSegment:
         self._is_txn_index_touched = False
         self._created_ms = now_ms
         self._jitter_ms = jitter_ms
-        times, offsets = segment.time_index(), segment.offset_index()
-        last = times[-1] if len(times) else None
-        timestamp = _NO_TIMESTAMP if last is None else int(last["timestamp"])
-        self._tail = _Tail(
-            size=segment.size,
-            offset_entry_count=len(offsets),
-            time_entry_count=len(times),
-            last_entry_timestamp=timestamp,
-            max_timestamp=timestamp,
-            offset_of_max=self.base_offset + (0 if last is None else int(last["relative_offset"])),
-            first_timestamp=segment.first_batch_timestamp() if segment.size else None,
-            txn_index_bytes=_size_of(fs, segment.txn_index_path),
+        # Where the segment ends, staged batches included, and where what is in the files does.
+        self._indexes = IndexBuilder(
+            segment.log_path,
+            self.base_offset,
+            interval_bytes=topic.index_interval_bytes,
+            max_index_bytes=topic.segment_index_bytes,
         )
-        self._committed = replace(self._tail)
-        self._new_offsets: list[tuple[int, int]] = []
-        self._new_times: list[tuple[int, int]] = []
-        self._written_back = segment.size
+        self._indexes.go_on(segment.size, segment.offset_index(), segment.time_index())
+        self._staged = np.zeros(1, WRITTEN_DTYPE)
+        self._size = self._written_back = segment.size
+        self._first_timestamp = segment.first_batch_timestamp() if segment.size else None
+        self._txn_index_bytes = _size_of(fs, segment.txn_index_path)
         self._files: list[File] = []
         try:
             for suffix in (names.LOG, names.INDEX, names.TIME_INDEX):
@@ -145,54 +121,41 @@ class ActiveSegment:
     @property
     def size(self) -> int:
         """Bytes of the `.log`, staged ones included."""
-        return self._tail.size
+        return self._indexes.position
 
     def as_kept(self, listed: Segment) -> ActiveOne:
         """Return it as retention sees it; `listed` is the same one as it was found on disk."""
-        timestamp_ms = self._tail.max_timestamp
-        return ActiveOne(self.base_offset, self._tail.size, timestamp_ms if timestamp_ms >= 0 else listed.mtime_ms)
+        timestamp_ms = self._indexes.max_timestamp
+        return ActiveOne(self.base_offset, self.size, timestamp_ms if timestamp_ms >= 0 else listed.mtime_ms)
 
     # ---- rolling ---------------------------------------------------------------------------------------------------
 
     def is_full(self, size: int, max_timestamp: int, last_offset: int, now_ms: int) -> bool:
         """Tell whether a batch wants a new segment (R-920)."""
-        tail = self._tail
+        topic, present = self.topic, self._indexes.position
         return (
-            tail.size > self.topic.segment_bytes - size
-            or (tail.size > 0 and self._waited_ms(max_timestamp, now_ms) > self.topic.max_segment_ms - self._jitter_ms)
-            or tail.offset_entry_count >= self.topic.segment_index_bytes // OFFSET_ENTRY.itemsize
-            # A slot is kept for the entry that closes the segment (R-311).
-            or tail.time_entry_count >= self.topic.segment_index_bytes // TIME_ENTRY.itemsize - 1
+            present > topic.segment_bytes - size
+            or (present > 0 and self._waited_ms(max_timestamp, now_ms) > topic.max_segment_ms - self._jitter_ms)
+            or self._indexes.is_full(topic.segment_index_bytes)
             or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
         )
 
     def _waited_ms(self, max_timestamp: int, now_ms: int) -> int:
-        first = self._tail.first_timestamp
+        first = self._first_timestamp
         return max_timestamp - first if first is not None and first >= 0 else now_ms - self._created_ms
 
     # ---- appending -------------------------------------------------------------------------------------------------
 
     def stage(self, size: int, max_timestamp: int, last_offset: int) -> None:
         """Take in a batch whose bytes are going to be committed (R-320)."""
-        tail = self._tail
-        if tail.first_timestamp is None:
-            tail.first_timestamp = max_timestamp
-        if max_timestamp > tail.max_timestamp:
-            tail.max_timestamp, tail.offset_of_max = max_timestamp, last_offset
-        if tail.bytes_since_entry > self.topic.index_interval_bytes:
-            self._new_offsets.append((last_offset - self.base_offset, tail.size))
-            tail.offset_entry_count += 1
-            self._stage_time_entry()
-            tail.bytes_since_entry = 0
-        tail.size += size
-        tail.bytes_since_entry += size
-
-    def _stage_time_entry(self) -> None:
-        tail = self._tail
-        if tail.max_timestamp > tail.last_entry_timestamp:
-            self._new_times.append((tail.max_timestamp, tail.offset_of_max - self.base_offset))
-            tail.last_entry_timestamp = tail.max_timestamp
-            tail.time_entry_count += 1
+        if self._first_timestamp is None:
+            self._first_timestamp = max_timestamp
+        self._staged[0] = (size, last_offset, max_timestamp)
+        self._indexes.interval_bytes, self._indexes.max_index_bytes = (
+            self.topic.index_interval_bytes,
+            self.topic.segment_index_bytes,
+        )
+        self._indexes.append(self._staged)
 
     def commit(self, data: memoryview | bytes | bytearray) -> None:
         """
@@ -201,27 +164,24 @@ class ActiveSegment:
         Raises:
             NoSpaceError, LogDirOfflineError: the disk.
         """
-        if len(data) != self._tail.size - self._committed.size:
-            raise ValueError(f"{len(data)} bytes for {self._tail.size - self._committed.size} staged ones")
-        self._files[0].write(data, self._committed.size)
+        end = self._indexes.position
+        if len(data) != end - self._size:
+            raise ValueError(f"{len(data)} bytes for {end - self._size} staged ones")
+        self._files[0].write(data, self._size)
         self._write_entries()
-        self._committed = replace(self._tail)
-        if self._tail.size - self._written_back >= _WRITEBACK_BYTES:
-            self._files[0].begin_writeback(self._written_back, self._tail.size - self._written_back)
-            self._written_back = self._tail.size
+        self._size = end
+        if end - self._written_back >= _WRITEBACK_BYTES:
+            self._files[0].begin_writeback(self._written_back, end - self._written_back)
+            self._written_back = end
 
     def _write_entries(self) -> None:
         """Write the staged index entries behind those there are."""
-        if self._new_offsets:
-            relative, positions = zip(*self._new_offsets, strict=True)
-            data = offset_entries(relative, positions).tobytes()
-            self._files[1].write(data, self._committed.offset_entry_count * OFFSET_ENTRY.itemsize)
-        if self._new_times:
-            timestamps, relative = zip(*self._new_times, strict=True)
-            data = time_entries(timestamps, relative).tobytes()
-            self._files[2].write(data, self._committed.time_entry_count * TIME_ENTRY.itemsize)
-        self._new_offsets.clear()
-        self._new_times.clear()
+        offsets, times = self._indexes.offset_index, self._indexes.time_index
+        if offsets:
+            self._files[1].write(offsets, self._indexes.offset_index_bytes - len(offsets))
+        if times:
+            self._files[2].write(times, self._indexes.time_index_bytes - len(times))
+        self._indexes.taken()
 
     def add_aborted(self, txns: Sequence[AbortedTxn]) -> None:
         """Add entries to the transaction index, which is made with the first one (R-303)."""
@@ -233,14 +193,13 @@ class ActiveSegment:
             else self._fs.create(path, like=self.directory) as file
         ):
             data = txn_index_bytes(txns)
-            file.write(data, self._tail.txn_index_bytes)
-        self._tail.txn_index_bytes += len(data)
-        self._committed.txn_index_bytes = self._tail.txn_index_bytes
+            file.write(data, self._txn_index_bytes)
+        self._txn_index_bytes += len(data)
 
     def mark(self) -> AppendMark:
         """Return the present state; nothing is staged."""
         self._is_txn_index_touched = False
-        return AppendMark(self.base_offset, replace(self._committed))
+        return AppendMark(self.base_offset, self._indexes.mark(), self._first_timestamp, self._txn_index_bytes)
 
     def go_back(self, mark: AppendMark) -> None:
         """
@@ -249,24 +208,20 @@ class ActiveSegment:
         Raises:
             LogDirOfflineError: the disk refuses; what the files hold then is not known.
         """
-        self._tail, self._committed = replace(mark.tail), replace(mark.tail)
-        self._new_offsets.clear()
-        self._new_times.clear()
-        self._written_back = min(self._written_back, mark.tail.size)
-        entries = (
-            mark.tail.size,
-            mark.tail.offset_entry_count * OFFSET_ENTRY.itemsize,
-            mark.tail.time_entry_count * TIME_ENTRY.itemsize,
-        )
-        for file, size in zip(self._files, entries, strict=True):
+        self._indexes.go_back(mark.indexes)
+        self._first_timestamp, self._txn_index_bytes = mark.first_timestamp, mark.txn_index_bytes
+        self._size = self._indexes.position
+        self._written_back = min(self._written_back, self._size)
+        sizes = (self._size, self._indexes.offset_index_bytes, self._indexes.time_index_bytes)
+        for file, size in zip(self._files, sizes, strict=True):
             if file.size() > size:
                 file.truncate(size)
         if not self._is_txn_index_touched:
             return  # to ask for its size takes a descriptor, and there may be none
         txn_index = self.directory / names.segment_file_name(self.base_offset, names.TXN_INDEX)
-        if _size_of(self._fs, txn_index) > mark.tail.txn_index_bytes:
+        if _size_of(self._fs, txn_index) > mark.txn_index_bytes:
             with self._fs.open(txn_index, write=True) as file:
-                file.truncate(mark.tail.txn_index_bytes)
+                file.truncate(mark.txn_index_bytes)
 
     # ---- the end ---------------------------------------------------------------------------------------------------
 
@@ -277,9 +232,8 @@ class ActiveSegment:
         Raises:
             NoSpaceError, LogDirOfflineError: the disk.
         """
-        self._stage_time_entry()
+        self._indexes.close()
         self._write_entries()
-        self._committed = replace(self._tail)
 
     def fsync_log(self) -> None:
         """

@@ -15,7 +15,7 @@ from pathlib import Path
 from cleaner import __version__
 from cleaner.app.configuration import Loaded, load_settings
 from cleaner.base.clock import Clock
-from cleaner.daemon.round_events import Logger
+from cleaner.base.logger import Logger
 from cleaner.daemon.service import Service, ServiceDeps
 from cleaner.daemon.snapshot import ServiceSnapshot
 from cleaner.state.state_dir import STATE_DIR_KEY, StateDir

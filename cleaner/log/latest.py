@@ -5,9 +5,7 @@ All segments are opened at once, and how far to read is asked afterwards. What a
 removed because of records below that offset; what it removes later is still in the files that are open here. So the
 result is the state at exactly that offset, and following from there nothing is missed and nothing comes twice.
 
-Two passes: the first puts the keys' digests into an offset map, as the cleaner does, 24 bytes a key; the second gives
-out a record if it is its key's last. Reading once and letting each record replace the one before in a dict would cost
-more: an object for every record that was ever written, and the dict's entry from main memory for each of them.
+`LatestByKey` says which records these are; a second pass gives them out.
 """
 
 from __future__ import annotations
@@ -18,30 +16,26 @@ from types import TracebackType
 
 import numpy as np
 
-from cleaner.cleaning.offset_map import OffsetMap
-from cleaner.cleaning.recopy.survivors import BlockRetention, MapSurvivors
 from cleaner.errors import LogChangedError, LogClosedError, LogTruncatedError
-from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk
-from cleaner.format.key_digests import OFFSET_PLUS_1, KeyDigests
+from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk, Flags
+from cleaner.format.key_digests import Words
 from cleaner.format.layout import lay_out
 from cleaner.format.records import Block, Unpacker
-from cleaner.kernels import offset_map as kernel
 from cleaner.log.columns import Columns
 from cleaner.log.record import Record
 from cleaner.log.stream import Isolation, reach
 from cleaner.read.aborted import AbortedTransactions
 from cleaner.read.cursor import Cursor
+from cleaner.read.latest import Digest, LatestByKey
 from cleaner.read.open_segment import OpenSegment, SegmentFiles
 from cleaner.read.partition_files import PartitionFiles, PartitionListing
 from cleaner.read.view import ReadView
-from cleaner.storage.segment.aborted import Flags, hidden_batches
+from cleaner.storage.segment.aborted import hidden_batches
 
 _MOST_TRIES = 100
-_LOAD_FACTOR = 0.75
 _UNKNOWN: tuple[int, bytes] | None = (-1, b"")
 _FEWEST_KEYS = 1 << 20
 _USUAL_RECORD_BYTES = 16  # small ones, packed well; where there are more the map is made anew, larger
-_LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 
 
 class HeldFiles:
@@ -162,46 +156,17 @@ class Latest:
         """Give out the same as columns."""
         most = max(1, self.next_offset - self._start_offset)
         # An offset a key would do, but offsets may be sparse: memory is reserved for all keys the map may take.
-        limit = min(most, max(_FEWEST_KEYS, self._held.size // _USUAL_RECORD_BYTES))
-        while True:
-            offset_map = OffsetMap(limit, int(limit / _LOAD_FACTOR) + 1)
-            try:
-                offset_map.clear(self._start_offset, self.next_offset)
-                if self._put_all(offset_map):
-                    yield from self._kept(offset_map)
-                    return
-            finally:
-                offset_map.close()
-            limit = min(most, 8 * limit)
-
-    def _put_all(self, offset_map: OffsetMap) -> bool:
-        """Put all keys; False when there are more than the map may take."""
-        digests = KeyDigests()
+        expected = max(_FEWEST_KEYS, self._held.size // _USUAL_RECORD_BYTES)
+        last = LatestByKey(self._digest_all, self._start_offset, self.next_offset, expected, most)
         for path, block, hidden in self._blocks():
-            rows = digests.of(path, block, hidden, offset_map.keys, self._start_offset)
-            if int(block.batches[-1]["last_offset"]) >= self.next_offset:
-                # The end lies within a batch: what is behind it replaces nothing.
-                end = np.searchsorted(rows[:, OFFSET_PLUS_1], np.uint64(self.next_offset), side="right")
-                rows = rows[: int(end)]
-            if offset_map.put(rows) < len(rows):
-                return False
-        offset_map.latest_offset = self.next_offset - 1
-        return True
+            columns = Columns.of(lay_out(path, block, hidden, self._start_offset, self.next_offset), self.next_offset)
+            is_wanted = last.has(columns.offsets) & ~columns.value_is_null
+            if is_wanted.any():
+                yield columns.where(is_wanted)
 
-    def _kept(self, offset_map: OffsetMap) -> Iterator[Columns]:
-        survivors = MapSurvivors(offset_map, 0)
+    def _digest_all(self, digest: Digest) -> Iterator[Words]:
         for path, block, hidden in self._blocks():
-            count = block.record_count(hidden)
-            verdicts = np.zeros(count, np.uint8)
-            none = np.zeros(len(block.batches), np.uint8)
-            fates = BlockRetention(none.astype(np.int8), none, hidden, none, legacy_deletes_stay=True)
-            survivors.judge(path, block, fates, verdicts)
-            # Laid out are all of them, so that a record's row is its number.
-            columns = Columns.of(lay_out(path, block, hidden, _LOWEST, _HIGHEST), self.next_offset)
-            is_within = (columns.offsets >= self._start_offset) & (columns.offsets < self.next_offset)
-            is_last = is_within & (verdicts[: len(columns)] == kernel.KEEP)
-            if is_last.any():
-                yield columns.where(is_last)
+            yield digest(path, block, hidden)
 
     def _blocks(self) -> Iterator[tuple[Path, Block, Flags]]:
         """Read the log: blocks, and which of their batches are not to be seen."""

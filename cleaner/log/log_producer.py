@@ -12,13 +12,11 @@ from cleaner.base import arguments
 from cleaner.base.clock import Clock
 from cleaner.errors import CleanerError, InvalidTxnStateError, ProducerFencedError
 from cleaner.log.partition_writer import PartitionWriter
-from cleaner.log.record import HIGHEST_SEQUENCE, Appended, ProducerStamp, Records
+from cleaner.log.record import HIGHEST_SEQUENCE, SEQUENCES, Appended, ProducerStamp, Records
 from cleaner.log.transactional_ids import Identity, TransactionalIds
 
 DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
 """Kafka's default of `transaction.timeout.ms`."""
-
-_SEQUENCES = 2**31
 
 
 class AppendedLog(Protocol):
@@ -119,7 +117,7 @@ class LogProducer:
             stamp = ProducerStamp(*self.identity, first, is_transactional)
             result = self._writer.append(records, producer=stamp, may_repeat=sequence is not None)
             if not result.is_repeat:
-                self._next_sequence = (first + result.last_offset - result.base_offset + 1) % _SEQUENCES
+                self._next_sequence = (first + result.last_offset - result.base_offset + 1) % SEQUENCES
                 self._has_appended = True
             return self._log.appended_at(*result[:3], is_repeat=result.is_repeat)
 

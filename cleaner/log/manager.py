@@ -30,9 +30,9 @@ from cleaner.app.options import Sources
 from cleaner.base import arguments
 from cleaner.base.arguments import Setting, Settings
 from cleaner.base.clock import Clock, SystemClock
+from cleaner.base.logger import Logger, logger_of
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import CleanerConfig, TopicConfig
-from cleaner.daemon.round_events import Logger
 from cleaner.errors import CleanerError, LogClosedError, UnsupportedPlatformError, UsageError
 from cleaner.log import counters
 from cleaner.log.cleaning import InProcessCleaner
@@ -46,7 +46,6 @@ from cleaner.log.served_topics import ServedTopics
 from cleaner.log.tasks import Tasks
 from cleaner.log.topics import Topic
 from cleaner.log.upkeep import Upkeep
-from cleaner.log.words import logger_of
 from cleaner.settings import FollowedSettings, SettingsResolver
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.remove.removals import Removals
@@ -127,7 +126,7 @@ class LogManager:
             fs=self._fs,
             clock=self._clock,
             config=config,
-            words=logger_of(logger),
+            logger=logger_of(logger),
             registry=registry or NoRegistry(),
             submit=self._flushers.submit,
             wake=self._wake,
@@ -169,7 +168,7 @@ class LogManager:
         for state in states:
             state.admit_cleaner()
         self._services.registry.put(counters.OPEN_LOGS, len(self._partitions.all()))
-        self._services.words.info(
+        self._services.logger.info(
             "log dirs are open",
             log_dirs=[str(state.path) for state in states],
             logs=len(self._partitions.all()),
@@ -182,7 +181,7 @@ class LogManager:
             self._tasks.start()
         if cleaner:
             paths = [state.path for state in self._states]
-            given = InProcessCleaner(self._fs, self._clock, paths, self._sources.config, self._services.words)
+            given = InProcessCleaner(self._fs, self._clock, paths, self._sources.config, self._services.logger)
             self._cleaner = given
             given.start()
 

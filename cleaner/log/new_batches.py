@@ -14,7 +14,6 @@ from cleaner.base.clock import require_set
 from cleaner.config.values import TopicConfig
 from cleaner.errors import ClockError, InvalidTimestampError, KeylessRecordError, RecordTooLargeError, UsageError
 from cleaner.format.buffers import GrowingBuffer
-from cleaner.format.compression import CODEC_NAMES, NONE
 from cleaner.format.encode import (
     NO_PRODUCER,
     BatchProducer,
@@ -24,6 +23,7 @@ from cleaner.format.encode import (
     join_columns,
     marker_batch,
 )
+from cleaner.kernels.codec_table import CODEC_NAMES, NONE
 from cleaner.log.record import ProducerStamp, RecordColumns, Records, as_records, looked_through
 
 _MOST_EXPANSION = 16  # a producer's batch may take so many times the largest one, if it packs so well

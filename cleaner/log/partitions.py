@@ -16,9 +16,9 @@ from typing import TypeVar
 
 from cleaner.app.session import as_cleaner_errors
 from cleaner.base.clock import Clock
+from cleaner.base.logger import Logger
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import CleanerConfig
-from cleaner.daemon.round_events import Logger
 from cleaner.errors import CleanerError, UnknownTopicError
 from cleaner.log import counters
 from cleaner.log.counters import Registry
@@ -67,7 +67,7 @@ class Services:
     Attributes:
         fs, clock: the disk and the time.
         config: the settings of the process.
-        words: where events are told.
+        logger: of events.
         registry: where numbers go.
         submit: has a flush done by another thread.
         wake: tells the tasks' thread that something is due sooner.
@@ -77,7 +77,7 @@ class Services:
     fs: FileSystem
     clock: Clock
     config: CleanerConfig
-    words: Logger
+    logger: Logger
     registry: Registry
     submit: Callable[[Callable[[], None]], None]
     wake: Callable[[], None]
@@ -142,7 +142,7 @@ class Partitions:
                 with as_cleaner_errors(state.path):
                     self.open(state, settings, partition, was_closed=state.was_closed)
             except CleanerError as error:
-                self._services.words.error("a log cannot be opened", partition=str(partition), reason=str(error))
+                self._services.logger.error("a log cannot be opened", partition=str(partition), reason=str(error))
                 self._note_failure(partition, error)
 
         self._side_by_side(open_one, sorted(state.log_dir.partitions()))
@@ -176,7 +176,9 @@ class Partitions:
         if not was_closed:
             services.registry.add(counters.RECOVERED_LOGS, 1, topic=partition.topic)
             services.registry.add(counters.TRUNCATED_BYTES, writer.truncated_bytes, topic=partition.topic)
-            services.words.info("a log was recovered", partition=str(partition), truncated_bytes=writer.truncated_bytes)
+            services.logger.info(
+                "a log was recovered", partition=str(partition), truncated_bytes=writer.truncated_bytes
+            )
 
         def flushed(seconds: float, _offset: int) -> None:
             services.registry.add(counters.FLUSHES, 1, topic=partition.topic)
@@ -235,7 +237,7 @@ class Partitions:
                     self._closed_in_order.add(served.partition)
             except CleanerError as error:
                 reason = str(error)
-                self._services.words.error("a log cannot be closed", partition=str(served.partition), reason=reason)
+                self._services.logger.error("a log cannot be closed", partition=str(served.partition), reason=reason)
                 errors.append(error)
                 self._note_failure(served.partition, error)
 

@@ -21,12 +21,12 @@ from typing import NamedTuple
 
 from cleaner.base.model import AbortedTxn
 from cleaner.errors import InvalidTxnStateError, OutOfOrderSequenceError, ProducerFencedError
-from cleaner.log.record import ProducerStamp
+from cleaner.log.record import SEQUENCES, ProducerStamp
 from cleaner.storage.files.producer_snapshot import ProducerEntry
 from cleaner.storage.load.open_offsets import OpenOffsets
+from cleaner.storage.segment.indexes import aborted_entry
 
 _REMEMBERED = 5  # Kafka's ProducerStateEntry.NUM_BATCHES_TO_RETAIN
-_SEQUENCES = 2**31
 _NONE = -1
 
 
@@ -140,7 +140,7 @@ class Producers:
             txn_first_offset=entry.current_txn_first_offset,
         )
         if entry.last_offset >= 0:
-            first = (entry.last_sequence - entry.offset_delta) % _SEQUENCES if entry.last_sequence >= 0 else _NONE
+            first = (entry.last_sequence - entry.offset_delta) % SEQUENCES if entry.last_sequence >= 0 else _NONE
             base_offset = entry.last_offset - entry.offset_delta
             producer.appends.append(KnownAppend(first, entry.last_sequence, base_offset, entry.last_offset))
         self._known[entry.producer_id] = producer
@@ -173,7 +173,7 @@ class Producers:
         producer = self._known.get(producer_id)
         if producer is None or producer.epoch != epoch or not producer.appends:
             return None
-        return (producer.appends[-1].last_sequence + 1) % _SEQUENCES
+        return (producer.appends[-1].last_sequence + 1) % SEQUENCES
 
     def last_end(self, producer_id: int) -> EndedTransaction | None:
         """Return how a producer's last transaction ended; None where none has since the log was loaded."""
@@ -201,7 +201,7 @@ class Producers:
         producer = self._known.get(stamp.producer_id)
         if producer is None or producer.epoch != stamp.epoch:
             return None
-        last_sequence = (stamp.base_sequence + record_count - 1) % _SEQUENCES
+        last_sequence = (stamp.base_sequence + record_count - 1) % SEQUENCES
         wanted = (stamp.base_sequence, last_sequence)
         return next((known for known in producer.appends if known[:2] == wanted), None)
 
@@ -232,7 +232,7 @@ class Producers:
         last = _NONE
         if stamp.epoch == producer.epoch and producer.appends:
             last = producer.appends[-1].last_sequence
-        expected = (last + 1) % _SEQUENCES
+        expected = (last + 1) % SEQUENCES
         if stamp.base_sequence != expected:
             raise OutOfOrderSequenceError(
                 self._where,
@@ -255,7 +255,7 @@ class Producers:
             producer = self._known[stamp.producer_id] = KnownProducer(stamp.producer_id)
             self._most_known = max(self._most_known, len(self._known))
         producer.set_epoch(stamp.epoch)
-        last_sequence = (stamp.base_sequence + last_offset - base_offset) % _SEQUENCES
+        last_sequence = (stamp.base_sequence + last_offset - base_offset) % SEQUENCES
         append = KnownAppend(stamp.base_sequence, last_sequence, base_offset, last_offset)
         if goes_on and producer.appends:
             earlier = producer.appends.pop()
@@ -310,8 +310,7 @@ class Producers:
         self._markers.append((offset, first))
         if commit:
             return None
-        lowest = self._open.lowest()
-        return AbortedTxn(producer_id, first, offset, offset + 1 if lowest is None else lowest)
+        return aborted_entry(producer_id, first, offset, self._open.lowest())
 
     # ---- time ------------------------------------------------------------------------------------------------------
 

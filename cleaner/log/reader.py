@@ -67,6 +67,7 @@ class LogReader:
         batch_limit: Callable[[], int] | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
+        self._fs = fs
         self._files = PartitionFiles(fs, real_path(log_dir), topic_partition, self._clock, batch_limit)
         self._is_closed = False
         self._guard = threading.RLock()
@@ -259,7 +260,7 @@ class LogReader:
     def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
         """Return where a leader epoch ended, as Kafka answers OffsetsForLeaderEpoch."""
         epoch, files, view = arguments.whole("epoch", epoch), self._files, self._open_view
-        epochs = LeaderEpochs(files.fs, files.directory, read_leader_epochs(files.fs, files.directory / LEADER_EPOCHS))
+        epochs = LeaderEpochs(self._fs, files.directory, read_leader_epochs(self._fs, files.directory / LEADER_EPOCHS))
         return epochs.end_offset_for(epoch, view.log_end_offset)
 
     def _checked(self, offset: int, isolation: Isolation, until: Until) -> int:

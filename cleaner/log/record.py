@@ -14,7 +14,8 @@ import numpy.typing as npt
 from cleaner.base import arguments
 from cleaner.errors import UsageError, shortened
 
-HIGHEST_SEQUENCE = 2**31 - 1  # Kafka's int32; 0 follows
+SEQUENCES = 2**31  # Kafka's int32: 0 follows the highest
+HIGHEST_SEQUENCE = SEQUENCES - 1
 _HIGHEST_EPOCH = 2**15 - 1  # its int16
 
 Headers = Sequence[tuple[str, bytes | None]]

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk
+from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk, Flags
 from cleaner.format.layout import lay_out
 from cleaner.format.records import Unpacker
 from cleaner.log.columns import Columns
@@ -15,7 +15,7 @@ from cleaner.read.aborted import AbortedTransactions
 from cleaner.read.cursor import LARGEST_CHUNK_BYTES, Cursor
 from cleaner.read.partition_files import PartitionFiles, PartitionListing
 from cleaner.read.view import ReadView
-from cleaner.storage.segment.aborted import Flags, hidden_batches
+from cleaner.storage.segment.aborted import hidden_batches
 
 Isolation = Literal["read_uncommitted", "read_committed"]
 Until = Literal["high_watermark", "end"]

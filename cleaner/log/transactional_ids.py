@@ -28,8 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from cleaner.base.json_values import JsonValue, NotJsonError, format_json, parse_json
 from cleaner.errors import CorruptCheckpointError, shortened
-from cleaner.state.json_text import JsonValue, NotJsonError, format_json, parse_json
 from cleaner.storage.files.checkpoint import read_bounded
 from cleaner.storage.fs.file_system import FileSystem
 

@@ -120,7 +120,7 @@ class Upkeep:
         for state in self._states:
             error = state.published.take_error()
             if error is not None:
-                self._services.words.warning(
+                self._services.logger.warning(
                     "readers in other processes learn of high watermarks from the checkpoint alone",
                     log_dir=str(state.path),
                     reason=str(error),
@@ -194,7 +194,7 @@ class Upkeep:
         name = served.partition.topic
         self._services.registry.add(counters.EXPIRED_SEGMENTS, gone.segments, topic=name)
         self._services.registry.add(counters.EXPIRED_BYTES, gone.bytes, topic=name)
-        self._services.words.info(
+        self._services.logger.info(
             "segments expired",
             partition=str(served.partition),
             segments=gone.segments,
@@ -220,7 +220,7 @@ class Upkeep:
         """Tell of a task that failed."""
         self._services.registry.add(counters.FAILED_TASKS, 1, task=name)
         known = {} if isinstance(error, CleanerError) else {"exc_info": error}
-        self._services.words.error("a task failed and is tried again", task=name, reason=str(error), **known)
+        self._services.logger.error("a task failed and is tried again", task=name, reason=str(error), **known)
 
     def _telling(self, served: ServedLog, what: str) -> _Telling:
         return _Telling(self._services, served, what)
@@ -243,7 +243,7 @@ class _Telling:
             return True
         if not isinstance(error, CleanerError | OSError):
             return False
-        self._services.words.error(
+        self._services.logger.error(
             f"a log could not be {self._what}", partition=str(self._served.partition), reason=str(error)
         )
         return True

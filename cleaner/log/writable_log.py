@@ -27,7 +27,7 @@ from cleaner.log.epochs import LeaderEpochs
 from cleaner.log.new_batches import NewBatches, build_marker
 from cleaner.log.opening import OpenedLog, cut_log
 from cleaner.log.producers import Fence, KnownProducer, Producers
-from cleaner.log.record import ProducerStamp
+from cleaner.log.record import SEQUENCES, ProducerStamp
 from cleaner.storage.files.producer_snapshot import write_snapshot
 from cleaner.storage.load.leftovers import settle_swap
 from cleaner.storage.lock.partition_lock import HeldByte, partition_lock
@@ -35,7 +35,6 @@ from cleaner.storage.log_dir import LogDir
 from cleaner.storage.segment import names
 from cleaner.storage.segment.segment import Segment
 
-_SEQUENCES = 2**31
 _CUT = "the log was cut while its transaction was open; make a new producer"
 
 _Result = TypeVar("_Result")
@@ -158,7 +157,7 @@ class WritableLog:
                 self._roll(base_offset)
             self.active.stage(batch.size, batch.max_timestamp, last_offset)
             if producer is not None:
-                stamp = producer._replace(base_sequence=(producer.base_sequence + batch.first_record) % _SEQUENCES)
+                stamp = producer._replace(base_sequence=(producer.base_sequence + batch.first_record) % SEQUENCES)
                 goes_on = batch.first_record > 0
                 self.producers.remember(stamp, base_offset, last_offset, batch.max_timestamp, goes_on=goes_on)
             end_offset = last_offset + 1

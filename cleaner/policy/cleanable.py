@@ -14,7 +14,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from cleaner.policy.log_views import CleanableLog, HasBaseOffset, SegmentView
 
@@ -41,6 +41,8 @@ class Cleanable:
         bounded_by: the bound that ends the range: `active segment`, `high watermark`, `last stable offset` (an open
             transaction) or `min.compaction.lag.ms`.
     """
+
+    JSON_PROPERTIES: ClassVar[tuple[str, ...]] = ("ratio",)
 
     first_dirty_offset: int
     first_uncleanable_offset: int

@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cleaner.base.sizes import duration
 from cleaner.policy.cleanable import Cleanable, non_active_from
 from cleaner.policy.log_views import CleanableLog
+from cleaner.policy.reasons import Reason
 
 if TYPE_CHECKING:
     from cleaner.config.values import TopicConfig
-
-
-class Dueness(enum.Enum):
-    """Whether a log is due by its numbers alone, without other obstacles."""
-
-    NOTHING_TO_CLEAN = "nothing to clean"
-    OVERDUE = "over max.compaction.lag.ms"
-    OVER_RATIO = "over min.cleanable.dirty.ratio"
-    UNDER_RATIO = "not over min.cleanable.dirty.ratio"
-
-    @property
-    def is_due(self) -> bool:
-        """Tell whether Kafka's cleaner would consider the log."""
-        return self in (Dueness.OVERDUE, Dueness.OVER_RATIO)
 
 
 @dataclass(frozen=True)
@@ -68,9 +55,9 @@ def compaction_delay_ms(log: CleanableLog, first_dirty_offset: int, max_lag_ms: 
     return overdue_ms(earliest_dirty_timestamp_ms(log, first_dirty_offset), max_lag_ms, now_ms)
 
 
-def judge(cleanable: Cleanable, delay_ms: int, min_ratio: float) -> Dueness:
+def judge(cleanable: Cleanable, delay_ms: int, min_ratio: float) -> Reason:
     """
-    Judge a log by its numbers (R-421).
+    Judge a log by its numbers, whatever else may stand in its way (R-421).
 
     The ratio must be *above* the setting, so 1.0 means that only the lag forces a round, and 0 still needs one byte.
 
@@ -80,10 +67,10 @@ def judge(cleanable: Cleanable, delay_ms: int, min_ratio: float) -> Dueness:
         min_ratio: `min.cleanable.dirty.ratio`.
     """
     if cleanable.cleanable_bytes == 0:
-        return Dueness.NOTHING_TO_CLEAN
+        return Reason.NOTHING_TO_CLEAN
     if delay_ms > 0:
-        return Dueness.OVERDUE
-    return Dueness.OVER_RATIO if cleanable.ratio > min_ratio else Dueness.UNDER_RATIO
+        return Reason.OVERDUE
+    return Reason.OVER_RATIO if cleanable.ratio > min_ratio else Reason.UNDER_RATIO
 
 
 def due(log: CleanableLog, cleanable: Cleanable, topic: TopicConfig, now_ms: int) -> Due:
@@ -93,13 +80,13 @@ def due(log: CleanableLog, cleanable: Cleanable, topic: TopicConfig, now_ms: int
     return Due(dueness.is_due, due_words(dueness, cleanable, delay_ms, topic.min_cleanable_dirty_ratio), delay_ms)
 
 
-def due_words(dueness: Dueness, cleanable: Cleanable, delay_ms: int, min_ratio: float) -> str:
-    """Describe a result of `judge` with its numbers; the arguments are those of `judge`."""
-    if dueness is Dueness.NOTHING_TO_CLEAN:
+def due_words(dueness: Reason, cleanable: Cleanable, delay_ms: int, min_ratio: float) -> str:
+    """Say what was judged, with the numbers; the arguments are those of `judge` and its answer."""
+    if dueness is Reason.NOTHING_TO_CLEAN:
         return f"nothing to clean: the range ends at the {_bound_words(cleanable.bounded_by)}"
-    if dueness is Dueness.OVERDUE:
-        return f"over max.compaction.lag.ms by {delay_ms} ms"
-    comparison = "above" if dueness is Dueness.OVER_RATIO else "not above"
+    if dueness is Reason.OVERDUE:
+        return f"over max.compaction.lag.ms by {duration(delay_ms)}"
+    comparison = "above" if dueness is Reason.OVER_RATIO else "not above"
     return f"ratio {cleanable.ratio:.3f} {comparison} {min_ratio:g}"
 
 

@@ -1,8 +1,8 @@
 """
-The survivor rules of a round: for batches, for records, and for the time from which a tombstone may be removed.
+What survives a round: a batch, a record, and the time from which a tombstone may go.
 
-A batch gets one of three `BatchRetention` values before its records are checked; then each record is decided; what is
-left decides whether the batch is copied unchanged, rebuilt, kept as an empty header, or dropped.
+One of three things is decided of a batch before its records are read; its records are then asked one by one; what is
+left decides whether it is copied as it stands, rebuilt, kept as an empty header, or gone.
 
 These functions are the rules in their plainest form, one batch and one record at a time. Kernels decide whole arrays
 at once; tests compare them with these functions.
@@ -13,6 +13,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from cleaner.base.model import LastRecord
+from cleaner.policy.survivor_rule import LATEST_OFFSET, SurvivorRule
 
 NO_HORIZON = -1
 """A delete horizon that is not set."""
@@ -70,7 +71,7 @@ def is_last_of_producer(
     return is_control and producer_epoch == last_record.producer_epoch
 
 
-def batch_fate(
+def batch_retention(
     *,
     is_last_of_producer: bool,
     last_offset: int,
@@ -104,6 +105,7 @@ def retains_record(
     has_value: bool,
     newest_offset: int,
     retains_deletes: bool,
+    rule: SurvivorRule = LATEST_OFFSET,
 ) -> bool:
     """
     Decide whether a record stays (R-550).
@@ -115,16 +117,18 @@ def retains_record(
         discards_records: the result of `discards_records` for the batch.
         is_control: the record is a marker.
         offset: the record's.
-        latest_offset: the last offset in the map.
-        has_key, has_value: whether key and value are not null.
-        newest_offset: the map's offset for the key; -1 for a key that is not in the map.
-        retains_deletes: the result of `retains_deletes` for the batch.
+        latest_offset: the last offset the map has seen.
+        has_key, has_value: neither is null.
+        newest_offset: the offset the map has for the key; -1 for a key it does not know.
+        retains_deletes: the answer of `retains_deletes` for the record's batch.
+        rule: which of two records of a key stays.
     """
     if discards_records:
         return False
     if is_control or offset > latest_offset:
         return True
-    return has_key and offset >= newest_offset and (has_value or retains_deletes)
+    is_superseded = newest_offset >= 0 and rule.supersedes(newest_offset, offset)
+    return has_key and not is_superseded and (has_value or retains_deletes)
 
 
 def retains_deletes(

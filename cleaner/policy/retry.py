@@ -9,6 +9,10 @@ operator is exact.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cleaner.config.values import CleanerConfig
 
 # After this many doublings of a millisecond every limit is reached (2^63 ms); it keeps the numbers small.
 MOST_DOUBLINGS = 63
@@ -30,6 +34,11 @@ class RetryDelays:
     def __post_init__(self) -> None:
         if not 1 <= self.first_ms <= self.limit_ms:
             raise ValueError(f"delays of {self.first_ms} to {self.limit_ms} ms")
+
+    @staticmethod
+    def of(config: CleanerConfig) -> RetryDelays:
+        """Return those of the settings: from one backoff on."""
+        return RetryDelays(max(1, config.backoff_ms), max(1, config.retry_max_ms))
 
     def after(self, failures: int) -> int:
         """

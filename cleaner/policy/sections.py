@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from cleaner.policy.cleanable import Cleanable
 from cleaner.policy.log_views import LogExtent, SizedSegment
@@ -35,6 +35,8 @@ class Sections:
         delete_retention_bytes: how much of the clean section lies below the delete retention point.
         clean_bytes, dirty_bytes, uncleanable_bytes, active_bytes: the parts.
     """
+
+    JSON_PROPERTIES: ClassVar[tuple[str, ...]] = ("total_bytes",)
 
     log_start_offset: int
     log_end_offset: int
@@ -95,6 +97,21 @@ def sections_of(log: LogExtent[DatedSegment], found: Cleanable | None, delete_re
         uncleanable_bytes=_bytes(inactive[dirty_end:]),
         active_bytes=active.size,
     )
+
+
+def shared(sizes: Sequence[int], width: int, least: int = 1) -> list[int]:
+    """Share a drawing's width out by size: at least so much for each that is not empty, and all of it."""
+    total = sum(sizes)
+    if not total:
+        return [0] * len(sizes)
+    ideal = [size * width / total for size in sizes]
+    found = [max(least, int(exact)) if size else 0 for size, exact in zip(sizes, ideal, strict=True)]
+    while sum(found) > width:
+        found[found.index(max(found))] -= 1
+    while sum(found) < width:
+        missing = [exact - given if given else -1.0 for exact, given in zip(ideal, found, strict=True)]
+        found[missing.index(max(missing))] += 1
+    return found
 
 
 def _count_past_retention(clean: Sequence[DatedSegment], delete_retention_ms: int) -> int:

@@ -25,8 +25,9 @@ from typing import NamedTuple, TypeVar
 
 from cleaner.base.model import TopicPartition
 from cleaner.config.table import LONG_MAX
-from cleaner.policy.cleaning_status import CleaningStatus, Reason
-from cleaner.policy.due import Dueness, judge, overdue_ms
+from cleaner.policy.cleaning_status import CleaningStatus
+from cleaner.policy.due import judge, overdue_ms
+from cleaner.policy.reasons import Reason
 from cleaner.policy.retry import Retry
 from cleaner.policy.selection_context import DirCondition, LogDirFacts, LogFacts, SelectionContext
 from cleaner.policy.states import IDLE, PartitionState, Phase
@@ -42,7 +43,7 @@ class Order(enum.Enum):
 
 
 class Basis(NamedTuple):
-    """The parts of the context on which results depend; copies, as the context may change."""
+    """What of the context verdicts rest on; copies, as those that are handed in may change."""
 
     now_ms: int
     states: Mapping[TopicPartition, PartitionState]
@@ -94,25 +95,23 @@ class Survey:
         return self.queue[0] if self.queue else None
 
 
-def survey(
-    logs: Sequence[LogFacts], circumstances: SelectionContext, order: Order, before: Survey | None = None
-) -> Survey:
+def survey(logs: Sequence[LogFacts], context: SelectionContext, order: Order, before: Survey | None = None) -> Survey:
     """
     Judge every log and order those that are due and free; see the module's docstring.
 
     Args:
-        logs: all logs.
-        circumstances: everything else that matters.
+        logs: all of them.
+        context: all that matters beside them.
         order: of the queue.
         before: an earlier survey. Its result for a log is reused if its input has not changed, so that of thousands of
             logs only a few are judged. The outcome is the same as without.
     """
-    basis = Basis.of(circumstances)
+    basis = Basis.of(context)
     kept = {} if before is None else _verdicts_that_stand(before, basis)
-    verdicts = [kept.get(id(log)) or _judge(log, circumstances) for log in logs]
+    verdicts = [kept.get(id(log)) or _judge(log, context) for log in logs]
     queue = [row for row, verdict in enumerate(verdicts) if verdict.reason.is_due_and_free]
-    # A stable sort keeps equals in the given order.
-    queue.sort(key=lambda row: _rank(logs[row], verdicts[row], circumstances, order))
+    # A stable sort leaves equals in the order given.
+    queue.sort(key=lambda row: _rank(logs[row], verdicts[row], context, order))
     for place, row in enumerate(queue, start=1):
         if verdicts[row].place != place:
             verdicts[row] = replace(verdicts[row], place=place)
@@ -120,7 +119,7 @@ def survey(
 
 
 def _verdicts_that_stand(before: Survey, basis: Basis) -> dict[int, CleaningStatus]:
-    """Return the results that neither time nor context has changed, by the `id` of the log's facts."""
+    """Return the verdicts that neither time nor context have changed, by the `id` of the facts they are about."""
     then = before.basis
     # After the clock was set back, past times lie in the future again.
     if then.of_all != basis.of_all or then.now_ms > basis.now_ms:
@@ -144,7 +143,7 @@ def _verdicts_that_stand(before: Survey, basis: Basis) -> dict[int, CleaningStat
     }
 
 
-def deletable(logs: Sequence[LogFacts], circumstances: SelectionContext) -> list[LogFacts]:
+def deletable(logs: Sequence[LogFacts], context: SelectionContext) -> list[LogFacts]:
     """
     Return the logs that a retention pass may take now: they have expired segments, and no worker (R-433).
 
@@ -155,11 +154,11 @@ def deletable(logs: Sequence[LogFacts], circumstances: SelectionContext) -> list
         log
         for log in logs
         if log.has_segments_to_delete
-        and log.partition not in circumstances.states
-        and log.partition not in circumstances.quarantined
-        and not circumstances.is_paused
-        and _dir_obstacle(log, circumstances) is None
-        and _lock_remaining_ms(log, circumstances) == 0
+        and log.partition not in context.states
+        and log.partition not in context.quarantined
+        and not context.is_paused
+        and _dir_obstacle(log, context) is None
+        and _lock_remaining_ms(log, context) == 0
     ]
 
 
@@ -182,19 +181,19 @@ def _judge(log: LogFacts, at: SelectionContext) -> CleaningStatus:
     return _with_figures(verdict, log, at)
 
 
-def _reason(log: LogFacts, dueness: Dueness, at: SelectionContext) -> Reason:
-    """Return the first applicable value of `Reason`."""
+def _reason(log: LogFacts, dueness: Reason, at: SelectionContext) -> Reason:
+    """Return the first reason of `Reason` that holds."""
     lasting = _lasting_obstacle(log, at)
     if lasting is not None:
         return lasting
     # R-420, R-630: a checkpoint outside the log is corrected, and an interrupted swap is settled, even if there is
     # nothing to clean. Kafka does the first at each turn and the second when it starts.
     is_odd = log.cleanable.force_checkpoint or log.has_unfinished_swap
-    if dueness is Dueness.NOTHING_TO_CLEAN and not is_odd:
+    if dueness is Reason.NOTHING_TO_CLEAN and not is_odd:
         return Reason.NOTHING_TO_CLEAN
     is_requested = log.partition in at.requested
     if not is_requested:
-        if dueness is Dueness.UNDER_RATIO and not is_odd:
+        if dueness is Reason.UNDER_RATIO and not is_odd:
             return Reason.UNDER_RATIO
         if at.opens_at_ms is not None:
             return Reason.WINDOW_CLOSED
@@ -207,9 +206,9 @@ def _reason(log: LogFacts, dueness: Dueness, at: SelectionContext) -> Reason:
         return Reason.LOG_DIR_BUSY
     if is_requested:
         return Reason.REQUESTED
-    if dueness is Dueness.OVERDUE:
+    if dueness is Reason.OVERDUE:
         return Reason.OVERDUE
-    if dueness is Dueness.OVER_RATIO:
+    if dueness is Reason.OVER_RATIO:
         return Reason.OVER_RATIO
     return Reason.CHECKPOINT_RESET if log.cleanable.force_checkpoint else Reason.UNFINISHED_SWAP
 

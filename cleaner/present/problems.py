@@ -11,7 +11,8 @@ from shlex import quote
 from typing import NamedTuple
 
 from cleaner.base.sizes import duration, human_bytes
-from cleaner.daemon.snapshot import UNREADABLE, ServiceSnapshot
+from cleaner.daemon.snapshot import ServiceSnapshot
+from cleaner.policy.reasons import Reason
 from cleaner.policy.selection_context import DirCondition
 
 _MOST_NAMED = 5
@@ -32,7 +33,7 @@ class Problem(NamedTuple):
     is_stuck: bool = False
 
 
-def troubles(shown: ServiceSnapshot) -> list[Problem]:
+def problems_of(shown: ServiceSnapshot) -> list[Problem]:
     """Return all that is not well, the worst first."""
     return [*_of_the_process(shown), *_of_log_dirs(shown), *_of_logs(shown)]
 
@@ -67,7 +68,9 @@ def _of_logs(shown: ServiceSnapshot) -> Iterator[Problem]:
         others = f" and {alike.count - 1} more" if alike.count > 1 else ""
         words = f"{alike.first}{others} cannot be looked at: {alike.error}"
         yield Problem(words, f"cleaner explain {quote(str(alike.first))}")
-    more = shown.counts.standings.get(UNREADABLE, 0) - sum(alike.count for alike in shown.counts.unreadable)
+    more = shown.counts.standings.get(Reason.UNREADABLE.value, 0) - sum(
+        alike.count for alike in shown.counts.unreadable
+    )
     if more > 0:
         yield Problem(f"{more} more cannot be looked at")
     for entry in shown.quarantine[:_MOST_NAMED]:

@@ -1,13 +1,13 @@
-"""Words and numbers for people: durations, moments, and text that can do no harm."""
+"""Numbers, moments, durations and names as people read them; sizes and durations are written by `base/sizes.py`."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 
-_SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+from cleaner.base.sizes import duration
 
 
-def plain(text: str) -> str:
+def printable(text: str) -> str:
     """
     Make visible what must not act: line ends, terminal codes, writing turned round, half characters.
 
@@ -36,36 +36,28 @@ def percent(part: float) -> str:
     return f"{min(99, round(value)) if value < 100 else round(value)} %"
 
 
-def duration(seconds: float) -> str:
-    """Say how long: `0.4 s`, `58 s`, `4 min 10 s`, `3 d 2 h`; two units at most."""
-    if 0 < seconds < 0.05:
-        return "<0.1 s"
-    if abs(seconds) < 9.95:
-        return f"{seconds:.1f} s" if seconds else "0 s"
-    left = round(abs(seconds))
-    parts: list[str] = []
-    for span, unit in _SPANS:
-        whole, left = divmod(left, span)
-        if whole or parts:
-            parts.append(f"{whole} {unit}" if whole else "")
-        if len(parts) == 2:
-            break
-    return " ".join(filter(None, parts))
-
-
 def ago(then_ms: int | None, now_ms: int) -> str:
-    """Say how long ago a moment was, or how far ahead it is."""
+    """Say how long ago a moment was; `never` without one, `just now` also where clocks disagree."""
     if then_ms is None:
         return "never"
-    seconds = (now_ms - then_ms) / 1000
-    if abs(seconds) < 1:
-        return "now"
-    whole = duration(float(round(abs(seconds))) if abs(seconds) < 10 else abs(seconds)).replace(".0 s", " s")
-    return f"{whole} ago" if seconds > 0 else f"in {whole}"
+    return f"{duration(now_ms - then_ms)} ago" if now_ms - then_ms >= 1000 else "just now"
+
+
+def until(then_ms: int, now_ms: int) -> str:
+    """Say how far ahead a moment is."""
+    return f"in {duration(then_ms - now_ms)}" if then_ms - now_ms >= 1000 else "now"
 
 
 def moment(ms: int) -> str:
-    """Say a moment in UTC, as ISO 8601 has it; the page's script shows the reader's own time."""
+    """Write a moment in the local time zone, with its offset from UTC."""
+    try:
+        return datetime.fromtimestamp(ms / 1000).astimezone().isoformat(sep=" ", timespec="seconds")
+    except (OverflowError, ValueError, OSError):
+        return f"{ms} ms"
+
+
+def utc_moment(ms: int) -> str:
+    """Write a moment in UTC, as ISO 8601 has it: for programs, which may show a reader's own time."""
     try:
         return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     except (OverflowError, ValueError, OSError):

@@ -2,8 +2,7 @@
 Which batches belong to transactions that were aborted: readers of committed records leave them out.
 
 The transaction index of the segment that holds a transaction's marker names it, with the first and last offset it
-reaches over. Within these every transactional batch of its producer is its own. Between the two lie as many segments
-as the transaction was long; the search ends at the first entry that says all below it is decided (R-535).
+reaches over. Within these every transactional batch of its producer is its own.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from cleaner.read.open_segment import SegmentFiles
-from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.fs.readable import ReadableFiles
 from cleaner.storage.segment import names
+from cleaner.storage.segment.aborted import found_below
 from cleaner.storage.segment.indexes import (
     FIRST_OFFSET,
     LAST_OFFSET,
-    LAST_STABLE_OFFSET,
     Aborts,
     abort_rows,
     read_txn_index,
@@ -35,7 +34,7 @@ class AbortedTransactions:
         more: aborted transactions that no index names yet.
     """
 
-    def __init__(self, fs: FileSystem, places: Sequence[SegmentFiles], more: Aborts | None = None) -> None:
+    def __init__(self, fs: ReadableFiles, places: Sequence[SegmentFiles], more: Aborts | None = None) -> None:
         self._fs = fs
         self._places = places
         self._read: dict[int, Aborts] = {}
@@ -50,13 +49,8 @@ class AbortedTransactions:
         Raises:
             CorruptIndexError: a transaction index is damaged.
         """
-        found = [self._more]
-        for at in range(number, len(self._places)):
-            aborts = self._of(at)
-            found.append(aborts)
-            if len(aborts) and int(aborts[-1, LAST_STABLE_OFFSET]) >= end_offset:
-                break
-        rows = np.concatenate(found)
+        indexes = (self._of(at) for at in range(number, len(self._places)))
+        rows = np.concatenate([self._more, *found_below(indexes, end_offset)])
         is_wanted = (rows[:, LAST_OFFSET] >= first_offset) & (rows[:, FIRST_OFFSET] < end_offset)
         return rows[is_wanted]
 

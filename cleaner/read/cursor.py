@@ -26,7 +26,7 @@ from typing import Protocol
 
 from cleaner.errors import CorruptBatchError, LogChangedError, LogTruncatedError
 from cleaner.format.batch import SegmentReader
-from cleaner.format.chunks import Chunk, ReadBuffer
+from cleaner.format.chunks import HEADER_BYTES, Chunk, ReadBuffer
 from cleaner.read.open_segment import OpenSegment, SegmentFiles
 from cleaner.read.partition_files import PartitionListing
 
@@ -34,14 +34,13 @@ SMALLEST_CHUNK_BYTES = 64 << 10
 LARGEST_CHUNK_BYTES = 1 << 20
 _FEWEST_BYTES = 128  # a header, so that a batch's size is seen
 _MOST_TRIES = 1000
-_IDENTITY_BYTES = 61  # a batch's header holds its checksum, offset and producer: the batch
 
 
 def identity_of(chunk: Chunk, row: int) -> tuple[int, bytes]:
-    """Return where a batch is in its file, and the bytes that no other batch would have there."""
+    """Return where a batch is in its file, and its header: no other there has its checksum, offset, producer."""
     batch = chunk.batches[row]
     start = int(batch["start"])
-    head = chunk.data[start : start + min(_IDENTITY_BYTES, int(batch["size"]))]
+    head = chunk.data[start : start + min(HEADER_BYTES, int(batch["size"]))]
     return int(batch["position"]), head.tobytes()
 
 

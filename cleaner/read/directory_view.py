@@ -31,6 +31,7 @@ from cleaner.read.view import Signal
 from cleaner.storage.files.checkpoint import read_offset_checkpoint
 from cleaner.storage.files.published import Published
 from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.fs.readable import ReadableFiles
 from cleaner.storage.segment.indexes import Aborts, abort_rows
 from cleaner.storage.segment.names import HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT
 
@@ -53,7 +54,9 @@ class DirectoryView:
         self._is_closed = False
         self._is_told = False  # of high watermarks, at once
         self._log_starts = _Line(files.fs, files.log_dir / LOG_START_CHECKPOINT, files.topic_partition)
-        self._published = Published(files.fs, files.log_dir, files.topic_partition)
+        self._published = (
+            Published(files.fs, files.log_dir, files.topic_partition) if isinstance(files.fs, FileSystem) else None
+        )
         self._high_watermarks = _Line(files.fs, files.log_dir / HIGH_WATERMARK_CHECKPOINT, files.topic_partition)
         self._end = _FollowedEnd(files)
         self._transactions = _FollowedTransactions(files)
@@ -97,7 +100,7 @@ class DirectoryView:
     def high_watermark(self) -> int:
         """What a living writer publishes, or else the checkpoint says, within the log."""
         with self._guard:
-            published = self._published.high_watermark()
+            published = None if self._published is None else self._published.high_watermark()
             self._is_told = published is not None
             if published is not None:
                 return published  # it is within the log, and asked for too often to look where that ends
@@ -120,7 +123,8 @@ class DirectoryView:
         """Close what is open."""
         with self._guard:
             self._is_closed = True
-            self._published.close()
+            if self._published is not None:
+                self._published.close()
             self._end.close()
             self._transactions.close()
 
@@ -128,7 +132,7 @@ class DirectoryView:
 class _Line:
     """A partition's line of an offset checkpoint, read again when the file is another one."""
 
-    def __init__(self, fs: FileSystem, path: Path, topic_partition: TopicPartition) -> None:
+    def __init__(self, fs: ReadableFiles, path: Path, topic_partition: TopicPartition) -> None:
         self._fs = fs
         self._path = path
         self._topic_partition = topic_partition

@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from cleaner.errors import CorruptBatchError
-from cleaner.format.chunks import LOG_OVERHEAD_BYTES, Chunk, ReadableFile
+from cleaner.format.chunks import Chunk, ReadableFile
 from cleaner.format.headers import HeaderReader
+from cleaner.kernels.batch_header import LEAST_BATCH_BYTES, LOG_OVERHEAD_BYTES, size_of
 from cleaner.read.open_segment import OpenSegment, SegmentFiles
 from cleaner.read.summary import ListedSegment
 from cleaner.storage.fs.file_system import FileSystem
 
 # Some 300 000 headers are walked in a second; so much of the smallest batches takes about one.
 _MOST_BYTES = 64 << 20
-_SMALLEST_LENGTH = 14  # of a batch, behind offset and length
 
 
 class ReadBatches(Protocol):
@@ -87,8 +87,8 @@ def is_torn(segment: OpenSegment, position: int, size: int) -> bool:
     head = segment.file.read(LOG_OVERHEAD_BYTES, position)
     if position + len(head) >= size and len(head) < LOG_OVERHEAD_BYTES:
         return True
-    length = int.from_bytes(head[8:], "big", signed=True)
-    return length >= _SMALLEST_LENGTH and position + LOG_OVERHEAD_BYTES + length > size
+    whole = size_of(head)
+    return whole >= LEAST_BATCH_BYTES[0] and position + whole > size
 
 
 class RecoveredEnd(NamedTuple):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from cleaner.storage.fs.file_system import File, FileSystem
+from cleaner.storage.fs.readable import OpenedFile, ReadableFiles
 from cleaner.storage.segment import names
 from cleaner.storage.segment.indexes import OFFSET_ENTRY, TIME_ENTRY
 
@@ -64,12 +64,12 @@ class OpenSegment:
         FileNotFoundError: it has gone.
     """
 
-    def __init__(self, fs: FileSystem, place: SegmentFiles) -> None:
+    def __init__(self, fs: ReadableFiles, place: SegmentFiles) -> None:
         self.place = place
         self.base_offset = place.base_offset
         self._fs = fs
         self._is_owner = True
-        self.file: File = fs.open(place.path(names.LOG))
+        self.file: OpenedFile = fs.open(place.path(names.LOG))
 
     def __enter__(self) -> OpenSegment:
         return self
@@ -163,7 +163,7 @@ class OpenSegment:
         return None if timestamp <= 0 and relative == 0 else int(timestamp)
 
     @contextlib.contextmanager
-    def _index(self, suffix: str) -> Iterator[File | None]:
+    def _index(self, suffix: str) -> Iterator[OpenedFile | None]:
         try:
             file = self._fs.open(self.place.path(suffix))
         except FileNotFoundError:
@@ -173,7 +173,7 @@ class OpenSegment:
             yield file
 
 
-def _last_entry(index: File, entry_bytes: int, is_wanted: Callable[[bytes], bool]) -> tuple[int, bytes | None]:
+def _last_entry(index: OpenedFile, entry_bytes: int, is_wanted: Callable[[bytes], bool]) -> tuple[int, bytes | None]:
     """Return the last entry for which holds what holds for all before it, and its row; zeros are no entries."""
     low, high = 0, index.size() // entry_bytes
     best = None

@@ -97,6 +97,19 @@ class OpenTransactions:
             self._state.reload(log.log_start_offset, end_offset)
         self._place: tuple[int, int] | None = None  # base offset of the segment the walk is in, and the position there
 
+    def settled(self, log: LogSummary, below: int, walks: int = 1) -> LogSummary:
+        """
+        Return a log with what is stable of it below an offset; arguments and errors as of `first_offset`.
+
+        Args:
+            walks: how many to make at most while there is more to walk over.
+        """
+        first_offset = self.first_offset(log, below)
+        while self.is_behind and walks > 1:
+            walks -= 1
+            first_offset = self.first_offset(log, below)
+        return log.unstable_from(first_offset)
+
     def first_offset(self, log: LogSummary, below: int) -> int | None:
         """
         Return the lowest offset that is not stable; None when all below an offset are.

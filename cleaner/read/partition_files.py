@@ -14,11 +14,11 @@ calls. The number is raised before a swap's first rename, so what was found unde
 
 from __future__ import annotations
 
-import os
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -31,13 +31,15 @@ from cleaner.read.log_end import end_of
 from cleaner.read.open_segment import OpenSegment, SegmentFiles
 from cleaner.storage.files.leader_epochs import read_leader_epochs
 from cleaner.storage.files.partition_metadata import LIMIT_BYTES
-from cleaner.storage.fs.file_system import File, FileSystem
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.fs.readable import FileStatus, OpenedFile, ReadableFiles
+from cleaner.storage.load.leftovers import split_swaps
 from cleaner.storage.lock.lock_bytes import PRESENCE_BYTE, slot_of
 from cleaner.storage.segment import names
 from cleaner.storage.segment.names import GENERATIONS, LEADER_EPOCHS, LOCK, PARTITION_METADATA
 
 _NUMBER_BYTES = 8
-# File systems keep times by the kernel's ticks, 10 ms at most; a change within the same one would not show.
+# OpenedFile systems keep times by the kernel's ticks, 10 ms at most; a change within the same one would not show.
 _TICK_NS = 20_000_000
 _PAUSE_SECONDS = 0.002
 _PATIENCE_NS = 1_000_000_000  # a swap takes a dozen fsyncs; what lasts longer nobody is at work on
@@ -64,36 +66,28 @@ class FoundFiles:
     has_swap: bool
 
 
-def find_files(fs: FileSystem, directory: Path) -> FoundFiles:
+def find_files(fs: ReadableFiles, directory: Path) -> FoundFiles:
     """
     List a partition's segments by their names.
 
     Raises:
         FileNotFoundError: there is no such directory; or a `.swap` file was renamed meanwhile, then try again.
     """
-    logs: set[int] = set()
-    snapshots: list[int] = []
-    swapped: dict[int, set[str]] = {}
-    lowest_cleaned = 2**63
-    for name in fs.list_files(directory):
-        file = names.parse_file_name(name)
-        if file is None or file.temporary == names.DELETED:
-            continue
-        if file.temporary == names.CLEANED:
-            lowest_cleaned = min(lowest_cleaned, file.offset)
-        elif file.temporary == names.SWAP:
-            swapped.setdefault(file.offset, set()).add(file.suffix)
-        elif file.suffix == names.LOG:
-            logs.add(file.offset)
-        elif file.suffix == names.SNAPSHOT:
-            snapshots.append(file.offset)
-    decided = {base: suffixes for base, suffixes in swapped.items() if base < lowest_cleaned}
-    logs = _after_swap(fs, directory, logs, decided)
-    places = tuple(SegmentFiles(directory, base, frozenset(decided.get(base, ()))) for base in sorted(logs))
-    return FoundFiles(places, tuple(sorted(snapshots)), bool(swapped))
+    parsed = {name: file for name in fs.list_files(directory) if (file := names.parse_file_name(name)) is not None}
+    settled = [file for file in parsed.values() if not file.temporary]
+    swaps = [parsed[name] for name in split_swaps(list(parsed))[0]]
+    swapped = {
+        base: frozenset(file.suffix for file in swaps if file.offset == base) for base in {f.offset for f in swaps}
+    }
+    logs = _after_swap(fs, directory, {file.offset for file in settled if file.suffix == names.LOG}, swapped)
+    return FoundFiles(
+        places=tuple(SegmentFiles(directory, base, swapped.get(base, frozenset())) for base in sorted(logs)),
+        snapshots=tuple(sorted(file.offset for file in settled if file.suffix == names.SNAPSHOT)),
+        has_swap=any(file.temporary == names.SWAP for file in parsed.values()),
+    )
 
 
-def _after_swap(fs: FileSystem, directory: Path, logs: set[int], decided: dict[int, set[str]]) -> set[int]:
+def _after_swap(fs: ReadableFiles, directory: Path, logs: set[int], decided: dict[int, frozenset[str]]) -> set[int]:
     """Return the base offsets there will be when a swap that was decided is completed (R-631, R-632)."""
     new = [base for base, suffixes in decided.items() if names.LOG in suffixes]
     if not new:
@@ -103,7 +97,7 @@ def _after_swap(fs: FileSystem, directory: Path, logs: set[int], decided: dict[i
     return {base for base in logs if not min(new) <= base < end} | set(new)
 
 
-def _end_of_swap(fs: FileSystem, directory: Path, base_offset: int) -> int:
+def _end_of_swap(fs: ReadableFiles, directory: Path, base_offset: int) -> int:
     with OpenSegment(fs, SegmentFiles(directory, base_offset, frozenset({names.LOG}))) as segment:
         return end_of(segment, segment.file.size(), _in_any_order, [0]).offset
 
@@ -169,7 +163,7 @@ class PartitionFiles:
 
     def __init__(
         self,
-        fs: FileSystem,
+        fs: ReadableFiles,
         log_dir: Path,
         topic_partition: TopicPartition,
         clock: Clock,
@@ -184,7 +178,7 @@ class PartitionFiles:
         self._guard = threading.RLock()
         # Guarded by _guard.
         self._listing: PartitionListing | None = None
-        self._generations: File | None = None
+        self._generations: OpenedFile | None = None
         self._is_closed = False
 
     @property
@@ -266,7 +260,7 @@ class PartitionFiles:
             else:
                 self._generations = file
 
-    def _stat(self) -> os.stat_result:
+    def _stat(self) -> FileStatus:
         try:
             return self.fs.stat(self.directory)
         except FileNotFoundError as error:
@@ -284,7 +278,9 @@ class PartitionFiles:
 
     def _look_quietly(self, opened: Callable[[PartitionListing], _Result]) -> tuple[PartitionListing, _Result]:
         """Look under the lock, or else while nothing moves."""
-        # The lock needs Linux's kind of locks.
+        # Elsewhere nobody swaps under a reader; and the lock needs Linux's kind of locks.
+        if not isinstance(self.fs, FileSystem):
+            return self._look_unlocked(opened)
         try:
             from cleaner.storage.lock.partition_lock import partition_lock
         except ImportError:
@@ -296,18 +292,18 @@ class PartitionFiles:
                 self.topic_partition,
                 self.clock,
                 shared=True,
-                check_done=self._require_hope,
+                check_done=partial(self._require_hope, self.fs),
             ):
                 listing, _ = self._look()
                 return listing, opened(listing)
         except (_NoLock, LogChangedError, LogDirLockedError, LogDirOfflineError, FileNotFoundError):
             return self._look_unlocked(opened)
 
-    def _require_hope(self) -> None:
+    def _require_hope(self, fs: FileSystem) -> None:
         """Do not wait for a lock that covers the whole file: that is held for days."""
         from cleaner.storage.lock.byte_ranges import READ, holder_of
 
-        with self.fs.open(self.log_dir / LOCK) as file:
+        with fs.open(self.log_dir / LOCK) as file:
             if holder_of(file, READ, PRESENCE_BYTE, 1) is not None:
                 raise _NoLock(f"{file.path}: locked as a whole")
 

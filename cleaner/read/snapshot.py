@@ -20,7 +20,7 @@ from cleaner.read.open_segment import OpenSegment, SegmentFiles
 from cleaner.read.partition_files import PartitionFiles
 from cleaner.read.transactions import Transactions
 from cleaner.storage.files.checkpoint import read_offset_checkpoint
-from cleaner.storage.fs.file_system import File, FileSystem
+from cleaner.storage.fs.readable import OpenedFile, ReadableFiles
 from cleaner.storage.segment.batch_source import batch_headers
 from cleaner.storage.segment.indexes import Aborts, abort_rows
 from cleaner.storage.segment.names import CLEANER_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT
@@ -28,7 +28,7 @@ from cleaner.storage.segment.names import CLEANER_CHECKPOINT, HIGH_WATERMARK_CHE
 UNKNOWN_END = 2**63 - 1
 """Stands for the end of a log whose last segment is damaged: only reading it tells."""
 
-ReadChunks = Callable[[File, int, int, int, Callable[[], None]], Iterator[Chunk]]
+ReadChunks = Callable[[OpenedFile, int, int, int, Callable[[], None]], Iterator[Chunk]]
 """
 Reads the batches of a `.log`: gets the open file, the segment's base offset, where to begin and to end in the file, and
 what to call where it passes over damage.
@@ -55,7 +55,7 @@ class LogSnapshot:
         watermark_line: its line of `replication-offset-checkpoint`, None without one.
     """
 
-    fs: FileSystem
+    fs: ReadableFiles
     topic_partition: TopicPartition
     directory: Path
     places: tuple[SegmentFiles, ...]
@@ -146,7 +146,7 @@ class LogSnapshot:
 class LogSnapshots:
     """Takes snapshots of logs; the log dirs' checkpoints are read once."""
 
-    def __init__(self, fs: FileSystem) -> None:
+    def __init__(self, fs: ReadableFiles) -> None:
         self._fs = fs
         self._lines: dict[Path, dict[TopicPartition, int]] = {}  # by checkpoint
 

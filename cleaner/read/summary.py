@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -198,6 +198,22 @@ class LogSummary:
     high_watermark: int
     last_stable_offset: int
 
+    def unstable_from(self, first_unstable_offset: int | None) -> LogSummary:
+        """
+        Return the same with the transactions that are open; None: there are none.
+
+        Raises:
+            FileNotFoundError: a segment has gone in which the offset was looked up.
+        """
+        stable = last_stable_offset(
+            self.segments,
+            first_unstable_offset,
+            log_start_offset=self.log_start_offset,
+            log_end_offset=self.log_end_offset,
+            high_watermark=self.high_watermark,
+        )
+        return replace(self, last_stable_offset=stable)
+
 
 def summarize(
     directory: Path,
@@ -205,11 +221,10 @@ def summarize(
     *,
     log_start_offset: int,
     high_watermark: int | None,
-    first_unstable_offset: int | None = None,
     log_end_offset: int | None = None,
 ) -> LogSummary:
     """
-    Put a log together from a listing and the partition's lines in the checkpoints.
+    Put a log together from a listing and the partition's lines in the checkpoints, as if no transaction was open.
 
     Where nobody tells the log end, it is only known to be at least the active segment's base offset and the high
     watermark.
@@ -219,11 +234,9 @@ def summarize(
         segments: as listed.
         log_start_offset: 0 without a line.
         high_watermark: None without a line: the log start offset (D-03).
-        first_unstable_offset: as `OpenTransactions` says.
         log_end_offset: if it is known; the high watermark is then held to it.
     Raises:
         NotCleanlyShutDownError: there are no segments.
-        FileNotFoundError: a segment has gone in which an unstable offset was looked up.
     """
     if not segments:
         raise NotCleanlyShutDownError(f"{directory}: no segments; it has to be recovered first")
@@ -232,7 +245,4 @@ def summarize(
     if log_end_offset is not None:
         watermark = min(watermark, max(start, log_end_offset))
     end = max(segments[-1].base_offset, watermark) if log_end_offset is None else max(start, log_end_offset)
-    stable = last_stable_offset(
-        segments, first_unstable_offset, log_start_offset=start, log_end_offset=end, high_watermark=watermark
-    )
-    return LogSummary(segments, start, end, watermark, stable)
+    return LogSummary(segments, start, end, watermark, watermark)

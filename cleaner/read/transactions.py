@@ -16,7 +16,7 @@ from cleaner.errors import CorruptBatchError, CorruptCheckpointError
 from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk
 from cleaner.format.control import ControlRecordError, ControlType, read_control_type
 from cleaner.storage.files.producer_snapshot import read_snapshot
-from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.fs.readable import ReadableFiles
 from cleaner.storage.segment.names import snapshot_file_name
 
 
@@ -42,7 +42,7 @@ class Transactions:
 
     @staticmethod
     def at_snapshot(
-        fs: FileSystem, directory: Path, snapshots: Sequence[int], first_offset: int, last_offset: int
+        fs: ReadableFiles, directory: Path, snapshots: Sequence[int], first_offset: int, last_offset: int
     ) -> Transactions:
         """Begin at the last producer snapshot within a range that can be read (R-125), or at the first offset."""
         for offset in reversed(snapshots):

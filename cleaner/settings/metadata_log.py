@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cleaner.errors import CorruptCheckpointError, LogDirOfflineError
-from cleaner.format.metadata import LENGTH_END, MAX_BATCH_BYTES, MetadataBatch, MetadataImage, read_batch
+from cleaner.format.metadata import MAX_BATCH_BYTES, MetadataBatch, MetadataImage, read_batch
+from cleaner.kernels.batch_header import LOG_OVERHEAD_BYTES, size_of
 from cleaner.storage.fs.file_system import File, FileSystem
 
 METADATA_LOG = "__cluster_metadata-0"
@@ -177,7 +178,7 @@ class _Window:
     def view(self) -> memoryview:
         """Return bytes from `position`: a whole batch if the file holds one there."""
         view = self._data[self.position - self._data_position :]
-        is_short = len(view) < LENGTH_END or len(view) < LENGTH_END + int.from_bytes(view[8:LENGTH_END], "big")
+        is_short = len(view) < LOG_OVERHEAD_BYTES or len(view) < size_of(view)
         if is_short and self.position + len(view) < self._size:
             self._data = view = memoryview(self._file.read(MAX_BATCH_BYTES, self.position))
             self._data_position = self.position
@@ -186,7 +187,7 @@ class _Window:
     def is_torn_here(self) -> bool:
         """Tell whether the bytes at `position` can be a torn last write: they reach the end, or are zeros."""
         view = self.view()
-        length = int.from_bytes(view[8:LENGTH_END], "big", signed=True)
-        reaches_end = 0 < length <= MAX_BATCH_BYTES and self.position + LENGTH_END + length >= self._size
+        size = size_of(view)
+        reaches_end = LOG_OVERHEAD_BYTES < size <= MAX_BATCH_BYTES and self.position + size >= self._size
         is_whole_rest = self.position + len(view) >= self._size
         return reaches_end or (is_whole_rest and not any(view))

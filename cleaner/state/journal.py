@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cleaner.base.clock import Clock
+from cleaner.base.json_values import JsonValue, NotJsonError, format_json, parse_json
 from cleaner.errors import CleanerError
-from cleaner.state.json_text import JsonValue, NotJsonError, format_json, parse_json
 from cleaner.storage.fs.file_system import File, FileSystem
 
 MAX_LINE_BYTES = 256 << 10

@@ -25,8 +25,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from cleaner.base.json_values import JsonValue
 from cleaner.errors import shortened
-from cleaner.state.json_text import JsonValue
 from cleaner.state.state_file import BadStateError, StateFile
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.segment import names

@@ -12,10 +12,11 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
+from cleaner.base.json_values import JsonValue
 from cleaner.base.model import TopicPartition
 from cleaner.errors import CorruptLogError, UncleanableError
-from cleaner.state.json_text import JsonValue
 from cleaner.state.state_file import BadStateError, StateFile
 from cleaner.storage.fs.file_system import FileSystem
 
@@ -36,6 +37,8 @@ class QuarantinedLog:
         position: byte position in it.
         since_ms: when, wall clock.
     """
+
+    JSON_PROPERTIES: ClassVar[tuple[str, ...]] = ("partition",)
 
     topic_partition: TopicPartition
     log_dir: str

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from cleaner.state.json_text import JsonValue, NotJsonError, format_json, parse_json
+from cleaner.base.json_values import JsonValue, NotJsonError, format_json, parse_json
 from cleaner.storage.fs.file_system import FileSystem
 
 LIMIT_BYTES = 64 << 20

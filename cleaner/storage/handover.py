@@ -31,6 +31,7 @@ from uuid import UUID, uuid5
 
 from cleaner.base.model import EpochEntry, TopicPartition
 from cleaner.errors import HandoverRefusedError, LogDirOfflineError, NoSpaceError
+from cleaner.kernels.batch_header import LEADER_EPOCH_AT, MAGIC
 from cleaner.storage.files.leader_epochs import write_leader_epochs
 from cleaner.storage.files.partition_metadata import write_topic_id
 from cleaner.storage.fs.file_system import File, FileSystem
@@ -41,9 +42,7 @@ from cleaner.storage.segment import names
 from cleaner.storage.segment.segment import Segment
 from cleaner.storage.swap.backup import clone, may_clone, write_range
 
-_EPOCH_POSITION = 12  # of partitionLeaderEpoch in a batch; the checksum does not cover it
 _FIRST_EPOCH = 0
-_MAGIC = 2
 
 # The log start last: it is the one line that a broker must not find for an empty log.
 _IN_ORDER = (OffsetKind.RECOVERY_POINT, OffsetKind.HIGH_WATERMARK, OffsetKind.CLEANER, OffsetKind.LOG_START)
@@ -213,13 +212,13 @@ def _begin_epochs(fs: FileSystem, path: Path, positions: Sequence[int]) -> None:
     if positions:
         with fs.open(path, write=True) as file:
             for position in positions:
-                file.write(_FIRST_EPOCH.to_bytes(4, "big"), position + _EPOCH_POSITION)
+                file.write(_FIRST_EPOCH.to_bytes(4, "big"), position + LEADER_EPOCH_AT)  # no checksum covers it
 
 
 def _positions_of_later_epochs(fs: FileSystem, directory: Path, name: str) -> Sequence[int]:
     found: list[int] = []
     for chunk in Segment.open(fs, directory, names.offset_of(name)).chunks():
         batches = chunk.batches
-        later = (batches["magic"] == _MAGIC) & (batches["leader_epoch"] > _FIRST_EPOCH)
+        later = (batches["magic"] == MAGIC) & (batches["leader_epoch"] > _FIRST_EPOCH)
         found += batches["position"][later].tolist()
     return found

@@ -84,7 +84,7 @@ def test_child_cleans_logs_one_after_the_other_in_one_session(tmp_path: Path) ->
         os.kill(children.pop(), 9)
         jobs._child._reader.join()
         with pytest.raises(SparkJobError, match="gone"):
-            jobs._child.run("recopy", ())
+            jobs._child.begin("recopy")
     finally:
         jobs.close()
 

@@ -12,7 +12,16 @@ import cleaner
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import CleanerConfig
 from cleaner.errors import CorruptLogError, LogDirOfflineError, SparkJobError
-from cleaner.spark.clean.spark_jobs import DigestResult, DigestWork, SessionJobs, _as_job_errors
+from cleaner.policy.survivor_rule import LATEST_OFFSET, SurvivorRule
+from cleaner.spark.clean.spark_jobs import (
+    _ROW_SCHEMA,
+    DigestResult,
+    DigestWork,
+    SessionJobs,
+    _as_job_errors,
+    _joined,
+    _reduced,
+)
 from tests.bulk.local_jobs import bulk_clean
 from tests.golden.comparison import contents, differences
 from tests.golden.scenario import Step, steps
@@ -20,6 +29,7 @@ from tests.reference.batches import read_batches
 from tests.support.batch_builder import Record
 from tests.support.log_builder import START_MS, LogBuilder, write_log_dir
 from tests.unit.kernels.collisions import colliding_keys
+from tests.unit.policy.survivor_rules import RULES
 
 CLEANED = [step for step in steps() if step.kind in ("byte-identical", "logically-identical")]
 REFUSED = [step for step in steps() if step.kind == "refuse"]
@@ -176,3 +186,15 @@ def test_error_of_a_task_is_the_last_of_its_traceback() -> None:
     with pytest.raises(SparkJobError) as caught, _as_job_errors("a job failed"):
         raise OSError(told)
     assert str(caught.value) == "a job failed: cleaner.errors.SparkJobError: /logs/t-0: an executor does not see it"
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_reductions_ask_the_survivor_rule(local_spark: SessionJobs, rule: SurvivorRule) -> None:
+    """By one reduction or by a join: of each key the code that stays, and those it supersedes that only ask."""
+    codes = (2 << 1, 3 << 1 | 1, 4 << 1 | 1, 5 << 1)
+    expected = [2 << 1, 4 << 1 | 1] if rule == LATEST_OFFSET else [3 << 1 | 1, 5 << 1]
+    rows = local_spark._spark.createDataFrame([(1, 1, code) for code in codes], _ROW_SCHEMA)
+    for found in (_reduced(rows, rule, has_asking=True), _joined(rows, rule)):
+        assert sorted(row.code for row in found.collect()) == expected
+    (last,) = _reduced(rows, rule, has_asking=False).collect()
+    assert last.code in expected

@@ -70,7 +70,7 @@ def _is_clean(log_dir: Path, scratch: Path) -> bool:
 
 def test_image_has_its_kernels_and_no_installer(slim: Image) -> None:
     """Compiled at the build, for more than this machine's processor, and not writable for the user."""
-    kernels = list((slim.root / "opt/cleaner/kernels").rglob("*.nbi"))
+    kernels = list((slim.root / "opt/cleaner/kernels").rglob("*.kernel"))
     assert kernels
     assert {path.stat().st_uid for path in kernels} == {0}
     assert not any(path.stat().st_mode & 0o022 for path in kernels)

@@ -140,8 +140,8 @@ def test_service_dumps_its_state_on_sigusr1(service: Machine) -> None:
     pid = service.show(CLEANER, "MainPID")
     service.systemctl("kill", "--signal=USR1", CLEANER)
     log = f"/run/{CLEANER}.log"
-    wait_until(lambda: '"logs_by_reason"' in service.read(log), "the dump")
-    dump = next(line for line in service.read(log).splitlines() if '"logs_by_reason"' in line)
+    wait_until(lambda: '"cleaner-snapshot"' in service.read(log), "the dump")
+    dump = next(line for line in service.read(log).splitlines() if '"cleaner-snapshot"' in line)
     assert json.loads(dump)["state"] == "running"
     assert service.show(CLEANER, "MainPID") == pid
 

@@ -103,8 +103,8 @@ def made(settings: dict[str, str], fs: FileSystem | None = None) -> RunningDaemo
         config_file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         return load_settings(config_file, (), {})
 
-    outfit = ServiceDeps(fs or FileSystem(), SystemClock(), log, read, Path(settings["cleaner.state.dir"]), "0-test")
-    service = Service(outfit, read())
+    deps = ServiceDeps(fs or FileSystem(), SystemClock(), log, read, Path(settings["cleaner.state.dir"]), "0-test")
+    service = Service(deps, read())
     return RunningDaemon(service, ServiceSteering(service), log, settings)
 
 

@@ -174,8 +174,8 @@ def test_sessions_of_all_other_pages_answer_as_they_say(tmp_path: Path, monkeypa
     for page in PAGES:
         if page.name in PYTHON_ELSEWHERE:
             continue
-        home = tmp_path / page.stem
-        home.mkdir()
+        home = tmp_path / page.relative_to(ROOT).with_suffix("")
+        home.mkdir(parents=True)
         monkeypatch.chdir(home)
         # A fence is no answer, and a doctest would take it for one.
         sessions = "\n".join(re.findall(r"^```pycon\n(.*?)^```$", page.read_text(), flags=re.MULTILINE | re.DOTALL))

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.app import look
+from cleaner.app import inspect_log
 from cleaner.app import plan_log_dir as plan_module
-from cleaner.app.look import Look, PlanTarget
+from cleaner.app.inspect_log import Inspection, PlanTarget
 from cleaner.app.options import CallContext, SetOption, Sources
 from cleaner.app.plan_log_dir import plan_log_dir
 from cleaner.app.plan_report import PlanEntry
@@ -55,7 +55,7 @@ def one_segment() -> LogBuilder:
 CASES = {
     "over_ratio": (keyed_log, "", (), "ratio 1.000 above 0.5", "min.cleanable.dirty.ratio", "clean {dir} topic-0"),
     "overdue": (
-        keyed_log, "", ("--set", "max.compaction.lag.ms=1000"), "over max.compaction.lag.ms by 998999 ms",
+        keyed_log, "", ("--set", "max.compaction.lag.ms=1000"), "over max.compaction.lag.ms by 16 min 38 s",
         "min.cleanable.dirty.ratio", "clean {dir} topic-0 --set topic:cleanup.policy=compact --set max.compaction.lag",
     ),
     "under_ratio": (
@@ -73,7 +73,7 @@ CASES = {
         keyed_log, "", ("--high-watermark", "0"), "high watermark at offset 0 of 80", None, "--high-watermark end",
     ),
     "nothing_to_clean last stable offset": (
-        with_transaction, "", (), "a transaction of producer 7, epoch 3 is open for 90000 ms", None,
+        with_transaction, "", (), "a transaction of producer 7, epoch 3 is open for 1 min 30 s", None,
         "abort --topic topic --partition 0 --start-offset 0",
     ),
     "no_high_watermark": (
@@ -159,7 +159,7 @@ def test_policy_of_a_default_is_told_as_that_until_the_partition_is_named(tmp_pa
     assert entry["why"] == "policy_not_trusted"
     assert entry["next"][0]["command"] == f"cleaner clean {tmp_path} topic-0 --set cleanup.policy=compact"  # type: ignore[index]
     main(["explain", str(tmp_path), "topic-0", "--set", "cleanup.policy=compact"])
-    assert "somebody has to confirm it" in " ".join(capsys.readouterr().out.split())
+    assert "it has to be confirmed" in " ".join(capsys.readouterr().out.split())
 
 
 def test_small_buffer_is_told_with_its_rounds_and_the_one_that_does_it_in_one(tmp_path: Path, capsys: Capture) -> None:
@@ -246,12 +246,12 @@ def test_damage_in_a_log_that_is_in_use_is_looked_at_again(tmp_path: Path, monke
     write_log_dir(tmp_path, keyed_log(), clean_shutdown=False)
     failures = iter([True, True, False])
 
-    def look_at(place: PlanTarget, files: ListedFiles) -> Look:
+    def inspect(place: PlanTarget, files: ListedFiles) -> Inspection:
         if next(failures):
             raise CorruptBatchError(place.directory, 0, "the file became shorter while it was read")
-        return look.look_at(place, files)
+        return inspect_log.inspect_log(place, files)
 
-    monkeypatch.setattr(plan_module, "look_at", look_at)
+    monkeypatch.setattr(plan_module, "inspect_log", inspect)
     with broker_lock(tmp_path):
         (entry,) = _plan(tmp_path, FileSystem())
     assert (entry.error, entry.is_due) == ("", True)

@@ -1,4 +1,4 @@
-"""The daemon's service on real files: what it cleans, what it leaves, and how it gets over trouble."""
+"""The daemon's service on real files: what it cleans, what it leaves, and how it gets over problem."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from cleaner.daemon.log_dir_watch import DirLook, WatchedLogDir
 from cleaner.daemon.scanners import Scanners
 from cleaner.daemon.service import Service
 from cleaner.errors import ConfigError, LogDirOfflineError, NoSpaceError, SteeringError
-from cleaner.policy.cleaning_status import Reason
+from cleaner.policy.reasons import Reason
 from cleaner.policy.selection_context import DirCondition
-from cleaner.present.problems import troubles
+from cleaner.present.problems import problems_of
 from cleaner.state.journal_reader import JournalReader
 from cleaner.storage.fs.file_system import File, FileSystem
 from cleaner.storage.lock.log_dir_lock import LogDirLock
@@ -70,11 +70,11 @@ def test_logs_that_cannot_be_looked_at_are_not_well(tmp_path: Path, logs: Path, 
         running.log.wait("cleaned", partition="good-0")
         shown = running.service.snapshot()
     # Of the memory it is said, too: that of the test process, which is more than a daemon's.
-    (trouble,) = [each for each in troubles(shown) if "memory" not in each.words]
+    (problem,) = [each for each in problems_of(shown) if "memory" not in each.words]
     many = 4 if case == "two homes" else 2
-    assert trouble.words.startswith(f"a-0 and {many - 1} more cannot be looked at: ")
-    assert ("more than one of log.dirs" if case == "two homes" else "segment.bytes=garbage") in trouble.words
-    assert trouble.command == "cleaner explain a-0"
+    assert problem.words.startswith(f"a-0 and {many - 1} more cannot be looked at: ")
+    assert ("more than one of log.dirs" if case == "two homes" else "segment.bytes=garbage") in problem.words
+    assert problem.command == "cleaner explain a-0"
     assert shown.counts.standings["unreadable"] == many
     assert all(view.error not in view.why for view in shown.logs if view.error)
 
@@ -203,6 +203,21 @@ def test_paused_logs_wait_and_go_on_when_resumed(tmp_path: Path, logs: Path, sco
         assert not running.log.find("cleaned")
         running.steering.resume(scope, UID)
         running.log.wait("cleaned", partition="a-0")
+
+
+def test_damaged_file_of_settings_is_told_once_in_the_log(tmp_path: Path, logs: Path) -> None:
+    """Which file, and that what was read before stays in force; another mistake is told again."""
+    write_log_dir(logs, keyed_log("a-0"))
+    bad = logs / "cleaner-topics.properties"
+    with daemon(settings_for(logs, state_dir=tmp_path / "state")) as running:
+        for count in (1, 2):
+            bad.write_bytes(b"\n" * count + b"a.segment.bytes=\\u00zz\n")
+            told = running.log.wait("log dir needs attention", count=count)
+            assert (told["log_dir"], told["level"]) == (str(logs), "warning")
+            assert bad.name in str(told["reason"])
+            assert f"line {count + 1}: " in str(told["reason"])
+            assert "stay in force" in str(told["reason"])
+    assert len(running.log.find("log dir needs attention")) == 2
 
 
 def test_reload_takes_all_or_nothing(tmp_path: Path, logs: Path) -> None:

@@ -15,15 +15,15 @@ from cleaner.app.configuration import Loaded, load_settings
 from cleaner.app.options import SetOption
 from cleaner.base.clock import SystemClock
 from cleaner.base.model import TopicPartition
-from cleaner.cli.explanations import explain
+from cleaner.cli.explain import show_log
 from cleaner.cli.fitting import wide
 from cleaner.cli.main import main
-from cleaner.cli.show_explain import show_explain
 from cleaner.config.table import TOPIC_SETTINGS
 from cleaner.daemon.control.verbs import answer
 from cleaner.daemon.service import Service, ServiceDeps
 from cleaner.daemon.service_steering import ServiceSteering
-from cleaner.present.meanings import BOUNDS, RATIO_SETTINGS
+from cleaner.policy.reasons import RATIO_SETTINGS
+from cleaner.present.explanations import BOUNDS, explain_log
 from cleaner.settings import parse_set
 from cleaner.storage.fs.file_system import FileSystem
 from tests.integration.daemons import EventLog
@@ -66,8 +66,8 @@ class Machine:
         """Return a daemon that has looked once; no thread of it runs."""
         sets = tuple(SetOption(*parse_set(text)) for text in self.sets)
         read: Callable[[], Loaded] = partial(load_settings, self.file, sets, environment)
-        outfit = ServiceDeps(FileSystem(), SystemClock(), EventLog(), read, self.root / "state", "0-test")
-        service = Service(outfit, read())
+        deps = ServiceDeps(FileSystem(), SystemClock(), EventLog(), read, self.root / "state", "0-test")
+        service = Service(deps, read())
         service.turn()
         return ServiceSteering(service)
 
@@ -181,9 +181,9 @@ def test_settings_of_a_topic_are_the_same_wherever_they_are_shown(
     snapshot = steering.snapshot(settings_of=[LOG])
     (view,) = snapshot.logs
     with wide(chosen=True):
-        show_explain(view, snapshot, "")
+        show_log(view, snapshot, "")
     page = capsys.readouterr().out
-    named = [setting for setting in explain(view, snapshot).settings if setting in decide]
+    named = [setting for setting in explain_log(view, snapshot).settings if setting in decide]
     assert named == (["cleanup.policy"] if view.verdict is None else ["segment.ms", "segment.bytes"])
     for setting in named:
         assert f"{setting}={decide[setting][0]} ({decide[setting][1]})" in page

@@ -9,8 +9,8 @@ import pytest
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import TopicConfig
 from cleaner.policy.cleanable import cleanable
-from cleaner.policy.cleaning_status import Reason
 from cleaner.policy.due import earliest_dirty_timestamp_ms
+from cleaner.policy.reasons import Reason
 from cleaner.policy.retry import Retry, RetryDelays, after_failure
 from cleaner.policy.selection import Order, Survey, survey
 from cleaner.policy.selection_context import DirCondition, LogDirFacts, LogFacts, SelectionContext
@@ -84,7 +84,7 @@ class Product:
         logs = [self._facts_of(cast(WeekLog, log), world.now_ms) for log in world.logs]
         has_windows = world.now_ms >= WINDOWS_FROM_MS
         opens_at_ms = self.windows.next_opening_ms(world.now_ms) if has_windows else None
-        circumstances = SelectionContext(
+        context = SelectionContext(
             world.now_ms,
             states=self.states.not_idle,
             log_dirs={log_dir: self._dir_facts(log_dir, world) for log_dir in LOG_DIRS},
@@ -95,7 +95,7 @@ class Product:
             is_paused=world.is_paused,
             opens_at_ms=None if self.windows.is_open(world.now_ms) else opens_at_ms,
         )
-        return survey(logs, circumstances, self.order)
+        return survey(logs, context, self.order)
 
     def _facts_of(self, log: WeekLog, now_ms: int) -> LogFacts:
         known = self.facts.get(log.partition)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from cleaner.base.model import TopicPartition
 from cleaner.daemon.snapshot import LogView, ServiceSnapshot
-from cleaner.policy.cleaning_status import Reason
+from cleaner.policy.reasons import Reason
 from cleaner.policy.selection_context import DirCondition
 from tests.support.snapshots import (
     DAY_MS,

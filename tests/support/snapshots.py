@@ -28,8 +28,8 @@ from cleaner.daemon.snapshot import (
     WorkerView,
 )
 from cleaner.policy.cleanable import Cleanable
-from cleaner.policy.cleaning_status import CleaningStatus, Reason
-from cleaner.policy.due import Dueness
+from cleaner.policy.cleaning_status import CleaningStatus
+from cleaner.policy.reasons import Reason
 from cleaner.policy.retry import Retry
 from cleaner.policy.sections import Sections
 from cleaner.policy.selection_context import DirCondition
@@ -44,11 +44,11 @@ BYTES_AN_OFFSET = 100
 SECONDS = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0)
 
 _DUENESS_OF = {
-    Reason.OVERDUE: Dueness.OVERDUE,
-    Reason.NOTHING_TO_CLEAN: Dueness.NOTHING_TO_CLEAN,
-    Reason.CHECKPOINT_RESET: Dueness.NOTHING_TO_CLEAN,
-    Reason.UNFINISHED_SWAP: Dueness.NOTHING_TO_CLEAN,
-    Reason.UNDER_RATIO: Dueness.UNDER_RATIO,
+    Reason.OVERDUE: Reason.OVERDUE,
+    Reason.NOTHING_TO_CLEAN: Reason.NOTHING_TO_CLEAN,
+    Reason.CHECKPOINT_RESET: Reason.NOTHING_TO_CLEAN,
+    Reason.UNFINISHED_SWAP: Reason.NOTHING_TO_CLEAN,
+    Reason.UNDER_RATIO: Reason.UNDER_RATIO,
 }
 
 
@@ -102,7 +102,7 @@ def verdict(
     if not parts.dirty_bytes:
         by_numbers = Reason.NOTHING_TO_CLEAN
     told = by_numbers if reason is None else reason
-    dueness = _DUENESS_OF.get(told, _DUENESS_OF.get(by_numbers, Dueness.OVER_RATIO))
+    dueness = _DUENESS_OF.get(told, _DUENESS_OF.get(by_numbers, Reason.OVER_RATIO))
     if told is Reason.OVERDUE:
         fields.setdefault("overdue_ms", 2 * HOUR_MS)
     return CleaningStatus(of, told, dueness, cleanable, min_ratio, **fields)

@@ -60,6 +60,14 @@ def test_links_into_a_document_lead_to_headings(document: Path) -> None:
     assert dead == []
 
 
+def test_files_that_recipes_name_exist() -> None:
+    """All but the one a recipe tells to make."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    named = set(re.findall(r"`((?:cleaner|tests|docs|config)/[\w./]+)`", text))
+    assert len(named) > 15
+    assert sorted(path for path in named if not (ROOT / path).exists()) == ["cleaner/format/trial_frame.py"]
+
+
 def test_map_of_the_documents_has_every_one() -> None:
     """`docs/README.md` leads to each document."""
     page = ROOT / "docs" / "README.md"

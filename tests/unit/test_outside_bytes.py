@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import cleaner
+from cleaner.base.json_values import NotJsonError, parse_json
 from cleaner.base.properties import parse_properties, split_properties
 from cleaner.config.forms import parse_address, parse_log_dir_rates
 from cleaner.config.read import check_broker_keys
@@ -37,7 +38,6 @@ from cleaner.settings.files import parse_cleaner_topics
 from cleaner.settings.windows import read_windows
 from cleaner.spark.source.options import size as parse_size
 from cleaner.state.journal import JournalEntry
-from cleaner.state.json_text import NotJsonError, parse_json
 from cleaner.state.kept_manifest import manifest
 from cleaner.storage.files.checkpoint import parse_offset_checkpoint
 from cleaner.storage.files.clean_shutdown import read_broker_epoch

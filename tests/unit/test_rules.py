@@ -75,3 +75,17 @@ def test_every_rule_is_cited_in_its_homes_or_is_not_ours() -> None:
                 citing = [str(at.relative_to(ROOT)) for at, text in sources().items() if number in text]
                 homeless.append((number, f"{home} does not cite it; found in {citing}"))
     assert homeless == []
+
+
+def test_steps_of_crash_safety_are_unique_and_those_of_the_code() -> None:
+    """A step (`S1`, `K2`, `E3`) has one meaning; the tables in docstrings have no other."""
+    tables = re.findall(
+        r"^\| \| step \|.*?\n\n", (ROOT / "docs" / "crash-safety.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    steps = [step for table in tables for step in re.findall(r"^\| ([A-Z]\d?) \| ", table, re.MULTILINE)]
+    assert len(steps) > 25
+    assert len(steps) == len(set(steps))
+    drawn = re.compile(r"^    ([A-Z]\d)    \S", re.MULTILINE)
+    storage = {path: text for path, text in sources().items() if path.is_relative_to(ROOT / "cleaner" / "storage")}
+    cited = {step for text in storage.values() for step in drawn.findall(text)}
+    assert {"S1", "H4"} <= cited <= set(steps)

@@ -1,23 +1,33 @@
 """
-A log cut into cells: stretches of whole batches, of which some are drawn at random to be read.
+A log cut into cells, of which some are drawn at random to be read.
 
 A cell is a stretch of a segment between two batches that the offset index names, near multiples of the cells' size, so
-every batch is in one cell and no index is read of a segment from which nothing is drawn.
+every batch is in one cell and no index is read of a segment from which nothing is drawn. Cells are read as blocks of
+records, with what transactions make of their batches.
 """
 
 from __future__ import annotations
 
 import random
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from cleaner.errors import CorruptIndexError
+from cleaner.format.batch import Batches, ReadBuffer, SegmentReader
+from cleaner.format.chunks import CONTROL_FLAG, DELETE_HORIZON_FLAG, TRANSACTIONAL_FLAG, Flags
+from cleaner.format.key_digests import OFFSET_PLUS_1, SIP, KeyDigests, Words
+from cleaner.format.records import Block, Unpacker
+from cleaner.storage.load.aborted_walk import AbortedWalk
+from cleaner.storage.segment.aborted import AbortedRanges
 from cleaner.storage.segment.segment import Segment
 
-# Small ones tell more for the same bytes: what lies side by side is often alike. Below, reading becomes seeking.
+OFFSETS_END = 2**62  # above all offsets
+# Small cells tell more for the same bytes: what lies side by side is often alike. Below, reading becomes seeking.
 _LEAST_BYTES = 16 << 10
 _MOST_BYTES = 1 << 20
 _MOST_CELLS = 1 << 14
@@ -25,90 +35,130 @@ _MOST_CELLS = 1 << 14
 
 class Cell(NamedTuple):
     """
-    One cell.
+    One cell, or several of a segment side by side.
 
     Attributes:
         segment: its segment's place in the list.
         start, end: byte positions in the `.log`; equal where no batch begins in the cell.
-        place: where in the log it lies, 0 the begin and 1 the end.
+        before: bytes of the log before it.
     """
 
     segment: int
     start: int
     end: int
-    place: float
+    before: int
+
+
+class CellBlock(NamedTuple):
+    """Some batches of a cell: their file, their records, and uint8 a batch: 1 for those that go unread."""
+
+    path: Path
+    block: Block
+    gone: Flags
 
 
 class Cells:
     """
-    The cells of some segments, not yet placed exactly.
+    The cells of some segments.
 
     Args:
-        segments: in log order.
+        segments: in log order, one at least.
+        limit_bytes: most bytes a batch may unpack to.
+        now_ms: markers whose horizon is at or below it go.
+        sample_bytes: how much will be drawn; where that is all, cells are as large as they get.
+
+    Attributes:
+        before: of each segment the bytes before it, and their sum.
+        total_bytes: of all.
     """
 
-    def __init__(self, segments: Sequence[Segment]) -> None:
-        self.segments = segments
-        self.sizes = np.array([segment.size for segment in segments], np.int64)
-        self.total_bytes = int(self.sizes.sum())
-        self.cell_bytes = max(_LEAST_BYTES, min(_MOST_BYTES, self.total_bytes // _MOST_CELLS))
-        counts = -(-self.sizes // self.cell_bytes)
-        self._first = np.concatenate([[0], np.cumsum(counts)])
-        self._before = np.concatenate([[0], np.cumsum(self.sizes)])
+    def __init__(self, segments: Sequence[Segment], limit_bytes: int, now_ms: int, sample_bytes: int) -> None:
+        self._segments = segments
+        sizes = np.array([segment.size for segment in segments], np.int64)
+        self.before = np.concatenate([[0], np.cumsum(sizes)])
+        self.total_bytes = int(self.before[-1])
+        usual_bytes = self.total_bytes // _MOST_CELLS if sample_bytes < self.total_bytes else _MOST_BYTES
+        self._cell_bytes = max(_LEAST_BYTES, min(_MOST_BYTES, usual_bytes))
+        self._first: list[int] = [0, *np.cumsum(-(-sizes // self._cell_bytes)).tolist()]
+        self._index = -1, np.zeros(0, np.int64)
+        self._aborted = AbortedRanges(AbortedWalk().collect(segments, segments[0].base_offset, OFFSETS_END, 0))
+        self._now_ms = now_ms
+        self._buffer = ReadBuffer()
+        self._unpacker = Unpacker(limit_bytes)
+        self._digests = KeyDigests()
 
-    @property
-    def count(self) -> int:
-        """How many there are."""
-        return int(self._first[-1])
+    def draw(self, first: int, end: int, most_bytes: int, chance: random.Random) -> list[Cell]:
+        """Draw cells of segments [first, end), two at least, that amount to so many bytes; returns them in order."""
+        numbers: Sequence[int] = range(self._first[first], self._first[end])
+        wanted = max(2, most_bytes // self._cell_bytes)
+        if wanted < len(numbers):
+            numbers = sorted(chance.sample(numbers, wanted))
+        cells = [cell for cell in map(self._cells_from, numbers) if cell.start < cell.end]
+        # Where batches are larger than cells most of these are empty.
+        few = len(cells) < 2 and wanted < self._first[end] - self._first[first]
+        return self.draw(first, end, 4 * wanted * self._cell_bytes, chance) if few else cells
 
-    def draw(self, first: int, end: int, most_bytes: int, chance: random.Random) -> list[int]:
-        """Draw cells with numbers in a range that amount to so many bytes, two at least; returns them ascending."""
-        wanted = max(2, most_bytes // self.cell_bytes)
-        if wanted >= end - first:
-            return list(range(first, end))
-        return sorted(chance.sample(range(first, end), wanted))
+    def stretches(self, count: int, most_bytes: int) -> list[Cell]:
+        """Return a few long stretches, spread over the log, of neighbouring cells."""
+        length, end = max(1, most_bytes // self._cell_bytes), self._first[-1]
+        return [self._cells_from(number, length) for number in sorted({end * i // count for i in range(count)})]
 
-    def first_of(self, segment: int) -> int:
-        """Return the number of a segment's first cell."""
-        return int(self._first[segment])
+    def _cells_from(self, number: int, count: int = 1) -> Cell:
+        row = bisect_right(self._first, number) - 1
+        if row != self._index[0]:
+            self._index = row, _positions(self._segments[row])
+        edge, size, positions = (number - self._first[row]) * self._cell_bytes, self._segments[row].size, self._index[1]
+        start = int(positions[bisect_right(positions, edge) - 1])
+        edge += count * self._cell_bytes
+        end = int(positions[bisect_right(positions, edge) - 1]) if edge < size else size
+        return Cell(row, start, end, int(self.before[row]) + start)
 
-    def segment_of(self, number: int) -> int:
-        """Return the place of a cell's segment in the list."""
-        return int(np.searchsorted(self._first, number, side="right")) - 1
+    def blocks(self, cell: Cell, *, leaves_cache: bool = False) -> Iterator[CellBlock]:
+        """
+        Read a cell.
 
-    def stretches(self, count: int, most_bytes: int) -> Iterator[Cell]:
-        """Return a few long stretches, spread over the log: neighbouring cells of a segment as one."""
-        length = max(1, most_bytes // self.cell_bytes)
-        for number in sorted({self.count * i // count for i in range(count)}):
-            row = self.segment_of(number)
-            last = min(number + length, self.first_of(row + 1)) - 1
-            first_cell, *_, last_cell = [*self.place([number]), *self.place([last])]
-            yield first_cell._replace(end=last_cell.end)
+        Args:
+            cell: which.
+            leaves_cache: it will be read again soon; else what was not in memory before is not kept there.
+        Raises:
+            CorruptBatchError: damage.
+            FileNotFoundError: its segment has gone.
+        """
+        segment = self._segments[cell.segment]
+        with segment.open_log() as file:
+            drops = not leaves_cache and not file.is_cached(cell.start)
+            chunks = SegmentReader(
+                file, size=cell.end, start=cell.start, buffer=self._buffer, check_order_from=segment.base_offset
+            )
+            for chunk in chunks:
+                gone = self._gone(chunk.batches)
+                for block in self._unpacker.blocks(segment.log_path, chunk, unwanted=gone != 0):
+                    yield CellBlock(segment.log_path, block, gone[block.first : block.first + len(block.batches)])
+            if drops:
+                file.drop_cache(cell.start, cell.end - cell.start)
 
-    def place(self, numbers: Sequence[int]) -> Iterator[Cell]:
-        """Say where cells begin and end; each segment's index is read once."""
-        current, positions = -1, np.zeros(0, np.int64)
-        for number in numbers:
-            row = self.segment_of(number)
-            segment = self.segments[row]
-            if row != current:
-                current, positions = row, _positions(segment)
-            within = number - int(self._first[row])
-            is_last = number + 1 == self._first[row + 1]
-            start = _at_or_before(positions, within * self.cell_bytes)
-            end = segment.size if is_last else _at_or_before(positions, (within + 1) * self.cell_bytes)
-            yield Cell(row, start, end, (int(self._before[row]) + start) / max(1, self.total_bytes))
+    def digest(self, part: CellBlock, secret: Words) -> tuple[Words, Words]:
+        """Return the digests of a block's records with a key, and their offsets plus 1; valid until the next call."""
+        path, block, gone = part
+        is_control = (block.batches["attributes"] & CONTROL_FLAG != 0) & (block.batches["magic"] == 2)
+        rows = self._digests.of(path, block, gone | is_control, secret)
+        return rows[:, SIP], rows[:, OFFSET_PLUS_1]
+
+    def _gone(self, batches: Batches) -> Flags:
+        """Return which batches are data of aborted transactions, or markers past their horizon."""
+        kinds = batches["attributes"] & (TRANSACTIONAL_FLAG | CONTROL_FLAG)
+        # A marker gets its horizon once its transaction has left no data.
+        has_horizon = batches["attributes"] & (CONTROL_FLAG | DELETE_HORIZON_FLAG) == CONTROL_FLAG | DELETE_HORIZON_FLAG
+        is_expired = has_horizon & (batches["magic"] == 2) & (batches["base_timestamp"] <= self._now_ms)
+        gone: Flags = is_expired.astype(np.uint8)
+        if (kinds == TRANSACTIONAL_FLAG).any():
+            gone |= self._aborted.hidden(batches)
+        return gone
 
 
 def _positions(segment: Segment) -> npt.NDArray[np.int64]:
     """Return where batches begin, as far as the offset index says; one that cannot be read says nothing."""
     try:
-        positions: npt.NDArray[np.int64] = segment.offset_index()["position"].astype(np.int64)
+        return np.concatenate([[0], segment.offset_index()["position"].astype(np.int64)])
     except CorruptIndexError:
-        return np.zeros(0, np.int64)
-    return positions
-
-
-def _at_or_before(positions: npt.NDArray[np.int64], wanted: int) -> int:
-    row = int(np.searchsorted(positions, wanted, side="right")) - 1
-    return int(positions[row]) if row >= 0 else 0
+        return np.zeros(1, np.int64)

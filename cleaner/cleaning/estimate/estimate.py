@@ -1,10 +1,13 @@
 """
 Foretelling a cleaning from a sample: drawn cells are read twice.
 
-First for their keys: how often each was met says how many there are in all (`unseen_keys.py`), and how likely the last
-record met of a key is the last there is. Then some of the cells are recopied, into memory and as a round would do it,
+First for their keys: how often each was met says how many there are in all, and how likely the last record met of a
+key is the last there is (`key_sample.py`). Then some of the cells are recopied, into memory and as a round would do it,
 with every record staying or going by these chances: how many bytes stay depends on batches and codecs in ways that no
 formula has. Where all of a log is read, each chance is 0 or 1.
+
+A jackknife (Quenouille, Tukey) says how far off that may be: the estimate is made again without each tenth of the
+cells, which shows how much it owes to the cells that happened to be drawn.
 """
 
 from __future__ import annotations
@@ -16,21 +19,28 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cleaner.cleaning.estimate.cell_reader import CellReader
-from cleaner.cleaning.estimate.cells import Cell, Cells
-from cleaner.cleaning.estimate.key_sample import KeySample
-from cleaner.cleaning.estimate.survival import Drawn, likely_error, survival
-from cleaner.cleaning.estimate.trial_recopy import Subject, TrialRecopier
-from cleaner.cleaning.estimate.unseen_keys import Floats
+from cleaner.cleaning.context import RoundContext
+from cleaner.cleaning.estimate.cells import OFFSETS_END, Cell, Cells
+from cleaner.cleaning.estimate.key_sample import GROUPS, KeySample
+from cleaner.cleaning.estimate.unseen_keys import Counts, Floats
+from cleaner.cleaning.recopy.group import RecopyRules
+from cleaner.cleaning.recopy.offset_bits import OffsetBits
+from cleaner.cleaning.recopy.retained import RetainedWriter
+from cleaner.cleaning.recopy.survivors import BitmapSurvivors, BlockRetention
+from cleaner.config.values import CleanerConfig, TopicConfig
+from cleaner.policy.cleanable import Cleanable
 from cleaner.policy.estimate import Estimate
 from cleaner.policy.grouping import group_segments
+from cleaner.policy.record_filter import BatchRetention
 from cleaner.policy.rounds_ahead import RoundsAhead, rounds_ahead
+from cleaner.storage.segment.segment import Segment
 
 LEAST_SAMPLE_BYTES = 256 << 20
 MOST_SAMPLE_BYTES = 4 << 30
 SAMPLE_PART = 0.1
 _MOST_RECOPIED_BYTES = 64 << 20
-_BINS = 16
+_MOST_SPREAD = 1 << 31  # between offsets of a segment
+_STANDARD_ERRORS = 2.26  # 95 % of Student's distribution, for ten groups
 _STRETCHES, _STRETCH_BYTES = 8, 4 << 20
 _INDEX_PART = 0.006  # index entries of 20 bytes for every 4 KiB
 # Measured: what a round takes beside its bytes.
@@ -38,47 +48,32 @@ _SECONDS_A_ROUND, _SECONDS_A_GROUP, _SECONDS_A_SEGMENT = 0.05, 0.02, 0.0005
 _SPEED_UP_A_THREAD = 0.8
 
 
-def default_sample_bytes(total_bytes: int) -> int:
-    """Return how much of a log is read: a tenth, all of a small one, and never more than 4 GiB."""
-    return min(MOST_SAMPLE_BYTES, max(LEAST_SAMPLE_BYTES, int(total_bytes * SAMPLE_PART)))
-
-
-def estimate(subject: Subject, sample_bytes: int | None) -> tuple[Estimate, RoundsAhead]:
+def estimate(
+    segments: Sequence[Segment],
+    found: Cleanable,
+    topic: TopicConfig,
+    config: CleanerConfig,
+    context: RoundContext,
+    sample_bytes: int | None,
+) -> tuple[Estimate, RoundsAhead]:
     """
     Foretell what cleaning a log would do.
 
     Args:
-        subject: the log; its range must not be empty.
-        sample_bytes: how much to read; None: `default_sample_bytes`.
+        segments: all up to the first uncleanable offset, in order.
+        found: the cleanable range, not empty.
+        topic, config: the settings.
+        context: a clock, the moment, and what is asked before each cell and may raise to stop.
+        sample_bytes: how much to read; None: a tenth, all of a small log, and never more than 4 GiB.
     Raises:
         CorruptLogError: damage in a sampled cell.
         UncleanableError: a sampled batch that no cleaner could write.
         FileNotFoundError: a segment has gone.
     """
-    cells = Cells(subject.segments)
-    # Whoever asks again is told the same.
-    chance = random.Random(cells.total_bytes)  # noqa: S311 - no secret
-    most_bytes = default_sample_bytes(cells.total_bytes) if sample_bytes is None else sample_bytes
-    bases = [segment.base_offset for segment in subject.segments]
-    first_dirty = max(0, bisect_right(bases, subject.found.first_dirty_offset) - 1)
-    bound = cells.first_of(first_dirty)
-    # The dirty section says which keys come again: it gets half, and what the clean one does not need.
-    clean_bytes = int(cells.sizes[:first_dirty].sum())
-    for_dirty = max(most_bytes // 2, most_bytes - clean_bytes)
-    dirty = cells.draw(bound, cells.count, for_dirty, chance)
-    for_clean = max(0, most_bytes - min(for_dirty, cells.total_bytes - clean_bytes))
-    clean = cells.draw(0, bound, for_clean, chance) if bound else []
-    placed = list(cells.place([*clean, *dirty]))
-    drawn = Drawn(
-        places=np.array([cell.place for cell in placed]),
-        clean=len(clean),
-        clean_cells=bound,
-        dirty_cells=cells.count - bound,
-        dirty_place=clean_bytes / max(1, cells.total_bytes),
-    )
-    limit_bytes = subject.config.batch_limit_bytes(subject.topic)
-    with CellReader(subject.fs, subject.segments, limit_bytes, subject.now_ms) as reader:
-        return _Estimator(subject, cells, placed, drawn, reader, chance).estimate()
+    if sample_bytes is None:
+        total_bytes = sum(segment.size for segment in segments)
+        sample_bytes = min(MOST_SAMPLE_BYTES, max(LEAST_SAMPLE_BYTES, int(total_bytes * SAMPLE_PART)))
+    return _Estimator(segments, found, topic, config, context, sample_bytes).estimate()
 
 
 class _Estimator:
@@ -86,123 +81,164 @@ class _Estimator:
 
     def __init__(
         self,
-        subject: Subject,
-        cells: Cells,
-        placed: Sequence[Cell],
-        drawn: Drawn,
-        reader: CellReader,
-        chance: random.Random,
+        segments: Sequence[Segment],
+        found: Cleanable,
+        topic: TopicConfig,
+        config: CleanerConfig,
+        context: RoundContext,
+        sample_bytes: int,
     ) -> None:
-        self._subject = subject
-        self._cells = cells
-        self._placed = placed
-        self._drawn = drawn
-        self._reader = reader
-        self._chance = chance
-        self._sample = KeySample()
-        self._sampled_bytes = sum(cell.end - cell.start for cell in placed)
-        # Those that are recopied in memory, spread over the log.
-        step = max(1, math.ceil(self._sampled_bytes / _MOST_RECOPIED_BYTES))
-        self._recopied = range(0, len(placed), step)
+        self._segments, self._range, self._topic, self._config, self._context = segments, found, topic, config, context
+        self._cells = cells = Cells(segments, config.batch_limit_bytes(topic), context.now_ms, sample_bytes)
+        bases = [segment.base_offset for segment in segments]
+        self._first_dirty = max(0, bisect_right(bases, found.first_dirty_offset) - 1)
+        self._sample_bytes = sample_bytes
+        self._lots = np.random.default_rng(0)
+        clean_bytes = int(cells.before[self._first_dirty])
+        self._section_bytes = np.array([clean_bytes, cells.total_bytes - clean_bytes])
 
     def estimate(self) -> tuple[Estimate, RoundsAhead]:
         """Read, judge, recopy, and add up."""
-        subject, config, total = self._subject, self._subject.config, self._cells.total_bytes
-        self._read_keys()
-        found = survival(self._sample, self._drawn)
-        usual = float(found.stays.mean()) if len(found.stays) else 1.0
-        after = self._recopy(found.stays, usual)
-        bytes_after = int(after.sum())
-        error = likely_error(self._sample, self._drawn, found, self._chance)
-        dirty_keys = round(found.dirty.total / self._sample.part)
+        total, context = self._cells.total_bytes, self._context
+        drawn = self._draw()
+        is_dirty = np.array([cell.segment >= self._first_dirty for cell in drawn])
+        before, end = np.array([(cell.before, cell.before + cell.end - cell.start) for cell in drawn]).T
+        clean_bytes, dirty_bytes = self._section_bytes.tolist()
+        place = np.clip((before - clean_bytes) / dirty_bytes, 0, 1)
+        self._sample = sample = KeySample(is_dirty, place, end - before, self._section_bytes)
+        # Those that are recopied in memory, spread over the log.
+        recopied = range(0, len(drawn), max(1, math.ceil((end - before).sum() / _MOST_RECOPIED_BYTES)))
+        for number, cell in enumerate(drawn):
+            context.check_done()
+            for block in self._cells.blocks(cell, leaves_cache=number in recopied):
+                sample.add(number, *self._cells.digest(block, sample.secret))
+        sample.judge()
+        rules = RecopyRules(0, 0, context.now_ms, context.now_ms, self._topic.delete_retention_ms)
+        self._writer = RetainedWriter(rules.new_horizon_ms)
+        # Of each drawn cell bytes read, records that stay, bytes that do.
+        counted = np.zeros((len(drawn), 3))
+        for number in recopied:
+            context.check_done()
+            counted[number] = end[number] - before[number], *self._recopy(drawn[number])
+        after, error = self._add_up(is_dirty.astype(np.int64), counted)
+        by_segment = self._spread(after, before[recopied], counted[recopied])
+        bytes_after = min(total, int(after.sum()))
+        dirty_keys = round(sample.dirty.total / sample.part)
         ahead = rounds_ahead(
-            config,
+            self._config,
             keys=dirty_keys,
-            dirty_bytes=subject.found.cleanable_bytes,
-            head_part=found.dirty.part_with(config.key_limit * self._sample.part),
+            dirty_bytes=self._range.cleanable_bytes,
+            head_part=sample.dirty.part_with(self._config.key_limit * sample.part),
         )
         return Estimate(
-            sampled_bytes=self._sampled_bytes,
-            sample_part=self._sampled_bytes / max(1, total),
-            records=round(found.records / self._sample.part),
+            sampled_bytes=int((end - before).sum()),
+            sample_part=float((end - before).sum() / max(1, total)),
+            records=round(sample.staying.sum() / sample.part),
             dirty_keys=dirty_keys,
             bytes_before=total,
             bytes_after=bytes_after,
             bytes_freed=total - bytes_after,
-            least_bytes_freed=max(0, total - int(bytes_after * (1 + error))),
-            most_bytes_freed=total - int(bytes_after * (1 - min(1.0, error))),
-            extra_disk_bytes=self._extra_disk(after),
-            seconds=self._seconds(*self._rates(usual), ahead, after),
+            least_bytes_freed=max(0, total - bytes_after - int(error)),
+            most_bytes_freed=total - max(0, bytes_after - int(error)),
+            extra_disk_bytes=self._extra_disk(by_segment),
+            seconds=self._seconds(*self._rates(), ahead, by_segment),
         ), ahead
 
-    def _read_keys(self) -> None:
-        """Collect the keys of the drawn cells."""
-        for number, cell in enumerate(self._placed):
-            self._subject.check_done()
-            self._sample.begin_cell()
-            for part in self._reader.blocks(cell, leaves_cache=number in self._recopied):
-                self._sample.add(self._reader.digest(part, self._sample.keys)[0])
+    def _draw(self) -> list[Cell]:
+        """Draw cells of both sections."""
+        cells, sample_bytes, (clean_bytes, dirty_bytes) = self._cells, self._sample_bytes, self._section_bytes.tolist()
+        # Whoever asks again is told the same.
+        chance = random.Random(cells.total_bytes)  # noqa: S311 - no secret
+        # The dirty section says which keys come again: it gets half, and what the clean one does not need.
+        for_dirty = max(sample_bytes // 2, sample_bytes - clean_bytes)
+        dirty = cells.draw(self._first_dirty, len(self._segments), for_dirty, chance)
+        return cells.draw(0, self._first_dirty, sample_bytes - min(for_dirty, dirty_bytes), chance) + dirty
 
-    def _recopy(self, stays: Floats, usual: float) -> Floats:
-        """Recopy some cells in memory; returns how many bytes of each segment stay."""
-        recopier = TrialRecopier(self._subject, self._reader, self._sample)
-        rows = self._sample.first_rows()
-        read, written = np.zeros((2, _BINS)), np.zeros((2, _BINS))
-        for number in self._recopied:
-            self._subject.check_done()
-            cell = self._placed[number]
-            mine = stays[rows[number] : rows[number + 1]]
-            at = int(number >= self._drawn.clean), min(int(cell.place * _BINS), _BINS - 1)
-            read[at] += cell.end - cell.start
-            written[at] += recopier.recopy(cell, mine, float(mine.mean()) if len(mine) else usual)
-        return self._spread(read, written)
+    def _recopy(self, cell: Cell) -> tuple[int, int]:
+        """Recopy a cell into memory; returns how many of its records with a key stay, and all bytes that do."""
+        is_dirty = cell.segment >= self._first_dirty
+        records, before = 0, self._writer.counts.bytes_written
+        for part in self._cells.blocks(cell):
+            path, block, gone = part
+            digests, offsets = self._cells.digest(part, self._sample.secret)
+            goes = self._lots.random(len(digests)) >= self._sample.chances(digests, offsets, is_dirty)
+            records += len(goes) - int(goes.sum())
+            places = offsets[goes].astype(np.int64) - 1
+            bits = OffsetBits(int(places.min(initial=OFFSETS_END)))
+            bits.set(places[places < bits.base_offset + _MOST_SPREAD] - bits.base_offset)
+            kept_as = np.where(gone, BatchRetention.DROP, BatchRetention.KEEP_IF_NOT_EMPTY).astype(np.int8)
+            known = BlockRetention(kept_as, gone, gone, np.zeros_like(gone), legacy_deletes_stay=True)
+            verdicts = np.zeros(block.record_count(gone), np.uint8)
+            BitmapSurvivors(bits, OFFSETS_END, OFFSETS_END, self._context.now_ms).judge(path, block, known, verdicts)
+            self._writer.begin(len(block.batches))
+            self._writer.write(path, block, known, verdicts)
+            self._writer.end()
+        return records, self._writer.counts.bytes_written - before
 
-    def _spread(self, read: Floats, written: Floats) -> Floats:
-        """Spread what stays over segments: by their places, and as much as in all of their section."""
-        sizes = self._cells.sizes
-        begins = np.cumsum(sizes) - sizes
-        place = np.minimum(((begins + sizes / 2) * _BINS / max(1, sizes.sum())).astype(np.int64), _BINS - 1)
-        is_dirty = (np.arange(len(sizes)) >= self._cells.segment_of(self._drawn.clean_cells)).astype(np.int64)
-        whole = np.where(read.sum(axis=1) > 0, written.sum(axis=1) / np.maximum(read.sum(axis=1), 1), 1.0)
-        shares = np.where(read > 0, written / np.maximum(read, 1), whole[:, None])
-        after: Floats = sizes * shares[is_dirty, place]
-        for section in (0, 1):
-            mine = is_dirty == section
-            after[mine] *= whole[section] * sizes[mine].sum() / max(1.0, after[mine].sum())
-        return after
+    def _add_up(self, section: Counts, counted: Floats) -> tuple[Floats, float]:
+        """Return the bytes that stay of each section, and how far off their sum may be."""
+        sample = self._sample
+        by_group = np.zeros((GROUPS, 2, 3))
+        np.add.at(by_group, (sample.groups, section), counted)
+        whole = by_group.sum(axis=0)
 
-    def _rates(self, usual: float) -> tuple[float, float]:
+        def bytes_after(staying: Floats, counted: Floats) -> Floats:
+            # So many bytes for each record that stays; of a section where none does, for each that was read.
+            read, records, written = np.moveaxis(counted, -1, 0)
+            by_record = staying / sample.part * written / np.maximum(1, records)
+            after: Floats = np.where(records > 0, by_record, self._section_bytes * written / np.maximum(1, read))
+            return after
+
+        after = bytes_after(sample.staying, whole)
+        # What other cells might have said of keys, and of bytes. A section of which all was seen leaves no doubt.
+        doubt = np.sqrt(1 - sample.shares), np.sqrt(1 - whole[:, 0] / np.maximum(1, self._section_bytes))
+        keys_off = (bytes_after(sample.without, whole) - after) * doubt[0]
+        bytes_off = (bytes_after(sample.staying, whole - by_group) - after) * doubt[1]
+        variance = (GROUPS - 1) * (keys_off + bytes_off).sum(axis=1).var()
+        variance += after.sum() ** 2 * (1 - sample.part) / max(1, sample.staying.sum())
+        return after, _STANDARD_ERRORS * math.sqrt(variance)
+
+    def _spread(self, after: Floats, before: Counts, counted: Floats) -> Floats:
+        """Spread what stays of each section over its segments, as in the cells that were recopied."""
+        cells = self._cells
+        edges = np.append(before, cells.total_bytes)
+        edges[0] = 0
+        stays_up_to = np.concatenate([[0], np.cumsum(np.diff(edges) * counted[:, 2] / counted[:, 0])])
+        stays: Floats = np.diff(np.interp(cells.before, edges, stays_up_to))
+        section = (np.arange(len(stays)) >= self._first_dirty).astype(np.int64)
+        return stays * (after / np.maximum(1, np.bincount(section, stays, minlength=2)))[section]
+
+    def _rates(self) -> tuple[float, float]:
         """
         Return seconds a byte of both passes, on one thread, from a few long stretches of the log.
 
         Cells are short, and what there is to do for each takes longer than its bytes.
         """
-        recopier = TrialRecopier(self._subject, self._reader, self._sample)
-        stretches = list(self._cells.stretches(_STRETCHES, _STRETCH_BYTES))
-        nothing = np.zeros(0)
+        stretches, now_ns = self._cells.stretches(_STRETCHES, _STRETCH_BYTES), self._context.clock.monotonic_ns
         # The first is done twice: kernels are loaded when they are first called.
         for cell in stretches[:1]:
-            recopier.recopy(cell, nothing, usual)
-        total, began_ns = sum(cell.end - cell.start for cell in stretches), self._subject.clock.monotonic_ns()
+            self._recopy(cell)
+        times = [now_ns()]
         for cell in stretches:
-            self._subject.check_done()
-            for part in self._reader.blocks(cell, leaves_cache=True):
-                self._reader.digest(part, self._sample.keys)
-        read_ns = self._subject.clock.monotonic_ns()
+            self._context.check_done()
+            for part in self._cells.blocks(cell, leaves_cache=True):
+                self._cells.digest(part, self._sample.secret)
+        times.append(now_ns())
         for cell in stretches:
-            self._subject.check_done()
-            recopier.recopy(cell, nothing, usual)
-        copy_ns = self._subject.clock.monotonic_ns()
-        return (read_ns - began_ns) / 1e9 / max(1, total), (copy_ns - read_ns) / 1e9 / max(1, total)
+            self._context.check_done()
+            self._recopy(cell)
+        times.append(now_ns())
+        read, copy = np.diff(times) / 1e9 / max(1, sum(cell.end - cell.start for cell in stretches))
+        return float(read), float(copy)
 
     def _extra_disk(self, after: Floats) -> int:
         """Return the most that is written before as much was removed, group by group of the first round."""
-        segments, topic = self._subject.segments, self._subject.topic
+        topic = self._topic
         groups = group_segments(
-            segments,
+            self._segments,
             max_log_bytes=topic.segment_bytes,
             max_index_bytes=topic.segment_index_bytes,
-            first_uncleanable_offset=self._subject.found.first_uncleanable_offset,
+            first_uncleanable_offset=self._range.first_uncleanable_offset,
         )
         most, row, balance = 0.0, 0, 0.0
         for group in groups:
@@ -215,8 +251,8 @@ class _Estimator:
 
     def _seconds(self, read: float, copy: float, ahead: RoundsAhead, after: Floats) -> float:
         """Return how long all rounds take: each maps a part of the dirty section, and recopies what lies below."""
-        config, total = self._subject.config, self._cells.total_bytes
-        dirty_bytes = self._subject.found.cleanable_bytes
+        config, total = self._config, self._cells.total_bytes
+        dirty_bytes = self._range.cleanable_bytes
         rounds = max(1, ahead.count)
         # Round by round the clean section grows by what stays of one head.
         clean, kept = total - dirty_bytes, float(after.sum()) / max(1, total)

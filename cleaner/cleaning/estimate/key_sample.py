@@ -1,110 +1,124 @@
 """
-The keys met in drawn cells of a log, as digests.
+The keys met in drawn cells of a log, and how likely each record met is to stay.
 
-Of very many keys only those are kept whose digest is below a threshold: a random part of all keys, with all that was
-met of each, so that memory is bounded and nothing is misjudged for it.
+The two sections of a log ask different questions. A key's last record in the dirty section stays; one of the clean
+section stays if its key does not come again in the dirty one. Neither is known where not all cells were drawn: how many
+stay in all is estimated (`unseen_keys.py`), and those met that may be among them get chances that add up to that.
+
+Of very many keys only those are kept whose digest is below a threshold, with all that was met of each: a random part of
+the keys, so that memory is bounded (Wegman's adaptive sampling; Flajolet, 1990).
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from cleaner.cleaning.estimate.unseen_keys import Counts, Floats, Occurrences
 from cleaner.format.key_digests import Words
 
+GROUPS = 10  # the jackknife leaves out a tenth of the cells at a time
 _MOST_RECORDS = 1 << 22
-_ALL = np.uint64(2**64 - 1)
-
-Counts = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class MetKeys:
-    """
-    What was met, one row a key.
-
-    Attributes:
-        digests: ascending.
-        cells: in how many of the cells asked for.
-        last_record: the row of its last record among all records kept.
-    """
-
-    digests: Words
-    cells: Counts
-    last_record: Counts
-
-    def times(self, digests: Words) -> Counts:
-        """Return in how many cells each of some digests was met; 0 for those that were not."""
-        if not len(self.digests):
-            return np.zeros(len(digests), np.int64)
-        place = np.minimum(np.searchsorted(self.digests, digests), len(self.digests) - 1)
-        times: Counts = np.where(self.digests[place] == digests, self.cells[place], 0)
-        return times
+_ALL = 2**64 - 1
 
 
 class KeySample:
     """
-    Collects digests cell by cell, in log order.
+    Keys of drawn cells and, once they are judged, chances of records.
+
+    Args:
+        is_dirty: of each cell, in log order, whether it is of the dirty section.
+        place: of each where in that section it lies, 0 the begin and 1 the end.
+        sizes: of each its bytes.
+        section_bytes: all bytes of the clean and of the dirty section.
 
     Attributes:
-        keys: the SipHash key, of two words.
-        threshold: the largest digest kept.
-        records: how many records with a key there were, kept or not.
+        groups: of each cell the number of its group, by lot.
+        secret: the SipHash key, of two words.
+        shares: the parts of the clean and of the dirty section that were drawn.
+        dirty: the keys of the dirty section, of those that the sample keeps.
+        staying: how many records of the clean and of the dirty section stay, with keys that the sample keeps.
+        without: the same, a row a group, as estimated without the group's cells.
     """
 
-    def __init__(self) -> None:
-        self.keys: Words = np.frombuffer(bytearray(os.urandom(16)), np.uint64)
-        self.threshold = _ALL
-        self.records = 0
-        self._digests: list[Words] = []
+    dirty: Occurrences
+    staying: Floats
+    without: Floats
+
+    def __init__(self, is_dirty: npt.NDArray[np.bool_], place: Floats, sizes: Counts, section_bytes: Counts) -> None:
+        self.groups = np.random.default_rng(0).permutation(len(sizes)) % GROUPS
+        self.secret: Words = np.frombuffer(bytearray(os.urandom(16)), np.uint64)
+        self._is_dirty, self._place, self._sizes, self._section_bytes = is_dirty, place, sizes, section_bytes
+        self.shares = self._shares(-1)
+        self._threshold = np.uint64(_ALL)
+        nothing = np.zeros(0, np.uint64)
+        self._parts: list[tuple[int, Words, Words]] = [(0, nothing, nothing)]
         self._kept = 0
 
     @property
     def part(self) -> float:
         """The part of all keys that is kept."""
-        return (float(self.threshold) + 1) / 2**64
+        return (float(self._threshold) + 1) / 2**64
 
-    def begin_cell(self) -> None:
-        """Begin the next cell."""
-        self._digests.append(np.zeros(0, np.uint64))
-
-    def add(self, digests: Words) -> None:
-        """Add the digests of a cell's records, in order."""
-        self.records += len(digests)
-        kept = digests[digests <= self.threshold]
-        self._digests[-1] = np.concatenate([self._digests[-1], kept])
-        self._kept += len(kept)
+    def add(self, cell: int, digests: Words, offsets: Words) -> None:
+        """Add records of a cell, in order: digests of their keys, and their offsets plus 1."""
+        self._keep(cell, digests, offsets)
         while self._kept > _MOST_RECORDS:
-            self.threshold >>= np.uint64(1)
-            self._digests = [digests[digests <= self.threshold] for digests in self._digests]
-            self._kept = sum(map(len, self._digests))
+            self._threshold >>= np.uint64(1)
+            parts, self._parts, self._kept = self._parts, [], 0
+            for part in parts:
+                self._keep(*part)
 
-    def first_rows(self) -> Counts:
-        """Return for each cell, and for the end, how many records were kept before it."""
-        return np.concatenate([[0], np.cumsum([len(kept) for kept in self._digests])]).astype(np.int64)
+    def _keep(self, cell: int, digests: Words, offsets: Words) -> None:
+        is_kept = digests <= self._threshold
+        self._parts.append((cell, digests[is_kept], offsets[is_kept]))
+        self._kept += int(is_kept.sum())
 
-    def records_of(self, cells: Counts) -> tuple[Words, Counts]:
-        """Return the digests of the records kept of some cells, and their rows among all."""
-        rows = self.first_rows()
-        digests = [self._digests[cell] for cell in cells.tolist()]
-        places = [np.arange(rows[cell], rows[cell + 1]) for cell in cells.tolist()]
-        return np.concatenate([np.zeros(0, np.uint64), *digests]), np.concatenate([np.zeros(0, np.int64), *places])
+    def judge(self) -> None:
+        """Estimate what stays, all cells having been added."""
+        cells, digests, offsets = zip(*self._parts, strict=True)
+        cell, offset = np.repeat(cells, list(map(len, offsets))), np.concatenate(offsets)
+        # One digest that no record has: there is always one to be found.
+        self._digests, row = np.unique(np.append(np.concatenate(digests), np.uint64(_ALL)), return_inverse=True)
+        row, is_dirty = row[:-1], self._is_dirty[cell]
+        last_offset, last_place = np.zeros(len(self._digests), np.uint64), np.zeros(len(self._digests))
+        # Of a key's records the last one wins: they come in log order.
+        last_offset[row[is_dirty]], last_place[row[is_dirty]] = offset[is_dirty], self._place[cell[is_dirty]]
+        # A key of the dirty section counts once a cell, however often it lies there.
+        met, met_in = np.divmod(np.unique(row[is_dirty] * len(self._sizes) + cell[is_dirty]), len(self._sizes))
+        clean, clean_in = row[~is_dirty], cell[~is_dirty]
 
-    def met(self, cells: Counts) -> MetKeys:
-        """Return the keys met in some cells, given as ascending numbers among those that were begun."""
-        digests, place = self.records_of(cells)
-        of_cell = np.repeat(cells, [len(self._digests[cell]) for cell in cells.tolist()])
-        order = np.argsort(digests, kind="stable")
-        digests, of_cell, place = digests[order], of_cell[order], place[order]
-        is_new_key = np.ones(len(digests), np.bool_)
-        is_new_key[1:] = digests[1:] != digests[:-1]
-        is_new_cell = is_new_key.copy()
-        is_new_cell[1:] |= of_cell[1:] != of_cell[:-1]
-        begins = np.flatnonzero(is_new_key)
-        if not len(begins):
-            return MetKeys(digests, np.zeros(0, np.int64), np.zeros(0, np.int64))
-        counts = np.add.reduceat(is_new_cell.astype(np.int64), begins)
-        return MetKeys(digests[begins], counts, place[np.append(begins[1:], len(digests)) - 1])
+        def estimate(without: int) -> tuple[Floats, Occurrences, Counts]:
+            clean_share, dirty_share = self._shares(without)
+            times = np.bincount(met[self.groups[met_in] != without], minlength=len(self._digests))
+            dirty = Occurrences.estimate(times[times > 0], dirty_share)
+            again = times[clean[self.groups[clean_in] != without]]
+            superseded = Occurrences.estimate(again[again > 0], dirty_share).total
+            staying = max(0.0, len(again) - superseded) / max(1e-9, clean_share)
+            return np.array([staying, dirty.total]), dirty, times
+
+        self.staying, self.dirty, times = estimate(-1)
+        is_exact = bool((self.shares >= 1).all())
+        self.without = np.array([self.staying if is_exact else estimate(group)[0] for group in range(GROUPS)])
+        here = self.staying * self.shares
+        is_met = times > 0
+        chance = np.zeros(len(times))
+        chance[is_met] = self.dirty.chances_of_last(times[is_met], last_place[is_met])
+        self._last_offset, self._chance = last_offset, chance
+        self._clean_chance = min(1.0, here[0] / max(1, (times[clean] == 0).sum()))
+        self._usual = np.minimum(1, here / np.maximum(1, np.bincount(is_dirty, minlength=2)))
+
+    def chances(self, digests: Words, offsets: Words, is_dirty: bool) -> Floats:
+        """Return the chance of each of some records of one section to stay; arguments are those of `add`."""
+        row = np.minimum(np.searchsorted(self._digests, digests), len(self._digests) - 1)
+        last = np.where(self._digests[row] == digests, self._last_offset[row], 0)
+        known = np.where(last == offsets, self._chance[row], 0) if is_dirty else self._clean_chance * (last == 0)
+        chances: Floats = np.where(digests <= self._threshold, known, self._usual[int(is_dirty)])
+        return chances
+
+    def _shares(self, without: int) -> Floats:
+        drawn = np.bincount(self._is_dirty, self._sizes * (self.groups != without), minlength=2)
+        shares: Floats = np.where(self._section_bytes > 0, drawn / np.maximum(1, self._section_bytes), 1)
+        return shares

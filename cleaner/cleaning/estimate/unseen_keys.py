@@ -1,111 +1,70 @@
 """
-How many distinct keys a log has, from some of its parts.
+How many keys there are, those included that no drawn cell has met.
 
-The log is cut into cells, and some of them, drawn at random, are looked at. A key that occurs in `m` cells is met in
-`i` of the drawn ones with the probability of `i` successes in `m` trials; this holds however its records are spread and
-however many lie in one cell. From how many keys were met once, twice, and so on, the most likely number of keys for
-each `m` follows (nonparametric maximum likelihood, found by expectation-maximization), and with it the number of those
-that were not met at all.
-
-No estimator can be right for all logs: two of them may differ in keys that hardly any sample meets. So the same is done
-with half of the cells too. Where both agree more cells would hardly change it; their difference is the error stated.
+A key that occurs in `m` cells is met in `i` of the drawn ones with a binomial probability, however its records are
+spread. From how many keys were met once, twice, and so on, the most likely number of keys for each `m` follows:
+nonparametric maximum likelihood of a mixture, found by expectation-maximization (Norris and Pollock, "Non-parametric
+MLE for Poisson species abundance models", 1998). docs/plan.md says how it does beside Chao's, Haas's and Charikar's.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-_MOST_MET = 40  # keys met more often are as good as certain to be known
+_MOST_MET = 40  # keys met more often occur about as often as that says
+_TIMES = np.arange(1, _MOST_MET + 1)[:, None]
 _GRID = 80
 _STEPS = 600
-_BINS = 64
+_PLACES = 64
+_SCALINGS = 5
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Multiplicities:
+class Occurrences:
     """
     In how many cells keys occur.
 
     Attributes:
         share: the part of all cells that was drawn.
-        occurs: numbers of cells, ascending.
-        keys: for each how many keys occur in so many, estimated.
-        hot_keys: keys met so often that they are simply counted.
+        cells: numbers of cells.
+        keys: for each how many keys occur in so many.
     """
 
     share: float
-    occurs: Floats
+    cells: Counts
     keys: Floats
-    hot_keys: int
 
     @staticmethod
-    def fit(met: Counts, drawn: int, cells: int) -> Multiplicities:
+    def estimate(met: Counts, share: float) -> Occurrences:
         """
-        Estimate from a sample.
+        Estimate from a sample; exact where all cells were drawn.
 
         Args:
             met: for each key that was met, in how many of the drawn cells.
-            drawn, cells: how many were drawn, of how many.
+            share: the part of all cells that was drawn.
         """
-        share = drawn / cells
-        hot_keys = int((met > _MOST_MET).sum())
-        seen = np.bincount(met[met <= _MOST_MET], minlength=_MOST_MET + 1)[1:].astype(np.float64)
-        if share >= 1 or not seen.sum():
-            occurs = np.arange(1.0, _MOST_MET + 1)
-            return Multiplicities(1.0 if share >= 1 else share, occurs, seen, hot_keys)
-        occurs = _grid(share, cells)
-        chances = _binomial(np.arange(_MOST_MET + 1.0)[:, None], occurs[None, :], share)
-        is_met = 1 - chances[0]
-        weights = _most_likely(chances[1:] / is_met, seen)
-        return Multiplicities(share, occurs, seen.sum() * weights / is_met, hot_keys)
+        if share >= 1 or not len(met):
+            times, keys = np.unique(met, return_counts=True)
+            return Occurrences(1.0, times, keys.astype(np.float64))
+        is_hot = met > _MOST_MET
+        seen = np.bincount(met[~is_hot], minlength=_MOST_MET + 1)[1:]
+        occurs = np.unique(np.geomspace(1, 4 * _MOST_MET / share, _GRID).round().astype(np.int64))
+        is_met = 1 - (1 - share) ** occurs
+        chances = _binomial(_TIMES, occurs, share) / is_met + 1e-300
+        weights = np.ones(len(occurs))
+        for _ in range(_STEPS if seen.any() else 0):
+            weights *= seen / (chances @ weights) @ chances
+        keys, hot_keys = seen.sum() * weights / max(1e-300, weights.sum()) / is_met, int(is_hot.sum())
+        hot_cells = round(met[is_hot].sum() / share / max(1, hot_keys))
+        return Occurrences(share, np.append(occurs, max(1, hot_cells)), np.append(keys, hot_keys))
 
-    @staticmethod
-    def part_unmet(met: Counts, drawn: int, cells: int) -> tuple[float, float]:
-        """
-        Estimate which part of some given keys occurs in no cell at all.
-
-        Args:
-            met: for each of the keys in how many of the drawn cells; 0 for many.
-            drawn, cells: how many were drawn, of how many.
-        Returns:
-            That part, and the chance that a key that was not met is one of them.
-        """
-        share = drawn / cells
-        seen = np.bincount(np.minimum(met, _MOST_MET), minlength=_MOST_MET + 1).astype(np.float64)
-        if share >= 1 or not seen.sum():
-            return float(seen[0] / max(1.0, seen.sum())), 1.0
-        occurs = np.concatenate([[0.0], _grid(share, cells)])
-        chances = _binomial(np.arange(_MOST_MET + 1.0)[:, None], occurs[None, :], share)
-        weights = _most_likely(chances, seen)
-        return float(weights[0]), float(weights[0] / max(1e-300, (chances[0] * weights).sum()))
-
-    @property
-    def total(self) -> float:
-        """All keys, met or not."""
-        return float(self.keys.sum()) + self.hot_keys
-
-    def within(self, part: float) -> float:
-        """Return how many keys occur in a part of the cells: the first ones, were keys spread evenly."""
-        return float((self.keys * (1 - (1 - part) ** self.occurs)).sum()) + self.hot_keys
-
-    def part_with(self, keys: float) -> float:
-        """Return the largest part of the cells with at most so many keys."""
-        if self.total <= keys:
-            return 1.0
-        low, high = 0.0, 1.0
-        for _ in range(50):
-            middle = (low + high) / 2
-            low, high = (middle, high) if self.within(middle) <= keys else (low, middle)
-        return low
-
-    def chance_of_last(self, met: Counts, place: Floats) -> Floats:
+    def chances_of_last(self, met: Counts, place: Floats) -> Floats:
         """
         Return the chances that the last occurrence met of a key is the last there is.
 
@@ -116,46 +75,34 @@ class Multiplicities:
         if self.share >= 1:
             return np.ones(len(met))
         # Given how often it was met, in how many cells it occurs; then all that was not drawn has to lie before.
-        rows = np.arange(1.0, _MOST_MET + 1)[:, None]
-        posterior = self.keys * _binomial(rows, self.occurs[None, :], self.share)
-        posterior /= np.maximum(posterior.sum(axis=1, keepdims=True), 1e-300)
-        unmet = np.maximum(self.occurs[None, :] - rows, 0)
-        bins = np.minimum((place * _BINS).astype(np.int64), _BINS - 1)
-        centres = (np.arange(_BINS) + 0.5) / _BINS
-        table = np.stack([(posterior * centre**unmet).sum(axis=1) for centre in centres], axis=1)
-        chances: Floats = table[np.minimum(met, _MOST_MET) - 1, bins]
-        wanted = self.share * self.total
-        for _ in range(5):  # on the whole as many as there are keys whose last cell was drawn
-            chances = np.minimum(1.0, chances * (wanted / max(chances.sum(), 1e-300)))
+        likely = self.keys * _binomial(_TIMES, self.cells, self.share)
+        likely /= np.maximum(likely.sum(axis=1, keepdims=True), 1e-300)
+        unmet = np.maximum(self.cells - _TIMES, 0)
+        places = (np.arange(_PLACES) + 0.5) / _PLACES
+        table = np.stack([(likely * each**unmet).sum(axis=1) for each in places])
+        chances: Floats = table[
+            np.minimum((place * _PLACES).astype(np.int64), _PLACES - 1), np.minimum(met, _MOST_MET) - 1
+        ]
+        for _ in range(_SCALINGS):  # on the whole as many as there are keys whose last cell was drawn
+            chances = np.minimum(1, chances * (self.share * self.total / max(1e-300, chances.sum())))
         return chances
 
+    @property
+    def total(self) -> float:
+        """All keys, met or not."""
+        return float(self.keys.sum())
 
-def _grid(share: float, cells: int) -> Floats:
-    """Return numbers of cells that keys may occur in, close together where they matter."""
-    most = min(cells, math.ceil(4 * _MOST_MET / share))
-    return np.unique(np.round(np.geomspace(1, most, _GRID)))
-
-
-def _most_likely(chances: Floats, seen: Floats) -> Floats:
-    """Return the weights of the columns that make it most likely to see each row so often."""
-    part = seen / seen.sum()
-    weights = np.full(chances.shape[1], 1 / chances.shape[1])
-    for _ in range(_STEPS):
-        weights *= chances.T @ (part / np.maximum(chances @ weights, 1e-300))
-        weights /= weights.sum()
-    return weights
+    def part_with(self, keys: float) -> float:
+        """Return the largest part of the cells with at most so many keys, were keys spread evenly."""
+        parts = np.geomspace(1e-6, 1, 500)
+        within = (self.keys * (1 - (1 - parts[:, None]) ** self.cells)).sum(axis=1)
+        return float(np.interp(keys, within, parts))
 
 
-def _binomial(successes: Floats, trials: Floats, chance: float) -> Floats:
-    """Return probabilities; none where there are more successes than trials."""
-    successes, trials = np.broadcast_arrays(successes, trials)
-    found = np.zeros(successes.shape)
-    possible = successes <= trials
-    i, m = successes[possible], trials[possible]
-    ways = _log_factorial(m) - _log_factorial(i) - _log_factorial(m - i)
-    found[possible] = np.exp(ways + i * math.log(chance) + (m - i) * math.log1p(-chance))
-    return found
-
-
-def _log_factorial(numbers: Floats) -> Floats:
-    return np.array([math.lgamma(number + 1) for number in numbers.tolist()])
+def _binomial(met: Counts, occurs: Counts, share: float) -> Floats:
+    """Return the chances that a key is met in so many cells (a column) if it occurs in so many (a row)."""
+    log_factorials = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, occurs.max() + 1)))])
+    unmet = occurs - met
+    ways = log_factorials[occurs] - log_factorials[np.minimum(met, occurs)] - log_factorials[np.maximum(unmet, 0)]
+    chances: Floats = np.exp(ways + met * np.log(share) + unmet * np.log1p(-share)) * (unmet >= 0)
+    return chances

@@ -15,7 +15,8 @@ from cleaner.cleaning.passes.segment_chunks import ArrangedChunk, Claim
 from cleaner.errors import CorruptLogError
 from cleaner.format.batch import BATCH_DTYPE, Batches, Chunk
 from cleaner.format.buffers import GrowingBuffer
-from cleaner.format.key_digests import Flags, KeyDigests, Words
+from cleaner.format.chunks import Flags
+from cleaner.format.key_digests import KeyDigests, Words
 from cleaner.format.records import Unpacker
 from cleaner.storage.segment.segment import Segment
 

@@ -15,10 +15,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from cleaner.format.chunks import Batches
+from cleaner.format.chunks import Batches, Flags
 
 Longs = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)

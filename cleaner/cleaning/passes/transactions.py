@@ -13,18 +13,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from cleaner.base.model import AbortedTxn
 from cleaner.cleaning.passes.producer_table import ProducerTable, Rows
 from cleaner.errors import CorruptBatchError
 from cleaner.format.batch import CONTROL_FLAG, HEADER_BYTES, TRANSACTIONAL_FLAG, Chunk
+from cleaner.format.chunks import Flags
 from cleaner.format.control import read_control_type
 from cleaner.kernels import producer_table as table
 from cleaner.kernels import transactions as kernel
 from cleaner.storage.segment.indexes import Aborts, abort_rows
 
-Flags = npt.NDArray[np.uint8]
 _COLUMNS = len(AbortedTxn._fields)
 
 

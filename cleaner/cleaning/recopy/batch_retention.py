@@ -1,4 +1,4 @@
-"""The fates of a chunk's batches, whole arrays at once (R-540..R-545); `policy/record_filter.py` has them singly."""
+"""What becomes of a chunk's batches, all at once (R-540..R-545); `policy/record_filter.py` has the rules singly."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import numpy.typing as npt
 
 from cleaner.base.model import LastRecord
 from cleaner.cleaning.passes.producer_table import ProducerTable
-from cleaner.cleaning.recopy.survivors import BlockRetention, Flags
+from cleaner.cleaning.recopy.survivors import BlockRetention
 from cleaner.format.batch import Batches
-from cleaner.kernels import fates as kernel
+from cleaner.format.chunks import Flags
+from cleaner.kernels import batch_retention as kernel
 from cleaner.kernels import producer_table as table
 
 
@@ -38,7 +39,7 @@ def _rows(last_records: Mapping[int, LastRecord]) -> npt.NDArray[np.int64]:
     return np.array(rows, np.int64).reshape(-1, 3)
 
 
-def decide_fates(
+def decide_retention(
     batches: Batches,
     can_discard: Flags,
     producers: ActiveProducers,
@@ -60,13 +61,13 @@ def decide_fates(
     """
     count = len(batches)
     decided = BlockRetention(
-        fates=np.empty(count, np.int8),
+        batches=np.empty(count, np.int8),
         discarded=np.empty(count, np.uint8),
         unread=np.empty(count, np.uint8),
         empties_marker=np.empty(count, np.uint8),
         legacy_deletes_stay=legacy_deletes_stay,
     )
-    kernel.decide_fates(
+    kernel.decide_retention(
         batches,
         can_discard,
         producers.table.rows,
@@ -74,7 +75,7 @@ def decide_fates(
         producers.table.key,
         first_uncleanable_offset,
         now_ms,
-        decided.fates,
+        decided.batches,
         decided.discarded,
         decided.unread,
         decided.empties_marker,

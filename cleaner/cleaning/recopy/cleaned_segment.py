@@ -2,8 +2,8 @@
 The segment a group becomes, while it is written: `.cleaned` files of a log and its indexes (R-590, R-591,
 R-320..R-322).
 
-Appends keep what the index entries depend on; `finish` closes the indexes, forces everything to disk and gives the
-files the time of the last source. Until then nothing of it counts, and `discard` removes it.
+`finish` closes the indexes, forces everything to disk and gives the files the time of the last source. Until then
+nothing of it counts, and `discard` removes it.
 """
 
 from __future__ import annotations
@@ -15,104 +15,20 @@ import numpy as np
 
 from cleaner.base.model import AbortedTxn
 from cleaner.errors import UncleanableError
-from cleaner.format.buffers import GrowingBuffer
-from cleaner.kernels import index as kernel
 from cleaner.storage.fs.file_system import File, FileSystem
-from cleaner.storage.segment.indexes import LAST_OFFSET, Aborts, abort_rows, txn_index_bytes
+from cleaner.storage.segment.index_builder import IndexBuilder
+from cleaner.storage.segment.indexes import LAST_OFFSET, MAX_RELATIVE_OFFSET, Aborts, abort_rows, txn_index_bytes
 from cleaner.storage.segment.names import CLEANED, SEGMENT_SUFFIXES, attempt_file_name, segment_file_name
 from cleaner.storage.swap.swap import discard_cleaned
-
-# What the appender notes of each batch: all that index entries depend on.
-WRITTEN_DTYPE = np.dtype([("size", np.int64), ("last_offset", np.int64), ("max_timestamp", np.int64)])
 
 _MAX_FILE_BYTES = 2**31 - 1  # Kafka's file positions are 32 bits (R-597)
 # The disk begins to write while later chunks are worked on, so that the fsync at the end finds little left to do.
 _WRITEBACK_BYTES = 8 << 20
-_MAX_RELATIVE_OFFSET = 2**31 - 1  # R-304
-
-_REASONS = {
-    kernel.INDEX_OFFSET_FULL: "its offset index would be full (segment.index.bytes)",
-    kernel.INDEX_TIME_FULL: "its time index would be full (segment.index.bytes)",
-    kernel.INDEX_OVERFLOW: "an offset is more than 2**31 - 1 above the segment's base offset",
-}
 
 
 def add_offsets(offset_sum: int, batches: np.ndarray) -> int:
     """Add the last offsets of some batches to a sum of 64 bits."""
     return (offset_sum + int(batches["last_offset"].sum())) % 2**64
-
-
-class CleanedIndexes:
-    """
-    The offset and time index of a segment that is written from empty.
-
-    Args:
-        path: the segment's `.log`, for errors.
-        base_offset: the segment's.
-        interval_bytes: `index.interval.bytes`.
-        max_bytes: `segment.index.bytes`.
-    """
-
-    def __init__(self, path: Path, base_offset: int, interval_bytes: int, max_bytes: int) -> None:
-        self._path = path
-        self._base_offset = base_offset
-        self._interval_bytes = interval_bytes
-        self._max_bytes = max_bytes
-        self._offsets, self._times = GrowingBuffer(), GrowingBuffer()
-        self._state = np.zeros(kernel.STATE_CELLS, np.int64)
-        self._state[kernel.STATE_MAX_TIMESTAMP] = -1
-        self._state[kernel.STATE_MAX_TIMESTAMP_OFFSET] = -1
-        self._state[kernel.STATE_LAST_TIME] = -1
-
-    def append(self, written: np.ndarray) -> None:
-        """
-        Take note of batches appended in order; rows have `size`, `last_offset`, `max_timestamp` (R-320).
-
-        Raises:
-            UncleanableError: an index is full (R-311, R-325), or an offset does not fit it (R-304).
-        """
-        offset_bytes, time_bytes = (
-            int(self._state[kernel.STATE_OFFSET_BYTES]),
-            int(self._state[kernel.STATE_TIME_BYTES]),
-        )
-        rows = len(written) + 1
-        self._offsets.ensure(offset_bytes + rows * kernel.OFFSET_ENTRY_BYTES, keep=offset_bytes)
-        self._times.ensure(time_bytes + rows * kernel.TIME_ENTRY_BYTES, keep=time_bytes)
-        status = kernel.index_batches(
-            written,
-            self._base_offset,
-            self._interval_bytes,
-            self._max_bytes,
-            self._offsets.array,
-            self._times.array,
-            self._state,
-        )
-        if status != kernel.INDEX_DONE:
-            raise UncleanableError(self._path, _REASONS[status])
-
-    def close(self) -> None:
-        """Write the closing time entry, whether the time index is full or not (R-322)."""
-        time_bytes = int(self._state[kernel.STATE_TIME_BYTES])
-        self._times.ensure(time_bytes + kernel.TIME_ENTRY_BYTES, keep=time_bytes)
-        status = kernel.append_time_entry(
-            self._times.array,
-            self._base_offset,
-            int(self._state[kernel.STATE_MAX_TIMESTAMP]),
-            int(self._state[kernel.STATE_MAX_TIMESTAMP_OFFSET]),
-            self._state,
-        )
-        if status != kernel.INDEX_DONE:
-            raise UncleanableError(self._path, _REASONS[status])
-
-    @property
-    def offset_index(self) -> memoryview:
-        """The offset index's bytes so far."""
-        return self._offsets.view[: int(self._state[kernel.STATE_OFFSET_BYTES])]
-
-    @property
-    def time_index(self) -> memoryview:
-        """The time index's bytes so far."""
-        return self._times.view[: int(self._state[kernel.STATE_TIME_BYTES])]
 
 
 class CleanedSegment:
@@ -155,7 +71,9 @@ class CleanedSegment:
         self.size = 0
         self.batch_count = 0
         self.offset_sum = 0
-        self.indexes = CleanedIndexes(self.path, base_offset, interval_bytes, max_index_bytes)
+        self.indexes = IndexBuilder(
+            self.path, base_offset, interval_bytes=interval_bytes, max_index_bytes=max_index_bytes
+        )
         self._file: File = fs.create(self.path, like=like)
 
     def _name(self, extension: str) -> Path:
@@ -180,7 +98,7 @@ class CleanedSegment:
         position = self.size
         if position + size > _MAX_FILE_BYTES:
             raise UncleanableError(self.path, f"the cleaned segment would exceed {_MAX_FILE_BYTES} bytes")
-        if len(written) and largest_offset - self.base_offset > _MAX_RELATIVE_OFFSET:
+        if len(written) and largest_offset - self.base_offset > MAX_RELATIVE_OFFSET:
             reason = f"offset {largest_offset} is more than 2**31 - 1 above base offset {self.base_offset}"
             raise UncleanableError(self.path, reason)
         self.indexes.append(written)

@@ -2,8 +2,9 @@
 One group of source segments made into one `.cleaned` segment (R-590, R-591).
 
 Each source is read from its first byte to its last, in chunks; every batch is checked, judged, and copied, rebuilt or
-left out. What depends on the order of batches (offsets, transactions, fates, the place in the output, index entries)
-happens chunk after chunk; the rest on several lanes side by side (`pipeline.py`, `segment_chunks.py`).
+left out. What depends on the order of batches (offsets, transactions, what is decided of a batch before its records are
+read, the place in the output, index entries) happens chunk after chunk; the rest on several lanes side by side
+(`pipeline.py`, `segment_chunks.py`).
 """
 
 from __future__ import annotations
@@ -20,25 +21,25 @@ from cleaner.cleaning.passes.lane_memory import LaneMemory
 from cleaner.cleaning.passes.pipeline import OrderedPipeline
 from cleaner.cleaning.passes.segment_chunks import ArrangedChunk, Claim, SegmentChunks
 from cleaner.cleaning.passes.transactions import CleanedTransactions
-from cleaner.cleaning.recopy.batch_retention import ActiveProducers, decide_fates
+from cleaner.cleaning.recopy.batch_retention import ActiveProducers, decide_retention
 from cleaner.cleaning.recopy.cleaned_segment import CleanedSegment
 from cleaner.cleaning.recopy.retained import CopyCounts, Output, RetainedWriter
-from cleaner.cleaning.recopy.survivors import BlockRetention, Flags, Survivors
+from cleaner.cleaning.recopy.survivors import BlockRetention, Survivors
 from cleaner.errors import CorruptBatchError, CorruptLogError, UncleanableError
-from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk
+from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk, Flags
 from cleaner.format.parallel_reader import WindowBuffer
 from cleaner.kernels.scan_status import KIND_PRODUCER
 from cleaner.storage.segment.indexes import Aborts
 from cleaner.storage.segment.segment import Segment
 
 # Of all other batches nothing is decided before their records are read.
-_KINDS_WITH_A_FATE = TRANSACTIONAL_FLAG | CONTROL_FLAG | KIND_PRODUCER
+_DECIDED_KINDS = TRANSACTIONAL_FLAG | CONTROL_FLAG | KIND_PRODUCER
 
 
 @dataclass(frozen=True)
 class RecopyRules:
     """
-    What the fate of a batch depends on beside the survivors; the same for all groups of a round.
+    What decides on a batch beside the survivors; the same for all groups of a round.
 
     Attributes:
         first_uncleanable_offset: the batch ending right below it stays even if empty (R-541).
@@ -93,7 +94,7 @@ class RecopyChunk:
     """A chunk of a source segment whose batches are listed, and what was decided of them."""
 
     arranged: ArrangedChunk
-    fates: BlockRetention
+    retention: BlockRetention
 
 
 class GroupRecopier:
@@ -193,8 +194,8 @@ class GroupRecopier:
             self._before_chunk(arranged.chunk.length)
         try:
             damaged = self._damage.flags(claim.segment.base_offset, arranged.chunk.batches)
-            fates = self._fates(claim, arranged.chunk)
-            return RecopyChunk(arranged, fates.carrying_over(damaged) if damaged.any() else fates)
+            retention = self._retention(claim, arranged.chunk)
+            return RecopyChunk(arranged, retention.carrying_over(damaged) if damaged.any() else retention)
         except CorruptBatchError as error:
             raise self.chunks.first_damage(arranged, error) from error
 
@@ -206,13 +207,13 @@ class GroupRecopier:
             upper = segment.next_offset() if is_last else self._group[self._entered].base_offset
             self._transactions.add_aborted(self._collect_aborted(segment.base_offset, upper))
 
-    def _fates(self, claim: Claim, chunk: Chunk) -> BlockRetention:
+    def _retention(self, claim: Claim, chunk: Chunk) -> BlockRetention:
         rows = chunk.batches
         is_last = len(rows) and rows["last_offset"][-1] >= self._rules.first_uncleanable_offset - 1
         legacy_deletes_stay = claim.segment.mtime_ms > self._rules.legacy_horizon_ms
-        if not is_last and not chunk.kinds & _KINDS_WITH_A_FATE:
+        if not is_last and not chunk.kinds & _DECIDED_KINDS:
             return BlockRetention.undecided(len(rows), legacy_deletes_stay)
-        fates = decide_fates(
+        retention = decide_retention(
             rows,
             self._transactions.discardable(claim.path, chunk),
             self._producers,
@@ -220,7 +221,7 @@ class GroupRecopier:
             now_ms=self._rules.removal_ms,
             legacy_deletes_stay=legacy_deletes_stay,
         )
-        return fates if self._mapped is None else replace(fates, unmapped=self._mapped.left_out(claim, chunk))
+        return retention if self._mapped is None else replace(retention, unmapped=self._mapped.left_out(claim, chunk))
 
 
 class _Lane:
@@ -271,15 +272,15 @@ class _Lane:
         self._error = self._chunk.failure
         self._writer.begin(len(self._chunk.batches))
         try:
-            self._recopy(self._claim.path, self._chunk, self._task.fates)
+            self._recopy(self._claim.path, self._chunk, self._task.retention)
         except (CorruptLogError, UncleanableError) as error:
             self._error = error
         self._output = self._writer.end()
         return self._memory.unpacker.library_calls + self._writer.library_calls - calls_before
 
-    def _recopy(self, path: Path, chunk: Chunk, fates: BlockRetention) -> None:
-        for block in self._memory.unpacker.blocks(path, chunk, unwanted=fates.unread[: len(chunk.batches)] != 0):
-            mine = fates.part(block.first, len(block.batches))
+    def _recopy(self, path: Path, chunk: Chunk, retention: BlockRetention) -> None:
+        for block in self._memory.unpacker.blocks(path, chunk, unwanted=retention.unread[: len(chunk.batches)] != 0):
+            mine = retention.part(block.first, len(block.batches))
             records = block.record_count(mine.unread)
             if len(self._verdicts) < records:
                 self._verdicts = np.zeros(records, np.uint8)

@@ -15,16 +15,17 @@ import numpy as np
 import numpy.typing as npt
 
 from cleaner.cleaning.passes.lane_memory import USUAL_OUTPUT_BYTES
-from cleaner.cleaning.recopy.cleaned_segment import WRITTEN_DTYPE
-from cleaner.cleaning.recopy.survivors import BlockRetention, Flags
+from cleaner.cleaning.recopy.survivors import BlockRetention
 from cleaner.errors import UncleanableError
 from cleaner.format.batch import COMPRESSION_MASK, HEADER_BYTES
 from cleaner.format.buffers import GrowingBuffer
+from cleaner.format.chunks import Flags
 from cleaner.format.compression import compress
 from cleaner.format.records import Block
 from cleaner.format.rewrite import canonical_records
 from cleaner.kernels import PAD_BYTES, codecs, repack
 from cleaner.kernels import retain as kernel
+from cleaner.storage.segment.index_builder import WRITTEN_DTYPE
 
 _FIRST_OUTPUT_BYTES = USUAL_OUTPUT_BYTES // 2
 
@@ -123,13 +124,13 @@ class RetainedWriter:
         self._rebuilt_state[:] = 0
         self._state[kernel.STATE_LARGEST_OFFSET] = -1
 
-    def write(self, path: Path, block: Block, fates: BlockRetention, verdicts: Flags) -> None:
+    def write(self, path: Path, block: Block, retention: BlockRetention, verdicts: Flags) -> None:
         """
         Add a block's survivors to the output.
 
         Args:
             path: the source, for errors.
-            block, fates, verdicts: the batches and what was decided of them.
+            block, retention, verdicts: the batches and what was decided of them.
         Raises:
             UncleanableError: Kafka's cleaner could not write a batch either (R-546, R-576).
         """
@@ -139,8 +140,8 @@ class RetainedWriter:
                 block.data,
                 block.unpacked,
                 block.batches,
-                fates.fates,
-                fates.empties_marker,
+                retention.batches,
+                retention.empties_marker,
                 verdicts,
                 self._new_horizon_ms,
                 self._out.array,
@@ -165,7 +166,7 @@ class RetainedWriter:
                 if self._out.capacity + self._rebuilt.capacity == room:
                     raise RuntimeError("a batch comes out larger than its records can make it")
             elif status == kernel.RETAIN_ODD_BYTES:
-                self._rebuild_odd(path, block, int(self._state[kernel.STATE_BATCH]), fates, verdicts)
+                self._rebuild_odd(path, block, int(self._state[kernel.STATE_BATCH]), retention, verdicts)
             else:
                 raise self._refusal(path, row, int(status))
 
@@ -181,7 +182,7 @@ class RetainedWriter:
         body = max(int(row["size"]), int(row["body_end"] - row["body_start"]))
         return body + int(row["count"]) * kernel.GROWTH_PER_RECORD + HEADER_BYTES
 
-    def _rebuild_odd(self, path: Path, block: Block, index: int, fates: BlockRetention, verdicts: Flags) -> None:
+    def _rebuild_odd(self, path: Path, block: Block, index: int, retention: BlockRetention, verdicts: Flags) -> None:
         """Rebuild a batch whose records a rewrite changes, from those as Kafka would write them, and pack it."""
         rows = block.batches[index : index + 1].copy()
         ordinal, count = int(self._state[kernel.STATE_ORDINAL]), int(rows[0]["count"])
@@ -192,7 +193,7 @@ class RetainedWriter:
         rows["body_start"], rows["body_end"] = 0, len(data) - PAD_BYTES
         self._rebuilt.ensure(self._rebuilt_bytes(rows[0]))
         status, end, last_offset, max_timestamp, kept = kernel.rebuild_apart(
-            data, data, rows, verdicts, ordinal, bool(fates.empties_marker[index]), self._new_horizon_ms,
+            data, data, rows, verdicts, ordinal, bool(retention.empties_marker[index]), self._new_horizon_ms,
             self._rebuilt.array, self._state,
         )  # fmt: skip
         if status != kernel.RETAIN_DONE:

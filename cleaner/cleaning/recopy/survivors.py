@@ -16,19 +16,18 @@ import numpy.typing as npt
 
 from cleaner.cleaning.offset_map import OffsetMap
 from cleaner.cleaning.recopy.offset_bits import OffsetBits
+from cleaner.format.chunks import Flags
 from cleaner.format.key_digests import require_good
 from cleaner.format.records import Block
 from cleaner.kernels import offset_bits as bits_kernel
 from cleaner.kernels import offset_map as kernel
 from cleaner.kernels import retain
 
-Flags = npt.NDArray[np.uint8]
-
 
 class Survivors(Protocol):
     """Gives verdicts on records."""
 
-    def judge(self, path: Path, block: Block, fates: BlockRetention, verdicts: Flags) -> None:
+    def judge(self, path: Path, block: Block, retention: BlockRetention, verdicts: Flags) -> None:
         """
         Fill `verdicts`, one a record of the batches to be read, with the values of `kernels/offset_map.py`.
 
@@ -43,7 +42,7 @@ class BlockRetention:
     What is known of a block's batches before their records are read.
 
     Attributes:
-        fates: int8 a batch, the numbers of `policy.BatchRetention` (R-541).
+        batches: int8 a batch, the numbers of `policy.BatchRetention` (R-541).
         discarded: uint8 a batch; 1 drops all its records (R-540).
         unread: uint8 a batch; 1 for batches that go whole.
         empties_marker: uint8 a batch; 1 for a marker none of whose data is left (R-542).
@@ -52,7 +51,7 @@ class BlockRetention:
             transactions. None where nobody asks.
     """
 
-    fates: npt.NDArray[np.int8]
+    batches: npt.NDArray[np.int8]
     discarded: Flags
     unread: Flags
     empties_marker: Flags
@@ -67,15 +66,15 @@ class BlockRetention:
 
     def carrying_over(self, damaged: Flags) -> BlockRetention:
         """Return the same, but for damaged batches: they are copied as they are, and not read."""
-        fates = self.fates.copy()
-        fates[damaged != 0] = retain.FATE_COPY
-        return replace(self, fates=fates, unread=self.unread | damaged)
+        batches = self.batches.copy()
+        batches[damaged != 0] = retain.BATCH_COPY
+        return replace(self, batches=batches, unread=self.unread | damaged)
 
     def part(self, first: int, count: int) -> BlockRetention:
         """Return the same for `count` batches from `first` on."""
         cut = slice(first, first + count)
         return BlockRetention(
-            self.fates[cut],
+            self.batches[cut],
             self.discarded[cut],
             self.unread[cut],
             self.empties_marker[cut],
@@ -99,19 +98,20 @@ class MapSurvivors:
         self._scratch = np.zeros(kernel.SCRATCH_WORDS, np.uint64)
         self._state = np.zeros(kernel.STATE_CELLS, np.int64)
 
-    def judge(self, path: Path, block: Block, fates: BlockRetention, verdicts: Flags) -> None:
+    def judge(self, path: Path, block: Block, retention: BlockRetention, verdicts: Flags) -> None:
         """Fill `verdicts`; see `Survivors`."""
         status = kernel.judge_records(
             block.data,
             block.unpacked,
             block.batches,
-            fates.unread,
-            fates.discarded,
+            retention.unread,
+            retention.discarded,
             self._map.latest_offset,
             self._removal_ms,
-            fates.legacy_deletes_stay,
+            retention.legacy_deletes_stay,
             self._map.table,
             self._map.slots,
+            self._map.rule.code,
             self._map.keys,
             self._map.latest,
             self._map.latest_base,
@@ -140,20 +140,20 @@ class BitmapSurvivors:
         self._removal_ms = removal_ms
         self._state = np.zeros(kernel.STATE_CELLS, np.int64)
 
-    def judge(self, path: Path, block: Block, fates: BlockRetention, verdicts: Flags) -> None:
+    def judge(self, path: Path, block: Block, retention: BlockRetention, verdicts: Flags) -> None:
         """Fill `verdicts`; see `Survivors`."""
-        unmapped = np.zeros(len(block.batches), np.uint8) if fates.unmapped is None else fates.unmapped
+        unmapped = np.zeros(len(block.batches), np.uint8) if retention.unmapped is None else retention.unmapped
         status = bits_kernel.judge_by_bits(
             block.data,
             block.unpacked,
             block.batches,
-            fates.unread,
-            fates.discarded,
+            retention.unread,
+            retention.discarded,
             unmapped,
             self._first_dirty_offset,
             self._latest_offset,
             self._removal_ms,
-            fates.legacy_deletes_stay,
+            retention.legacy_deletes_stay,
             self._bits.directory,
             self._bits.blocks,
             self._bits.base_offset,

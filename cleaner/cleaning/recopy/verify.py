@@ -14,11 +14,12 @@ import numpy as np
 
 from cleaner.cleaning.passes.damage import NO_DAMAGE, KnownDamage
 from cleaner.cleaning.passes.pipeline import OrderedPipeline
-from cleaner.cleaning.recopy.cleaned_segment import CleanedIndexes, add_offsets
+from cleaner.cleaning.recopy.cleaned_segment import add_offsets
 from cleaner.errors import CorruptBatchError, CorruptIndexError
 from cleaner.format.chunks import Chunk
 from cleaner.format.parallel_reader import ParallelSegmentReader, Window, WindowBuffer, verify_checksums
 from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.segment.index_builder import IndexBuilder
 
 
 class Written(Protocol):
@@ -48,7 +49,7 @@ class Written(Protocol):
 class _Readback:
     """What was read back so far."""
 
-    def __init__(self, segment: Written, reader: ParallelSegmentReader, indexes: CleanedIndexes) -> None:
+    def __init__(self, segment: Written, reader: ParallelSegmentReader, indexes: IndexBuilder) -> None:
         self.segment = segment
         self.reader = reader
         self.indexes = indexes
@@ -129,7 +130,9 @@ def verify_cleaned(
     Raises:
         CorruptBatchError, CorruptIndexError: what is on disk is not what was written.
     """
-    indexes = CleanedIndexes(segment.path, segment.base_offset, interval_bytes, max_index_bytes)
+    indexes = IndexBuilder(
+        segment.path, segment.base_offset, interval_bytes=interval_bytes, max_index_bytes=max_index_bytes
+    )
     with fs.open(segment.path) as file:
         reader = ParallelSegmentReader(
             file,

@@ -6,7 +6,7 @@ the first dirty offset on, may hold keys of either again. A round
 
     1. reads the dirty section and remembers for each key its last offset (`build_map.py`), checking every batch;
     2. divides all segments up to the end of the map into groups, each small enough to become one segment;
-    3. recopies group by group, leaving out every record whose key comes again later (`recopy/`), reads the result back,
+    3. recopies group by group, leaving out every record whose key comes again later (`recopy/group.py`), reads it back,
        and swaps it in so that a crash leaves the old segments or the new one (`storage/swap/swap.py`);
     4. writes the checkpoint: the next round's dirty section begins where this one's map ended.
 

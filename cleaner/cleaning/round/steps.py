@@ -50,7 +50,7 @@ def groups_of(log: LoadedLog, cleanable: Cleanable, topic: TopicConfig, end_offs
 
 
 def rules_of(log: LoadedLog, cleanable: Cleanable, topic: TopicConfig, context: RoundContext) -> RecopyRules:
-    """Return what the fates of batches depend on; to be asked before the first swap."""
+    """Return what the retention of batches depend on; to be asked before the first swap."""
     clean = log.segments_between(0, cleanable.first_dirty_offset)
     last_clean_ms = clean[-1].mtime_ms if clean else None
     legacy_horizon_ms = legacy_delete_horizon_ms(last_clean_ms, topic.delete_retention_ms)

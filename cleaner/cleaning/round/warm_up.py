@@ -18,14 +18,13 @@ from cleaner.base.model import AbortedTxn, LastRecord
 from cleaner.cleaning.offset_map import OffsetMap
 from cleaner.cleaning.passes.index_follower import IndexFollower
 from cleaner.cleaning.passes.transactions import CleanedTransactions
-from cleaner.cleaning.recopy.batch_retention import ActiveProducers, decide_fates
-from cleaner.cleaning.recopy.cleaned_segment import CleanedIndexes
+from cleaner.cleaning.recopy.batch_retention import ActiveProducers, decide_retention
 from cleaner.cleaning.recopy.offset_bits import OffsetBits
 from cleaner.cleaning.recopy.retained import RetainedWriter
 from cleaner.cleaning.recopy.survivors import BitmapSurvivors, MapSurvivors
 from cleaner.format.batch import Chunk, ReadBuffer, SegmentReader
 from cleaner.format.buffers import GrowingBuffer
-from cleaner.format.compression import LZ4, NONE, SNAPPY, compress
+from cleaner.format.compression import compress
 from cleaner.format.encode import encode_batches, join_columns
 from cleaner.format.key_digests import KeyDigests
 from cleaner.format.layout import Layout, cut_out, lay_out
@@ -35,14 +34,16 @@ from cleaner.kernels import PAD_BYTES, proof, retain
 from cleaner.kernels import columns as column_kernel
 from cleaner.kernels import offset_map as map_kernel
 from cleaner.kernels import transactions as transaction_kernel
+from cleaner.kernels.batch_header import HEADER, MAGIC
 from cleaner.kernels.checksums import crc32c, xxhash32
+from cleaner.kernels.codec_table import GZIP, LZ4, NONE, SNAPPY
+from cleaner.storage.segment.index_builder import IndexBuilder
 from cleaner.storage.segment.indexes import offset_entries
 
 # length 10, attributes 0, deltas 0, key "k", value "value", no headers (R-220)
 _RECORD = bytes([24, 0, 0, 0, 2]) + b"k" + bytes([10]) + b"value" + bytes([0])
 # The same with a header that is not UTF-8: a rewrite changes it (R-223).
 _ODD_RECORD = bytes([30]) + _RECORD[1:-1] + bytes([2, 2, 0xFF, 1])
-_GZIP = 1
 
 
 class _MemoryFile:
@@ -60,20 +61,16 @@ class _MemoryFile:
 
 def _batch(offset: int, attributes: int, records: bytes) -> bytes:
     """Return a batch of magic 2 with one record."""
-    data = np.zeros(61 + len(records) + PAD_BYTES, np.uint8)
-    data[:8] = np.frombuffer(offset.to_bytes(8, "big"), np.uint8)
-    data[16] = 2
-    data[22] = attributes
-    data[27:57] = 255  # timestamps, producer id, epoch and sequence: none
-    data[60] = 1
-    data[61 : 61 + len(records)] = np.frombuffer(records, np.uint8)
-    retain.seal_batch(data, 0, 61 + len(records))
-    return data[: 61 + len(records)].tobytes()
+    header = HEADER.pack(offset, 0, 0, MAGIC, 0, attributes, 0, -1, -1, -1, -1, -1, 1)
+    data = np.frombuffer(bytearray(header + records + bytes(PAD_BYTES)), np.uint8)
+    end = len(header) + len(records)
+    retain.seal_batch(data, 0, end)
+    return data[:end].tobytes()
 
 
 def _wrapper(offset: int, packed: bytes) -> bytes:
     """Return a compressed batch of magic 0 (R-241) around some entries."""
-    body = bytes([0, _GZIP]) + b"\xff\xff\xff\xff" + len(packed).to_bytes(4, "big") + packed
+    body = bytes([0, GZIP]) + b"\xff\xff\xff\xff" + len(packed).to_bytes(4, "big") + packed
     entry = zlib.crc32(body).to_bytes(4, "big") + body
     return offset.to_bytes(8, "big") + len(entry).to_bytes(4, "big") + entry
 
@@ -128,7 +125,7 @@ def _prove(chunk: Chunk, layout: Layout) -> None:
 def warm_up() -> None:
     """
     Compile or load every kernel a round, an append or a reader uses: some 20 seconds the first time on a machine, then
-    a tenth of one.
+    a third of one.
     """
     _encode()
     log = _log()
@@ -137,19 +134,19 @@ def warm_up() -> None:
     bits.set(np.zeros(1, np.int64))
     by_bits = BitmapSurvivors(bits, 0, 0, 0)
     survivors, writer = MapSurvivors(offset_map, 0), RetainedWriter(0)
-    indexes = CleanedIndexes(path, 0, 0, 1024)
+    read, written = (IndexBuilder(path, 0, interval_bytes=0, max_index_bytes=1024) for _ in range(2))
     digests = KeyDigests()
     crc32c(b"")
     xxhash32(b"")
     for chunk in SegmentReader(_MemoryFile(log), size=len(log), buffer=ReadBuffer(4096), check_order_from=0):
-        indexes.append(chunk.batches)
+        read.append(chunk.batches)
         verify_checksums(path, chunk)
         IndexFollower(offset_entries([], []), path, 0).add_batches(chunk.batches)
         no_flags = np.zeros(len(chunk.batches), np.uint8)
         transactions = CleanedTransactions()
         transactions.add_aborted([AbortedTxn(7, 0, 0, 1)])
         transaction_kernel.list_markers(chunk.data, chunk.batches, np.empty(len(chunk.batches), np.int8))
-        fates = decide_fates(
+        retention = decide_retention(
             chunk.batches,
             transactions.discardable(path, chunk),
             ActiveProducers({7: LastRecord(3, 0)}),
@@ -165,11 +162,11 @@ def warm_up() -> None:
             _prove(chunk, layout)
             _split_columns(layout)
             offset_map.put(digests.of(path, block, no_flags, offset_map.keys))
-            survivors.judge(path, block, fates, verdicts)
-            by_bits.judge(path, block, fates, verdicts)
+            survivors.judge(path, block, retention, verdicts)
+            by_bits.judge(path, block, retention, verdicts)
             verdicts[:] = map_kernel.KEEP_TOMBSTONE  # a horizon: all are rebuilt, some of them packed
-            writer.write(path, block, fates, verdicts)
-        indexes.append(writer.end().written)
-    indexes.close()
+            writer.write(path, block, retention, verdicts)
+        written.append(writer.end().written)
+    written.close()
     offset_map.get(b"k")
     map_kernel.move_entries(offset_map.table, OffsetMap(8, 8).table, 9, 0, 0)

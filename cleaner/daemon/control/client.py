@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from cleaner.base.clock import Clock, SystemClock
-from cleaner.daemon.control.verbs import MAX_ANSWER_BYTES
-from cleaner.daemon.control.wire import VERSION, WireError, from_json
+from cleaner.base.json_values import JsonValue, NotJsonError, WrongValueError, format_json, from_json, parse_json
+from cleaner.daemon.control.verbs import MAX_ANSWER_BYTES, VERSION
 from cleaner.errors import NoDaemonError, NotPermittedError, SteeringError, shortened
-from cleaner.state.json_text import JsonValue, NotJsonError, format_json, parse_json
 
 TIMEOUT_SECONDS = 20.0
 """For a question and its answer; a daemon answers within milliseconds, one with thousands of logs within a second."""
@@ -72,7 +71,7 @@ class Control:
         """
         try:
             return from_json(kind, answer.get(name))
-        except WireError as error:
+        except WrongValueError as error:
             raise NoDaemonError(f"the daemon at {self.path} is of another release: {name}: {error}") from error
 
     def _understood(self, line: bytes) -> dict[str, JsonValue]:

@@ -182,7 +182,7 @@ class ControlServer:
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
         except OSError as error:
-            # No descriptor left. The caller stays in the queue; without this pause the loop would spin over him.
+            # No descriptor left. The caller stays in the queue; without this pause the loop would spin.
             self._on_error(error)
             self._selector.unregister(self._listening.socket)
             self._deaf_until_ns = self._clock.monotonic_ns() + _RETRY_SECONDS * 1_000_000_000
@@ -217,7 +217,7 @@ class ControlServer:
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
-            is_open = False  # he has gone
+            is_open = False  # the client has gone
         except Exception as error:  # noqa: BLE001 - one caller is lost by an internal error, not all of them
             self._on_error(error)
             is_open = False
@@ -263,4 +263,4 @@ def _try_send(connected: socket.socket, line: bytes) -> None:
     try:
         connected.send(line)
     except OSError:
-        return  # he has gone, or sees only the end
+        return  # the client has gone, or sees only the end

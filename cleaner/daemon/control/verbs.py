@@ -17,14 +17,15 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import cast
 
+from cleaner.base.json_values import JsonValue, NotJsonError, described, format_json, json_value, parse_json
 from cleaner.base.model import TopicPartition
 from cleaner.base.sizes import slow_rate
-from cleaner.daemon.control.wire import VERSION
 from cleaner.daemon.snapshot import LogView
-from cleaner.daemon.snapshot_json import json_value, snapshot_json
 from cleaner.daemon.steering import Steering
 from cleaner.errors import CleanerError, SteeringError
-from cleaner.state.json_text import JsonValue, NotJsonError, format_json, parse_json
+
+VERSION = 1
+"""Of requests and answers alike. A field more is the same version; another meaning of one is another version."""
 
 MAX_REQUEST_BYTES = 64 << 10
 """Longest line of a request: hundreds of names."""
@@ -179,7 +180,11 @@ def _status(request: ControlRequest, steering: Steering, _uid: int) -> Answer:
         config=snapshot.config if with_config else replace(snapshot.config, values=()),
     )
     counts = snapshot.counts
-    return {"snapshot": snapshot_json(shown), "log_count": counts.logs, "standings": json_value(counts.standings)}
+    return {
+        "snapshot": described("snapshot", shown),
+        "log_count": counts.logs,
+        "standings": json_value(counts.standings),
+    }
 
 
 def _jobs(request: ControlRequest, steering: Steering, _uid: int) -> Answer:

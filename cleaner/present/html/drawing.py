@@ -16,11 +16,12 @@ from dataclasses import dataclass
 
 from cleaner.base.sizes import human_bytes
 from cleaner.daemon.snapshot import LogView, WorkerView
-from cleaner.policy.sections import Sections
+from cleaner.policy.sections import Sections, shared
 from cleaner.present.text import count
 
 # What is there is seen: a part of a millionth of a log is drawn this wide (percent).
 LEAST_WIDTH = 0.5
+_STEPS = 10_000  # of a drawing's width: as fine as `pct` tells places
 # Narrower parts go without their name above them (percent).
 LEAST_WIDTH_OF_NAME = 15.0
 
@@ -84,13 +85,11 @@ def parts_of(sections: Sections) -> list[DrawnPart]:
         ("active", "active", sections.active_bytes),
     ]
     present = [row for row in weights if row[2] > 0]
-    total = sum(row[2] for row in present)
-    widths = [max(LEAST_WIDTH, 100 * row[2] / total) for row in present]
-    scale = 100 / sum(widths) if widths else 1.0
-    parts, x = [], 0.0
-    for (kind, name, weight), width in zip(present, widths, strict=True):
-        parts.append(DrawnPart(kind, name, weight, x, width * scale))
-        x += width * scale
+    widths = shared([size for _, _, size in present], _STEPS, round(LEAST_WIDTH / 100 * _STEPS))
+    parts, x = [], 0
+    for (kind, name, size), width in zip(present, widths, strict=True):
+        parts.append(DrawnPart(kind, name, size, 100 * x / _STEPS, 100 * width / _STEPS))
+        x += width
     return parts
 
 

@@ -16,15 +16,16 @@ from http import HTTPStatus
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from cleaner.base.sizes import human_bytes, human_rate
+from cleaner.base.sizes import duration, human_bytes, human_rate
 from cleaner.daemon.snapshot import RoundView, ServiceSnapshot
+from cleaner.policy.reasons import Tone
 from cleaner.policy.selection_context import DirCondition
+from cleaner.present.explanations import line_beside_label
 from cleaner.present.html import page_logs, page_now
 from cleaner.present.html.drawing import LEAST_WIDTH_OF_NAME, drawing_of, pct
 from cleaner.present.http.health import warnings
 from cleaner.present.http.message import Response
-from cleaner.present.reasons import Tone, said_of, why
-from cleaner.present.text import ago, count, counted, duration, moment, percent, plain
+from cleaner.present.text import ago, count, counted, percent, printable, until, utc_moment
 
 if TYPE_CHECKING:
     import jinja2
@@ -104,8 +105,8 @@ def overview(snapshot: ServiceSnapshot, query: Mapping[str, str]) -> Response:
 def log(snapshot: ServiceSnapshot, name: str, query: Mapping[str, str]) -> Response:
     """Return the page of one log; of several with one name the one in `dir`, or the first."""
     log_dir = query.get("dir")
-    views = [view for view in snapshot.logs if plain(str(view.partition)) == name]
-    view = next((view for view in views if log_dir is None or plain(view.log_dir) == log_dir), None)
+    views = [view for view in snapshot.logs if printable(str(view.partition)) == name]
+    view = next((view for view in views if log_dir is None or printable(view.log_dir) == log_dir), None)
     if view is None:
         return _document("log.html", snapshot, {"view": None}, "No such log", HTTPStatus.NOT_FOUND)
     place = view.partition, view.log_dir
@@ -150,10 +151,11 @@ def templates() -> jinja2.Environment:
         "count": count,
         "counted": counted,
         "duration": duration,
-        "moment": moment,
+        "moment": utc_moment,
         "pct": pct,
         "percent": percent,
         "rate": human_rate,
+        "until": until,
     }
     environment.globals |= {
         "style": Markup(STYLE),  # noqa: S704 - the page's own
@@ -163,8 +165,7 @@ def templates() -> jinja2.Environment:
         "most_search": page_logs.MOST_SEARCH,
         "nearly_full": NEARLY_FULL,
         "least_width_of_name": LEAST_WIDTH_OF_NAME,
-        "said_of": said_of,
-        "why": why,
+        "line_beside_label": line_beside_label,
         "drawing_of": drawing_of,
         "log_path": page_logs.log_path,
         "place_words": page_logs.place_words,
@@ -191,7 +192,7 @@ def _shown(value: object) -> object:
     """Return what stands for a value before it is escaped: text that can do no harm; markup was made so already."""
     if value is None:
         return ""
-    return value if hasattr(value, "__html__") else plain(str(value))
+    return value if hasattr(value, "__html__") else printable(str(value))
 
 
 def _most_bytes(rounds: Sequence[RoundView]) -> int:

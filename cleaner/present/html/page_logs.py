@@ -9,8 +9,8 @@ from urllib.parse import quote, urlencode
 
 from cleaner.base.model import TopicPartition
 from cleaner.daemon.snapshot import LogView, ServiceSnapshot
-from cleaner.present.reasons import said_of, said_of_standing
-from cleaner.present.text import count, counted, plain
+from cleaner.policy.reasons import Reason
+from cleaner.present.text import count, counted, printable
 
 LOG_PATH = "/log/"
 PAGE_SIZE = 25
@@ -108,7 +108,7 @@ def listed(snapshot: ServiceSnapshot, choice: Choice) -> Listed:
 def selects(snapshot: ServiceSnapshot, choice: Choice) -> list[tuple[str, str, str, list[tuple[str, str]]]]:
     """Return what can be chosen: name, label, what is chosen, and the options with their words."""
     standings = sorted(snapshot.counts.standings)
-    reasons = [("", "any reason"), *((standing, said_of_standing(standing).word) for standing in standings)]
+    reasons = [("", "any reason"), *((standing, Reason(standing).words.label) for standing in standings)]
     dirs = [("", "any log dir"), *((view.path, view.path) for view in snapshot.log_dirs)]
     sorts = [(key, words) for key, (words, _) in SORTS.items()]
     made = [("reason", "Reason", choice.reason, reasons), ("sort", "Order", choice.sort, sorts)]
@@ -119,7 +119,7 @@ def selects(snapshot: ServiceSnapshot, choice: Choice) -> list[tuple[str, str, s
 
 def place_words(view: LogView) -> str:
     """Say why a log waits, and its place in the queue."""
-    word, place = said_of(view).word, view.verdict.place if view.verdict else None
+    word, place = view.reason.words.label, view.verdict.place if view.verdict else None
     if not place:
         return word
     return f"next, {word}" if place == 1 else f"{word}, number {count(place)}"
@@ -127,5 +127,5 @@ def place_words(view: LogView) -> str:
 
 def log_path(partition: TopicPartition, log_dir: str | None = None) -> str:
     """Return where a log's page is."""
-    where = f"?{urlencode({'dir': plain(log_dir)})}" if log_dir else ""
-    return f"{LOG_PATH}{quote(plain(str(partition)), safe='')}{where}"
+    where = f"?{urlencode({'dir': printable(log_dir)})}" if log_dir else ""
+    return f"{LOG_PATH}{quote(printable(str(partition)), safe='')}{where}"

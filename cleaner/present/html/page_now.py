@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
-from cleaner.base.sizes import human_bytes
+from cleaner.base.sizes import duration, human_bytes
 from cleaner.daemon.snapshot import Forecast, LogDirView, LogView, ServiceSnapshot, WorkerView
-from cleaner.present.problems import troubles
-from cleaner.present.reasons import Label, Tone, said_of_standing
-from cleaner.present.text import ago, count, counted, duration, percent
+from cleaner.policy.reasons import Reason, Tone
+from cleaner.present.problems import problems_of
+from cleaner.present.text import ago, count, counted, percent, until
 from cleaner.state.quarantine import QuarantinedLog
 
 PHASES = ("load", "map", "copy", "close")
@@ -25,7 +25,7 @@ _PHASE_WORDS = {
 def headline(snapshot: ServiceSnapshot) -> tuple[Tone, str]:
     """Say what the daemon does, in a few words, and how much is not well."""
     tone, words = _doing(snapshot)
-    wrong = troubles(snapshot)
+    wrong = problems_of(snapshot)
     # What is stuck says so itself; a daemon that starts or stops need not be as it should be.
     if not wrong or snapshot.state != "running" or not snapshot.is_progressing:
         return tone, words
@@ -47,7 +47,7 @@ def _doing(snapshot: ServiceSnapshot) -> tuple[Tone, str]:
     if "all" in snapshot.pauses:
         return Tone.HELD, "Paused"
     if snapshot.opens_at_ms is not None:
-        return Tone.HELD, f"Waiting for its window, {ago(snapshot.opens_at_ms, snapshot.now_ms)}"
+        return Tone.HELD, f"Waiting for its window, {until(snapshot.opens_at_ms, snapshot.now_ms)}"
     if snapshot.counts.waiting:
         return Tone.DUE, f"{counted(snapshot.counts.waiting, 'log')} due"
     return Tone.GOOD, "All clean enough"
@@ -58,7 +58,7 @@ def tiles(snapshot: ServiceSnapshot) -> list[tuple[str, str, str, str]]:
     freed = sum(totals.bytes_read - totals.bytes_written for totals in snapshot.topics.values())
     rounds = sum(totals.rounds.get("done", 0) for totals in snapshot.topics.values())
     counts = snapshot.counts
-    late = f"up to {duration(counts.max_overdue_ms / 1000)}" if counts.overdue else "none over its lag"
+    late = f"up to {duration(counts.max_overdue_ms)}" if counts.overdue else "none over its lag"
     last = ago(snapshot.ended_ms, snapshot.now_ms)
     since = f"by {counted(rounds, 'round')}, last {last}" if rounds else "no round yet"
     return [
@@ -81,7 +81,7 @@ def _forecast_words(forecast: Forecast) -> tuple[str, str, str]:
         return "growing", f"{due}; more arrives than is cleaned", "bad"
     if forecast.about_seconds is None:
         return "?", f"{due}; no rate is known yet", ""
-    return f"about {duration(forecast.about_seconds)}", due, ""
+    return f"about {duration(forecast.about_seconds * 1000)}", due, ""
 
 
 def _memory_words(snapshot: ServiceSnapshot) -> tuple[str, str]:
@@ -121,7 +121,7 @@ def steps(worker: WorkerView) -> list[tuple[str, str]]:
 def worker_words(worker: WorkerView, now_ms: int) -> str:
     """Say how much is done, who does it since when, and where."""
     done = f"{human_bytes(worker.done_bytes)} of {human_bytes(worker.total_bytes)}" if worker.total_bytes else ""
-    since = duration(max(0.0, float((now_ms - worker.since_ms) // 1000)))
+    since = duration(max(0, now_ms - worker.since_ms))
     return " · ".join(filter(None, (done, f"{worker.name}, since {since}", worker.log_dir)))
 
 
@@ -145,7 +145,7 @@ class WaitingLogs:
     """How many logs wait for one reason, where they are listed, and their place in a drawing of all (percent)."""
 
     many: int
-    label: Label
+    reason: Reason
     link: str
     x: float
     width: float
@@ -153,15 +153,15 @@ class WaitingLogs:
     @property
     def words(self) -> str:
         """The drawing in words."""
-        return f"{count(self.many)} {self.label.word}"
+        return f"{count(self.many)} {self.reason.words.label}"
 
 
 def waiting(snapshot: ServiceSnapshot) -> list[WaitingLogs]:
     """Return the reasons for which logs wait, those that matter most first."""
     order = {tone: number for number, tone in enumerate(Tone)}
-    rows = [(key, said_of_standing(key), many) for key, many in snapshot.counts.standings.items()]
-    rows = [row for row in rows if row[1].tone is not Tone.WORK]
-    rows.sort(key=lambda row: (order[row[1].tone], -row[2]))
+    rows = [(key, Reason(key), many) for key, many in snapshot.counts.standings.items()]
+    rows = [row for row in rows if row[1].words.tone is not Tone.WORK]
+    rows.sort(key=lambda row: (order[row[1].words.tone], -row[2]))
     total = sum(many for _, _, many in rows)
     made, x = [], 0.0
     for key, label, many in rows:

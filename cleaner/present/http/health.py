@@ -11,14 +11,12 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
+from cleaner.base.json_values import described, format_json
 from cleaner.daemon.snapshot import ServiceSnapshot
 from cleaner.policy.selection_context import DirCondition
 from cleaner.present.http.message import Response
-from cleaner.present.problems import troubles
-from cleaner.present.text import counted, plain
-from cleaner.state.json_text import format_json
-
-HEALTH_VERSION = 1
+from cleaner.present.problems import problems_of
+from cleaner.present.text import counted, printable
 
 
 def live() -> Response:
@@ -37,16 +35,17 @@ def ready(snapshot: ServiceSnapshot) -> Response:
 
 def healthy(snapshot: ServiceSnapshot) -> Response:
     """Answer `/healthz`, in JSON: `status` (`ok` or `failing`), `failures` behind a `503`, and `warnings`."""
-    failures = [] if snapshot.is_progressing else [*map(plain, snapshot.stuck)] or ["nothing moves"]
+    failures = [] if snapshot.is_progressing else [*map(printable, snapshot.stuck)] or ["nothing moves"]
     body = format_json(
-        {
-            "format": "cleaner-health",
-            "format_version": HEALTH_VERSION,
-            "status": "failing" if failures else "ok",
-            "state": plain(snapshot.state),
-            "failures": failures,
-            "warnings": warnings(snapshot),
-        }
+        described(
+            "health",
+            {
+                "status": "failing" if failures else "ok",
+                "state": printable(snapshot.state),
+                "failures": failures,
+                "warnings": warnings(snapshot),
+            },
+        )
     )
     status = HTTPStatus.SERVICE_UNAVAILABLE if failures else HTTPStatus.OK
     return Response(f"{body}\n".encode(), "application/json", status)
@@ -54,7 +53,7 @@ def healthy(snapshot: ServiceSnapshot) -> Response:
 
 def warnings(snapshot: ServiceSnapshot) -> list[str]:
     """Return what an operator should look at although the daemon goes on, one line each, the worst first."""
-    lines = [trouble.words for trouble in troubles(snapshot) if not trouble.is_stuck]
+    lines = [problem.words for problem in problems_of(snapshot) if not problem.is_stuck]
     for view in snapshot.log_dirs:
         if view.condition is DirCondition.LOCKED:
             detail = f": {view.detail}" if view.detail else ""
@@ -63,4 +62,4 @@ def warnings(snapshot: ServiceSnapshot) -> list[str]:
         lines.append(f"{counted(snapshot.worker_deaths, 'worker')} died of a mistake of the program; others took over")
     if snapshot.config.needs_restart:
         lines.append(f"waiting for a restart: {', '.join(snapshot.config.needs_restart)}")
-    return [plain(line) for line in lines]
+    return [printable(line) for line in lines]

@@ -7,15 +7,14 @@ from collections.abc import Callable
 from http import HTTPStatus
 
 from cleaner.base.clock import Clock
+from cleaner.base.json_values import described, format_json
 from cleaner.daemon.snapshot import ServiceSnapshot
-from cleaner.daemon.snapshot_json import snapshot_json
 from cleaner.present.html import page
 from cleaner.present.html.page_logs import LOG_PATH
 from cleaner.present.http import health
 from cleaner.present.http.exposition import expose, negotiate
 from cleaner.present.http.message import Request, Response
 from cleaner.present.metrics.metrics import DEFAULT_PARTITIONS, SnapshotCollector, registry
-from cleaner.state.json_text import format_json
 
 KEPT_NS = 1_000_000_000
 """How long a scrape or a JSON document is handed out again: however many ask, they cost one a second."""
@@ -71,7 +70,7 @@ class Routes:
         return self._keep(content_type, lambda: Response(*expose(self._registry, accept)))
 
     def _json(self) -> Response:
-        return Response(format_json(snapshot_json(self._snapshot())).encode(), "application/json")
+        return Response(format_json(described("snapshot", self._snapshot())).encode(), "application/json")
 
     def _keep(self, key: str, make: Callable[[], Response]) -> Response:
         with self._lock:

@@ -2,7 +2,7 @@
 Every metric there is: the only place where a name, a help text or a label is written.
 
 `metrics.py` fills these families, `docs/metrics.md` is written from them
-(`python -m cleaner.present.metrics.families`). Names are in base units and end in `_total` exactly when they are
+(`python -m tools.metrics_doc`). Names are in base units and end in `_total` exactly when they are
 counters; a help text names Kafka's own metric where there is one.
 """
 
@@ -27,7 +27,7 @@ class Family:
 
     Attributes:
         name: as it is scraped, with `_total` for a counter.
-        kind: see `Kind`.
+        kind: see `MetricKind`.
         help: one line.
         labels: their names, in order.
     """

@@ -26,7 +26,7 @@ from cleaner.policy.selection_context import DirCondition
 from cleaner.present.http.exposition import number
 from cleaner.present.metrics import families as f
 from cleaner.present.metrics.families import Family, MetricKind
-from cleaner.present.text import plain
+from cleaner.present.text import printable
 
 DEFAULT_PARTITIONS = 20
 STATES = ("starting", "running", "stopping")
@@ -105,7 +105,7 @@ def _seconds(ms: int | None) -> float | None:
 
 
 def _process(snapshot: ServiceSnapshot) -> Iterator[Metric]:
-    yield filled(f.BUILD_INFO, [((plain(snapshot.version),), 1)])
+    yield filled(f.BUILD_INFO, [((printable(snapshot.version),), 1)])
     yield _one(f.STARTED, _seconds(snapshot.started_ms))
     yield filled(f.STATE, [((state,), state == snapshot.state) for state in STATES])
     yield _one(f.READY, snapshot.is_ready)
@@ -128,7 +128,7 @@ def _scheduler(snapshot: ServiceSnapshot) -> Iterator[Metric]:
     yield _one(f.DUE_LEFT, forecast.left_bytes)
     yield _one(f.DUE_SECONDS, math.inf if forecast.is_growing else forecast.seconds)
     jobs = Counter(dict.fromkeys(JOB_STATES, 0))
-    jobs.update(plain(job.state) for job in snapshot.jobs)
+    jobs.update(printable(job.state) for job in snapshot.jobs)
     yield filled(f.JOBS, [((state,), count) for state, count in jobs.items()])
 
 
@@ -149,7 +149,7 @@ def _logs(snapshot: ServiceSnapshot, partitions: int) -> Iterator[Metric]:
         topic = view.partition.topic
         if ratio >= topics.get(topic, 0.0):
             topics[topic] = ratio
-    yield filled(f.TOPIC_RATIO, [((plain(topic),), ratio) for topic, ratio in topics.items()])
+    yield filled(f.TOPIC_RATIO, [((printable(topic),), ratio) for topic, ratio in topics.items()])
     dirtiest = heapq.nlargest(partitions, judged, key=lambda entry: entry[0])
     yield filled(f.PARTITION_RATIO, [(_whose(view), ratio) for ratio, view in dirtiest])
     late = [(view.verdict.overdue_ms, view) for view in snapshot.logs if view.verdict and view.verdict.overdue_ms]
@@ -159,7 +159,7 @@ def _logs(snapshot: ServiceSnapshot, partitions: int) -> Iterator[Metric]:
 
 
 def _whose(view: LogView) -> tuple[str, str, str]:
-    return plain(view.partition.topic), str(view.partition.partition), plain(view.log_dir)
+    return printable(view.partition.topic), str(view.partition.partition), printable(view.log_dir)
 
 
 def _rounds(snapshot: ServiceSnapshot) -> Iterator[Metric]:
@@ -187,10 +187,10 @@ def last_rounds(rounds: Iterable[RoundView]) -> list[RoundView]:
 def _topics(topics: Mapping[str, TopicTotals]) -> Iterator[Metric]:
     rows: defaultdict[Family, list[Row]] = defaultdict(list)
     for name, totals in topics.items():
-        topic = plain(name)
+        topic = printable(name)
         of_topic = (topic,)
         for result, count in totals.rounds.items():
-            rows[f.ROUNDS].append(((topic, plain(result)), count))
+            rows[f.ROUNDS].append(((topic, printable(result)), count))
         if totals.last_success_ms is not None:
             rows[f.TOPIC_LAST_SUCCESS].append((of_topic, totals.last_success_ms / 1000))
         rows[f.READ_BYTES] += (((topic, "map"), totals.map_bytes_read), ((topic, "copy"), totals.bytes_read))
@@ -198,7 +198,7 @@ def _topics(topics: Mapping[str, TopicTotals]) -> Iterator[Metric]:
         rows[f.WRITTEN_BYTES].append((of_topic, totals.bytes_written))
         rows[f.WRITTEN_RECORDS].append((of_topic, totals.messages_written))
         for reason, count in totals.removed.items():
-            rows[f.REMOVED_RECORDS].append(((topic, plain(reason)), count))
+            rows[f.REMOVED_RECORDS].append(((topic, printable(reason)), count))
         rows[f.RETENTION_SEGMENTS].append((of_topic, totals.retention_segments))
         rows[f.RETENTION_BYTES].append((of_topic, totals.retention_bytes))
     for family in (
@@ -218,13 +218,13 @@ def _topics(topics: Mapping[str, TopicTotals]) -> Iterator[Metric]:
 def _throttle(snapshot: ServiceSnapshot) -> Iterator[Metric]:
     throttle = snapshot.throttle
     yield _one(f.THROTTLE_RATE, math.inf if throttle.bytes_per_second is None else throttle.bytes_per_second)
-    yield filled(f.THROTTLE_DIR_RATE, [((plain(path),), rate) for path, rate in throttle.log_dirs.items()])
+    yield filled(f.THROTTLE_DIR_RATE, [((printable(path),), rate) for path, rate in throttle.log_dirs.items()])
     yield _one(f.THROTTLE_BYTES, throttle.bytes)
     yield _one(f.THROTTLE_WAIT, throttle.waited_seconds)
 
 
 def _log_dirs(snapshot: ServiceSnapshot) -> Iterator[Metric]:
-    dirs = [((plain(view.path),), view) for view in snapshot.log_dirs]
+    dirs = [((printable(view.path),), view) for view in snapshot.log_dirs]
     yield filled(
         f.DIR_STATE,
         [
@@ -260,7 +260,7 @@ def _section_rows(snapshot: ServiceSnapshot) -> Iterator[Row]:
         of_dir[3] += parts.active_bytes
     for path, counts in sums.items():
         for section, count in zip(("clean", "dirty", "uncleanable", "active"), counts, strict=True):
-            yield (plain(path), section), count
+            yield (printable(path), section), count
 
 
 def _config(snapshot: ServiceSnapshot) -> Iterator[Metric]:
@@ -282,6 +282,6 @@ def _kafka_names(snapshot: ServiceSnapshot) -> Iterator[Metric]:
     yield _one(f.KAFKA_DIRTY, int(100 * snapshot.dirtiest_ratio))
     turned_ms = snapshot.started_ms if snapshot.turn_ended_ms is None else snapshot.turn_ended_ms
     yield _one(f.KAFKA_SINCE, snapshot.now_ms - turned_ms)
-    dirs = [((plain(view.path),), view) for view in snapshot.log_dirs]
+    dirs = [((printable(view.path),), view) for view in snapshot.log_dirs]
     yield filled(f.KAFKA_UNCLEANABLE, [(path, view.uncleanable_partitions) for path, view in dirs])
     yield filled(f.KAFKA_UNCLEANABLE_BYTES, [(path, view.uncleanable_bytes) for path, view in dirs])

@@ -7,20 +7,20 @@ takes some ten seconds, and several logs are often due at a time. What the child
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-import json
 import os
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from cleaner.errors import SparkJobError
-from cleaner.spark.clean.job import pack, unpack
 from cleaner.spark.clean.plan import CopyRules, JobSettings
 from cleaner.spark.clean.recopy_task import GroupResult, GroupWork
 from cleaner.spark.clean.spark_jobs import DigestResult, DigestWork
@@ -38,89 +38,71 @@ class _Child:
     """
 
     def __init__(self, given: Mapping[str, str], log: Path) -> None:
-        self.slots: Future[int] = Future()
-        self._log = log
         self._lock = threading.Lock()
         self._waiting: dict[int, Future[Any]] = {}  # guarded by _lock
+        self._gone = ""  # why no job is taken any more; guarded by _lock
         self._numbers = itertools.count(1)
-        self._not_started: OSError | None = None
-        started = threading.Event()
+        self._pipe, theirs = Pipe()
+        started: Future[subprocess.Popen[bytes]] = Future()
         # The thread that starts the process stays as long as it does: the process is killed when that thread ends.
-        self._reader = threading.Thread(target=self._serve, args=(started,), name="cleaner-spark", daemon=True)
+        arguments = started, theirs, log
+        self._reader = threading.Thread(target=self._serve, args=arguments, name="cleaner-spark", daemon=True)
         self._reader.start()
-        started.wait()
-        if self._not_started is not None:
-            raise SparkJobError(f"Python is not started for Spark: {self._not_started}")
-        self.tell({"spark": dict(given)})
+        self._process = started.result()
+        self._tell(dict(given))
 
-    def _serve(self, started: threading.Event) -> None:
+    def _serve(self, started: Future[subprocess.Popen[bytes]], theirs: Connection, log_path: Path) -> None:
         try:
-            with self._log.open("wb") as log:
-                self._process = subprocess.Popen(
+            with theirs, log_path.open("wb") as log:
+                process = subprocess.Popen(
                     # -P: not from the directory we were started in, which may be anybody's.
-                    [sys.executable, "-P", "-m", "cleaner.spark.clean.job", str(os.getpid())],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
+                    [sys.executable, "-P", "-m", "cleaner.spark.clean.job", str(os.getpid()), str(theirs.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
                     stderr=log,
-                    text=True,
+                    pass_fds=[theirs.fileno()],
                     start_new_session=True,  # a Ctrl-C at the terminal is for the parent
                 )
         except OSError as error:
-            self._not_started = error
+            self._pipe.close()
+            started.set_exception(SparkJobError(f"Python is not started for Spark: {error}"))
             return
-        finally:
-            started.set()
-        for line in self._process.stdout or ():
-            self._hear(json.loads(line))
-        self._process.wait()
-        self._end(f"the Spark process ended with {self._process.returncode}; {self._log} says more")
-
-    def _hear(self, message: dict[str, Any]) -> None:
-        if "id" not in message:
-            if "slots" in message:
-                self.slots.set_result(message["slots"])
-            else:
-                self.slots.set_exception(SparkJobError(message["failed"]))
-            return
+        started.set_result(process)
+        with contextlib.suppress(EOFError, OSError):  # killed, perhaps in the middle of an answer
+            while True:
+                number, result, failure = self._pipe.recv()
+                with self._lock:
+                    task = self._waiting.pop(number)
+                if failure is None:
+                    task.set_result(result)
+                else:
+                    task.set_exception(SparkJobError(failure))
+        process.kill()
         with self._lock:
-            task = self._waiting.pop(message["id"])
-        if "done" in message:
-            task.set_result(unpack(message["done"]))
-        else:
-            task.set_exception(SparkJobError(message["failed"]))
-
-    def _end(self, reason: str) -> None:
-        with self._lock:
+            self._gone = f"the Spark process is gone: it ended with {process.wait()}; {log_path} says more"
             left, self._waiting = list(self._waiting.values()), {}
-        for task in (self.slots, *left):
-            if not task.done():
-                task.set_exception(SparkJobError(reason))
+            self._pipe.close()
+        for task in left:
+            task.set_exception(SparkJobError(self._gone))
 
     @property
     def is_alive(self) -> bool:
         """Whether jobs can be given to it."""
         return self._reader.is_alive() and self._process.poll() is None
 
-    def tell(self, message: dict[str, Any]) -> None:
-        """Write a line to it; one that is gone tells so through its jobs."""
+    def begin(self, what: str, *arguments: object) -> Future[Any]:
+        """Begin a job. Raises SparkJobError where the process is gone; if it is gone later, its future does."""
         with self._lock:
-            if self._process.stdin is not None and not self._process.stdin.closed:
-                try:
-                    self._process.stdin.write(json.dumps(message) + "\n")
-                    self._process.stdin.flush()
-                except BrokenPipeError:
-                    return
-
-    def run(self, what: str, arguments: tuple[object, ...]) -> Any:
-        """Run a job and wait for it."""
-        self.slots.result()
-        number, task = next(self._numbers), Future[Any]()
-        with self._lock:
+            if self._gone:
+                raise SparkJobError(self._gone)
+            number, task = next(self._numbers), Future[Any]()
             self._waiting[number] = task
-        self.tell({"id": number, "do": what, "arguments": pack(arguments)})
-        if not self.is_alive:
-            self._end(f"the Spark process is gone; {self._log} says more")
-        return task.result()
+            self._tell((number, what, arguments))
+        return task
+
+    def _tell(self, message: object) -> None:
+        with contextlib.suppress(OSError):  # the reader notices
+            self._pipe.send(message)
 
     def close(self) -> None:
         """End it, and wait until it has ended."""
@@ -155,18 +137,18 @@ class ChildJobs:
     def slots(self) -> int:
         """How many tasks run at the same time; starts the child."""
         with self._using() as child:
-            return child.slots.result()
+            return int(child.begin("slots").result())
 
     def digest(self, work: DigestWork, name: str) -> DigestResult:
         """Digest all ranges. Raises SparkJobError."""
         with self._using() as child:
-            result: DigestResult = child.run("digest", (work, name))
+            result: DigestResult = child.begin("digest", work, name).result()
             return result
 
     def recopy(self, settings: JobSettings, rules: CopyRules, work: GroupWork, name: str) -> GroupResult:
         """Recopy a group. Raises SparkJobError."""
         with self._using() as child:
-            result: GroupResult = child.run("recopy", (settings, rules, work, name))
+            result: GroupResult = child.begin("recopy", settings, rules, work, name).result()
             return result
 
     def cancel(self, name: str) -> None:
@@ -174,7 +156,8 @@ class ChildJobs:
         with self._lock:
             child = self._child
         if child is not None:
-            child.tell({"cancel": name})
+            with contextlib.suppress(SparkJobError):  # it is gone, and its jobs with it
+                child.begin("cancel", name)
 
     def close(self) -> None:
         """End the child; jobs that are under way fail. The next job would start another one."""
@@ -185,7 +168,7 @@ class ChildJobs:
         if child is not None:
             child.close()
 
-    @contextmanager
+    @contextlib.contextmanager
     def _using(self) -> Iterator[_Child]:
         with self._lock:
             if self._timer is not None:

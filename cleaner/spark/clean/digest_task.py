@@ -27,8 +27,8 @@ from cleaner.cleaning.offset_map import OffsetMap
 from cleaner.cleaning.passes.index_follower import IndexFollower
 from cleaner.cleaning.passes.segment_chunks import ArrangedChunk, SegmentChunks
 from cleaner.errors import CorruptBatchError
-from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk
-from cleaner.format.key_digests import MURMUR, OFFSET_PLUS_1, SIP, Flags, Words
+from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk, Flags
+from cleaner.format.key_digests import MURMUR, OFFSET_PLUS_1, SIP, Words
 from cleaner.format.parallel_reader import WindowBuffer
 from cleaner.format.records import Unpacker
 from cleaner.kernels import offset_map as kernel
@@ -150,7 +150,7 @@ class RangeDigester:
         self._mapped = None if start.mapped is None else start.mapped.aborting().begin()
         self._markers: tuple[set[int], set[int]] = (set(), set())
         self._keys = settings.key_words
-        self._map = OffsetMap(settings.task_entries, int(settings.task_entries / _TABLE_DENSITY))
+        self._map = OffsetMap(settings.task_entries, int(settings.task_entries / _TABLE_DENSITY), settings.rule)
         self._map.keys = self._keys
         self._unpacker = Unpacker(settings.batch_limit_bytes)
         self._digested, self._asking = DigestedChunk(), DigestedChunk()

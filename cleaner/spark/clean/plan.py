@@ -3,7 +3,7 @@ How a round is cut up: ranges of batches to be digested by a task each, and grou
 
 All of it are plain values that travel to tasks. A row that a task emits carries an *offset code*: the group's number,
 the distance of the record's offset from the group's first one, and whether the record takes part in what its key's last
-offset is. Codes ascend with offsets, so that the largest code of a key is that of its last record.
+offset is. Codes ascend with offsets, so that records compare by their codes as by their offsets.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from cleaner.base.clock import SystemClock
 from cleaner.base.io_throttle import IoThrottle
 from cleaner.cleaning.recopy.group import RecopyRules
 from cleaner.errors import UncleanableError
+from cleaner.policy.survivor_rule import LATEST_OFFSET, SurvivorRule
 from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.segment.segment import Segment
 
@@ -46,6 +47,7 @@ class JobSettings:
         batch_limit_bytes: most bytes a batch may unpack to.
         task_entries: keys a task holds at a time.
         bytes_per_second: what one task may read and write.
+        rule: which of two records of a key stays.
     """
 
     directory: Path
@@ -57,6 +59,7 @@ class JobSettings:
     batch_limit_bytes: int
     task_entries: int
     bytes_per_second: float
+    rule: SurvivorRule = LATEST_OFFSET
 
     @property
     def key_words(self) -> npt.NDArray[np.uint64]:

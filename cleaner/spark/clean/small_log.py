@@ -13,10 +13,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from cleaner.policy.survivor_rule import LATEST_OFFSET, SurvivorRule
 from cleaner.spark.clean.digest_task import DigestRows, RangeStart, digest_range
 from cleaner.spark.clean.plan import GROUP_SHIFT, Codes, JobSettings
 from cleaner.spark.clean.verdicts import GroupBits, Verdicts
 from cleaner.storage.fs.file_system import FileSystem
+
+_NO_RANK = -(2**63)
 
 _ROWS_SHARE = 4
 """Rows are held beside the table they come from, and once more while they are sorted."""
@@ -42,11 +45,11 @@ def digest_small_log(
             if count > most_rows:
                 return None
             held.append(rows)
-    return save_verdicts(fs, settings.work_dir, base_offsets, surviving_codes(held))
+    return save_verdicts(fs, settings.work_dir, base_offsets, surviving_codes(held, settings.rule))
 
 
-def surviving_codes(held: Sequence[DigestRows]) -> Codes:
-    """Return of each key the last code that counts, and all before it that only ask; ascending."""
+def surviving_codes(held: Sequence[DigestRows], rule: SurvivorRule = LATEST_OFFSET) -> Codes:
+    """Return of each key the code that stays of those that count, and all it supersedes that only ask; ascending."""
     if not any(len(rows.codes) for rows in held):
         return np.zeros(0, np.int64)
     sip, murmur, codes = (np.concatenate(column) for column in zip(*held, strict=True))
@@ -54,9 +57,10 @@ def surviving_codes(held: Sequence[DigestRows]) -> Codes:
     sip, murmur, codes = sip[order], murmur[order], codes[order]
     begins = np.flatnonzero(np.concatenate(([True], (sip[1:] != sip[:-1]) | (murmur[1:] != murmur[:-1]))))
     puts: npt.NDArray[np.bool_] = codes & 1 == 1
-    last_of_key = np.maximum.reduceat(np.where(puts, codes, -1), begins)
+    ranks = rule.rank(codes)
+    last_of_key = np.maximum.reduceat(np.where(puts, ranks, _NO_RANK), begins)
     last = np.repeat(last_of_key, np.diff(np.append(begins, len(codes))))
-    return np.sort(codes[(codes == last) | (~puts & (codes < last))])
+    return np.sort(codes[(puts & (ranks == last)) | (~puts & (ranks < last))])
 
 
 def save_verdicts(fs: FileSystem, work_dir: Path, base_offsets: tuple[int, ...], codes: Codes) -> tuple[GroupBits, ...]:

@@ -1,17 +1,17 @@
 """
 The jobs of a round on Spark: digest all ranges and reduce by key, and recopy a group.
 
-    ranges -> digest_range -> rows of 24 bytes -> by digest: the largest code -> by group: bits of offsets
+    ranges -> digest_range -> rows of 24 bytes -> by digest: the code that stays -> by group: bits of offsets
 
 A small log needs no reduction by Spark: one task does all of that (`small_log.py`).
 
 Rows with keys and values never leave their task. Spark sorts and spills what it cannot hold, and the driver gets one
 row a group.
 
-A key whose records only take part in what its last offset is (`plan.py`) needs one number: the largest code is the
-record that stays. Of records that only ask (the clean section's, and those of aborted transactions) a key has at most
-one in a log that was cleaned before, so the same reduction answers up to two. If some key has more, which the rows then
-say, the job is run again with a join that answers any number.
+A key whose records only take part in what its last offset is (`plan.py`) needs one number: the code of highest rank is
+the record that stays (`policy/survivor_rule.py`). Of records that only ask (the clean section's, and those of aborted
+transactions) a key has at most one in a log that was cleaned before, so the same reduction answers up to two. If some
+key has more, which the rows then say, the job is run again with a join that answers any number.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from cleaner.errors import CleanerError, SparkJobError
+from cleaner.policy.survivor_rule import SurvivorRule
 from cleaner.spark.clean.digest_task import RangeStart, digest_range
 from cleaner.spark.clean.plan import GROUP_SHIFT, CopyRules, JobSettings
 from cleaner.spark.clean.probe import at_work, require_probes
@@ -158,7 +159,8 @@ class SessionJobs:
         count = len(work.starts)
         numbers = spark.range(0, count, 1, numPartitions=count)
         rows = numbers.mapInArrow(partial(_digest_batches, work.settings, work.starts), _ROW_SCHEMA)
-        codes = _joined(rows) if work.is_crowded else _reduced(rows, has_asking=work.has_asking)
+        rule = work.settings.rule
+        codes = _joined(rows, rule) if work.is_crowded else _reduced(rows, rule, has_asking=work.has_asking)
         found = (
             codes.repartitionById(len(work.base_offsets), _group_of("code"))
             .mapInArrow(partial(_gather_batches, work.settings, work.base_offsets), _GROUP_SCHEMA)
@@ -272,36 +274,36 @@ def _group_of(code: str) -> Column:
     return f.greatest(f.lit(0), f.shiftright(f.col(code), GROUP_SHIFT)).cast("int")
 
 
-def _reduced(rows: DataFrame, *, has_asking: bool) -> DataFrame:
+def _reduced(rows: DataFrame, rule: SurvivorRule, *, has_asking: bool) -> DataFrame:
     """Return the codes to be kept as bits, by one reduction; keys with too many records that ask say `CROWDED`."""
     from pyspark.sql import functions as f
 
-    puts = f.col("code").bitwiseAND(1) == 1
-    last = f.max(f.when(puts, f.col("code"))).alias("last")
+    puts, rank = f.col("code").bitwiseAND(1) == 1, rule.rank(f.col("code"))
+    last = f.max(f.when(puts, rank)).alias("last")
     if not has_asking:
-        return rows.groupBy(*_KEY).agg(last).select(f.col("last").alias("code"))
-    asks = f.when(~puts, f.col("code"))
+        return rows.groupBy(*_KEY).agg(last).select(rule.offset_of(f.col("last")).alias("code"))
+    asks = f.when(~puts, rank)
     by_key = rows.groupBy(*_KEY).agg(
         last, f.min(asks).alias("lowest"), f.max(asks).alias("highest"), f.count(asks).alias("asking")
     )
     low, high = f.col("lowest"), f.col("highest")
     codes = f.array(
-        f.col("last"),
-        f.when(low < f.col("last"), low),
-        f.when((high < f.col("last")) & (high != low), high),
+        rule.offset_of(f.col("last")),
+        f.when(low < f.col("last"), rule.offset_of(low)),
+        f.when((high < f.col("last")) & (high != low), rule.offset_of(high)),
         f.when(f.col("asking") > 2, f.lit(CROWDED)),
     )
     return by_key.select(f.explode(codes).alias("code")).where(f.col("code").isNotNull())
 
 
-def _joined(rows: DataFrame) -> DataFrame:
+def _joined(rows: DataFrame, rule: SurvivorRule) -> DataFrame:
     """Return the same whatever the number of records that ask."""
     from pyspark.sql import functions as f
 
-    puts = f.col("code").bitwiseAND(1) == 1
-    last = rows.where(puts).groupBy(*_KEY).agg(f.max("code").alias("last"))
-    asking = rows.where(~puts).join(last, list(_KEY)).where(f.col("code") < f.col("last"))
-    return last.select(f.col("last").alias("code")).union(asking.select("code"))
+    puts, rank = f.col("code").bitwiseAND(1) == 1, rule.rank(f.col("code"))
+    last = rows.where(puts).groupBy(*_KEY).agg(f.max(rank).alias("last"))
+    asking = rows.where(~puts).join(last, list(_KEY)).where(rank < f.col("last"))
+    return last.select(rule.offset_of(f.col("last")).alias("code")).union(asking.select("code"))
 
 
 def _reason(error: Exception) -> str:

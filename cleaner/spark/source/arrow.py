@@ -21,10 +21,10 @@ from cleaner.base.model import TopicPartition
 from cleaner.errors import CorruptBatchError
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.chunks import COMPRESSION_MASK, TIMESTAMP_TYPE_FLAG, TRANSACTIONAL_FLAG, Batches, Bytes
-from cleaner.format.compression import CODEC_NAMES
 from cleaner.format.layout import Layout, Longs
 from cleaner.format.rewrite import java_utf8
 from cleaner.kernels import columns as kernel
+from cleaner.kernels.codec_table import CODEC_NAMES
 from cleaner.spark.source.columns import BAD_BATCH, BATCH_FIELDS, HEADERS, TYPES
 
 ROWS = 1 << 16

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cleaner.errors import CorruptBatchError, LogChangedError
-from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk, ReadBuffer
+from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk, Flags, ReadBuffer
 from cleaner.format.records import Block, Unpacker, leave_out
 from cleaner.read.snapshot import LogSnapshot, LogSnapshots
 from cleaner.spark.source.damage import Damage, passing, sound_chunks
@@ -26,7 +26,6 @@ from cleaner.storage.fs.file_system import File, FileSystem
 from cleaner.storage.segment.aborted import hidden_batches
 from cleaner.storage.segment.indexes import Aborts
 
-Flags = npt.NDArray[np.uint8]
 Result = TypeVar("Result")
 Work = Callable[[Path, Block, Flags], Result]
 

@@ -15,13 +15,11 @@ import numpy as np
 
 from cleaner.base.model import TopicPartition
 from cleaner.errors import CorruptIndexError
+from cleaner.kernels.batch_header import HEAD_BYTES, MAGIC, MAGIC_AT, base_offset_of
 from cleaner.read.open_segment import OpenSegment, SegmentFiles
 from cleaner.read.snapshot import UNKNOWN_END, LogSnapshot
 from cleaner.storage.segment import names
 from cleaner.storage.segment.indexes import read_offset_index
-
-_HEAD_BYTES = 17  # base offset, length, epoch and magic of a batch
-_MAGIC = 2
 
 
 @dataclass(frozen=True)
@@ -120,9 +118,9 @@ def _cuts(log: LogSnapshot, segment: OpenSegment, start: int, size: int, task_by
     found = []
     for row in rows[rows < len(positions)].tolist():
         position, largest = int(positions[row]), place.base_offset + int(entries["relative_offset"][row])
-        head = segment.file.read(_HEAD_BYTES, position)
-        offset = int.from_bytes(head[:8], "big", signed=True)
+        head = segment.file.read(HEAD_BYTES, position)
+        offset = base_offset_of(head)
         # An entry that leads into a batch leads to no offset of its own. Of magic 0 and 1 the offset is a last one.
-        if len(head) == _HEAD_BYTES and head[-1] == _MAGIC and place.base_offset <= offset <= largest:
+        if len(head) == HEAD_BYTES and head[MAGIC_AT] == MAGIC and place.base_offset <= offset <= largest:
             found.append((position, offset))
     return found

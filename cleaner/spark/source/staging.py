@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cleaner.base.model import TopicPartition
-from cleaner.cleaning.recopy.cleaned_segment import WRITTEN_DTYPE, CleanedIndexes
 from cleaner.config.values import TopicConfig
 from cleaner.errors import UsageError
 from cleaner.format.buffers import GrowingBuffer
@@ -30,6 +29,7 @@ from cleaner.spark.source.incoming import groups_of
 from cleaner.spark.source.write_options import WriteOptions
 from cleaner.storage.fs.file_system import FileSystem, real_path
 from cleaner.storage.fs.held import Hold
+from cleaner.storage.segment.index_builder import WRITTEN_DTYPE, IndexBuilder
 from cleaner.storage.segment.names import INDEX, LOG, TIME_INDEX, DirKind, partition_dir_name
 
 if TYPE_CHECKING:
@@ -164,7 +164,9 @@ class _Segment:
         self._size = 0
         self._places: list[tuple[int, int]] = []
         path = directory / (stem + LOG)
-        self._indexes = CleanedIndexes(path, 0, _TOPIC.index_interval_bytes, _TOPIC.segment_index_bytes)
+        self._indexes = IndexBuilder(
+            path, 0, interval_bytes=_TOPIC.index_interval_bytes, max_index_bytes=_TOPIC.segment_index_bytes
+        )
         self._file = fs.create(path, like=directory)
 
     def fitting(self, batches: Sequence[NewBatch], segment_bytes: int) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from cleaner.base.model import TopicPartition
 from cleaner.errors import LogDirOfflineError
+from cleaner.format.chunks import Flags
 from cleaner.format.layout import lay_out
 from cleaner.format.records import Block
 from cleaner.spark.source.arrow import ArrowRows, RecordBatches
@@ -16,7 +17,7 @@ from cleaner.spark.source.damage import Damage
 from cleaner.spark.source.latest import latest_rows
 from cleaner.spark.source.options import ReadOptions
 from cleaner.spark.source.plan import SpansTask, Task
-from cleaner.spark.source.read import Flags, SpanReader
+from cleaner.spark.source.read import SpanReader
 from cleaner.spark.source.spans import Span
 from cleaner.storage.fs.file_system import FileSystem
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cleaner.errors import UsageError
-from cleaner.format.compression import CODEC_NAMES
+from cleaner.kernels.codec_table import CODEC_NAMES
 from cleaner.spark.source.options import choice, given_options, number, size
 from cleaner.storage.files.kafka_uuid import parse_uuid
 

@@ -22,6 +22,7 @@ from typing import NamedTuple
 from cleaner.base.model import TopicPartition
 from cleaner.errors import CorruptCheckpointError
 from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.fs.readable import ReadableFiles
 
 CHECKPOINT_LIMIT_BYTES = 32 << 20
 """Largest checkpoint read: some 100 000 partitions with the longest names; a broker has a few thousand."""
@@ -47,7 +48,7 @@ class CheckpointLine(NamedTuple):
     words: list[bytes]
 
 
-def read_bounded(fs: FileSystem, path: Path, limit_bytes: int) -> bytes | None:
+def read_bounded(fs: ReadableFiles, path: Path, limit_bytes: int) -> bytes | None:
     """
     Return a small file's bytes, or None if it does not exist.
 
@@ -78,7 +79,7 @@ def read_number(word: bytes, bits: int, path: Path, position: int, what: str) ->
     return int(word)
 
 
-def read_checkpoint(fs: FileSystem, path: Path, words: int, limit_bytes: int) -> Iterator[CheckpointLine]:
+def read_checkpoint(fs: ReadableFiles, path: Path, words: int, limit_bytes: int) -> Iterator[CheckpointLine]:
     """
     List the entries of a checkpoint file; none when the file is missing, empty or has only its version.
 
@@ -150,7 +151,7 @@ def write_checkpoint(fs: FileSystem, path: Path, entries: list[str]) -> bytes:
     return data
 
 
-def read_offset_checkpoint(fs: FileSystem, path: Path) -> dict[TopicPartition, int]:
+def read_offset_checkpoint(fs: ReadableFiles, path: Path) -> dict[TopicPartition, int]:
     """
     Read `topic partition offset` lines; a missing or empty file is an empty map.
 

@@ -17,9 +17,10 @@ from cleaner.base.model import EpochEntry
 from cleaner.errors import CorruptCheckpointError
 from cleaner.storage.files.checkpoint import CHECKPOINT_LIMIT_BYTES, read_checkpoint, read_number, write_checkpoint
 from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.fs.readable import ReadableFiles
 
 
-def read_leader_epochs(fs: FileSystem, path: Path) -> list[EpochEntry]:
+def read_leader_epochs(fs: ReadableFiles, path: Path) -> list[EpochEntry]:
     """
     Read `leader-epoch-checkpoint`; a missing or empty file is an empty list.
 

@@ -23,6 +23,7 @@ from cleaner.errors import CorruptCheckpointError
 from cleaner.format.checksums import crc32c
 from cleaner.storage.files.checkpoint import read_bounded
 from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.fs.readable import ReadableFiles
 
 SNAPSHOT_LIMIT_BYTES = 64 << 20
 """Largest snapshot read: 1.4 million producers of one partition; a busy one has some thousands."""
@@ -123,7 +124,7 @@ def decode_rows(data: bytes, path: Path) -> SnapshotRows:
     return np.frombuffer(data, SNAPSHOT_ENTRY, count, _HEADER.size)
 
 
-def read_snapshot(fs: FileSystem, path: Path) -> SnapshotRows:
+def read_snapshot(fs: ReadableFiles, path: Path) -> SnapshotRows:
     """
     Read a snapshot file.
 

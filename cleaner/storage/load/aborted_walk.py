@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 
 import numpy as np
 
-from cleaner.storage.segment.indexes import FIRST_OFFSET, LAST_OFFSET, LAST_STABLE_OFFSET, Aborts, abort_rows
+from cleaner.storage.segment.aborted import found_below
+from cleaner.storage.segment.indexes import FIRST_OFFSET, LAST_OFFSET, Aborts, abort_rows
 from cleaner.storage.segment.segment import Segment
 
 
@@ -40,22 +41,21 @@ class AbortedWalk:
         if self._with_aborts is None:
             self._with_aborts = list(segments)
         first = bisect_left(self._with_aborts, segments[holder].base_offset, key=_base_offset)
-        found = []
-        looked_at = 0
-        for segment in self._with_aborts[first:]:
-            looked_at += 1
-            aborts = segment.aborted_txns()
-            if not len(aborts):
-                continue
-            found.append(segment)
-            beyond = aborts[:, LAST_STABLE_OFFSET] >= upper_offset
-            is_last = bool(beyond.any())
-            if is_last:
-                aborts = aborts[: int(beyond.argmax()) + 1]
+        candidates = self._with_aborts[first:]
+        looked_at, found = 0, []
+
+        def indexes() -> Iterator[Aborts]:
+            nonlocal looked_at
+            for segment in candidates:
+                looked_at += 1
+                aborts = segment.aborted_txns()
+                if len(aborts):
+                    found.append(segment)
+                    yield aborts
+
+        for aborts in found_below(indexes(), upper_offset):
             is_wanted = (aborts[:, LAST_OFFSET] >= log_start_offset) & (aborts[:, FIRST_OFFSET] < upper_offset)
             collected.append(aborts[is_wanted])
-            if is_last:
-                break
         self._with_aborts[first : first + looked_at] = found
         return np.concatenate(collected)
 

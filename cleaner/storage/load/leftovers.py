@@ -64,14 +64,21 @@ def find_leftovers(directory: Path, files: Sequence[str]) -> Leftovers:
     """
     _check_names(directory, files)
     cleaned = [name for name in files if name.endswith(names.CLEANED)]
-    swaps = [name for name in files if name.endswith(names.SWAP)]
-    lowest_cleaned = min((names.offset_of(name) for name in cleaned), default=2**63)
+    decided, condemned = split_swaps(files)
     return Leftovers(
-        condemned_swaps=[name for name in swaps if names.offset_of(name) >= lowest_cleaned],
+        condemned_swaps=condemned,
         unfinished=cleaned,
         deleted=[name for name in files if name.endswith(names.DELETED) and not name.endswith(_KRAFT_DELETED)],
-        swaps=[name for name in swaps if names.offset_of(name) < lowest_cleaned],
+        swaps=decided,
     )
+
+
+def split_swaps(files: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the `.swap` files of a swap that was decided, and those of one that was not (R-631)."""
+    swaps = [name for name in files if name.endswith(names.SWAP)]
+    lowest_cleaned = min((names.offset_of(name) for name in files if name.endswith(names.CLEANED)), default=2**63)
+    decided = [name for name in swaps if names.offset_of(name) < lowest_cleaned]
+    return decided, [name for name in swaps if names.offset_of(name) >= lowest_cleaned]
 
 
 def unfinished_snapshots(files: Sequence[str]) -> list[str]:

@@ -42,7 +42,6 @@ from cleaner.storage.segment import names
 from cleaner.storage.segment.batch_source import batch_headers, checked_batches, stoppable
 from cleaner.storage.segment.indexes import LAST_OFFSET
 from cleaner.storage.segment.segment import Segment
-from cleaner.storage.swap.split import split_overflowed_segment
 
 Exclusive = Callable[[], contextlib.AbstractContextManager[object]]
 
@@ -160,6 +159,8 @@ def _splitting_overflows(loading: Loading, step: Callable[[Loading], None], *, r
                 raise NotCleanlyShutDownError(
                     f"{source.log_path}: it has to be split first, its offsets reach too far"
                 ) from overflow
+            from cleaner.storage.swap.split import split_overflowed_segment  # loads the kernels
+
             bases = split_overflowed_segment(loading.fs, source, loading.topic, loading.buffer)
             loading.changes.forget_segment(source)
             if source.base_offset not in bases:

@@ -26,6 +26,7 @@ from cleaner.errors import CorruptCheckpointError
 from cleaner.storage.files.producer_snapshot import SNAPSHOT_ENTRY, ProducerEntry, SnapshotRows, java_order
 from cleaner.storage.load.open_offsets import OpenOffsets
 from cleaner.storage.load.snapshots import Snapshots
+from cleaner.storage.segment.indexes import aborted_entry
 
 _MAX_SEQUENCE = 2**31 - 1
 _NONE = -1
@@ -176,14 +177,10 @@ class ProducerState:
         producer = self._pending.get(producer_id) or self._all().get(producer_id)
         return producer is not None and producer.txn_first_offset != _NONE
 
-    def last_stable_offset_of(self, txn: CompletedTxn) -> int:
-        """Return the last stable offset as of a marker: for its transaction index entry (R-653)."""
-        others = self._ongoing.lowest(but_of=txn.producer_id)
-        return txn.last_offset + 1 if others is None else others
-
     def aborted_txn(self, txn: CompletedTxn) -> AbortedTxn:
-        """Return the transaction index entry of an aborted transaction; call it before `commit`."""
-        return AbortedTxn(txn.producer_id, txn.first_offset, txn.last_offset, self.last_stable_offset_of(txn))
+        """Return the transaction index entry of an aborted transaction, to be asked for before `commit`."""
+        others = self._ongoing.lowest(but_of=txn.producer_id)
+        return aborted_entry(txn.producer_id, txn.first_offset, txn.last_offset, others)
 
     # ---- batches ---------------------------------------------------------------------------------------------------
 

@@ -9,19 +9,22 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cleaner.base.model import AbortedTxn, EpochEntry
 from cleaner.config.values import TopicConfig
-from cleaner.errors import CorruptBatchError
+from cleaner.errors import CorruptBatchError, OffsetsOutOfOrderError
 from cleaner.format.chunks import Chunk, ReadBuffer
 from cleaner.storage.files.leader_epochs import assign_epoch
 from cleaner.storage.load.producer_state import ProducerState
 from cleaner.storage.load.replay import replay
 from cleaner.storage.segment.batch_source import checked_batches
-from cleaner.storage.segment.index_builder import IndexBuilder, OffsetOverflowError, OffsetsOutOfOrderError
 from cleaner.storage.segment.segment import Segment, SegmentIndexes
+
+if TYPE_CHECKING:
+    from cleaner.storage.segment.index_builder import OffsetOverflowError
 
 _SNAPSHOT_SEGMENTS = 2  # Kafka keeps snapshots at the last two base offsets (R-652)
 
@@ -115,6 +118,9 @@ def rebuild_segment(
         UncleanableError: an index would be full: Kafka could not load the log either (R-311).
         CorruptBatchError: a batch that Kafka would fail on, without repairing it (`replay`).
     """
+    # Here, as it loads the kernels: a look at a sound log rebuilds nothing.
+    from cleaner.storage.segment.index_builder import IndexBuilder, OffsetOverflowError
+
     builder = IndexBuilder(
         segment.log_path,
         segment.base_offset,
@@ -130,7 +136,7 @@ def rebuild_segment(
             check_done()
             txns += replay(state, chunk, slice(None), segment.log_path, each_batch=True)
             batches = chunk.batches
-            builder.add(batches)
+            builder.append_checked(batches)
             known_epochs = _take_epochs(known_epochs, batches)
             next_offset = int(batches["last_offset"][-1]) + 1
             modern = batches["last_offset"][batches["magic"] >= 2]

@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cleaner.errors import TruncationRefusedError
+from cleaner.format.next_batch import find_whole_batch
 from cleaner.storage.load.loading import Loading
 from cleaner.storage.load.rebuild import RebuiltSegment, segments_between
-from cleaner.storage.load.torn_tail import holds_whole_batch
 from cleaner.storage.segment.segment import Segment
 
 _NO_END = 2**63 - 1
@@ -72,9 +72,17 @@ def cut_damage(loading: Loading, segment: Segment, rebuilt: RebuiltSegment, late
 
 
 def _refuse_unless_torn(segment: Segment, rebuilt: RebuiltSegment, later: Sequence[Segment], *, is_last: bool) -> None:
-    """Raise, except for a torn tail of the last segment: no whole batch is lost there."""
-    if is_last and not holds_whole_batch(segment, rebuilt.valid_bytes):
-        return
+    """
+    Let a torn tail of the last segment pass: no whole batch would go.
+
+    A writer that was killed leaves the beginning of a batch, or zeros, or pages of a batch in the wrong order. Cutting
+    that loses nothing that was ever acknowledged as flushed. But whole batches behind the damage mean that something
+    else happened to the file, and cutting would lose them.
+    """
+    if is_last:
+        with segment.open_log() as file:
+            if find_whole_batch(file, rebuilt.valid_bytes, segment.size) is None:
+                return
     cut_bytes = segment.size - rebuilt.valid_bytes
     later_bytes = sum(other.size for other in later)
     also = "".join(f"; {other.log_path.name} ({other.size} bytes)" for other in later)

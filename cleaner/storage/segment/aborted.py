@@ -1,14 +1,14 @@
-"""The batches of aborted transactions, known from transaction indexes; readers of committed records skip them."""
+"""Aborted transactions as transaction indexes tell them, and which batches are theirs."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import numpy as np
-import numpy.typing as npt
 
-from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Batches
-from cleaner.storage.segment.indexes import FIRST_OFFSET, LAST_OFFSET, Aborts
+from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Batches, Flags
+from cleaner.storage.segment.indexes import FIRST_OFFSET, LAST_OFFSET, LAST_STABLE_OFFSET, Aborts
 
-Flags = npt.NDArray[np.uint8]
 _PRODUCER = 0
 
 
@@ -50,3 +50,21 @@ class AbortedRanges:
 def hidden_batches(batches: Batches, aborts: Aborts) -> Flags:
     """Do the same for a single chunk."""
     return AbortedRanges(aborts).hidden(batches)
+
+
+def found_below(indexes: Iterable[Aborts], end_offset: int) -> Iterator[Aborts]:
+    """
+    Give the entries of a log's transaction indexes that may reach below an offset (R-535).
+
+    Between a transaction's batches and the entry that its marker makes lie as many segments as it was long. The search
+    ends at the first entry that says all below the offset is decided.
+
+    Args:
+        indexes: of the segments from the one on that is asked about, ascending; no more of them are read than needed.
+    """
+    for aborts in indexes:
+        beyond = aborts[:, LAST_STABLE_OFFSET] >= end_offset
+        if beyond.any():
+            yield aborts[: int(beyond.argmax()) + 1]
+            return
+        yield aborts

@@ -1,8 +1,13 @@
 """
-Builds a segment's offset and time index from its batches.
+The offset and time index of a segment, made from its batches: the one place that says what becomes an index entry.
 
-For a segment that one process wrote from empty, this gives the same bytes as the writer's own indexes (R-320, R-323):
-an entry for the first batch that begins more than `index.interval.bytes` after the last entry's batch.
+    offset entry   for the first batch that begins more than `index.interval.bytes` behind the last entry's batch
+    time entry     with each offset entry, and when the segment is closed: the largest timestamp so far, where it is
+                   above the last entry's
+
+So the bytes depend on the batches alone, not on who writes them: recopying, Spark's sink, recovery, repair and a split
+make the indexes of a whole segment, the active segment adds to those it was loaded with. The loop over batches is
+`kernels/index.py`. How an aborted transaction becomes an entry of the third index: `indexes.aborted_entry`.
 
 Source: rules R-304, R-311 to R-313, R-320 to R-323; `LogSegment.java` (recover, append, onBecomeInactiveSegment).
 """
@@ -12,23 +17,35 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
-from cleaner.errors import UncleanableError
-from cleaner.format.chunks import Batches
-from cleaner.storage.segment.indexes import (
-    MAX_RELATIVE_OFFSET,
-    OFFSET_ENTRY,
-    TIME_ENTRY,
-    Entries,
-    offset_entries,
-    time_entries,
-)
+from cleaner.errors import OffsetsOutOfOrderError, UncleanableError
+from cleaner.format.buffers import GrowingBuffer
+from cleaner.kernels import index as kernel
+from cleaner.storage.segment.indexes import MAX_RELATIVE_OFFSET, OFFSET_ENTRY, TIME_ENTRY, Entries
 
-NO_TIMESTAMP = -1
+BatchTable = npt.NDArray[np.void]
+IndexMark = npt.NDArray[np.int64]
+"""A state of an `IndexBuilder` to go back to."""
 
+# All that index entries depend on, a row a batch. Tables with these and other columns will do.
+WRITTEN_DTYPE = np.dtype([("size", np.int64), ("last_offset", np.int64), ("max_timestamp", np.int64)])
 
-class OffsetsOutOfOrderError(ValueError):
-    """An index entry would not be above the previous one (R-312)."""
+_FIRST_BYTES = 1024
+_NONE_AT_FIRST = [
+    kernel.STATE_MAX_TIMESTAMP,
+    kernel.STATE_MAX_TIMESTAMP_OFFSET,
+    kernel.STATE_LAST_OFFSET,
+    kernel.STATE_LAST_TIME,
+    kernel.STATE_LAST_TIME_OFFSET,
+]
+
+_REASONS = {
+    kernel.INDEX_OFFSET_FULL: "its offset index would be full (segment.index.bytes)",
+    kernel.INDEX_TIME_FULL: "its time index would be full (segment.index.bytes)",
+    kernel.INDEX_OVERFLOW: "an offset is more than 2**31 - 1 above the segment's base offset",
+    kernel.INDEX_NOT_ASCENDING: "offsets go back, and index entries must ascend",
+}
 
 
 class OffsetOverflowError(ValueError):
@@ -36,7 +53,7 @@ class OffsetOverflowError(ValueError):
     A batch's last offset does not fit into an index entry of its segment (R-304).
 
     Attributes:
-        row: the batch among those given to `add`.
+        row: the batch among those given to `append_checked`.
     """
 
     def __init__(self, row: int, last_offset: int) -> None:
@@ -46,91 +63,157 @@ class OffsetOverflowError(ValueError):
 
 class IndexBuilder:
     """
-    Collects the index entries of one segment; feed it every batch in file order, then take the entries.
+    Makes the index entries of one segment; give it every batch in file order.
 
     Args:
         path: the `.log`, for error messages.
         base_offset: the segment's.
         interval_bytes: `index.interval.bytes`.
         max_index_bytes: `segment.index.bytes`.
+    Attributes:
+        interval_bytes, max_index_bytes: may be changed from batch to batch.
     """
 
     def __init__(self, path: Path, base_offset: int, *, interval_bytes: int, max_index_bytes: int) -> None:
         self._path = path
         self._base_offset = base_offset
-        self._interval_bytes = interval_bytes
-        self._max_offset_entries = max_index_bytes // OFFSET_ENTRY.itemsize
-        self._max_time_entries = max_index_bytes // TIME_ENTRY.itemsize
-        self._last_entry_position = 0
-        self._max_timestamp = NO_TIMESTAMP
-        self._offset_of_max = base_offset
-        self._offsets: list[int] = []
-        self._positions: list[int] = []
-        self._times: list[int] = []
-        self._time_offsets: list[int] = []
+        self.interval_bytes = interval_bytes
+        self.max_index_bytes = max_index_bytes
+        self._offsets, self._times = GrowingBuffer(_FIRST_BYTES), GrowingBuffer(_FIRST_BYTES)
+        self._state = np.zeros(kernel.STATE_CELLS, np.int64)
+        self._state[_NONE_AT_FIRST] = -1
 
-    def add(self, batches: Batches) -> None:
+    def go_on(self, size: int, offsets: Entries, times: Entries) -> None:
         """
-        Add the next batches.
+        Go on behind what a segment holds already, before the first batch is given.
+
+        Args:
+            size: bytes of its `.log`.
+            offsets, times: its index entries.
+        """
+        state = self._state
+        state[kernel.STATE_POSITION] = size
+        state[[kernel.STATE_OFFSET_BYTES, kernel.STATE_OFFSET_BYTES_TAKEN]] = offsets.nbytes
+        state[[kernel.STATE_TIME_BYTES, kernel.STATE_TIME_BYTES_TAKEN]] = times.nbytes
+        if len(offsets):
+            state[kernel.STATE_LAST_OFFSET] = offsets[-1]["relative_offset"]
+        if len(times):
+            state[[kernel.STATE_LAST_TIME, kernel.STATE_MAX_TIMESTAMP]] = times[-1]["timestamp"]
+            state[kernel.STATE_LAST_TIME_OFFSET] = times[-1]["relative_offset"]
+            state[kernel.STATE_MAX_TIMESTAMP_OFFSET] = self._base_offset + int(times[-1]["relative_offset"])
+
+    def append(self, batches: BatchTable) -> None:
+        """
+        Take in the next batches (R-320).
+
+        Args:
+            batches: rows with the columns of WRITTEN_DTYPE.
+        Raises:
+            UncleanableError: an index is full (R-311, R-325), or an offset does not fit it (R-304).
+            OffsetsOutOfOrderError: two entries would not ascend.
+        """
+        self._make_room(len(batches))
+        self._require_done(
+            kernel.index_batches(
+                batches,
+                self._base_offset,
+                self.interval_bytes,
+                self.max_index_bytes,
+                self._offsets.array,
+                self._times.array,
+                self._state,
+            )
+        )
+
+    def append_checked(self, batches: BatchTable) -> None:
+        """
+        Take in batches that may be anything: the offsets of all of them are checked, and not of those with an entry.
 
         Raises:
             OffsetOverflowError: a last offset is below the base offset or more than 2**31 - 1 above it.
-            OffsetsOutOfOrderError: two entries would not ascend.
-            UncleanableError: an index is full (R-311).
+            UncleanableError, OffsetsOutOfOrderError: see `append`.
         """
-        if not len(batches):
-            return
-        last_offsets = np.ascontiguousarray(batches["last_offset"])
-        relative = last_offsets - self._base_offset
+        relative = batches["last_offset"] - self._base_offset
         outside = (relative < 0) | (relative > MAX_RELATIVE_OFFSET)
         if outside.any():
             row = int(outside.argmax())
-            raise OffsetOverflowError(row, int(last_offsets[row]))
-        timestamps = np.ascontiguousarray(batches["max_timestamp"])
-        maxima = np.maximum.accumulate(np.maximum(timestamps, self._max_timestamp))
-        # The row that raised the maximum for the last time, at each row; -1: none in this chunk.
-        raised = timestamps > np.concatenate(([self._max_timestamp], maxima[:-1]))
-        raisers = np.maximum.accumulate(np.where(raised, np.arange(len(batches)), -1))
-        for row in self._entry_rows(np.ascontiguousarray(batches["position"])):
-            raiser = int(raisers[row])
-            if raiser >= 0:
-                self._offset_of_max = int(last_offsets[raiser])
-            self._max_timestamp = int(maxima[row])
-            self._append(int(relative[row]), int(batches["position"][row]))
-        if raisers[-1] >= 0:
-            self._offset_of_max = int(last_offsets[raisers[-1]])
-        self._max_timestamp = int(maxima[-1])
+            raise OffsetOverflowError(row, int(batches["last_offset"][row]))
+        self.append(batches)
 
-    def _entry_rows(self, positions: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[int]:
-        rows: list[int] = []
-        while True:
-            row = int(np.searchsorted(positions, self._last_entry_position + self._interval_bytes, side="right"))
-            if row == len(positions):
-                return rows
-            self._last_entry_position = int(positions[row])
-            rows.append(row)
+    def close(self) -> None:
+        """Make the closing time entry of an inactive segment, whether the time index is full or not (R-322)."""
+        self._make_room(0)
+        self._require_done(kernel.append_time_entry(self._times.array, self._base_offset, self._state))
 
-    def _append(self, relative_offset: int, position: int) -> None:
-        if len(self._offsets) >= self._max_offset_entries:
-            raise UncleanableError(self._path, f"its offset index is full at {self._max_offset_entries} entries")
-        if self._offsets and relative_offset <= self._offsets[-1]:
-            raise OffsetsOutOfOrderError(f"offset {relative_offset + self._base_offset} at position {position}")
-        self._offsets.append(relative_offset)
-        self._positions.append(position)
-        # As in Kafka, checked for a full index even if there is no entry to write (R-311).
-        if len(self._times) >= self._max_time_entries - 1:
-            raise UncleanableError(self._path, f"its time index is full at {self._max_time_entries - 1} entries")
-        self._append_time()
+    def _make_room(self, batches: int) -> None:
+        state = self._state
+        offset_bytes = int(state[kernel.STATE_OFFSET_BYTES] - state[kernel.STATE_OFFSET_BYTES_TAKEN])
+        time_bytes = int(state[kernel.STATE_TIME_BYTES] - state[kernel.STATE_TIME_BYTES_TAKEN])
+        self._offsets.ensure(offset_bytes + (batches + 1) * OFFSET_ENTRY.itemsize, keep=offset_bytes)
+        self._times.ensure(time_bytes + (batches + 1) * TIME_ENTRY.itemsize, keep=time_bytes)
 
-    def _append_time(self) -> None:
-        relative_offset = self._offset_of_max - self._base_offset
-        if self._times and relative_offset < self._time_offsets[-1]:
-            raise OffsetsOutOfOrderError(f"offset {self._offset_of_max} of the largest timestamp")
-        if self._max_timestamp > (self._times[-1] if self._times else NO_TIMESTAMP):
-            self._times.append(self._max_timestamp)
-            self._time_offsets.append(relative_offset)
+    def _require_done(self, status: int) -> None:
+        if status == kernel.INDEX_DONE:
+            return
+        error = OffsetsOutOfOrderError if status == kernel.INDEX_NOT_ASCENDING else UncleanableError
+        raise error(self._path, _REASONS[status])
+
+    # ---- what there is ---------------------------------------------------------------------------------------------
+
+    @property
+    def position(self) -> int:
+        """Bytes of the `.log` so far."""
+        return int(self._state[kernel.STATE_POSITION])
+
+    @property
+    def max_timestamp(self) -> int:
+        """The largest timestamp so far, -1 without one."""
+        return int(self._state[kernel.STATE_MAX_TIMESTAMP])
+
+    @property
+    def offset_index_bytes(self) -> int:
+        """Bytes of the offset index, those taken included."""
+        return int(self._state[kernel.STATE_OFFSET_BYTES])
+
+    @property
+    def time_index_bytes(self) -> int:
+        """Bytes of the time index, those taken included."""
+        return int(self._state[kernel.STATE_TIME_BYTES])
+
+    @property
+    def offset_index(self) -> memoryview:
+        """The bytes of the offset index that were not taken yet."""
+        state = self._state
+        return self._offsets.view[: int(state[kernel.STATE_OFFSET_BYTES] - state[kernel.STATE_OFFSET_BYTES_TAKEN])]
+
+    @property
+    def time_index(self) -> memoryview:
+        """The bytes of the time index that were not taken yet."""
+        state = self._state
+        return self._times.view[: int(state[kernel.STATE_TIME_BYTES] - state[kernel.STATE_TIME_BYTES_TAKEN])]
+
+    def taken(self) -> None:
+        """Note that all entries so far were written: their bytes are needed here no more."""
+        state = self._state
+        state[kernel.STATE_OFFSET_BYTES_TAKEN] = state[kernel.STATE_OFFSET_BYTES]
+        state[kernel.STATE_TIME_BYTES_TAKEN] = state[kernel.STATE_TIME_BYTES]
 
     def finish(self) -> tuple[Entries, Entries]:
-        """Return offset and time entries, with the closing time entry of an inactive segment (R-322)."""
-        self._append_time()
-        return offset_entries(self._offsets, self._positions), time_entries(self._times, self._time_offsets)
+        """Close the indexes and return the offset and the time entries."""
+        self.close()
+        return np.frombuffer(self.offset_index, OFFSET_ENTRY).copy(), np.frombuffer(self.time_index, TIME_ENTRY).copy()
+
+    def is_full(self, max_index_bytes: int) -> bool:
+        """Tell whether an index has no room for another entry; the time index keeps a slot for the last one (R-311)."""
+        return (
+            self.offset_index_bytes // OFFSET_ENTRY.itemsize >= max_index_bytes // OFFSET_ENTRY.itemsize
+            or self.time_index_bytes // TIME_ENTRY.itemsize >= max_index_bytes // TIME_ENTRY.itemsize - 1
+        )
+
+    def mark(self) -> IndexMark:
+        """Return the present state, all entries taken."""
+        return self._state.copy()
+
+    def go_back(self, mark: IndexMark) -> None:
+        """Forget the batches that were taken in since a mark."""
+        self._state[:] = mark

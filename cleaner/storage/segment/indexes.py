@@ -8,7 +8,7 @@ The three index files of a segment, as numpy arrays in the format on disk.
 Kafka checks almost nothing of this when it loads a log (R-330) and then trusts every entry. Here every index is
 checked when it is read: a wrong index would make a cleaner skip records that it must compare.
 
-Source: rules R-301 to R-314, R-330 to R-333; `OffsetIndex.java`, `TimeIndex.java`, `AbortedTxn.java`.
+Source: rules R-301 to R-314, R-330 to R-333, R-653; `OffsetIndex.java`, `TimeIndex.java`, `AbortedTxn.java`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ import numpy.typing as npt
 
 from cleaner.base.model import AbortedTxn
 from cleaner.errors import CorruptIndexError
-from cleaner.storage.fs.file_system import File, FileSystem
+from cleaner.kernels.batch_header import LEAST_BATCH_BYTES
+from cleaner.storage.fs.readable import OpenedFile, ReadableFiles
 
 # Format on disk; never changes.
 OFFSET_ENTRY = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
@@ -42,10 +43,7 @@ TXN_VERSION = 0
 MAX_RELATIVE_OFFSET = 2**31 - 1
 """Largest distance from the base offset an index entry can hold (R-304)."""
 
-_LEAST_BATCH_BYTES = 26
-"""A record of magic 0 with neither key nor value; every batch takes more."""
-
-_LEAST_LIMIT_BYTES = 1 << 20  # a log may grow while it is inspected
+_LEAST_LIMIT_BYTES = 1 << 20  # a log may grow while one looks
 
 Entries = npt.NDArray[np.void]
 Aborts = npt.NDArray[np.int64]
@@ -64,7 +62,7 @@ def refuse(error: CorruptIndexError) -> None:
     raise error
 
 
-def read_offset_index(fs: FileSystem, path: Path, log_bytes: int, on_fault: OnFault = refuse) -> Entries:
+def read_offset_index(fs: ReadableFiles, path: Path, log_bytes: int, on_fault: OnFault = refuse) -> Entries:
     """
     Read and check an offset index.
 
@@ -101,7 +99,9 @@ def check_offset_entries(entries: Entries, path: Path, log_bytes: int, on_fault:
     _tell(path, size, _falls(positions, strictly=True), "a position that is not above the one before", on_fault)
 
 
-def read_time_index(fs: FileSystem, path: Path, on_fault: OnFault = refuse, *, log_bytes: int | None = None) -> Entries:
+def read_time_index(
+    fs: ReadableFiles, path: Path, on_fault: OnFault = refuse, *, log_bytes: int | None = None
+) -> Entries:
     """
     Read and check a time index.
 
@@ -129,7 +129,7 @@ def check_time_entries(entries: Entries, path: Path, on_fault: OnFault = refuse)
     _tell(path, size, _falls(timestamps, strictly=False), "a timestamp that goes back", on_fault)
 
 
-def read_txn_index(fs: FileSystem, path: Path, on_fault: OnFault = refuse, *, log_bytes: int) -> Aborts:
+def read_txn_index(fs: ReadableFiles, path: Path, on_fault: OnFault = refuse, *, log_bytes: int) -> Aborts:
     """
     Read a transaction index; a trailing partial entry is ignored, as Kafka does.
 
@@ -179,6 +179,17 @@ def time_entries(timestamps: Sequence[int], relative_offsets: Sequence[int]) -> 
 def abort_rows(txns: Aborts | Sequence[AbortedTxn]) -> Aborts:
     """Return aborted transactions as rows."""
     return np.asarray(txns, np.int64).reshape(len(txns), len(AbortedTxn._fields))
+
+
+def aborted_entry(producer_id: int, first_offset: int, marker_offset: int, lowest_open: int | None) -> AbortedTxn:
+    """
+    Return the transaction index entry of an aborted transaction (R-653).
+
+    Args:
+        lowest_open: the first offset of the oldest transaction that stays open behind the marker; None without one.
+    """
+    stable = marker_offset + 1 if lowest_open is None else lowest_open
+    return AbortedTxn(producer_id, first_offset, marker_offset, stable)
 
 
 def txn_index_bytes(txns: Aborts | Sequence[AbortedTxn]) -> bytes:
@@ -276,13 +287,13 @@ class OffsetIndexCheck:
 
 
 def most_index_bytes(log_bytes: int, entry: np.dtype[np.void]) -> int:
-    """Return the largest possible index of a log, bytes: one entry a batch, and one at the end."""
-    most = max(_LEAST_LIMIT_BYTES // entry.itemsize, log_bytes // _LEAST_BATCH_BYTES + 2)
+    """Return the length, of whole entries, beyond which no index of a log has any: one a batch, and one at the end."""
+    most = max(_LEAST_LIMIT_BYTES // entry.itemsize, log_bytes // LEAST_BATCH_BYTES[0] + 2)
     return most * entry.itemsize
 
 
 def read_entries(
-    fs: FileSystem,
+    fs: ReadableFiles,
     path: Path,
     entry: np.dtype[np.void],
     on_fault: OnFault = refuse,
@@ -314,8 +325,8 @@ def _is_zero(data: bytes) -> bool:
     return not np.frombuffer(data, np.uint8).any()
 
 
-def _is_zero_from(file: File, position: int) -> bool:
-    """Tell whether all bytes of a file from a position on are zeros, reading in pieces."""
+def _is_zero_from(file: OpenedFile, position: int) -> bool:
+    """Tell whether all bytes of a file from a position on are zeros, reading some at a time."""
     while data := file.read(_PIECE_BYTES, position):
         if not _is_zero(data):
             return False

@@ -9,7 +9,6 @@ Source: rules R-120, R-310 to R-324, R-330, R-416, R-537; `LogSegment.java`.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +19,7 @@ import numpy as np
 from cleaner.base.model import AbortedTxn
 from cleaner.errors import CorruptIndexError
 from cleaner.format.chunks import Chunk, ReadBuffer
+from cleaner.kernels.batch_header import HEADER_BYTES, max_timestamp_of
 from cleaner.storage.fs.file_system import File, FileSystem
 from cleaner.storage.segment import names
 from cleaner.storage.segment.batch_source import BatchSource, checked_batches
@@ -36,10 +36,7 @@ from cleaner.storage.segment.indexes import (
 )
 
 _NANOS_PER_MILLI = 1_000_000
-_MAGIC_POSITION = 16  # R-201
-_TIMESTAMP_POSITION = {1: 18, 2: 35}  # of a batch's maximum timestamp, by magic; magic 0 has none (R-243)
 _SHORT_INDEX_BYTES = 512
-_FIRST_HEADER_BYTES = 43  # up to the maximum timestamp of magic 2, inclusive
 
 
 @dataclass(frozen=True)
@@ -255,11 +252,7 @@ class Segment:
         if not self.size:
             return -1
         with self.open_log() as file:
-            header = file.read(_FIRST_HEADER_BYTES, 0)
-        at = _TIMESTAMP_POSITION.get(header[_MAGIC_POSITION], 0) if len(header) > _MAGIC_POSITION else 0
-        if not at or len(header) < at + 8:
-            return -1
-        return int(struct.unpack_from(">q", header, at)[0])
+            return max_timestamp_of(file.read(HEADER_BYTES, 0))
 
     def is_unchanged(self) -> bool:
         """Tell whether the `.log` is still the listed file, with the same size and modification time."""

@@ -106,10 +106,9 @@ def _start(fs: FileSystem, segment: Segment, topic: TopicConfig, base_offset: in
 
 
 def _copy(chunk: Chunk, begin: int, end: int, part: _Part) -> None:
-    rows = chunk.batches[begin:end].copy()
+    rows = chunk.batches[begin:end]
     first, last = int(rows["start"][0]), int(rows["start"][-1] + rows["size"][-1])
-    rows["position"] += part.size - int(rows["position"][0])
-    part.builder.add(rows)
+    part.builder.append_checked(rows)
     part.log.write(chunk.data[first:last].data, part.size)
     part.size += last - first
 

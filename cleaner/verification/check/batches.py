@@ -10,21 +10,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from cleaner.errors import CorruptBatchError
-from cleaner.format.chunks import COMPRESSION_MASK, HEADER_BYTES, REASONS, Batches, Chunk
+from cleaner.format.chunks import COMPRESSION_MASK, HEADER_BYTES, REASONS, Batches, Chunk, Mask
 from cleaner.format.codec_errors import DecompressedTooLargeError, DecompressionError
 from cleaner.format.key_digests import NO_OFFSET, KeyDigests, Words
 from cleaner.format.parallel_reader import bad_checksums
 from cleaner.format.records import Unpacker
 from cleaner.kernels import scan_status as status
+from cleaner.kernels.codec_table import LAST_CODEC, NONE
 from cleaner.verification.check.findings import Finding, FindingKind
 
-Flags = npt.NDArray[np.bool_]
-
 _MAX_LONG = 2**63 - 1
-_LAST_MODERN_CODEC, _LAST_LEGACY_CODEC = 4, 3
 _NO_KEYS: Words = np.zeros(2, np.uint64)
 
 
@@ -41,7 +38,7 @@ class CheckedChunk:
     """
 
     chunk: Chunk
-    good: Flags
+    good: Mask
     findings: list[Finding] = field(default_factory=list)
     digests: Words = field(default_factory=lambda: KeyDigests().rows)
 
@@ -107,7 +104,7 @@ class BatchChecker:
         return None
 
 
-def runs(flags: Flags) -> list[tuple[int, int]]:
+def runs(flags: Mask) -> list[tuple[int, int]]:
     """Return where runs of set flags begin and end."""
     if flags.all():
         return [(0, len(flags))] if len(flags) else []
@@ -141,7 +138,7 @@ def _check_headers(path: Path, checked: CheckedChunk) -> None:
             _note(path, checked, row, FindingKind.BATCH_HEADER, reason)
 
 
-def _header_faults(rows: Batches) -> list[tuple[int, Flags]]:
+def _header_faults(rows: Batches) -> list[tuple[int, Mask]]:
     is_modern = rows["magic"] == 2
     base, count = rows["base_offset"], rows["count"]
     delta = rows["last_offset"] - base
@@ -151,6 +148,6 @@ def _header_faults(rows: Batches) -> list[tuple[int, Flags]]:
         (status.SCAN_BAD_LAST_OFFSET, (is_modern & (delta < 0)) | (base >= _MAX_LONG - np.maximum(delta, 0))),
         (status.SCAN_BAD_COUNT, is_modern & (count < 0)),
         (status.SCAN_COUNT_ABOVE_OFFSETS, is_modern & (count > delta + 1)),
-        (status.SCAN_BAD_CODEC, codec > np.where(is_modern, _LAST_MODERN_CODEC, _LAST_LEGACY_CODEC)),
-        (status.SCAN_COUNT_ABOVE_BYTES, is_modern & (codec == 0) & (count > fitting)),
+        (status.SCAN_BAD_CODEC, codec > np.take(LAST_CODEC, rows["magic"])),
+        (status.SCAN_COUNT_ABOVE_BYTES, is_modern & (codec == NONE) & (count > fitting)),
     ]

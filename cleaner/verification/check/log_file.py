@@ -1,8 +1,8 @@
 """
 One `.log` file read from end to end, on several lanes side by side, whatever is wrong in it.
 
-Behind a damaged batch reading goes on where its length says, if a batch can begin there; otherwise at the next whole
-batch that can be found, and the bytes between are one finding.
+Behind a damaged batch reading goes on where `format/next_batch.py` says; bytes between that are no batch by their own
+length are told of as one finding.
 """
 
 from __future__ import annotations
@@ -14,17 +14,13 @@ from typing import Protocol
 
 from cleaner.cleaning.passes.pipeline import OrderedPipeline
 from cleaner.errors import CorruptBatchError, LogChangedError
-from cleaner.format.chunks import HEADER_BYTES, LOG_OVERHEAD_BYTES, Chunk
+from cleaner.format.chunks import HEADER_BYTES, Chunk
+from cleaner.format.next_batch import next_batch
 from cleaner.format.parallel_reader import ParallelSegmentReader, Window, WindowBuffer
+from cleaner.kernels.batch_header import HEAD_BYTES, LEAST_BATCH_BYTES, MAGIC, MAGIC_AT, base_offset_of, size_of
 from cleaner.storage.fs.open_file import File
-from cleaner.storage.load.torn_tail import find_whole_batch
 from cleaner.verification.check.batches import CheckedChunk
 from cleaner.verification.check.findings import Finding, FindingKind
-
-_HEAD_BYTES = 17  # up to and with the magic
-_SMALLEST_BYTES = LOG_OVERHEAD_BYTES + 14  # R-202
-_LAST_MAGIC = 2
-_SMALLEST_OF_MAGIC = (_SMALLEST_BYTES, 34, HEADER_BYTES)  # R-240
 
 
 class Checker(Protocol):
@@ -50,6 +46,7 @@ class LogFileReader:
         file: the open `.log`.
         size: bytes of it that count.
         lanes: memory; as many as `lanes_for` says.
+        base_offset: of the segment; None if the file's name does not say it.
         digest_from: see `BatchChecker.check`.
         on_chunk: given every chunk in order.
         on_gap: told where bytes that cannot be read begin and end, in order, too.
@@ -65,6 +62,7 @@ class LogFileReader:
         size: int,
         lanes: Sequence[CheckLaneMemory],
         *,
+        base_offset: int | None,
         digest_from: int,
         on_chunk: Callable[[CheckedChunk], None],
         on_gap: Callable[[int, int], None],
@@ -75,6 +73,7 @@ class LogFileReader:
         self.check_done = check_done
         self._file = file
         self._size = size
+        self._base_offset = base_offset
         self._lanes = lanes
         self._on_chunk = on_chunk
         self._on_gap = on_gap
@@ -125,30 +124,17 @@ class LogFileReader:
         """Say what is wrong where listing batches ended; returns where to go on."""
         start = failure.position
         head = self._file.read(HEADER_BYTES, start)
-        kind, size = _kind_of(head, self._size - start)
-        end = start + size
-        if kind in (FindingKind.BATCH_CHECKSUM, FindingKind.BATCH_MAGIC) and self._may_begin_at(end):
-            offset = int.from_bytes(head[:8], "big", signed=True)
-            self.findings.append(Finding(kind, self.path, failure.reason, start, offset))
+        kind = _kind_of(head, self._size - start)
+        end, is_by_length = next_batch(self._file, start, self._size, self._base_offset)
+        if is_by_length:
+            self.findings.append(Finding(kind, self.path, failure.reason, start, base_offset_of(head)))
         else:
-            found = find_whole_batch(self._file, self._size, start + 1)
-            end = self._size if found is None else found
-            where = "nothing behind it can be read" if found is None else f"the next whole batch begins at {end}"
+            where = "nothing behind it can be read" if end == self._size else f"the next whole batch begins at {end}"
             reason = f"{failure.reason}; {where}, {end - start} bytes are lost"
             # No offset: what stands where it should be may be anything, even a part of a value.
             self.findings.append(Finding(kind, self.path, reason, start))
         self._on_gap(start, end)
         return end
-
-    def _may_begin_at(self, position: int) -> bool:
-        """Tell whether the file ends there, or a batch with a length and a magic that can be begins."""
-        left = self._size - position
-        if left <= 0:
-            return left == 0
-        head = self._file.read(_HEAD_BYTES, position)
-        if len(head) < _HEAD_BYTES:
-            return False
-        return _SMALLEST_BYTES <= _size_of(head) <= left and head[_HEAD_BYTES - 1] <= _LAST_MAGIC
 
 
 class _Lane:
@@ -188,19 +174,15 @@ class _Lane:
         """Everything is taken in."""
 
 
-def _size_of(head: bytes) -> int:
-    return int.from_bytes(head[8:LOG_OVERHEAD_BYTES], "big", signed=True) + LOG_OVERHEAD_BYTES
-
-
-def _kind_of(head: bytes, left: int) -> tuple[FindingKind, int]:
-    """Tell by a batch's head what ended the listing there, and how long the batch says it is."""
-    if len(head) < _HEAD_BYTES:
-        return FindingKind.BATCH_CUT_OFF, left
-    size, magic = _size_of(head), head[_HEAD_BYTES - 1]
-    if size < _SMALLEST_BYTES:
-        return FindingKind.BATCH_LENGTH, size
-    if magic > _LAST_MAGIC:
-        return FindingKind.BATCH_MAGIC, size
-    if size < _SMALLEST_OF_MAGIC[magic]:
-        return FindingKind.BATCH_LENGTH, size
-    return (FindingKind.BATCH_CUT_OFF if size > left else FindingKind.BATCH_CHECKSUM), size
+def _kind_of(head: bytes, left: int) -> FindingKind:
+    """Tell by a batch's head what ended the listing there."""
+    if len(head) < HEAD_BYTES:
+        return FindingKind.BATCH_CUT_OFF
+    size, magic = size_of(head), head[MAGIC_AT]
+    if size < LEAST_BATCH_BYTES[0]:
+        return FindingKind.BATCH_LENGTH
+    if magic > MAGIC:
+        return FindingKind.BATCH_MAGIC
+    if size < LEAST_BATCH_BYTES[magic]:
+        return FindingKind.BATCH_LENGTH
+    return FindingKind.BATCH_CUT_OFF if size > left else FindingKind.BATCH_CHECKSUM

@@ -145,6 +145,7 @@ class SegmentCheck:
                 file,
                 size,
                 self._lanes,
+                base_offset=self._segment.base_offset,
                 digest_from=digest_from,
                 on_chunk=self._take,
                 on_gap=self._pass_over,

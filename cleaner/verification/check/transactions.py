@@ -14,12 +14,11 @@ import numpy as np
 
 from cleaner.base.model import AbortedTxn
 from cleaner.errors import CorruptBatchError
-from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk
+from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk, Mask
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.load.producer_state import ProducerState
 from cleaner.storage.load.replay import replay
 from cleaner.storage.load.snapshots import Snapshots
-from cleaner.verification.check.batches import Flags
 from cleaner.verification.check.findings import Finding, FindingKind, OnFinding
 
 _WANTED = CONTROL_FLAG | TRANSACTIONAL_FLAG
@@ -31,7 +30,7 @@ class TransactionFollower:
     def __init__(self, fs: FileSystem, directory: Path) -> None:
         self._state = ProducerState(Snapshots(fs, directory, ()), now_ms=0, expiration_ms=0)
 
-    def take(self, path: Path, chunk: Chunk, good: Flags, on_finding: OnFinding) -> list[AbortedTxn]:
+    def take(self, path: Path, chunk: Chunk, good: Mask, on_finding: OnFinding) -> list[AbortedTxn]:
         """
         Take in the good batches of a chunk; returns the transactions that end in it and were aborted.
 

@@ -13,11 +13,14 @@ marker that shows it may have gone since. So a key that comes again in a transac
 from __future__ import annotations
 
 import secrets
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Batches
 from cleaner.format.key_digests import OFFSET_PLUS_1, SIP, Words
+from cleaner.policy.survivor_rule import LATEST_OFFSET, SurvivorRule
 from cleaner.storage.segment.indexes import FIRST_OFFSET, LAST_OFFSET, Aborts
 from cleaner.storage.segment.segment import Segment
 from cleaner.verification.check.batches import CheckedChunk
@@ -142,35 +145,58 @@ class KeySieve(_Section):
         return self._wanted(self._twice)
 
 
+class _Met(NamedTuple):
+    """A record with one of the keys, in the batch at a position of a `.log`."""
+
+    path: Path
+    position: int
+    offset: int
+    is_transactional: bool
+
+
 class TwiceFinder(_Section):
     """
     Says where the records are whose digests came twice.
 
     Args:
         twice: the digests' first halves, ascending.
-        on_finding: called with every record whose key comes again within the section.
+        on_finding: called with every record that another one of its key within the section supersedes.
+        rule: which of two records of a key stays.
     """
 
-    def __init__(self, first_offset: int, end_offset: int, aborts: Aborts, twice: Words, on_finding: OnFinding) -> None:
+    def __init__(
+        self,
+        first_offset: int,
+        end_offset: int,
+        aborts: Aborts,
+        twice: Words,
+        on_finding: OnFinding,
+        rule: SurvivorRule = LATEST_OFFSET,
+    ) -> None:
         super().__init__(first_offset, end_offset, aborts)
         self._twice = twice
         self._on_finding = on_finding
-        self._seen: dict[tuple[int, int], tuple[Segment, int, int]] = {}
+        self._rule = rule
+        self._seen: dict[tuple[int, int], _Met] = {}
 
     def add(self, segment: Segment, checked: CheckedChunk) -> None:
         """Take in a checked chunk."""
         digests = self.of(checked)
         slots = np.minimum(np.searchsorted(self._twice, digests[:, SIP]), len(self._twice) - 1)
         for hash_word, other, after, row in digests[self._twice[slots] == digests[:, SIP]].tolist():
-            offset, position = after - 1, int(checked.chunk.batches["position"][row])
-            before = self._seen.get((hash_word, other))
-            self._seen[hash_word, other] = (segment, position, offset)
-            if before is not None and before[2] != offset:
-                reason = f"its key comes again at offset {offset}, which is in the clean section too"
-                is_damage = not checked.chunk.batches["attributes"][row] & TRANSACTIONAL_FLAG
-                if not is_damage:
+            batch = checked.chunk.batches[row]
+            is_transactional = bool(batch["attributes"] & TRANSACTIONAL_FLAG)
+            stays = _Met(segment.log_path, int(batch["position"]), after - 1, is_transactional)
+            goes = self._seen.get((hash_word, other))
+            if goes is not None and self._rule.supersedes(goes.offset, stays.offset):
+                stays, goes = goes, stays
+            self._seen[hash_word, other] = stays
+            if goes is not None and goes.offset != stays.offset:
+                reason = f"its key comes again at offset {stays.offset}, which is in the clean section too"
+                if stays.is_transactional:
                     reason += ": in a transaction, which a round that began in mid-segment may have taken for aborted"
+                is_damage = not stays.is_transactional
                 finding = Finding(
-                    FindingKind.KEY_TWICE, before[0].log_path, reason, before[1], before[2], is_damage=is_damage
+                    FindingKind.KEY_TWICE, goes.path, reason, goes.position, goes.offset, is_damage=is_damage
                 )
                 self._on_finding(finding)

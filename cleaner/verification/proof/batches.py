@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from cleaner.format.chunks import (
     COMPRESSION_MASK,
@@ -12,17 +11,16 @@ from cleaner.format.chunks import (
     TIMESTAMP_TYPE_FLAG,
     TRANSACTIONAL_FLAG,
     Batches,
+    Mask,
 )
+from cleaner.kernels.batch_header import ATTRIBUTES_AT
 from cleaner.verification.proof.findings import Findings, RefutationKind
 from cleaner.verification.proof.rules import ProofRules
 from cleaner.verification.proof.steps import ProofStep
 
-Flags = npt.NDArray[np.bool_]
-
 _KINDS = TIMESTAMP_TYPE_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG
 _KNOWN = COMPRESSION_MASK | _KINDS | DELETE_HORIZON_FLAG
 _NO_TIMESTAMP = -1
-_HIGH_ATTRIBUTES = 21  # where the byte of the attributes stands that has no meaning yet (R-210)
 # What a rebuilt batch takes over from its source, and what one that was of magic 0 or 1 has instead (R-570, R-577).
 _TAKEN_OVER = (
     ("last_offset", "lastOffsetDelta", None),
@@ -39,13 +37,13 @@ def horizon_of(row: np.void) -> int | None:
     return int(row["base_timestamp"]) if has_horizon else None
 
 
-def has_horizon(rows: Batches) -> Flags:
+def has_horizon(rows: Batches) -> Mask:
     """Tell which batches have a delete horizon; their `base_timestamp` is it."""
-    flags: Flags = (rows["magic"] == 2) & (rows["attributes"] & DELETE_HORIZON_FLAG != 0)
+    flags: Mask = (rows["magic"] == 2) & (rows["attributes"] & DELETE_HORIZON_FLAG != 0)
     return flags
 
 
-def check_headers(step: ProofStep, rebuilt: Flags, rules: ProofRules, findings: Findings) -> None:
+def check_headers(step: ProofStep, rebuilt: Mask, rules: ProofRules, findings: Findings) -> None:
     """
     Compare the headers of rebuilt batches with those they were made from.
 
@@ -66,7 +64,7 @@ def check_headers(step: ProofStep, rebuilt: Flags, rules: ProofRules, findings: 
     kinds = np.where(rows["magic"] == 0, 0, kinds)
     wrong.append(("attributes", others["attributes"] & mask != kinds))
     # Bits nobody has given a meaning are not taken over (R-571).
-    high_bytes = step.after.data[others["start"] + _HIGH_ATTRIBUTES]
+    high_bytes = step.after.data[others["start"] + ATTRIBUTES_AT]
     wrong.append(("attributes", (others["attributes"] & ~_KNOWN != 0) | (high_bytes != 0)))
     is_empty = others["count"] == 0
     # A batch without records is a header of its own (R-575).
@@ -91,7 +89,7 @@ def check_headers(step: ProofStep, rebuilt: Flags, rules: ProofRules, findings: 
 
 
 def check_horizons(
-    step: ProofStep, judged: Flags, had_tombstone: Flags, has_tombstone: Flags, rules: ProofRules, findings: Findings
+    step: ProofStep, judged: Mask, had_tombstone: Mask, has_tombstone: Mask, rules: ProofRules, findings: Findings
 ) -> None:
     """
     Check the horizons of data batches: kept where there was one, set where a tombstone stays for the first time.

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from cleaner.errors import CorruptCheckpointError
-from cleaner.format.chunks import CONTROL_FLAG, Batches
+from cleaner.format.chunks import CONTROL_FLAG, Batches, Mask
 from cleaner.storage.files.producer_snapshot import SNAPSHOT_ENTRY, SnapshotRows, read_snapshot
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.segment import names
 from cleaner.verification.proof.side import LogSide
-
-Flags = npt.NDArray[np.bool_]
 
 
 class ProtectedBatches:
@@ -54,9 +51,9 @@ class ProtectedBatches:
             data = later & (rows["attributes"] & CONTROL_FLAG == 0)
             self._last_known.update(_last_of_each(rows[data], "last_offset"))
 
-    def protects(self, rows: Batches) -> Flags:
+    def protects(self, rows: Batches) -> Mask:
         """Tell which batches have to stay."""
-        protected: Flags = np.isin(rows["last_offset"], self._offsets) & (rows["magic"] == 2)
+        protected: Mask = np.isin(rows["last_offset"], self._offsets) & (rows["magic"] == 2)
         is_control = rows["attributes"] & CONTROL_FLAG != 0
         for at in np.flatnonzero(protected).tolist():
             protected[at] = self._data[int(rows["last_offset"][at])] == rows["producer_id"][at]

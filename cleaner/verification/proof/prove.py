@@ -16,10 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from cleaner.errors import CorruptBatchError, CorruptLogError
-from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Batches
+from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Batches, Mask
 from cleaner.format.control import ControlType
 from cleaner.format.records import leave_out
 from cleaner.kernels import proof as kernel
@@ -49,8 +48,6 @@ from cleaner.verification.proof.rules import ProofRules
 from cleaner.verification.proof.side import BatchStream, LogSide
 from cleaner.verification.proof.steps import ProofStep, side_by_side
 from cleaner.verification.proof.transactions import ABSENT, EMPTY, WITH_RECORDS, DataBatch, Marker, Transactions
-
-Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -82,12 +79,12 @@ class Proof:
 class _Walked:
     """What was found of a step's batches before, a flag each: the last three while records are read."""
 
-    is_judged: Flags
-    is_expired: Flags
-    is_control: Flags
-    had_tombstone: Flags
-    has_tombstone: Flags
-    has_lost: Flags
+    is_judged: Mask
+    is_expired: Mask
+    is_control: Mask
+    had_tombstone: Mask
+    has_tombstone: Mask
+    has_lost: Mask
 
 
 class Prover:
@@ -214,7 +211,7 @@ class Prover:
         self._check_empty(step, found)
         self._follow_transactions(step, found, types, has_to_stay)
 
-    def _check_damage(self, step: ProofStep, is_same: Flags) -> None:
+    def _check_damage(self, step: ProofStep, is_same: Mask) -> None:
         """Let damage pass that is in both logs, as `--damaged keep` leaves it; raise what is not."""
         if step.after_damage is not None and not is_same[step.partners >= 0].all():
             raise step.after_damage
@@ -223,7 +220,7 @@ class Prover:
                 raise step.before_damage
             self._damaged += 1
 
-    def _read(self, step: ProofStep, is_read: Flags, is_same: Flags, found: _Walked) -> dict[int, int]:
+    def _read(self, step: ProofStep, is_read: Mask, is_same: Mask, found: _Walked) -> dict[int, int]:
         """
         Read a step's records and note them; returns the types of its control batches by row.
 
@@ -255,7 +252,7 @@ class Prover:
                 self._rows.add(rows)
             return types
 
-    def _check_head(self, step: ProofStep, is_wrong: Flags) -> None:
+    def _check_head(self, step: ProofStep, is_wrong: Mask) -> None:
         for at in np.flatnonzero(is_wrong).tolist():
             row, partner = step.before.batches[at], int(step.partners[at])
             if partner < 0:
@@ -297,7 +294,7 @@ class Prover:
         if wanted.any():
             self._write_down(step, block, wanted, is_null)
 
-    def _write_down(self, step: ProofStep, block: RecordBlock, wanted: Flags, is_null: Flags) -> None:
+    def _write_down(self, step: ProofStep, block: RecordBlock, wanted: Mask, is_null: Mask) -> None:
         layout = block.layout
         digests = np.zeros(kernel.DIGEST_WORDS * len(layout), np.uint64)
         kernel.digest_fields(layout.data, layout.key_starts, layout.key_sizes, self._keys, digests)
@@ -311,7 +308,7 @@ class Prover:
         rows[:, FLAGS] = flags[wanted].astype(np.uint64)
         self._pending.append(rows)
 
-    def _tombstones(self, step: ProofStep, block: RecordBlock) -> tuple[Flags, Flags]:
+    def _tombstones(self, step: ProofStep, block: RecordBlock) -> tuple[Mask, Mask]:
         """Tell for each record, if its value is null, whether it may go for that alone, and whether it must."""
         rules, rows = self._rules, step.before.batches
         had = has_horizon(rows)
@@ -326,7 +323,7 @@ class Prover:
             must_go |= legacy & is_old & rules.is_one_round
         return may_go[block.rows], must_go[block.rows]
 
-    def _check_required(self, step: ProofStep, found: _Walked) -> Flags:
+    def _check_required(self, step: ProofStep, found: _Walked) -> Mask:
         """
         Look for batches that have to be there, if without records; returns which those are.
 
@@ -364,7 +361,7 @@ class Prover:
     def _finding(self, kind: RefutationKind, step: ProofStep, row: np.void, reason: str) -> Refutation:
         return Refutation(kind, str(step.before_path), int(row["position"]), int(row["base_offset"]), reason)
 
-    def _follow_transactions(self, step: ProofStep, found: _Walked, types: dict[int, int], has_to_stay: Flags) -> None:
+    def _follow_transactions(self, step: ProofStep, found: _Walked, types: dict[int, int], has_to_stay: Mask) -> None:
         rows, others = step.before.batches, step.after.batches
         concerned = (rows["magic"] == 2) & (rows["attributes"] & (TRANSACTIONAL_FLAG | CONTROL_FLAG) != 0)
         if not concerned.any():
@@ -429,7 +426,7 @@ class Prover:
             reason = f"the log ends at offset {end_after}, before at {end_before}"
             self._findings.add(RefutationKind.LOG_END, last, after.segments[-1].size, end_after, reason)
 
-    def _meet_end(self, rows: Batches, is_read: Flags) -> None:
+    def _meet_end(self, rows: Batches, is_read: Mask) -> None:
         """See whether a round can have ended with one of these batches; of one that was not read nobody knows."""
         end = self._rules.end_offset
         holds_end = (rows["base_offset"] < end) & (end <= rows["last_offset"] + 1)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cleaner.format.chunks import ANY_KIND, DELETE_HORIZON_FLAG, TIMESTAMP_TYPE_FLAG, Chunk
+from cleaner.format.chunks import ANY_KIND, DELETE_HORIZON_FLAG, TIMESTAMP_TYPE_FLAG, Chunk, Mask
 from cleaner.format.layout import Layout, lay_out
 from cleaner.format.records import Unpacker
 from cleaner.format.rewrite import canonical_headers
@@ -16,7 +16,6 @@ from cleaner.kernels import proof as kernel
 from cleaner.verification.proof.findings import Findings, RefutationKind
 from cleaner.verification.proof.steps import ProofStep
 
-Flags = npt.NDArray[np.bool_]
 Longs = npt.NDArray[np.int64]
 
 _FIRST, _END = -(2**63), 2**63 - 1
@@ -41,7 +40,7 @@ class RecordBlock:
 
     layout: Layout
     rows: Longs
-    is_kept: Flags
+    is_kept: Mask
 
     def control_type(self, record: int) -> int:
         """Return the type that the key of a control record tells, -1 for none (R-230)."""
@@ -64,7 +63,7 @@ class RecordReader:
         self._before, self._after = Unpacker(limit_bytes), Unpacker(limit_bytes)
         self._findings = findings
 
-    def blocks(self, step: ProofStep, is_read: Flags, is_same: Flags) -> Iterator[RecordBlock]:
+    def blocks(self, step: ProofStep, is_read: Mask, is_same: Mask) -> Iterator[RecordBlock]:
         """
         Yield the records before, of the batches that are read, in order.
 
@@ -86,7 +85,7 @@ class RecordReader:
             self._compare(step, layout, np.flatnonzero(is_read[mine] & ~is_same[mine]) + block.first, is_kept)
             yield RecordBlock(layout, rows, is_kept)
 
-    def _compare(self, step: ProofStep, layout: Layout, changed: Longs, is_kept: Flags) -> None:
+    def _compare(self, step: ProofStep, layout: Layout, changed: Longs, is_kept: Mask) -> None:
         """Note which records are kept in batches that were rebuilt, and what is wrong with them."""
         rows = step.partners[changed]
         self._check_emptied(step, layout, changed[rows >= 0])

@@ -63,7 +63,7 @@ def retain(
     log: bytes,
     verdicts: Sequence[Sequence[int]],
     *,
-    fates: Sequence[BatchRetention] | None = None,
+    retention: Sequence[BatchRetention] | None = None,
     empties_marker: Sequence[int] | None = None,
     new_horizon_ms: int = NOW_MS,
 ) -> Retained:
@@ -72,21 +72,21 @@ def retain(
 
     Args:
         verdicts: for each batch one a record, as in `kernels/offset_map.py`; none for a batch to be dropped.
-        fates: `KEEP_IF_NOT_EMPTY` unless given.
+        retention: `KEEP_IF_NOT_EMPTY` unless given.
         empties_marker: 0 unless given.
     """
     chunk = only_chunk(log)
     count = len(chunk.batches)
     assert count == len(verdicts)
     writer = RetainedWriter(new_horizon_ms)
-    fate = np.array([BatchRetention.KEEP_IF_NOT_EMPTY] * count if fates is None else list(fates), np.int8)
+    kept_as = np.array([BatchRetention.KEEP_IF_NOT_EMPTY] * count if retention is None else list(retention), np.int8)
     flags = np.zeros(count, np.uint8)
     marker = flags if empties_marker is None else np.array(empties_marker, np.uint8)
-    whole = BlockRetention(fate, flags, (fate == BatchRetention.DROP).astype(np.uint8), marker, True)
+    whole = BlockRetention(kept_as, flags, (kept_as == BatchRetention.DROP).astype(np.uint8), marker, True)
     writer.begin(count)
     for block in Unpacker(1 << 24).blocks(PATH, chunk):
         places = range(block.first, block.first + len(block.batches))
-        mine = [verdict for i in places if fate[i] != BatchRetention.DROP for verdict in verdicts[i]]
+        mine = [verdict for i in places if kept_as[i] != BatchRetention.DROP for verdict in verdicts[i]]
         writer.write(PATH, block, whole.part(block.first, len(block.batches)), np.array(mine, np.uint8))
     output = writer.end()
     rows = [(int(r["size"]), int(r["last_offset"]), int(r["max_timestamp"])) for r in output.written]

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from cleaner.base.model import AbortedTxn
-from cleaner.cleaning.recopy.cleaned_segment import WRITTEN_DTYPE, CleanedSegment
+from cleaner.cleaning.recopy.cleaned_segment import CleanedSegment
 from cleaner.cleaning.recopy.verify import verify_cleaned
 from cleaner.errors import CleanerError, CorruptBatchError, UncleanableError
 from cleaner.format.parallel_reader import WindowBuffer
 from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.segment.index_builder import WRITTEN_DTYPE
 from cleaner.storage.segment.indexes import txn_index_bytes
 from tests.support.batch_builder import Record, data_batch
 from tests.support.batch_reader import batch_info

@@ -13,8 +13,9 @@ from cleaner.cleaning.passes.segment_chunks import Claim, SegmentChunks
 from cleaner.cleaning.recopy.batch_retention import ActiveProducers
 from cleaner.cleaning.recopy.cleaned_segment import CleanedSegment
 from cleaner.cleaning.recopy.group import GroupRecopier, RecopyRules
-from cleaner.cleaning.recopy.survivors import BlockRetention, Flags, Survivors
+from cleaner.cleaning.recopy.survivors import BlockRetention, Survivors
 from cleaner.errors import CorruptBatchError, CorruptIndexError
+from cleaner.format.chunks import Flags
 from cleaner.format.parallel_reader import WindowBuffer
 from cleaner.format.records import Block, Unpacker
 from cleaner.kernels.offset_map import KEEP, SUPERSEDED
@@ -38,9 +39,9 @@ class ByPlace:
         self._keep_every = keep_every
         self.asked = 0
 
-    def judge(self, path: Path, block: Block, fates: BlockRetention, verdicts: Flags) -> None:
+    def judge(self, path: Path, block: Block, retention: BlockRetention, verdicts: Flags) -> None:
         """Keep every n-th record."""
-        for i in range(block.record_count(fates.unread)):
+        for i in range(block.record_count(retention.unread)):
             verdicts[i] = KEEP if self.asked % self._keep_every == 0 else SUPERSEDED
             self.asked += 1
 
@@ -120,7 +121,7 @@ class ByOffset:
     def __init__(self) -> None:
         ByOffset.made += 1
 
-    def judge(self, path: Path, block: Block, fates: BlockRetention, verdicts: Flags) -> None:
+    def judge(self, path: Path, block: Block, retention: BlockRetention, verdicts: Flags) -> None:
         """Keep the even offsets."""
         offsets = [int(row["base_offset"]) + i for row in block.batches for i in range(int(row["count"]))]
         verdicts[: len(offsets)] = [SUPERSEDED if offset % 2 else KEEP for offset in offsets]

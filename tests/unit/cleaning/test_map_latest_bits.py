@@ -32,10 +32,10 @@ def judge(log: bytes, offset_map: OffsetMap) -> list[int]:
     """Return the verdicts on all records of a log of one block, none of them discarded."""
     chunk = only_chunk(log)
     none = np.zeros(len(chunk.batches), np.uint8)
-    fates = BlockRetention(np.full(len(none), BatchRetention.KEEP_IF_NOT_EMPTY, np.int8), none, none, none, True)
+    retention = BlockRetention(np.full(len(none), BatchRetention.KEEP_IF_NOT_EMPTY, np.int8), none, none, none, True)
     (block,) = Unpacker(1 << 20).blocks(PATH, chunk, none != 0)
     verdicts = np.zeros(block.record_count(none), np.uint8)
-    MapSurvivors(offset_map, NOW_MS).judge(PATH, block, fates, verdicts)
+    MapSurvivors(offset_map, NOW_MS).judge(PATH, block, retention, verdicts)
     return [int(verdict) for verdict in verdicts]
 
 

@@ -63,10 +63,10 @@ def judge(survivors: Survivors, log: bytes, unmapped: list[int]) -> list[int]:
     chunk = only_chunk(log)
     count = len(chunk.batches)
     none = np.zeros(count, np.uint8)
-    fates = BlockRetention(np.zeros(count, np.int8), none, none, none, True, np.array(unmapped, np.uint8))
+    retention = BlockRetention(np.zeros(count, np.int8), none, none, none, True, np.array(unmapped, np.uint8))
     (block,) = Unpacker(1 << 20).blocks(PATH, chunk)
     verdicts = np.zeros(block.record_count(none), np.uint8)
-    survivors.judge(PATH, block, fates, verdicts)
+    survivors.judge(PATH, block, retention, verdicts)
     return [int(verdict) for verdict in verdicts]
 
 

@@ -151,7 +151,7 @@ def test_unused_attribute_bits_are_lost_in_a_rebuild() -> None:
 def test_empty_header_keeps_identity_and_drops_codec_and_horizon(codec: str, batch_options: dict[str, object]) -> None:
     """61 bytes: offsets, epoch, producer, sequence, maximum timestamp and three flags (R-575)."""
     batch = full_batch(codec, **batch_options)
-    found = retain(batch, [[SUPERSEDED] * 4], fates=[BatchRetention.KEEP_EVEN_EMPTY])
+    found = retain(batch, [[SUPERSEDED] * 4], retention=[BatchRetention.KEEP_EVEN_EMPTY])
     (read,) = read_batches(batch)
     assert found.data == rebuild_empty(read)
     assert len(found.data) == 61
@@ -162,7 +162,7 @@ def test_empty_header_keeps_identity_and_drops_codec_and_horizon(codec: str, bat
 def test_empty_batch_read_again_is_itself_or_gone() -> None:
     """It follows the same path as any other batch without survivors (R-564)."""
     batch = empty_batch(50, 59, producer=Producer(1, 0, 5), leader_epoch=2, log_append_time=True)
-    assert retain(batch, [[]], fates=[BatchRetention.KEEP_EVEN_EMPTY]).data == batch
+    assert retain(batch, [[]], retention=[BatchRetention.KEEP_EVEN_EMPTY]).data == batch
     assert retain(batch, [[]]).data == b""
 
 
@@ -171,7 +171,7 @@ def test_batch_that_keeps_nothing_goes() -> None:
     log = full_batch() + data_batch([Record(b"z", b"z")], 110)
     found = retain(log, [[SUPERSEDED] * 4, [KEEP]])
     assert found.data == log[len(full_batch()) :]
-    dropped = retain(log, [[], [KEEP]], fates=[BatchRetention.DROP, BatchRetention.KEEP_IF_NOT_EMPTY])
+    dropped = retain(log, [[], [KEEP]], retention=[BatchRetention.DROP, BatchRetention.KEEP_IF_NOT_EMPTY])
     assert dropped.data == found.data
     assert dropped.counts.removed.aborted == 4
     assert dropped.counts.messages_read == 1
@@ -212,7 +212,7 @@ def test_rebuild_that_kafka_refuses_is_refused(codec: str, options: dict[str, ob
         retain(batch, [keeping(batch, 0)])
     copied = data_batch(RECORDS[2:], 100, codec=codec, **options)  # type: ignore[arg-type]
     assert retain(copied, [[KEEP, KEEP]]).data == copied
-    assert len(retain(batch, [[SUPERSEDED] * 4], fates=[BatchRetention.KEEP_EVEN_EMPTY]).data) == 61
+    assert len(retain(batch, [[SUPERSEDED] * 4], retention=[BatchRetention.KEEP_EVEN_EMPTY]).data) == 61
 
 
 @pytest.mark.parametrize("time", [-2, -(2**62)])
@@ -303,7 +303,7 @@ def test_legacy_batch_cannot_be_kept_empty(magic: int) -> None:
     """Empty batches need magic 2 (R-546)."""
     batch = legacy_batch([Record(b"k", b"v", 5, TIME)], 5, magic)
     with pytest.raises(UncleanableError, match="R-546"):
-        retain(batch, [[SUPERSEDED]], fates=[BatchRetention.KEEP_EVEN_EMPTY])
+        retain(batch, [[SUPERSEDED]], retention=[BatchRetention.KEEP_EVEN_EMPTY])
 
 
 def odd_record(form: str) -> bytes:
@@ -420,8 +420,8 @@ def write_chunk(writer: RetainedWriter, log: bytes, verdicts: list[int]) -> byte
     none = np.zeros(1, np.uint8)
     writer.begin(1)
     for block in Unpacker(1 << 24).blocks(PATH, chunk):
-        fates = BlockRetention(np.full(1, BatchRetention.KEEP_IF_NOT_EMPTY, np.int8), none, none, none, True)
-        writer.write(PATH, block, fates, np.array(verdicts, np.uint8))
+        retention = BlockRetention(np.full(1, BatchRetention.KEEP_IF_NOT_EMPTY, np.int8), none, none, none, True)
+        writer.write(PATH, block, retention, np.array(verdicts, np.uint8))
     output = writer.end()
     assert len(output.written) == bool(output.data)
     return bytes(output.data)

@@ -45,7 +45,7 @@ def judge(
     chunk = only_chunk(log)
     count = len(chunk.batches)
     skip = np.array(unread or [0] * count, np.uint8)
-    fates = BlockRetention(
+    retention = BlockRetention(
         np.full(count, BatchRetention.KEEP_IF_NOT_EMPTY, np.int8),
         np.array(discarded or [0] * count, np.uint8),
         skip,
@@ -54,7 +54,7 @@ def judge(
     )
     (block,) = Unpacker(1 << 20).blocks(PATH, chunk, skip != 0)
     verdicts = np.zeros(block.record_count(skip), np.uint8)
-    MapSurvivors(offset_map, now_ms).judge(PATH, block, fates, verdicts)
+    MapSurvivors(offset_map, now_ms).judge(PATH, block, retention, verdicts)
     return [int(verdict) for verdict in verdicts]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from cleaner.cleaning.estimate.unseen_keys import Multiplicities
+from cleaner.cleaning.estimate.unseen_keys import Occurrences
 
 RECORDS, CELLS = 200_000, 2000
 Keys = npt.NDArray[np.int64]
@@ -48,7 +48,7 @@ def test_keys_are_estimated_from_a_tenth_of_the_cells(shape: str) -> None:
     draw = np.random.default_rng(7)
     keys = SHAPES[shape](draw)
     drawn = draw.choice(CELLS, CELLS // 10, replace=False)
-    found = Multiplicities.fit(met_in(keys, drawn), len(drawn), CELLS)
+    found = Occurrences.estimate(met_in(keys, drawn), len(drawn) / CELLS)
     assert found.total == pytest.approx(len(np.unique(keys)), rel=0.1)
 
 
@@ -56,15 +56,15 @@ def test_keys_are_estimated_from_a_tenth_of_the_cells(shape: str) -> None:
 def test_all_cells_give_the_exact_number(shape: str) -> None:
     """Nothing is estimated where all was read."""
     keys = SHAPES[shape](np.random.default_rng(7))
-    found = Multiplicities.fit(met_in(keys, np.arange(CELLS)), CELLS, CELLS)
+    found = Occurrences.estimate(met_in(keys, np.arange(CELLS)), 1.0)
     assert found.total == len(np.unique(keys))
-    assert found.chance_of_last(np.array([1, 99]), np.array([0.0, 1.0])).tolist() == [1, 1]
+    assert found.chances_of_last(np.array([1, 99]), np.array([0.0, 1.0])).tolist() == [1, 1]
 
 
 def test_part_of_the_log_with_so_many_keys_is_found() -> None:
     """As a map that fills up would end there."""
     keys = SHAPES["zipf-1.0"](np.random.default_rng(7))
-    found = Multiplicities.fit(met_in(keys, np.arange(CELLS)), CELLS, CELLS)
+    found = Occurrences.estimate(met_in(keys, np.arange(CELLS)), 1.0)
     part = found.part_with(10_000)
     assert len(np.unique(keys[: int(part * RECORDS)])) == pytest.approx(10_000, rel=0.05)
     assert found.part_with(RECORDS) == 1
@@ -74,8 +74,8 @@ def test_chances_of_being_last_rise_with_the_place_and_add_up() -> None:
     """As many as there are keys whose last cell was drawn."""
     draw = np.random.default_rng(7)
     met = met_in(SHAPES["uniform-ten-each"](draw), draw.choice(CELLS, CELLS // 10, replace=False))
-    found = Multiplicities.fit(met, CELLS // 10, CELLS)
+    found = Occurrences.estimate(met, 0.1)
     places = draw.random(len(met))
-    chances = found.chance_of_last(met, places)
+    chances = found.chances_of_last(met, places)
     assert chances.sum() == pytest.approx(found.total / 10, rel=0.05)
     assert chances[places > 0.9].mean() > 4 * chances[places < 0.1].mean()

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from cleaner.base.model import TopicPartition
-from cleaner.cli import now
-from cleaner.cli.explanations import explain
 from cleaner.cli.main import main, make_parser
+from cleaner.cli.steer import run_now
 from cleaner.daemon.control.server import ControlServer
 from cleaner.daemon.snapshot import ServiceSnapshot
 from cleaner.daemon.steering import ReloadResult
-from cleaner.policy.cleaning_status import Reason
+from cleaner.policy.reasons import Reason
 from cleaner.policy.selection_context import DirCondition
+from cleaner.present.explanations import explain_log
 from cleaner.state.quarantine import Quarantine, QuarantinedLog
 from cleaner.storage.fs.file_system import FileSystem
 from tests.support import sample_daemons
@@ -172,7 +172,7 @@ def test_explain_says_why_and_what_to_type(steering: FakeSteering, reason: Reaso
     view = steering.shown.logs[0]
     assert main(["explain", "orders-0"]) == 0
     out = told(capsys)
-    found = explain(view, steering.shown)
+    found = explain_log(view, steering.shown)
     assert found.meaning
     assert f"why         {view.why[:40]}" in out
     assert "first uncleanable offset" in out
@@ -189,17 +189,17 @@ def test_explain_says_what_ends_the_cleanable_part(steering: FakeSteering, bound
     view = log("orders", 0, dirty_bytes=0)
     assert view.verdict is not None
     verdict = replace(view.verdict, cleanable=replace(view.verdict.cleanable, bounded_by=bound))
-    words = explain(replace(view, verdict=verdict), steering.shown).meaning
+    words = explain_log(replace(view, verdict=verdict), steering.shown).meaning
     key = {"active segment": "active", "last stable offset": "transaction", "min.compaction.lag.ms": "minimum lag"}
     assert key.get(bound, bound) in words
 
 
 def test_explain_tells_a_default_from_a_policy_without_compact(steering: FakeSteering) -> None:
     """A policy that nobody confirmed is not one that forbids cleaning."""
-    by_default = explain(log("a", 0, policy="compact,delete", verdict=None, why="only a default"), steering.shown)
+    by_default = explain_log(log("a", 0, policy="compact,delete", verdict=None, why="only a default"), steering.shown)
     assert "confirm" in by_default.meaning
     assert "cleaner.trust.default.policy" in by_default.settings
-    assert "without compact" in explain(log("a", 0, policy="delete", verdict=None, why=""), steering.shown).meaning
+    assert "without compact" in explain_log(log("a", 0, policy="delete", verdict=None, why=""), steering.shown).meaning
 
 
 def test_explain_names_the_setting_and_its_value(steering: FakeSteering, capsys: Capture) -> None:
@@ -275,14 +275,14 @@ def test_now_waits_for_the_end_of_its_job(steering: FakeSteering, state: str, co
     working: dict[str, object] = {"state": "running", "progress": 0.5}
     end: dict[str, object] = {"state": state, "progress": 1.0, "ended_ms": 5, "detail": "the end"}
     arguments = make_parser().parse_args(["now", "orders-0", "--wait"])
-    assert now.run(arguments, WorkingClock(steering, [working, working, end])) == code
+    assert run_now(arguments, WorkingClock(steering, [working, working, end])) == code
     assert "the end" in told(capsys)
 
 
 def test_now_that_is_interrupted_leaves_the_job_alone(steering: FakeSteering, capsys: Capture) -> None:
     """And says how to end it."""
     arguments = make_parser().parse_args(["now", "orders-0", "--wait"])
-    assert now.run(arguments, WorkingClock(steering, [])) == 1
+    assert run_now(arguments, WorkingClock(steering, [])) == 1
     assert "cleaner now --cancel 8" in capsys.readouterr().err
     assert steering.shown.jobs[0].state == "queued"
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from cleaner.cli.picture import parts_of, picture, share_cells
-from cleaner.policy.sections import Sections
-from cleaner.present.formatting import Paint
+from cleaner.cli.log_page import parts_of, picture
+from cleaner.cli.output import Paint
+from cleaner.policy.sections import Sections, shared
 from tests.support.snapshots import GB, MB, sections
 
 PLAIN = Paint(io.StringIO())
@@ -96,7 +96,7 @@ def test_cells_are_shared_out_wholly(width: int, seed: int) -> None:
     """Their sum is the width; none is lost, nothing that is there has none."""
     rng = random.Random(seed)
     sizes = [rng.choice((0, rng.randrange(1, 10**12))) for _ in range(5)] + [1]
-    cells = share_cells(sizes, width)
+    cells = shared(sizes, width)
     assert sum(cells) == width
     assert [count > 0 for count in cells] == [size > 0 for size in sizes]
 

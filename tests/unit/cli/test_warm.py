@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.cli.compiling import announce_compiling
 from cleaner.cli.main import main
+from cleaner.cli.work import announce_compiling
 from cleaner.kernels.announce import announce_compiling as about_to_compile
 from cleaner.kernels.announce import before_compiling
 from tests.support.log_builder import LogBuilder, write_log_dir

@@ -14,7 +14,7 @@ from cleaner.policy.selection_context import DirCondition, LogDirFacts, LogFacts
 LOG_DIR = "/logs"
 
 
-def looked(
+def log_status(
     name: str, dirty: int = 60, *, log_dir: str = LOG_DIR, compacted: bool = True, expired: bool = False
 ) -> LogStatus:
     """Return a log with `dirty` of 100 bytes dirty; due from 51 on."""
@@ -52,5 +52,4 @@ def look(*logs: LogStatus, condition: DirCondition = DirCondition.ONLINE, detail
         total_bytes=2000,
         looked_at_ms=0,
         logs=logs,
-        partitions=len(logs),
     )

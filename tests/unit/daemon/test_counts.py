@@ -9,30 +9,29 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
+from cleaner.base.json_values import described, parse_json
 from cleaner.base.model import TopicPartition
-from cleaner.cli.show_status import show_status
+from cleaner.cli.status import show_status
 from cleaner.daemon.control.verbs import answer
 from cleaner.daemon.dump import summary
 from cleaner.daemon.faults import judge_failure
 from cleaner.daemon.log_dir_watch import DirLook
 from cleaner.daemon.manager import Assignment, CleanerManager
 from cleaner.daemon.snapshot import Counts, ServiceSnapshot
-from cleaner.daemon.snapshot_json import snapshot_json
 from cleaner.errors import CorruptBatchError, LogDirOfflineError, NoSpaceError
-from cleaner.policy.cleaning_status import Reason
+from cleaner.policy.reasons import Reason
 from cleaner.policy.selection_context import DirCondition
 from cleaner.present.html.page import overview
 from cleaner.present.http.exposition import encode
 from cleaner.present.metrics.metrics import SnapshotCollector
-from cleaner.state.json_text import parse_json
 from tests.integration.daemons import RunningDaemon, made, settings_for
 from tests.support.fake_steering import FakeSteering
 from tests.support.sample_daemons import at_work, in_trouble
 from tests.support.snapshots import log, snapshot
-from tests.unit.daemon.looks import look, looked
+from tests.unit.daemon.looks import log_status, look
 
 A, B, C = (TopicPartition.parse(name) for name in ("a-0", "b-0", "c-0"))
-LOGS = (looked("a-0", 90), looked("b-0", 80, expired=True), looked("c-0", 70), looked("d-0", 10))
+LOGS = (log_status("a-0", 90), log_status("b-0", 80, expired=True), log_status("c-0", 70), log_status("d-0", 10))
 
 Case = Callable[[CleanerManager], None]
 
@@ -54,21 +53,21 @@ def due(manager: CleanerManager) -> None:
 
 
 def running(manager: CleanerManager) -> None:
-    manager.board()  # what was surveyed before the log was taken is kept
+    manager.snapshot()  # what was surveyed before the log was taken is kept
     taken(manager)
 
 
 def running_and_another_done(manager: CleanerManager) -> None:
-    manager.board()
+    manager.snapshot()
     manager.give_back(taken(manager), None)
-    manager.board()
+    manager.snapshot()
     taken(manager)
 
 
 def surveyed_while_running_then_done(manager: CleanerManager) -> None:
     assignment = taken(manager)
     manager.pause("d")  # a survey is made anew, with the log in a worker's hands
-    manager.board()
+    manager.snapshot()
     manager.give_back(assignment, None)
     taken(manager)
 
@@ -100,7 +99,7 @@ def delayed(manager: CleanerManager) -> None:
 
 
 def retention(manager: CleanerManager) -> None:
-    manager.board()
+    manager.snapshot()
     assert manager.take_for_retention(LOGS[1:2]) == [B]
     taken(manager)
 
@@ -111,7 +110,7 @@ def retention_done(manager: CleanerManager) -> None:
 
 
 def asked_for(manager: CleanerManager) -> None:
-    manager.board()
+    manager.snapshot()
     manager.request(TopicPartition.parse("d-0"), 0)
     taken(manager)
 
@@ -151,23 +150,23 @@ def held_against_each_other(shown: ServiceSnapshot, capsys: pytest.CaptureFixtur
     counts = shown.counts
     assert counts == Counts.of(shown.logs)
     page, scraped = overview(shown, {}).body.decode(), metrics(shown)
-    told = snapshot_json(shown)
+    told = described("snapshot", shown)
     reply = parse_json(answer(b'{"v": 1, "do": "status", "logs": 2}', FakeSteering(shown), 0, print).line)
     show_status(shown, reply, "")
     printed = capsys.readouterr().out
     dumped = summary(shown)
 
     standings = {name: many for name, many in counts.standings.items() if many}
-    assert sum(standings.values()) == counts.logs == len(shown.logs) == reply["log_count"] == dumped["logs"]
+    assert sum(standings.values()) == counts.logs == len(shown.logs) == reply["log_count"] == dumped["counts"]["logs"]  # type: ignore[index,call-overload]
     assert {n[21:-2]: v for n, v in scraped.items() if n.startswith("cleaner_logs{")} == standings
-    assert told["counts"]["standings"] == reply["standings"] == dumped["logs_by_reason"] == standings  # type: ignore[index,call-overload]
+    assert told["counts"]["standings"] == reply["standings"] == dumped["counts"]["standings"] == standings  # type: ignore[index,call-overload]
     for name, many in standings.items():
-        assert f"{many} {name.replace('_', ' ')}" in printed
+        assert f"{many} {Reason(name).words.label}" in printed
 
     due_and_free = [view for view in shown.logs if view.verdict and view.verdict.reason.is_due_and_free]
     places = sorted(view.verdict.place for view in due_and_free if view.verdict and view.verdict.place)
     assert places == list(range(1, counts.waiting + 1))
-    assert counts.waiting == len(shown.queue) == scraped["cleaner_queue_logs"] == dumped["queued"]
+    assert counts.waiting == len(shown.queue) == scraped["cleaner_queue_logs"] == dumped["counts"]["waiting"]  # type: ignore[index,call-overload]
     assert tile(page, "Waiting for a worker") == str(counts.waiting)
     assert {view.partition for view in due_and_free} == set(shown.queue)
     assert ("queue  " in printed) == bool(counts.waiting)
@@ -186,7 +185,7 @@ def test_counts_of_a_daemon_are_the_same_wherever_they_are_shown(
     daemon: RunningDaemon, case: Case, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of one snapshot: page, `cleaner status`, metrics, JSON and the dump, whatever has moved since the last survey."""
-    seen_by(daemon, look(*LOGS, looked("e-0", compacted=False)))
+    seen_by(daemon, look(*LOGS, log_status("e-0", compacted=False)))
     case(daemon.service.manager)
     held_against_each_other(daemon.service.snapshot(), capsys)
 

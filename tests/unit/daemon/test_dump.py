@@ -6,6 +6,7 @@ import json
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,7 +79,7 @@ def test_dump_is_stacks_then_one_line_of_json(tmp_path: Path) -> None:
     assert "test_dump_is_stacks_then_one_line_of_json" in stacks
     assert "\x1b" not in last
     found = json.loads(last)
-    assert found["version"] == 1
+    assert (found["format"], found["format_version"], found["version"]) == ("cleaner-snapshot", 1, "1.2.3")
     assert found["log_dirs"][0]["detail"] == "bad\n\x1b[2Jname"
 
 
@@ -96,25 +97,30 @@ def test_dump_writes_stacks_though_no_snapshot_is_to_be_had(tmp_path: Path) -> N
 
 def test_summary_counts_logs_and_names_what_is_at_work() -> None:
     """Thousands of logs become numbers; workers, pauses, failures and mistakes in the settings are named."""
-    found = summary(_snapshot())
+    found: Any = summary(_snapshot())
     assert json.loads(json.dumps(found)) == found
-    assert found["logs"] == 50
-    assert found["logs_by_reason"] == {"unreadable": 50}
-    assert found["queued"] == 50
+    assert (found["logs"], found["counts"]["logs"], found["counts"]["waiting"]) == ([], 50, 50)
+    assert found["counts"]["standings"] == {"unreadable": 50}
     assert found["queue"] == [f"many-{number}" for number in range(20)]
-    assert found["workers"] == [
-        {
-            "name": "cleaner-0",
-            "partition": "prices-0",
-            "phase": "map",
-            "done_bytes": 10,
-            "total_bytes": 20,
-            "since_ms": 3,
-            "is_stopping": False,
-        }
-    ]
+    (worker,) = found["workers"]
+    assert (worker["name"], worker["partition"], worker["phase"]) == ("cleaner-0", "prices-0", "map")
+    assert (worker["done_bytes"], worker["total_bytes"], worker["since_ms"]) == (10, 20, 3)
+    assert worker["is_stopping"] is False
     assert found["throttle"] == {
         "bytes_per_second": 1e6, "bytes": 12, "waited_seconds": 0.5, "log_dirs": {"/data": 5e5}
     }  # fmt: skip
-    assert (found["is_last_reload_good"], found["reload_errors"]) == (False, ["a=b: no"])
-    assert (found["stuck"], found["pauses"], found["retries"]) == (["worker cleaner-0"], ["all"], 1)
+    assert (found["config"]["is_last_reload_good"], found["config"]["errors"]) == (False, ["a=b: no"])
+    assert (found["stuck"], found["pauses"], list(found["retries"])) == (["worker cleaner-0"], ["all"], ["prices-0"])
+
+
+def test_summary_fits_an_entry_of_the_journal_however_many_logs_there_are() -> None:
+    """systemd cuts lines at 48 KiB; what there are thousands of is shortened."""
+    one = _snapshot(detail="/var/lib/kafka/a-long-directory/prices-0: " + "x" * 200)
+    many = replace(
+        one,
+        quarantine=one.quarantine * 5000,
+        jobs=one.jobs * 5000,
+        retries={TopicPartition("many", number): Retry(1, 2, 3, "no space") for number in range(5000)},
+        config=replace(one.config, errors=one.config.errors * 5000, values=(("a", "b", "c"),) * 300),
+    )
+    assert len(json.dumps(summary(many))) < 48 << 10

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from cleaner.base.model import TopicPartition
-from cleaner.cli.show_status import show_status
+from cleaner.cli.status import show_status
 from cleaner.daemon.forecast import WINDOW_SECONDS, Meter
 from cleaner.daemon.snapshot import Counts, Forecast, WorkerView
-from cleaner.policy.cleaning_status import Reason
+from cleaner.policy.reasons import Reason
 from cleaner.present.html.page import overview
 from tests.support.manual_clock import START_MS
 from tests.support.snapshots import MB, log, round_of, snapshot, worker
@@ -42,7 +42,8 @@ class Day:
         self.charged += (read_mb + written_mb) * MB
         self.dirty -= dirty_mb * MB
         read = (read_mb - dirty_mb) * MB
-        self.meter.note_round(round_of(seconds=seconds, bytes_read=read, bytes_written=written_mb * MB), dirty_mb * MB)
+        written, mapped = written_mb * MB, dirty_mb * MB
+        self.meter.note_round(round_of(seconds=seconds, bytes_read=read, bytes_written=written, map_bytes_read=mapped))
         self.look()
 
     def foretell(

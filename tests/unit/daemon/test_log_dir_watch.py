@@ -77,7 +77,7 @@ def test_look_tells_all_and_changes_nothing(tmp_path: Path) -> None:
     look = watch.look()
     assert (look.facts.condition, look.facts.detail, look.beside_writer) == (DirCondition.ONLINE, "", False)
     assert [str(log.partition) for log in look.logs] == ["other-0", "topic-0", "topic-1"]
-    assert (look.partitions, look.looked_at_ms) == (3, watch.now_ms)
+    assert (len(look.logs), look.looked_at_ms) == (3, watch.now_ms)
     assert look.free_bytes is not None
     assert look.total_bytes is not None
     assert 0 < look.free_bytes <= look.total_bytes
@@ -101,14 +101,14 @@ def test_mount_point_without_its_disk_is_told_of_until_that_comes(tmp_path: Path
     assert look.warnings[0] == "an empty directory, no log dir; is its disk mounted?"
     write_log_dir(tmp_path, small_log())
     look = watch.look()
-    assert (look.partitions, look.warnings) == (1, ())
+    assert (len(look.logs), look.warnings) == (1, ())
 
 
 def test_partitions_come_and_go(tmp_path: Path) -> None:
     """A new directory is seen at the next look; directories awaiting deletion are not served."""
     write_log_dir(tmp_path, small_log())
     watch = Watch(tmp_path)
-    assert watch.look().partitions == 1
+    assert len(watch.look().logs) == 1
     small_log("topic-7").write(tmp_path)
     assert [str(log.partition) for log in watch.look().logs] == ["topic-0", "topic-7"]
     (tmp_path / "topic-0").rename(tmp_path / f"topic-0.{'0' * 32}-delete")
@@ -129,7 +129,7 @@ def test_log_dir_without_marker_needs_recovery(tmp_path: Path) -> None:
 def test_empty_log_dir_needs_no_recovery(tmp_path: Path) -> None:
     """Where nothing has been written yet there is nothing to doubt."""
     look = Watch(tmp_path).look()
-    assert (look.facts.condition, look.needs_recovery, look.partitions) == (DirCondition.ONLINE, False, 0)
+    assert (look.facts.condition, look.needs_recovery, len(look.logs)) == (DirCondition.ONLINE, False, 0)
 
 
 def test_beside_a_writer_no_marker_is_expected(
@@ -249,7 +249,7 @@ def test_log_dir_that_is_not_there_is_offline_until_it_is(tmp_path: Path) -> Non
     assert look.facts.condition is DirCondition.OFFLINE
     assert "No such file" in look.facts.detail
     write_log_dir(tmp_path / "later", small_log())
-    assert watch.look().partitions == 1
+    assert len(watch.look().logs) == 1
 
 
 def test_damaged_checkpoint_takes_the_log_dir_offline(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cleaner.base.model import TopicPartition
-from cleaner.daemon.choices import ChoiceSettings
+from cleaner.config.values import CleanerConfig
 from cleaner.daemon.faults import Fault, judge_failure
 from cleaner.daemon.log_status import LogStatus
 from cleaner.daemon.manager import Assignment, CleanerManager
@@ -22,15 +22,13 @@ from cleaner.errors import (
     NoSpaceError,
     SteeringError,
 )
-from cleaner.policy.cleaning_status import Reason
-from cleaner.policy.retry import RetryDelays
+from cleaner.policy.reasons import Reason
 from cleaner.policy.selection_context import DirCondition
 from cleaner.policy.states import InvalidTransitionError
-from cleaner.policy.windows import Windows
 from cleaner.state.quarantine import Quarantine
 from cleaner.storage.fs.file_system import FileSystem
 from tests.support.manual_clock import ManualClock
-from tests.unit.daemon.looks import LOG_DIR, look, looked
+from tests.unit.daemon.looks import LOG_DIR, log_status, look
 
 A, B, C = (TopicPartition.parse(name) for name in ("a-0", "b-0", "b-1"))
 UID = 1000
@@ -39,13 +37,13 @@ UID = 1000
 class Floor:
     """A manager with a clock by hand; workers are names, and nobody ever waits."""
 
-    def __init__(self, tmp_path: Path, rules: ChoiceSettings | None = None) -> None:
+    def __init__(self, tmp_path: Path, config: CleanerConfig | None = None) -> None:
         self.clock = ManualClock()
         self.woken = 0
         self.said: list[str] = []
         self.quarantine = Quarantine(FileSystem(), tmp_path, self.said.append)
         self.manager = CleanerManager(
-            self.clock, self.quarantine, rules or ChoiceSettings(), wake=self._wake, report=self.said.append
+            self.clock, self.quarantine, config or CleanerConfig(), wake=self._wake, report=self.said.append
         )
 
     def _wake(self) -> None:
@@ -77,8 +75,8 @@ class Floor:
     def reasons(self) -> dict[str, Reason]:
         """Return what is said of each log."""
         self.clock.move_on(2)
-        board = self.manager.board()
-        return {str(log.partition): verdict.reason for log, verdict in board.logs if verdict is not None}
+        known = self.manager.snapshot()
+        return {str(log.partition): verdict.reason for log, verdict in known.logs if verdict is not None}
 
     def fail(self, assignment: Assignment, error: Exception) -> Fault:
         """Give a log back after a failure."""
@@ -95,43 +93,43 @@ def floor(tmp_path: Path) -> Floor:
 
 def test_dirtiest_log_goes_to_the_first_worker_and_nobody_gets_it_twice(floor: Floor) -> None:
     """One partition on one worker (R-433)."""
-    floor.see(looked("a-0", 60), looked("b-0", 90), looked("b-1", 40))
+    floor.see(log_status("a-0", 60), log_status("b-0", 90), log_status("b-1", 40))
     assert [floor.grab("w1"), floor.grab("w2"), floor.grab("w3")] == [B, A, None]
 
 
 def test_log_given_back_is_looked_at_again_before_it_is_picked_again(floor: Floor) -> None:
     """What was known of it is no longer true."""
-    floor.see(looked("a-0"))
+    floor.see(log_status("a-0"))
     floor.manager.give_back(floor.must_take(), None)
     assert floor.grab() is None
     assert floor.woken == 1
-    floor.see(looked("a-0", 80))
+    floor.see(log_status("a-0", 80))
     assert floor.grab() == A
 
 
 def test_look_that_began_before_a_log_was_given_back_does_not_count_for_it(floor: Floor) -> None:
     """It may have seen the log as it was before the round."""
-    floor.see(looked("a-0"))
+    floor.see(log_status("a-0"))
     assignment = floor.must_take()
     began_ns = floor.clock.monotonic_ns()
     floor.clock.move_on(1)
     floor.manager.give_back(assignment, None)
-    floor.manager.take_looks({LOG_DIR: look(looked("a-0", 90))}, began_ns)
+    floor.manager.take_looks({LOG_DIR: look(log_status("a-0", 90))}, began_ns)
     assert floor.grab() is None
 
 
 def test_other_logs_stay_in_the_queue_when_one_is_done(floor: Floor) -> None:
     """A worker does not wait for the next turn while others are due."""
-    floor.see(looked("a-0", 90), looked("b-0", 80), looked("b-1", 70))
+    floor.see(log_status("a-0", 90), log_status("b-0", 80), log_status("b-1", 70))
     floor.manager.give_back(floor.must_take(), None)
     assert floor.grab() == B
 
 
 def test_damaged_log_is_set_aside_and_the_others_go_on(floor: Floor) -> None:
     """One bad log never stops the others (R-452), and the reason is kept with its position."""
-    floor.see(looked("a-0", 90), looked("b-0", 80))
+    floor.see(log_status("a-0", 90), log_status("b-0", 80))
     floor.fail(floor.must_take(), CorruptBatchError(Path("/logs/a-0/0.log"), 77, "wrong CRC"))
-    floor.see(looked("a-0", 90), looked("b-0", 80))
+    floor.see(log_status("a-0", 90), log_status("b-0", 80))
     assert floor.grab() == B
     assert floor.reasons()["a-0"] is Reason.QUARANTINED
     (entry,) = floor.quarantine.entries()
@@ -140,14 +138,14 @@ def test_damaged_log_is_set_aside_and_the_others_go_on(floor: Floor) -> None:
 
 def test_no_room_is_retried_with_growing_delay(tmp_path: Path) -> None:
     """Backoff first, then twice as long, at most the limit; one success forgets it."""
-    floor = Floor(tmp_path, ChoiceSettings(delays=RetryDelays(1000, 4000)))
+    floor = Floor(tmp_path, CleanerConfig(backoff_ms=1000, configured_retry_max_ms=4000))
     waits = []
     for _ in range(4):
-        floor.see(looked("a-0"))
+        floor.see(log_status("a-0"))
         floor.fail(floor.must_take(), NoSpaceError(Path("/logs"), 10))
         waited = 0
         while True:
-            floor.see(looked("a-0"))
+            floor.see(log_status("a-0"))
             if (assignment := floor.take()) is not None:
                 break
             floor.clock.move_on(0.5)
@@ -155,16 +153,16 @@ def test_no_room_is_retried_with_growing_delay(tmp_path: Path) -> None:
         waits.append(waited)
         floor.manager.give_back(assignment, judge_failure(CleaningAborted("stop"), Path(LOG_DIR)))
     assert waits == [2, 4, 8, 8]
-    floor.see(looked("a-0"))
+    floor.see(log_status("a-0"))
     floor.manager.give_back(floor.must_take(), None)
-    assert not floor.manager.board().retries
+    assert not floor.manager.snapshot().retries
 
 
 def test_failing_disk_takes_its_log_dir_offline_and_leaves_the_others(tmp_path: Path) -> None:
     """A log dir on another disk is worked on as before; the failed one is tried again later."""
-    floor = Floor(tmp_path, ChoiceSettings(delays=RetryDelays(10_000, 60_000)))
-    here, there = looked("a-0", 90), looked("b-0", 80, log_dir="/other")
-    also_here = looked("b-1", 85)
+    floor = Floor(tmp_path, CleanerConfig(backoff_ms=10_000, configured_retry_max_ms=60_000))
+    here, there = log_status("a-0", 90), log_status("b-0", 80, log_dir="/other")
+    also_here = log_status("b-1", 85)
 
     def see() -> None:
         floor.clock.move_on(0.001)
@@ -174,7 +172,7 @@ def test_failing_disk_takes_its_log_dir_offline_and_leaves_the_others(tmp_path: 
     floor.fail(floor.must_take(), LogDirOfflineError(Path("/logs/a-0"), OSError(errno.EIO, "I/O error")))
     see()
     assert floor.grab() == B
-    assert floor.manager.board().log_dirs[LOG_DIR].condition is DirCondition.OFFLINE
+    assert floor.manager.snapshot().log_dirs[LOG_DIR].condition is DirCondition.OFFLINE
     assert floor.reasons()["b-1"] is Reason.LOG_DIR_OFFLINE
     floor.clock.move_on(10)
     see()
@@ -183,21 +181,21 @@ def test_failing_disk_takes_its_log_dir_offline_and_leaves_the_others(tmp_path: 
 
 def test_locked_log_dir_waits_a_backoff_and_delays_nobody(tmp_path: Path) -> None:
     """It is shown as in use by another process."""
-    floor = Floor(tmp_path, ChoiceSettings(backoff_ms=5000))
-    floor.see(looked("a-0"))
+    floor = Floor(tmp_path, CleanerConfig(backoff_ms=5000))
+    floor.see(log_status("a-0"))
     floor.fail(floor.must_take(), LogDirLockedError("process 7"))
-    floor.see(looked("a-0"))
+    floor.see(log_status("a-0"))
     assert floor.grab() is None
-    assert floor.manager.board().log_dirs[LOG_DIR].condition is DirCondition.LOCKED
+    assert floor.manager.snapshot().log_dirs[LOG_DIR].condition is DirCondition.LOCKED
     floor.clock.move_on(5.1)
-    floor.see(looked("a-0"))
+    floor.see(log_status("a-0"))
     assert floor.grab() == A
 
 
 @pytest.mark.parametrize("scope", [A, "a", None], ids=["partition", "topic", "all"])
 def test_pause_stops_the_worker_and_nests(floor: Floor, scope: TopicPartition | str | None) -> None:
     """A worker notices at its next buffer (R-431); two pauses need two resumes (R-430)."""
-    floor.see(looked("a-0"))
+    floor.see(log_status("a-0"))
     assignment = floor.must_take()
     floor.manager.check_done(assignment)
     assert floor.manager.pause(scope) == [A]
@@ -206,16 +204,16 @@ def test_pause_stops_the_worker_and_nests(floor: Floor, scope: TopicPartition | 
     floor.fail(assignment, CleaningAborted("paused"))
     floor.manager.pause(scope)
     for _ in range(2):
-        floor.see(looked("a-0"))
+        floor.see(log_status("a-0"))
         assert floor.grab() is None
         floor.manager.resume(scope)
-    floor.see(looked("a-0"))
+    floor.see(log_status("a-0"))
     assert floor.grab() == A
 
 
 def test_topic_that_is_paused_holds_its_partitions_only(floor: Floor) -> None:
     """The others go on."""
-    floor.see(looked("a-0", 60), looked("b-0", 90), looked("b-1", 80))
+    floor.see(log_status("a-0", 60), log_status("b-0", 90), log_status("b-1", 80))
     floor.manager.pause("b")
     assert floor.grab() == A
     assert floor.reasons()["b-0"] is Reason.PAUSED
@@ -227,37 +225,37 @@ def test_topic_that_is_paused_holds_its_partitions_only(floor: Floor) -> None:
 )
 def test_resume_of_what_is_not_paused_is_refused(floor: Floor, scope: TopicPartition | str | None, words: str) -> None:
     """It says what it is instead."""
-    floor.see(looked("a-0"))
+    floor.see(log_status("a-0"))
     with pytest.raises(SteeringError, match=words):
         floor.manager.resume(scope)
 
 
 def test_request_goes_first_whatever_its_ratio(floor: Floor) -> None:
     """A job is queued, runs, and ends with what its round said."""
-    floor.see(looked("a-0", 10), looked("b-0", 90))
+    floor.see(log_status("a-0", 10), log_status("b-0", 90))
     job = floor.manager.request(A, UID)
     assert floor.manager.request(A, UID) == job
     assignment = floor.must_take()
     assert (assignment.log.partition, assignment.is_requested) == (A, True)
-    assert floor.manager.board().jobs[0].state == "running"
+    assert floor.manager.snapshot().jobs[0].state == "running"
     floor.manager.give_back(assignment, None, "cleaned")
-    (view,) = floor.manager.board().jobs
+    (view,) = floor.manager.snapshot().jobs
     assert (view.id, view.state, view.detail, view.asked_by, view.progress) == (1, "done", "cleaned", UID, 1.0)
 
 
 def test_request_for_a_log_without_anything_to_clean_ends_at_the_next_look(floor: Floor) -> None:
     """Nobody waits for ever for nothing."""
-    floor.see(looked("a-0", 0))
+    floor.see(log_status("a-0", 0))
     floor.manager.request(A, UID)
-    floor.see(looked("a-0", 0))
-    (view,) = floor.manager.board().jobs
+    floor.see(log_status("a-0", 0))
+    (view,) = floor.manager.snapshot().jobs
     assert view.state == "done"
     assert "nothing to clean" in view.detail
 
 
 def test_request_for_what_may_not_be_cleaned_is_refused_with_the_reason(floor: Floor) -> None:
     """No such partition, no compact policy, or quarantine."""
-    floor.see(looked("a-0", compacted=False), looked("b-0"))
+    floor.see(log_status("a-0", compacted=False), log_status("b-0"))
     with pytest.raises(SteeringError, match="no partition c-7"):
         floor.manager.request(TopicPartition("c", 7), UID)
     with pytest.raises(SteeringError, match="policy is delete"):
@@ -269,14 +267,14 @@ def test_request_for_what_may_not_be_cleaned_is_refused_with_the_reason(floor: F
 
 def test_job_that_runs_is_stopped_by_cancel(floor: Floor) -> None:
     """At the next buffer; it ends as cancelled and its log is not set aside."""
-    floor.see(looked("a-0"))
+    floor.see(log_status("a-0"))
     job = floor.manager.request(A, UID)
     assignment = floor.must_take()
     floor.manager.cancel(job.id)
     with pytest.raises(CleaningAborted, match="taken back"):
         floor.manager.check_done(assignment)
     floor.fail(assignment, CleaningAborted("its job was taken back"))
-    assert floor.manager.board().jobs[0].state == "cancelled"
+    assert floor.manager.snapshot().jobs[0].state == "cancelled"
     with pytest.raises(SteeringError, match="has ended"):
         floor.manager.cancel(job.id)
     with pytest.raises(SteeringError, match="no job 99"):
@@ -285,22 +283,22 @@ def test_job_that_runs_is_stopped_by_cancel(floor: Floor) -> None:
 
 def test_request_for_a_log_that_is_being_cleaned_has_its_round(floor: Floor) -> None:
     """It is as far as the round is, ends with it, and is not said to wait for a worker."""
-    floor.see(looked("a-0", 80))
+    floor.see(log_status("a-0", 80))
     assignment = floor.must_take()
     job = floor.manager.request(assignment.log.partition, UID)
     assert (job.state, job.detail) == ("running", "has the round that was under way")
     floor.manager.note_progress(assignment, "copy", 50, 100)
-    (seen,) = floor.manager.board().jobs
+    (seen,) = floor.manager.snapshot().jobs
     assert seen.progress > 0
     assert floor.manager.request(assignment.log.partition, UID) == seen
     floor.manager.give_back(assignment, None)
-    (ended,) = floor.manager.board().jobs
+    (ended,) = floor.manager.snapshot().jobs
     assert (ended.state, ended.progress) == ("done", 1.0)
 
 
 def test_queued_job_that_is_cancelled_leaves_the_log_to_its_ratio(floor: Floor) -> None:
     """A log under its ratio is then not cleaned."""
-    floor.see(looked("a-0", 10))
+    floor.see(log_status("a-0", 10))
     job = floor.manager.request(A, UID)
     assert floor.manager.cancel(job.id).state == "cancelled"
     assert floor.grab() is None
@@ -308,10 +306,10 @@ def test_queued_job_that_is_cancelled_leaves_the_log_to_its_ratio(floor: Floor) 
 
 def test_released_log_is_cleaned_again(floor: Floor) -> None:
     """By command, when the cause is gone; a log that is not set aside cannot be released."""
-    floor.see(looked("a-0"))
+    floor.see(log_status("a-0"))
     floor.fail(floor.must_take(), CorruptBatchError(Path("/logs/a-0/0.log"), 7, "wrong CRC"))
     assert [entry.topic_partition for entry in floor.manager.release(A)] == [A]
-    floor.see(looked("a-0"))
+    floor.see(log_status("a-0"))
     assert floor.grab() == A
     with pytest.raises(SteeringError, match=r"no partition aa-0 in any log dir; did you mean a-0\?"):
         floor.manager.release(TopicPartition("aa", 0))
@@ -325,8 +323,8 @@ def test_closed_window_begins_nothing_and_lets_the_running_round_finish(tmp_path
     """Unless cleaner.windows.hard is set."""
     # The clock starts at 22:13 UTC.
     for is_hard in (False, True):
-        floor = Floor(tmp_path, ChoiceSettings(windows=Windows.parse("22:00-23:00"), is_window_hard=is_hard))
-        floor.see(looked("a-0"), looked("b-0"))
+        floor = Floor(tmp_path, CleanerConfig(windows="22:00-23:00", windows_time_zone="UTC", windows_hard=is_hard))
+        floor.see(log_status("a-0"), log_status("b-0"))
         assignment = floor.must_take()
         floor.clock.move_on(3600)
         assert floor.grab("w2") is None
@@ -340,7 +338,7 @@ def test_closed_window_begins_nothing_and_lets_the_running_round_finish(tmp_path
 
 def test_stop_sends_workers_home_and_stops_those_at_work(floor: Floor) -> None:
     """Nothing is begun any more."""
-    floor.see(looked("a-0"), looked("b-0"))
+    floor.see(log_status("a-0"), log_status("b-0"))
     assignment = floor.must_take()
     floor.manager.stop()
     with pytest.raises(CleaningAborted, match="being stopped"):
@@ -350,10 +348,10 @@ def test_stop_sends_workers_home_and_stops_those_at_work(floor: Floor) -> None:
 
 def test_partition_in_two_log_dirs_is_left_alone_in_both(floor: Floor) -> None:
     """Nobody can tell which is the true one (D-14); a broker does not start on such log dirs."""
-    there = looked("a-0", 90, log_dir="/other", expired=True)
-    floor.manager.take_looks({LOG_DIR: look(looked("a-0", 80), looked("b-0", 70)), "/other": look(there)}, 0)
+    there = log_status("a-0", 90, log_dir="/other", expired=True)
+    floor.manager.take_looks({LOG_DIR: look(log_status("a-0", 80), log_status("b-0", 70)), "/other": look(there)}, 0)
     assert [floor.grab("w1"), floor.grab("w2")] == [B, None]
-    words = [(log.why, log.error) for log, _ in floor.manager.board().logs if log.partition == A]
+    words = [(log.why, log.error) for log, _ in floor.manager.snapshot().logs if log.partition == A]
     assert len(words) == 2
     assert all("more than one of log.dirs" in error and error not in why for why, error in words)
     with pytest.raises(SteeringError, match="more than one"):
@@ -362,16 +360,19 @@ def test_partition_in_two_log_dirs_is_left_alone_in_both(floor: Floor) -> None:
 
 def test_worker_limit_of_a_log_dir_is_kept(tmp_path: Path) -> None:
     """Logs on different disks do not wait for each other, those on one do."""
-    floor = Floor(tmp_path, ChoiceSettings(max_workers=1))
-    logs = {LOG_DIR: look(looked("a-0", 90), looked("b-0", 80)), "/other": look(looked("b-1", 70, log_dir="/other"))}
+    floor = Floor(tmp_path, CleanerConfig(log_dir_max_workers=1))
+    logs = {
+        LOG_DIR: look(log_status("a-0", 90), log_status("b-0", 80)),
+        "/other": look(log_status("b-1", 70, log_dir="/other")),
+    }
     floor.manager.take_looks(logs, 0)
     assert [floor.grab("w1"), floor.grab("w2"), floor.grab("w3")] == [A, C, None]
 
 
 def test_silent_worker_is_stuck(tmp_path: Path) -> None:
     """One that asks whether to go on, or tells how far it is, is not."""
-    floor = Floor(tmp_path, ChoiceSettings(stuck_ms=10_000))
-    floor.see(looked("a-0"))
+    floor = Floor(tmp_path, CleanerConfig(stuck_ms=10_000))
+    floor.see(log_status("a-0"))
     assignment = floor.must_take("w1")
     tell: list[Callable[[], None]] = [
         lambda: floor.manager.check_done(assignment),
@@ -388,7 +389,7 @@ def test_silent_worker_is_stuck(tmp_path: Path) -> None:
 
 def test_retention_takes_what_is_idle_and_gives_it_back(floor: Floor) -> None:
     """Neither a round nor another pass gets the log meanwhile (R-433)."""
-    logs = [looked("a-0", 60), looked("b-0", 90), looked("b-1", compacted=False)]
+    logs = [log_status("a-0", 60), log_status("b-0", 90), log_status("b-1", compacted=False)]
     floor.see(*logs)
     at_work = floor.must_take()
     assert at_work.log.partition == B
@@ -404,7 +405,7 @@ def test_retention_takes_what_is_idle_and_gives_it_back(floor: Floor) -> None:
 
 def test_partition_given_back_by_another_worker_is_a_mistake(floor: Floor) -> None:
     """It raises with the partition's history, so that the worker dies and is counted."""
-    floor.see(looked("a-0"))
+    floor.see(log_status("a-0"))
     assignment = floor.must_take("w1")
     with pytest.raises(InvalidTransitionError):
         floor.manager.give_back(Assignment(assignment.log, "w2", False), None)
@@ -419,12 +420,10 @@ def test_quarantine_that_cannot_be_written_counts_all_the_same(tmp_path: Path) -
 
     floor = Floor(tmp_path)
     quarantine = Quarantine(Full(), tmp_path, floor.said.append)
-    floor.manager = CleanerManager(
-        floor.clock, quarantine, ChoiceSettings(), wake=floor._wake, report=floor.said.append
-    )
-    floor.see(looked("a-0"))
+    floor.manager = CleanerManager(floor.clock, quarantine, CleanerConfig(), wake=floor._wake, report=floor.said.append)
+    floor.see(log_status("a-0"))
     floor.fail(floor.must_take(), CorruptBatchError(Path("/logs/a-0/0.log"), 7, "wrong CRC"))
-    floor.see(looked("a-0"))
+    floor.see(log_status("a-0"))
     assert floor.grab() is None
     assert "the quarantine cannot be written" in floor.said[0]
 
@@ -433,7 +432,7 @@ def test_quarantine_that_cannot_be_written_counts_all_the_same(tmp_path: Path) -
 def test_random_days_keep_what_must_hold(tmp_path: Path, seed: int) -> None:
     """Whatever comes in whatever order: no log is held twice, none is held by nobody, the manager stays sound."""
     chance = random.Random(seed)
-    floor = Floor(tmp_path, ChoiceSettings(delays=RetryDelays(1, 10), backoff_ms=5))
+    floor = Floor(tmp_path, CleanerConfig(backoff_ms=5, configured_retry_max_ms=10))
     names = ["a-0", "b-0", "b-1", "c-0"]
     held: dict[str, Assignment] = {}
     errors: list[Exception | None] = [
@@ -464,7 +463,7 @@ def test_random_days_keep_what_must_hold(tmp_path: Path, seed: int) -> None:
         step = chance.randrange(4)
         worker = f"w{chance.randrange(3)}"
         if step == 0:
-            floor.see(*(looked(name, chance.randrange(101)) for name in names if chance.random() < 0.9))
+            floor.see(*(log_status(name, chance.randrange(101)) for name in names if chance.random() < 0.9))
         elif step == 1 and worker not in held:
             assignment = floor.take(worker)
             if assignment is not None:
@@ -479,4 +478,4 @@ def test_random_days_keep_what_must_hold(tmp_path: Path, seed: int) -> None:
         floor.manager.validate()
         partitions = [assignment.log.partition for assignment in held.values()]
         assert len(set(partitions)) == len(partitions)
-        assert len(floor.manager.board().workers) == len(held)
+        assert len(floor.manager.snapshot().workers) == len(held)

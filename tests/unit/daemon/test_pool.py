@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.daemon.choices import ChoiceSettings
+from cleaner.config.values import CleanerConfig
 from cleaner.daemon.faults import Ending
 from cleaner.daemon.manager import Assignment, CleanerManager
 from cleaner.daemon.pool import WorkerPool
@@ -18,7 +18,7 @@ from cleaner.daemon.snapshot import RoundView
 from cleaner.state.quarantine import Quarantine
 from cleaner.storage.fs.file_system import FileSystem
 from tests.support.manual_clock import ManualClock
-from tests.unit.daemon.looks import LOG_DIR, look, looked
+from tests.unit.daemon.looks import LOG_DIR, log_status, look
 
 WAIT_SECONDS = 20  # only ever waited for in full by a test that fails
 
@@ -43,13 +43,13 @@ class Hall:
         self.deaths: list[tuple[str, BaseException]] = []
         quarantine = Quarantine(FileSystem(), tmp_path, print)
         self.manager = CleanerManager(
-            self.clock, quarantine, ChoiceSettings(), wake=self.given_back.release, report=lambda _: None
+            self.clock, quarantine, CleanerConfig(), wake=self.given_back.release, report=lambda _: None
         )
         self.pool = WorkerPool(self.manager, run_round, ended, lambda name, error: self.deaths.append((name, error)))
 
     def see(self, *names: str) -> None:
         self.clock.move_on(1)
-        self.manager.take_looks({LOG_DIR: look(*map(looked, names))}, self.clock.monotonic_ns())
+        self.manager.take_looks({LOG_DIR: look(*map(log_status, names))}, self.clock.monotonic_ns())
 
     def wait(self, rounds: int = 1) -> None:
         for _ in range(rounds):
@@ -115,7 +115,7 @@ def test_dead_worker_is_replaced_and_its_log_given_back(tmp_path: Path, where: s
     assert hall.deaths == [(killed[0], fatal)]
     assert hall.pool.deaths == 1
     assert killed[0] not in hall.pool.names
-    assert [str(partition) for partition in hall.manager.board().retries] == ["a-0"]
+    assert [str(partition) for partition in hall.manager.snapshot().retries] == ["a-0"]
 
 
 def test_even_the_end_of_the_interpreter_gives_a_log_back(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_pool_grows_and_shrinks(tmp_path: Path) -> None:
         assert at_work.acquire(timeout=WAIT_SECONDS)
     hall.pool.resize(1)
     assert len(hall.pool.names) == 1
-    assert len(hall.manager.board().workers) == 3
+    assert len(hall.manager.snapshot().workers) == 3
     go.set()
     hall.wait(3)
     hall.see("a-0", "b-0")

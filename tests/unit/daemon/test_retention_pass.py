@@ -14,8 +14,7 @@ from cleaner.app.options import Sources
 from cleaner.base.model import EpochEntry, TopicPartition
 from cleaner.config.values import CleanerConfig
 from cleaner.daemon.log_status import LogStatus
-from cleaner.daemon.retention_pass import Lock, RetentionPass
-from cleaner.daemon.retention_report import RetentionReport
+from cleaner.daemon.retention_pass import Lock, RetentionPass, RetentionReport
 from cleaner.errors import CleaningAborted, LogChangedError, LogDirLockedError, LogDirOfflineError
 from cleaner.storage.files.leader_epochs import read_leader_epochs
 from cleaner.storage.fs.file_system import FileSystem
@@ -145,7 +144,7 @@ def test_pass_sets_expired_segments_aside_and_tells(tmp_path: Path, policy: str)
     assert at.reports == [
         RetentionReport(TP, str(tmp_path), 2, sum(sizes[:2]), {"retention.ms": 2}, log_start_offset=20)
     ]
-    assert at.reports[0].reason == "retention.ms"
+    assert at.reports[0].details()["reason"] == "retention.ms"
     assert read_leader_epochs(FS, tmp_path / "topic-0" / "leader-epoch-checkpoint") == [
         EpochEntry(2, 20),
         EpochEntry(3, 30),
@@ -166,7 +165,7 @@ def test_pass_by_size_and_by_log_start(tmp_path: Path) -> None:
     given = with_sets(given, "topic", retention_ms="-1")
     at = Bench(tmp_path, given)
     assert at.run() == 1 + 1
-    assert {str(report.partition): report.reason for report in at.reports} == {
+    assert {str(report.partition): report.details()["reason"] for report in at.reports} == {
         "topic-0": "retention.bytes",
         "other-0": "log start offset",
     }
@@ -360,7 +359,7 @@ def test_stop_between_logs_leaves_each_whole(tmp_path: Path) -> None:
     assert sorted(at.log_dir.log_start_offsets.values()) == [20, 20]
     at.stop_after = 10**9
     assert at.run() == 4
-    assert at.reports[-1].reason == "log start offset"
+    assert at.reports[-1].details()["reason"] == "log start offset"
     assert [at.bases(name) for name in names] == [[20, 30]] * 4
     assert at.log_dir.log_start_offsets == {}
 

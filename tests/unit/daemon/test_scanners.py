@@ -12,7 +12,7 @@ from cleaner.daemon.log_dir_watch import DirLook
 from cleaner.daemon.scanners import Scanners
 from cleaner.policy.selection_context import DirCondition
 from tests.support.manual_clock import ManualClock
-from tests.unit.daemon.looks import look, looked
+from tests.unit.daemon.looks import log_status, look
 
 
 class Dir:
@@ -31,7 +31,7 @@ class Dir:
         self.looks += 1
         if self.error is not None:
             raise self.error
-        return look(looked("a-0", log_dir=str(self.path)))
+        return look(log_status("a-0", log_dir=str(self.path)))
 
 
 def test_log_dir_that_hangs_is_offline_until_it_answers() -> None:
@@ -110,7 +110,7 @@ def test_longer_work_takes_the_place_of_a_look() -> None:
 
     def recover() -> DirLook:
         assert go.wait(20)
-        return look(looked("b-0", log_dir="/a"))
+        return look(log_status("b-0", log_dir="/a"))
 
     scanners.run_aside(log_dir.path, recover, "it is being recovered")
     facts = scanners.look([log_dir], 2)["/a"].facts

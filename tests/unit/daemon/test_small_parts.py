@@ -1,4 +1,4 @@
-"""Pauses, obstacles, activities and totals."""
+"""Pauses, dir_backoff, activities and totals."""
 
 from __future__ import annotations
 
@@ -37,33 +37,33 @@ def test_pauses_of_everything_and_of_topics_are_counted_apart() -> None:
 
 def test_failed_log_dir_is_tried_again_ever_later() -> None:
     """Two workers that run into one failure count once."""
-    obstacles, seen = LogDirBackoff(), LogDirFacts()
-    obstacles.fail("/a", 0, "I/O error", DELAYS)
-    obstacles.fail("/a", 1, "I/O error", DELAYS)
-    assert obstacles.over("/a", seen, 999).condition is DirCondition.OFFLINE
-    assert obstacles.over("/a", seen, 1000) == seen
-    obstacles.fail("/a", 1000, "I/O error", DELAYS)
-    assert obstacles.over("/a", seen, 2999).condition is DirCondition.OFFLINE
-    assert obstacles.over("/a", seen, 3000) == seen
-    obstacles.fail("/a", 3000, "I/O error", DELAYS)
-    obstacles.clear("/a")
-    assert obstacles.over("/a", seen, 3001) == seen
+    dir_backoff, seen = LogDirBackoff(), LogDirFacts()
+    dir_backoff.fail("/a", 0, "I/O error", DELAYS)
+    dir_backoff.fail("/a", 1, "I/O error", DELAYS)
+    assert dir_backoff.over("/a", seen, 999).condition is DirCondition.OFFLINE
+    assert dir_backoff.over("/a", seen, 1000) == seen
+    dir_backoff.fail("/a", 1000, "I/O error", DELAYS)
+    assert dir_backoff.over("/a", seen, 2999).condition is DirCondition.OFFLINE
+    assert dir_backoff.over("/a", seen, 3000) == seen
+    dir_backoff.fail("/a", 3000, "I/O error", DELAYS)
+    dir_backoff.clear("/a")
+    assert dir_backoff.over("/a", seen, 3001) == seen
 
 
 def test_what_a_look_saw_wins_over_what_a_round_knew() -> None:
     """A log dir that is gone is gone, whatever failed in it before."""
-    obstacles = LogDirBackoff()
-    obstacles.lock("/a", 0, 1000, "process 7")
+    dir_backoff = LogDirBackoff()
+    dir_backoff.lock("/a", 0, 1000, "process 7")
     seen = LogDirFacts(DirCondition.OFFLINE, "no such directory")
-    assert obstacles.over("/a", seen, 10) == seen
+    assert dir_backoff.over("/a", seen, 10) == seen
 
 
 @pytest.mark.parametrize(("now_ms", "is_locked"), [(499, False), (500, True), (1499, True), (1500, False)])
 def test_locked_log_dir_is_free_after_its_delay(now_ms: int, is_locked: bool) -> None:
     """Also when the wall clock was set back meanwhile."""
-    obstacles = LogDirBackoff()
-    obstacles.lock("/a", 500, 1000, "process 7")
-    found = obstacles.over("/a", LogDirFacts(), now_ms)
+    dir_backoff = LogDirBackoff()
+    dir_backoff.lock("/a", 500, 1000, "process 7")
+    found = dir_backoff.over("/a", LogDirFacts(), now_ms)
     assert (found.condition is DirCondition.LOCKED) is is_locked
 
 
@@ -87,9 +87,15 @@ def test_totals_add_up_by_topic() -> None:
     common = {"partition": A, "log_dir": "/a", "worker": "w", "detail": ""}
     totals.add_round(
         RoundView(
-            **common, result="done", ended_ms=7, seconds=0.1, bytes_read=10, bytes_written=4, removed={"superseded": 3}
-        ),
-        map_bytes_read=6,
+            **common,
+            result="done",
+            ended_ms=7,
+            seconds=0.1,
+            bytes_read=10,
+            bytes_written=4,
+            map_bytes_read=6,
+            removed={"superseded": 3},
+        )
     )
     totals.add_round(RoundView(**common, result="retry", ended_ms=9, seconds=5000.0))
     totals.add_round(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cleaner.base.io_throttle import IoThrottle
 from cleaner.base.model import TopicPartition
-from cleaner.daemon.choices import ChoiceSettings
+from cleaner.config.values import CleanerConfig
 from cleaner.daemon.manager import CleanerManager
 from cleaner.daemon.snapshot import WorkerView
 from cleaner.daemon.views import LogDirHistory, LogViews, throttle_view, worker_views
@@ -14,22 +14,22 @@ from cleaner.policy.selection_context import DirCondition, LogDirFacts
 from cleaner.state.quarantine import Quarantine
 from cleaner.storage.fs.file_system import FileSystem
 from tests.support.manual_clock import ManualClock
-from tests.unit.daemon.looks import LOG_DIR, look, looked
+from tests.unit.daemon.looks import LOG_DIR, log_status, look
 
 
 def test_only_views_of_logs_that_changed_are_made_anew(tmp_path: Path) -> None:
     """Of thousands of logs a turn finds a few changed."""
     manager = CleanerManager(
-        ManualClock(), Quarantine(FileSystem(), tmp_path, print), ChoiceSettings(), wake=lambda: None, report=print
+        ManualClock(), Quarantine(FileSystem(), tmp_path, print), CleanerConfig(), wake=lambda: None, report=print
     )
-    same, views = looked("b-0", 10), LogViews()
-    manager.take_looks({LOG_DIR: look(looked("a-0", 10), same, looked("c-0", compacted=False))}, 0)
-    first = views.of(manager.board())
+    same, views = log_status("b-0", 10), LogViews()
+    manager.take_looks({LOG_DIR: look(log_status("a-0", 10), same, log_status("c-0", compacted=False))}, 0)
+    first = views.of(manager.snapshot())[0]
     assert [str(view.partition) for view in first] == ["a-0", "b-0", "c-0"]
     assert first[2].why == "cleanup.policy is delete"
-    assert views.of(manager.board()) is first
-    manager.take_looks({LOG_DIR: look(looked("a-0", 90), same)}, 0)
-    second = views.of(manager.board())
+    assert views.of(manager.snapshot())[0] is first
+    manager.take_looks({LOG_DIR: look(log_status("a-0", 90), same)}, 0)
+    second = views.of(manager.snapshot())[0]
     assert [view.ratio for view in second] == [0.9, 0.1]
     assert second[1] is first[1]
 

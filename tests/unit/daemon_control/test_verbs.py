@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from cleaner.base.json_values import from_json
 from cleaner.base.model import TopicPartition
 from cleaner.daemon.control.verbs import MAX_ANSWER_BYTES, Reply, answer
-from cleaner.daemon.control.wire import from_json
 from cleaner.daemon.snapshot import ServiceSnapshot
 from cleaner.daemon.steering import ReloadResult
 from cleaner.errors import NoSpaceError

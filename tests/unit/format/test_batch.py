@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cleaner.errors import CorruptBatchError
-from cleaner.format.batch import HEADER_BYTES, HEADER_FIELDS, Chunk, ReadBuffer, SegmentReader
-from tests.support.batch_builder import HEADER, Record, data_batch, legacy_batch
+from cleaner.format.batch import Chunk, ReadBuffer, SegmentReader
+from tests.support.batch_builder import Record, data_batch, legacy_batch
 
 pytestmark = pytest.mark.kernels
 
@@ -55,12 +55,6 @@ def check_chunk(chunk: Chunk) -> None:
     sizes = chunk.batches["size"]
     assert chunk.batches["start"].tolist() == [0, *np.cumsum(sizes)[:-1].tolist()]
     assert chunk.length == int(sizes.sum()) > 0
-
-
-def test_header_table_adds_up_to_kafkas_header() -> None:
-    """The table, the builder's struct and the rule agree on 61 bytes (R-210)."""
-    assert HEADER.size == HEADER_BYTES == HEADER_FIELDS[-1][1] + HEADER_FIELDS[-1][2]
-    assert [offset for _, offset, _ in HEADER_FIELDS] == np.cumsum([0, *(w for *_, w in HEADER_FIELDS[:-1])]).tolist()
 
 
 @pytest.mark.parametrize("chunk_bytes", [100, 128, 1000, 4096, 1 << 20])

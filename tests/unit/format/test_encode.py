@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cleaner.format.buffers import GrowingBuffer
-from cleaner.format.compression import CODEC_NAMES, decompress
+from cleaner.format.compression import decompress
 from cleaner.format.encode import BatchProducer, NewBatch, encode_batches, join_columns, marker_batch, place
+from cleaner.kernels.codec_table import CODEC_NAMES
 from tests.support import batch_builder
 from tests.support.batch_builder import HEADER_BYTES, Producer, data_batch
 from tests.support.batch_reader import batch_info, split_batches

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 
 import google_crc32c
@@ -12,16 +13,17 @@ import pytest
 
 from cleaner.errors import CorruptBatchError
 from cleaner.format import headers
-from cleaner.format.batch import HEADER_FIELDS, SegmentReader
+from cleaner.format.batch import SegmentReader
 from cleaner.format.chunks import BATCH_DTYPE, CONTROL_FLAG, Chunk
 from cleaner.format.headers import HeaderReader
+from cleaner.kernels.batch_header import HEADER_FIELDS, HEADER_POSITIONS
 from tests.support.batch_builder import Producer, Record, data_batch, legacy_batch
 from tests.support.batch_reader import split_batches
 from tests.support.log_builder import LogBuilder
 
 # Positions within a chunk, which differ as the chunks do.
 COMPARED = [name for name in BATCH_DTYPE.names or () if name not in ("start", "body_start", "body_end", "unpacked")]
-FIELDS = {name: (offset, width) for name, offset, width in HEADER_FIELDS}
+FIELDS = {name: (at, end - at) for (name, _), (at, end) in zip(HEADER_FIELDS, pairwise(HEADER_POSITIONS), strict=True)}
 INTERESTING = (0, 1, 2, 3, 5, 7, 12, 14, 33, 60, 61, 0x7F, 0x80, 0xFF, 2**31 - 1, 2**31, 2**63 - 1, 2**63, 2**64 - 1)
 
 

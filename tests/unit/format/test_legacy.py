@@ -14,6 +14,7 @@ from cleaner.format import compression
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.codec_errors import DecompressionError, LegacyFormatError
 from cleaner.format.legacy import CREATE_TIME, LOG_APPEND_TIME, LegacyBatch, convert_legacy
+from cleaner.kernels.codec_table import GZIP, LZ4, NONE, SNAPPY
 
 pytestmark = pytest.mark.kernels
 
@@ -56,7 +57,7 @@ def _wrapper(
     out = GrowingBuffer()
     length = compression.compress(codec, memoryview(entries), out, 0)
     value = bytes(out.view[:length])
-    if codec == compression.LZ4 and magic == 0:
+    if codec == LZ4 and magic == 0:
         value = value[:6] + b"\x1a" + value[7:]  # the historical check byte (R-252)
     return _entry(offset, None, value, magic=magic, attributes=codec | attributes, timestamp=timestamp)
 
@@ -130,7 +131,7 @@ def test_uncompressed_entry_becomes_one_record(magic: int, key: bytes | None, va
     """An entry is a batch of one record; magic 0 has no timestamp (R-240, R-243, R-578)."""
     batch, body = _convert(_entry(77, key, value, magic=magic, timestamp=1234))
     timestamp = 1234 if magic else -1
-    expected = LegacyBatch(77, 77, timestamp, timestamp, CREATE_TIME, 1, compression.NONE, len(body))
+    expected = LegacyBatch(77, 77, timestamp, timestamp, CREATE_TIME, 1, NONE, len(body))
     assert batch == expected
     assert _read_records(batch, body) == [Record(77, timestamp, key, value)]
 
@@ -145,7 +146,7 @@ def test_uncompressed_entry_keeps_its_timestamp_type(magic: int, expected: int) 
     assert batch.timestamp_type == expected
 
 
-@pytest.mark.parametrize("codec", [compression.GZIP, compression.SNAPPY, compression.LZ4])
+@pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4])
 def test_wrapper_of_magic_0_has_absolute_offsets(codec: int) -> None:
     """Inner offsets are taken as they are, gaps included (R-242)."""
     inner = _entry(10, b"a", b"1", magic=0) + _entry(13, b"b", None, magic=0) + _entry(14, None, b"3", magic=0)
@@ -155,7 +156,7 @@ def test_wrapper_of_magic_0_has_absolute_offsets(codec: int) -> None:
     assert _read_records(batch, body) == expected
 
 
-@pytest.mark.parametrize("codec", [compression.GZIP, compression.SNAPPY, compression.LZ4])
+@pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4])
 def test_wrapper_of_magic_1_has_relative_offsets_and_own_timestamps(codec: int) -> None:
     """The wrapper carries the last offset; its timestamp is not believed for create time (R-242, R-578)."""
     inner = _entry(0, b"a", b"1", timestamp=900) + _entry(2, b"b", b"2", timestamp=700)
@@ -168,7 +169,7 @@ def test_wrapper_with_log_append_time_gives_it_to_its_records() -> None:
     """Inner timestamps count for nothing then (R-243, R-578)."""
     inner = _entry(0, b"a", b"1", timestamp=1) + _entry(1, b"b", b"2", timestamp=2)
     batch, body = _convert(_wrapper(8, inner, attributes=APPEND_TIME_FLAG, timestamp=5000))
-    assert batch == LegacyBatch(7, 8, 5000, 5000, LOG_APPEND_TIME, 2, compression.GZIP, len(body))
+    assert batch == LegacyBatch(7, 8, 5000, 5000, LOG_APPEND_TIME, 2, GZIP, len(body))
     assert [record.timestamp for record in _read_records(batch, body)] == [5000, 5000]
 
 
@@ -290,10 +291,10 @@ def test_wrapper_with_a_bad_stream_is_refused(entry: bytes) -> None:
 def test_check_byte_of_lz4_is_ignored_in_magic_0_and_enforced_in_magic_1() -> None:
     """Old producers wrote 0x1a (R-252)."""
     inner = _entry(0, b"k", b"v")
-    old = bytearray(_wrapper(0, inner, magic=0, codec=compression.LZ4))
+    old = bytearray(_wrapper(0, inner, magic=0, codec=LZ4))
     assert b"\x04\x22\x4d\x18\x60\x40\x1a" in old
     assert _convert(bytes(old))[0].count == 1
-    new = _wrapper(0, inner, magic=1, codec=compression.LZ4)
+    new = _wrapper(0, inner, magic=1, codec=LZ4)
     with pytest.raises(DecompressionError, match="check byte"):
         _convert(new.replace(b"\x60\x40\x82", b"\x60\x40\x1a"))
 

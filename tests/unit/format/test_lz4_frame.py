@@ -14,6 +14,7 @@ from cleaner.format import compression, lz4_frame
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.codec_errors import DecompressionError
 from cleaner.kernels.checksums import xxhash32
+from cleaner.kernels.codec_table import LZ4
 
 INDEPENDENT, BLOCK_CHECKSUM, CONTENT_SIZE, CONTENT_CHECKSUM = 0x60, 0x10, 0x08, 0x04
 DATA = b"lz4 frames of many producers " * 40
@@ -119,7 +120,7 @@ def test_frame_written_is_kafkas_with_blocks_of_64_kib_stored_when_they_do_not_s
     noise = random.Random(5).randbytes(65536)
     data = bytes(65536) + noise + b"end"
     out = GrowingBuffer(1)
-    length = compression.compress(compression.LZ4, memoryview(data), out, 0)
+    length = compression.compress(LZ4, memoryview(data), out, 0)
     frame = bytes(out.view[:length])
     (first,) = struct.unpack_from("<I", frame, 7)
     second_at = 11 + first

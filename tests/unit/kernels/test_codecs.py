@@ -16,13 +16,14 @@ from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.codec_errors import DecompressionError
 from cleaner.kernels import codecs
 from cleaner.kernels.checksums import xxhash32
+from cleaner.kernels.codec_table import LZ4, SNAPPY
 from tests.support.batch_builder import Record, data_batch
 from tests.support.codecs import compress, compress_snappy_raw, decompress
 from tests.unit.kernels.arrays import guarded, scan
 
 pytestmark = pytest.mark.kernels
 
-NAMES = {codecs.SNAPPY: "snappy", codecs.LZ4: "lz4"}
+NAMES = {SNAPPY: "snappy", LZ4: "lz4"}
 BOTH = [pytest.param(codec, id=name) for codec, name in NAMES.items()]
 XERIAL = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 CONTENT_CHECKSUM, CONTENT_SIZE, BLOCK_CHECKSUM = 0x04, 0x08, 0x10
@@ -87,14 +88,14 @@ def test_stream_packed_comes_back(codec: int, size: int) -> None:
 @pytest.mark.parametrize(
     ("codec", "stream"),
     [
-        pytest.param(codecs.SNAPPY, compress("snappy", some_data(100_000)), id="snappy"),
-        pytest.param(codecs.SNAPPY, compress_snappy_raw(some_data(100_000)), id="snappy-bare"),
-        pytest.param(codecs.SNAPPY, compress("snappy", some_data(100_000)) + b"abc", id="snappy-bytes-behind"),
-        pytest.param(codecs.LZ4, compress("lz4", some_data(100_000)), id="lz4"),
-        pytest.param(codecs.LZ4, compress("lz4", some_data(100_000)) + b"abc", id="lz4-bytes-behind"),
-        pytest.param(codecs.LZ4, frame(some_data(100_000), CONTENT_SIZE | CONTENT_CHECKSUM), id="lz4-flags"),
-        pytest.param(codecs.LZ4, frame(some_data(100_000), BLOCK_CHECKSUM), id="lz4-block-checksums"),
-        pytest.param(codecs.LZ4, frame(some_data(100_000), 0, 0x70, 100_000), id="lz4-large-blocks"),
+        pytest.param(SNAPPY, compress("snappy", some_data(100_000)), id="snappy"),
+        pytest.param(SNAPPY, compress_snappy_raw(some_data(100_000)), id="snappy-bare"),
+        pytest.param(SNAPPY, compress("snappy", some_data(100_000)) + b"abc", id="snappy-bytes-behind"),
+        pytest.param(LZ4, compress("lz4", some_data(100_000)), id="lz4"),
+        pytest.param(LZ4, compress("lz4", some_data(100_000)) + b"abc", id="lz4-bytes-behind"),
+        pytest.param(LZ4, frame(some_data(100_000), CONTENT_SIZE | CONTENT_CHECKSUM), id="lz4-flags"),
+        pytest.param(LZ4, frame(some_data(100_000), BLOCK_CHECKSUM), id="lz4-block-checksums"),
+        pytest.param(LZ4, frame(some_data(100_000), 0, 0x70, 100_000), id="lz4-large-blocks"),
     ],
 )
 def test_stream_of_any_producer_is_unpacked(codec: int, stream: bytes) -> None:
@@ -106,9 +107,9 @@ def test_stream_of_any_producer_is_unpacked(codec: int, stream: bytes) -> None:
 @pytest.mark.parametrize(
     ("codec", "stream"),
     [
-        pytest.param(codecs.SNAPPY, compress("snappy", some_data(900)), id="snappy"),
-        pytest.param(codecs.LZ4, frame(some_data(900), CONTENT_SIZE | CONTENT_CHECKSUM, step=300), id="lz4"),
-        pytest.param(codecs.LZ4, frame(some_data(900), BLOCK_CHECKSUM, step=300), id="lz4-block-checksums"),
+        pytest.param(SNAPPY, compress("snappy", some_data(900)), id="snappy"),
+        pytest.param(LZ4, frame(some_data(900), CONTENT_SIZE | CONTENT_CHECKSUM, step=300), id="lz4"),
+        pytest.param(LZ4, frame(some_data(900), BLOCK_CHECKSUM, step=300), id="lz4-block-checksums"),
     ],
 )
 def test_stream_cut_or_with_a_bit_flipped_is_refused_unless_it_is_sound(codec: int, stream: bytes) -> None:
@@ -134,7 +135,7 @@ def test_changed_stream_is_unpacked_as_slowly_or_refused(
 ) -> None:
     """Any flags, any bytes changed, any room."""
     data = some_data(size)
-    stream = bytearray(frame(data, flag_bits << 2) if codec == codecs.LZ4 else compress("snappy", data))
+    stream = bytearray(frame(data, flag_bits << 2) if codec == LZ4 else compress("snappy", data))
     for position, byte in changes:
         stream[position % len(stream)] = byte
     found = unpack(codec, bytes(stream), room)

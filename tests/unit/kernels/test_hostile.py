@@ -14,13 +14,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cleaner.cleaning.recopy.cleaned_segment import WRITTEN_DTYPE
 from cleaner.kernels import batches as scan_kernel
 from cleaner.kernels import codecs as codec_kernel
 from cleaner.kernels import offset_map as map_kernel
 from cleaner.kernels import records as record_kernel
 from cleaner.kernels import repack as repack_kernel
 from cleaner.kernels import retain as retain_kernel
+from cleaner.kernels.codec_table import LZ4, SNAPPY
+from cleaner.storage.segment.index_builder import WRITTEN_DTYPE
 from tests.support.batch_builder import Producer, Record, data_batch, marker_batch, varint
 from tests.support.batch_reader import split_batches
 from tests.support.codecs import crc32c
@@ -85,7 +86,7 @@ def run_all(log: bytes, first_dirty: int, choices: bytes) -> tuple[int, ...]:
 def _unpack(guards: Guards, data: Bytes, rows: np.ndarray) -> dict[int, bytes]:
     """Unpack what the kernel can; returns the records of the batches it took."""
     codecs = rows["attributes"] & 7
-    wanted = ((codecs == codec_kernel.LZ4) | (codecs == codec_kernel.SNAPPY)) & (rows["count"] > 0)
+    wanted = ((codecs == LZ4) | (codecs == SNAPPY)) & (rows["count"] > 0)
     room, done, first, used = guards.room(20_000), {}, 0, 0
     while True:
         index, used = codec_kernel.unpack_batches(
@@ -126,7 +127,7 @@ def _index(
     keyed = int(state[map_kernel.STATE_KEYED])
     assert 0 <= keyed <= most
     limit = 1 + choices[0] % (_SLOTS - 1)
-    done, entries = map_kernel.put_digests(table, _SLOTS, digests, keyed, 0, limit, latest, first_dirty)
+    done, entries = map_kernel.put_digests(table, _SLOTS, choices[0] & 1, digests, keyed, 0, limit, latest, first_dirty)
     assert (done == keyed and entries <= limit) or (done < keyed and entries == limit)
     if status == map_kernel.DIGEST_BAD_RECORD:
         _check_bad_record(rows, state)
@@ -153,7 +154,7 @@ def _judge(
     state = guards.words(map_kernel.STATE_CELLS).view(np.int64)
     status = map_kernel.judge_records(
         data, unpacked, rows, _flags(guards, len(rows), choices, 1), _flags(guards, len(rows), choices, 2), 2**62, 7,
-        True, table, _SLOTS, np.array([1, 2], np.uint64), latest, first_dirty,
+        True, table, _SLOTS, choices[1] & 1, np.array([1, 2], np.uint64), latest, first_dirty,
         guards.words(map_kernel.SCRATCH_WORDS), verdicts, state,
     )  # fmt: skip
     if status == map_kernel.DIGEST_BAD_RECORD:
@@ -162,15 +163,16 @@ def _judge(
 
 
 def _retain(guards: Guards, data: Bytes, unpacked: Bytes, rows: np.ndarray, verdicts: Bytes, choices: bytes) -> int:
-    fates = _flags(guards, len(rows), choices, 1).view(np.int8) * retain_kernel.FATE_DROP
-    fates += _flags(guards, len(rows), choices, 3).view(np.int8) * retain_kernel.FATE_KEEP_EVEN_EMPTY
+    retention = _flags(guards, len(rows), choices, 1).view(np.int8) * retain_kernel.BATCH_DROP
+    retention += _flags(guards, len(rows), choices, 3).view(np.int8) * retain_kernel.BATCH_KEEP_EVEN_EMPTY
     capacity = 300 * choices[-1]
     out = guards.room(capacity)
     written = np.zeros(len(rows), WRITTEN_DTYPE)
     state = guards.words(retain_kernel.STATE_CELLS).view(np.int64)
     rebuilt_bytes = 100 * choices[-1]
     status = repack_kernel.retain_and_pack(
-        data, unpacked, rows, fates, _flags(guards, len(rows), choices, 4), verdicts, 9, out, capacity, written, state,
+        data, unpacked, rows, retention, _flags(guards, len(rows), choices, 4), verdicts, 9, out, capacity, written,
+        state,
         guards.room(rebuilt_bytes), rebuilt_bytes, guards.words(repack_kernel.REBUILT_CELLS).view(np.int64),
         guards.room(2 * codec_kernel.TABLE_WORDS).view(np.uint16),
     )  # fmt: skip

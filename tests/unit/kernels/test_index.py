@@ -48,9 +48,7 @@ def write(
             if status != kernel.INDEX_DONE:
                 break
         if close and status == kernel.INDEX_DONE:
-            status = kernel.append_time_entry(
-                time_index, base, state[kernel.STATE_MAX_TIMESTAMP], state[kernel.STATE_MAX_TIMESTAMP_OFFSET], state
-            )
+            status = kernel.append_time_entry(time_index, base, state)
     used = (
         offset_index[: state[kernel.STATE_OFFSET_BYTES]].tobytes(),
         time_index[: state[kernel.STATE_TIME_BYTES]].tobytes(),

@@ -80,7 +80,7 @@ def test_cache_behind_a_link_is_not_used(places: dict[str, Path], tmp_path: Path
 def test_cache_with_a_file_others_can_write_to_is_not_used(places: dict[str, Path]) -> None:
     """The directory is safe, but its code is not."""
     first = made_place("kernels-1")
-    entry = first / "crc32c.crc32c_range-96.py311.1.nbc"
+    entry = first / "crc32c.crc32c_range-0123456789abcdef.kernel"
     entry.write_bytes(b"")
     entry.chmod(0o664)
     with pytest.warns(RuntimeWarning, match=f"others may write to {entry}"):

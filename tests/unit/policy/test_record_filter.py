@@ -1,4 +1,4 @@
-"""The fate of batches and records: R-502, R-540 to R-552, R-561, R-563, R-568."""
+"""The retention of batches and records: R-502, R-540 to R-552, R-561, R-563, R-568."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from cleaner.base.model import LastRecord
 from cleaner.policy import record_filter
-from cleaner.policy.record_filter import BatchRetention, batch_fate, delete_horizon, needs_horizon, retains_record
+from cleaner.policy.record_filter import BatchRetention, batch_retention, delete_horizon, needs_horizon, retains_record
 
 NOW = 1_000
 
@@ -55,7 +55,7 @@ def test_last_batch_of_an_active_producer_is_recognised(
 
 
 @pytest.mark.parametrize(
-    ("is_last", "last_offset", "discards", "fate"),
+    ("is_last", "last_offset", "discards", "expected"),
     [
         pytest.param(True, 5, True, BatchRetention.KEEP_EVEN_EMPTY, id="producer-before-discard"),
         pytest.param(False, 99, True, BatchRetention.KEEP_EVEN_EMPTY, id="end-of-range-before-discard"),
@@ -64,15 +64,15 @@ def test_last_batch_of_an_active_producer_is_recognised(
     ],
 )
 def test_first_matching_rule_decides_a_batch(
-    is_last: bool, last_offset: int, discards: bool, fate: BatchRetention
+    is_last: bool, last_offset: int, discards: bool, expected: BatchRetention
 ) -> None:
     """R-541, with a range that ends at 100."""
-    assert fate is batch_fate(
+    assert expected is batch_retention(
         is_last_of_producer=is_last, last_offset=last_offset, first_uncleanable_offset=100, discards_records=discards
     )
 
 
-def test_numbers_of_the_fates_are_fixed() -> None:
+def test_numbers_of_batch_retention_are_fixed() -> None:
     """The kernels use the numbers."""
     assert [(f.name, f.value) for f in BatchRetention] == [
         ("KEEP_IF_NOT_EMPTY", 0),
@@ -111,7 +111,7 @@ RECORD = {
         pytest.param({"discards_records": True, "is_control": True, "offset": 51}, False, id="discarded"),
     ],
 )
-def test_record_meets_its_fate(changes: dict[str, bool | int], expected: bool) -> None:
+def test_record_stays_or_goes(changes: dict[str, bool | int], expected: bool) -> None:
     """R-550, R-552."""
     assert expected is retains_record(**{**RECORD, **changes})  # type: ignore[arg-type]
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from cleaner.base.model import TopicPartition
 from cleaner.config.table import LONG_MAX
 from cleaner.policy.cleanable import Cleanable
-from cleaner.policy.cleaning_status import Reason
-from cleaner.policy.due import Dueness
+from cleaner.policy.reasons import Reason
 from cleaner.policy.retry import Retry
 from cleaner.policy.selection import Order, deletable, survey
 from cleaner.policy.selection_context import DirCondition, LogDirFacts, LogFacts, SelectionContext
@@ -46,9 +45,9 @@ def log(
     )
 
 
-def queue(logs: list[LogFacts], order: Order, circumstances: SelectionContext = FREE) -> list[int]:
+def queue(logs: list[LogFacts], order: Order, context: SelectionContext = FREE) -> list[int]:
     """Return the numbers of the logs in the order they would be cleaned in."""
-    return [facts.partition.partition for facts in survey(logs, circumstances, order).queue]
+    return [facts.partition.partition for facts in survey(logs, context, order).queue]
 
 
 @pytest.mark.parametrize(
@@ -173,12 +172,12 @@ HELD = [
 
 
 @pytest.mark.parametrize("order", Order)
-@pytest.mark.parametrize(("circumstances", "reason", "words"), HELD)
+@pytest.mark.parametrize(("context", "reason", "words"), HELD)
 def test_obstacle_holds_its_log_alone_and_is_told(
-    circumstances: SelectionContext, reason: Reason, words: str, order: Order
+    context: SelectionContext, reason: Reason, words: str, order: Order
 ) -> None:
     """R-420, R-452: what holds a log, with its numbers; logs on other disks go on unless all are held."""
-    found = survey([log(0, dirty=90), log(1, log_dir="/b")], circumstances, order)
+    found = survey([log(0, dirty=90), log(1, log_dir="/b")], context, order)
     assert found.verdicts[0].reason is reason
     assert found.verdicts[0].words() == f"{words}; ratio 0.900 above 0.5"
     holds_all = reason in (Reason.ALL_PAUSED, Reason.DISABLED, Reason.WINDOW_CLOSED)
@@ -186,7 +185,7 @@ def test_obstacle_holds_its_log_alone_and_is_told(
 
 
 @pytest.mark.parametrize(
-    ("circumstances", "place"),
+    ("context", "place"),
     [
         pytest.param(replace(FREE, retries={log().partition: Retry(3, NOW - 10, NOW, "")}), 1, id="retry-is-due"),
         pytest.param(replace(FREE, retries={log().partition: Retry(3, NOW + 1, NOW + 9, "")}), 1, id="clock-set-back"),
@@ -198,9 +197,9 @@ def test_obstacle_holds_its_log_alone_and_is_told(
         pytest.param(replace(FREE, log_dirs={"/b": LogDirFacts(DirCondition.OFFLINE)}), 1, id="other-disk-offline"),
     ],
 )
-def test_obstacle_that_has_passed_holds_nothing(circumstances: SelectionContext, place: int) -> None:
+def test_obstacle_that_has_passed_holds_nothing(context: SelectionContext, place: int) -> None:
     """A locked log dir is tried again when its time has come."""
-    assert survey([log()], circumstances, Order.KAFKA).verdicts[0].place == place
+    assert survey([log()], context, Order.KAFKA).verdicts[0].place == place
 
 
 @pytest.mark.parametrize(
@@ -263,7 +262,7 @@ def test_checkpoint_outside_the_log_is_work_for_a_worker(facts: LogFacts, reason
 
 
 @pytest.mark.parametrize(
-    ("circumstances", "is_taken"),
+    ("context", "is_taken"),
     [
         pytest.param(FREE, True, id="free"),
         pytest.param(replace(FREE, is_enabled=False, opens_at_ms=NOW + 9), True, id="no-time-for-rounds"),
@@ -279,10 +278,10 @@ def test_checkpoint_outside_the_log_is_work_for_a_worker(facts: LogFacts, reason
         pytest.param(replace(FREE, is_paused=True), False, id="all-paused"),
     ],
 )
-def test_retention_takes_logs_nobody_has(circumstances: SelectionContext, is_taken: bool) -> None:
+def test_retention_takes_logs_nobody_has(context: SelectionContext, is_taken: bool) -> None:
     """R-433, R-452; unlike R-712 it waits for no worker and no window."""
     old = replace(log(), has_segments_to_delete=True)
-    assert deletable([log(1), old], circumstances) == ([old] if is_taken else [])
+    assert deletable([log(1), old], context) == ([old] if is_taken else [])
 
 
 def test_retention_also_takes_logs_that_are_not_compacted() -> None:
@@ -324,25 +323,23 @@ circumstances_by_lot = st.builds(
 
 @given(
     logs=st.lists(facts_by_lot, unique_by=lambda facts: facts.partition),
-    circumstances=circumstances_by_lot,
+    context=circumstances_by_lot,
     order=st.sampled_from(Order),
 )
-def test_survey_never_queues_a_log_that_is_held(
-    logs: list[LogFacts], circumstances: SelectionContext, order: Order
-) -> None:
+def test_survey_never_queues_a_log_that_is_held(logs: list[LogFacts], context: SelectionContext, order: Order) -> None:
     """Each log has one verdict that can be said; the queue holds free logs with something to clean, places in order."""
-    found = survey(logs, circumstances, order)
+    found = survey(logs, context, order)
     assert [verdict.partition for verdict in found.verdicts] == [facts.partition for facts in logs]
     assert all(verdict.words() for verdict in found.verdicts)
     placed = sorted((v for v in found.verdicts if v.place is not None), key=lambda verdict: verdict.place or 0)
     assert [v.partition for v in placed] == [facts.partition for facts in found.queue]
     assert [v.place for v in placed] == list(range(1, len(placed) + 1))
     for verdict, facts in zip(placed, found.queue, strict=True):
-        assert facts.partition not in circumstances.states
-        assert facts.partition not in circumstances.quarantined
-        assert circumstances.is_enabled
+        assert facts.partition not in context.states
+        assert facts.partition not in context.quarantined
+        assert context.is_enabled
         assert facts.cleanable.cleanable_bytes > 0
-        assert verdict.dueness is not Dueness.UNDER_RATIO or facts.partition in circumstances.requested
+        assert verdict.dueness is not Reason.UNDER_RATIO or facts.partition in context.requested
 
 
 @given(

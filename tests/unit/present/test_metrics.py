@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cleaner.base.model import TopicPartition
 from cleaner.daemon.snapshot import Histogram, ServiceSnapshot
-from cleaner.policy.cleaning_status import Reason
+from cleaner.policy.reasons import Reason
 from cleaner.present.http.exposition import encode, expose
 from cleaner.present.metrics.families import CHAPTERS, KAFKA_CHAPTER, MetricKind
 from cleaner.present.metrics.metrics import SnapshotCollector, registry

@@ -11,12 +11,12 @@ import pytest
 
 from cleaner.base.model import TopicPartition
 from cleaner.daemon.snapshot import ServiceSnapshot
-from cleaner.policy.cleaning_status import Reason
+from cleaner.policy.reasons import Reason, Tone
+from cleaner.present.explanations import line_beside_label
 from cleaner.present.html import page
 from cleaner.present.html.drawing import LEAST_WIDTH, parts_of
 from cleaner.present.html.page_logs import PAGE_SIZE, Choice
 from cleaner.present.html.page_now import headline
-from cleaner.present.reasons import SAID, Tone, why
 from tests.support.sample_daemons import HOSTILE_WORDS, at_work, hostile, in_trouble, with_many_logs
 from tests.support.snapshots import LOG_DIR, MB, NOW_MS, log, log_dir, quarantined, sections, snapshot, worker
 
@@ -196,19 +196,20 @@ def test_tile_tells_how_much_memory_there_is(fields: dict[str, object], shown: s
 
 
 def test_every_reason_has_words_and_a_tone() -> None:
-    """A reason that policy gains cannot be forgotten here; the style knows every tone."""
-    assert set(SAID) == set(Reason)
+    """A reason that policy gains cannot be forgotten; the style knows every tone."""
+    labels = [reason.words.label for reason in Reason]
+    assert all(labels)
+    assert len(set(labels)) == len(labels)
     for tone in Tone:
         assert f".tone-{tone.value} " in page.STYLE
 
 
-def test_why_leaves_out_what_its_label_says_and_tells_times_in_words() -> None:
+def test_line_leaves_out_what_its_label_says_and_tells_times_in_words() -> None:
     """Nobody reads milliseconds."""
     overdue = log("a", 0, reason=Reason.OVERDUE, verdict_fields={"overdue_ms": 7_384_000, "place": 1})
-    assert why(overdue) == "over max.compaction.lag.ms by 2 h 3 min"
-    assert why(log("a", 0, verdict=None, sections=None, why="cannot be read", error="Permission denied")) == (
-        "Permission denied"
-    )
+    assert line_beside_label(overdue) == "over max.compaction.lag.ms by 2 h 3 min"
+    broken = log("a", 0, verdict=None, sections=None, why="cannot be read", error="Permission denied")
+    assert line_beside_label(broken) == "Permission denied"
 
 
 def logs_shown(document: Document) -> list[str]:

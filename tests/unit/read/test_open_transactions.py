@@ -69,15 +69,14 @@ def lose_snapshots(directory: Path, kept: str) -> None:
 
 
 def seen(
-    directory: Path, files: ListedFiles, high_watermark: int, log_end_offset: int | None, **more: int
+    directory: Path, files: ListedFiles, high_watermark: int, log_end_offset: int | None, log_start_offset: int = 0
 ) -> LogSummary:
     """Put the log together from its listing."""
     return summarize(
         directory,
         files.segments,
-        log_start_offset=more.get("log_start_offset", 0),
+        log_start_offset=log_start_offset,
         high_watermark=high_watermark,
-        first_unstable_offset=more.get("first_unstable_offset"),
         log_end_offset=log_end_offset,
     )
 
@@ -87,13 +86,7 @@ def stable_of(directory: Path, use: Use, high_watermark: int, log_end_offset: in
     files = list_log_files(FS, directory)
     log = seen(directory, files, high_watermark, log_end_offset, log_start_offset=log_start_offset)
     transactions = OpenTransactions(FS, directory, files, use, log)
-    unstable = transactions.first_offset(log, log.log_end_offset)
-    while transactions.is_behind:
-        unstable = transactions.first_offset(log, log.log_end_offset)
-    if unstable is None:
-        return log.last_stable_offset
-    more = {"log_start_offset": log_start_offset, "first_unstable_offset": unstable}
-    return seen(directory, files, high_watermark, log_end_offset, **more).last_stable_offset
+    return transactions.settled(log, log.log_end_offset, walks=10**9).last_stable_offset
 
 
 KEPT = ["all", "every-other", "damaged", "first", "no-last", "none"]

@@ -77,8 +77,7 @@ def test_summary_holds_offsets_within_the_log(
         list_log_files(FS, directory).segments,
         log_start_offset=log_start,
         high_watermark=high_watermark,
-        first_unstable_offset=unstable,
-    )
+    ).unstable_from(unstable)
     found = (log.log_start_offset, log.log_end_offset, log.high_watermark, log.last_stable_offset)
     assert found == expected
 

@@ -7,6 +7,13 @@ from pathlib import Path
 import pytest
 
 from cleaner.errors import CorruptBatchError
+from cleaner.format.chunks import ReadBuffer
+from cleaner.format.key_digests import NO_OFFSET
+from cleaner.format.parallel_reader import WindowBuffer
+from cleaner.spark.source.damage import Damage, sound_chunks
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.verification.check.batches import BatchChecker
+from cleaner.verification.check.log_file import CheckLaneMemory, LogFileReader
 from tests.fuzz.mutations import sealed
 from tests.support.batch_builder import Producer, data_batch, legacy_batch
 from tests.support.batch_builder import Record as Rec
@@ -98,6 +105,78 @@ def test_legacy_batch_whose_records_make_no_sense_is_passed_over_alone(tmp_path:
     assert offsets_of(tmp_path, badBatches="skip") == [0, 2]
     assert len([row for row in rows_of(tmp_path, badBatches="report") if row["badBatch"]]) == 1
     assert offsets_of(tmp_path, badBatches="skip", latestPerKey="true") == [0, 2]
+
+
+def _batch(offset: int, value: bytes = b"v", magic: int = 2) -> bytes:
+    return legacy_batch([Rec(b"k", value)], offset, magic) if magic < 2 else data_batch([Rec(b"k", value)], offset)
+
+
+def _flipped(batch: bytes) -> bytes:
+    """Return a batch with a wrong checksum."""
+    return batch[:-1] + bytes([batch[-1] ^ 1])
+
+
+def _without_length(batch: bytes) -> bytes:
+    return batch[:8] + b"\xff" * 4 + batch[12:]
+
+
+CRAFTED = {
+    "a batch in the value of the first of two damaged ones": [
+        *(_batch(0), _flipped(_batch(1, _batch(1, b"inner"))), _flipped(_batch(2)), _batch(3)),
+    ],
+    "batches of old magics behind a lost length": [
+        _batch(0),
+        _without_length(_batch(1)),
+        _batch(2, magic=1),
+        _batch(3),
+    ],
+    "a batch of another log in a value without a length": [
+        *(_batch(0), _without_length(_batch(1, _batch(1 << 40, b"inner") + b"x")), _batch(2)),
+    ],
+    "a length that leads into a value": [
+        *(_batch(0), _flipped(_batch(1))[:11] + b"\x37" + _flipped(_batch(1))[12:], _batch(2, bytes(300)), _batch(3)),
+    ],
+    "a batch of the same log in a value without a length": [
+        *(_batch(0), _without_length(_batch(1, _batch(1, b"inner") + b"x")), _batch(2)),
+    ],
+}
+EXPECTED = ([0, 3], [0, 2, 3], [0, 2], [0, 2, 3], [0, 1, 2])
+
+
+@pytest.mark.parametrize("batches, expected", list(zip(CRAFTED.values(), EXPECTED, strict=True)), ids=CRAFTED)
+def test_reading_and_checking_go_on_at_the_same_batch(
+    tmp_path: Path, batches: list[bytes], expected: list[int]
+) -> None:
+    """Whatever bytes are damaged, Spark reads the batches that a check finds whole."""
+    path = tmp_path / f"{0:020d}.log"
+    path.write_bytes(b"".join(batches))
+    checked: list[int] = []
+    with FileSystem().open(path) as file:
+        size = file.size()
+        chunks = sound_chunks(file, 0, 0, size, Damage("skip"), ReadBuffer())
+        read = [offset for chunk in chunks for offset in chunk.batches["base_offset"].tolist()]
+        LogFileReader(
+            file,
+            size,
+            [CheckLaneMemory(WindowBuffer(), BatchChecker(1 << 20))],
+            base_offset=0,
+            digest_from=NO_OFFSET,
+            on_chunk=lambda found: checked.extend(found.chunk.batches["base_offset"][found.good].tolist()),
+            on_gap=lambda start, end: None,
+            check_done=lambda: None,
+        ).run()
+    assert (read, checked) == (expected, expected)
+
+
+def test_buffer_is_small_again_after_a_large_batch(tmp_path: Path) -> None:
+    """However reading ends, the memory of a large batch is given back."""
+    path = tmp_path / f"{0:020d}.log"
+    buffer = ReadBuffer(4096)
+    for rest in (b"", _flipped(_batch(1))):
+        path.write_bytes(_batch(0, bytes(20_000)) + rest)
+        with FileSystem().open(path) as file:
+            assert len(list(sound_chunks(file, 0, 0, file.size(), Damage("skip"), buffer))) == 1
+        assert buffer.capacity == 4096
 
 
 def test_rest_of_a_segment_without_a_sound_batch_is_passed_over(tmp_path: Path) -> None:

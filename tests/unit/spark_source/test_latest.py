@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from cleaner.log.reader import open_reader
 from cleaner.spark.source.options import read_options
 from cleaner.spark.source.plan import LatestTask
 from cleaner.spark.source.task import run_task
 from cleaner.storage.fs.file_system import FileSystem
+from tests.support.batch_builder import Producer
 from tests.support.log_builder import LogBuilder, write_log_dir
 from tests.unit.spark_source.reading import offsets_of, rows_of, tasks_of
 
@@ -95,3 +97,25 @@ def test_records_without_a_key_have_no_last_one(tmp_path: Path) -> None:
     log.append((None, "v"), ("", "empty key"), (None, None))
     write_log_dir(tmp_path, log)
     assert offsets_of(tmp_path, latestPerKey="true", includeTombstones="true") == [1]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_dataframe_and_log_reader_have_the_same_state(tmp_path: Path, seed: int) -> None:
+    """With tombstones, keyless records and transactions that were committed, aborted or are open at the end."""
+    chooser = random.Random(seed)
+    log = LogBuilder(segment_bytes=900)
+    for _ in range(80):
+        pairs = [(chooser.choice(["k1", "k2", "k3", "k4", None]), chooser.choice(["v", "w", None])) for _ in range(3)]
+        if chooser.random() < 0.5:
+            log.append(*pairs)
+        else:
+            log.append(*pairs, producer=Producer(1, 0, 0, transactional=True))
+            log.end_transaction(1, 0, commit=chooser.random() < 0.4)
+    log.append(("k1", "not decided"), producer=Producer(2, 0, 0, transactional=True))
+    write_log_dir(tmp_path, log)
+    with open_reader(tmp_path, "topic") as reader, reader.latest() as latest:
+        expected = [(record.offset, record.key, record.value) for record in latest]
+    assert expected
+    assert shown(tmp_path, isolationLevel="read_committed") == expected
+    with open_reader(tmp_path, "topic") as reader, reader.latest(isolation="read_uncommitted") as latest:
+        assert shown(tmp_path) == [(record.offset, record.key, record.value) for record in latest]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from cleaner.base.json_values import JsonValue
 from cleaner.errors import CleanerError, LogDirOfflineError
-from cleaner.state.json_text import JsonValue
 from cleaner.state.state_file import BadStateError, StateFile
 from cleaner.storage.fs.file_system import FileSystem
 from tests.support.forgetful_fs import ForgetfulFileSystem

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.cli.identity import take_identity
+from cleaner.cli.work import take_identity
 from cleaner.errors import ForeignDirectoryError
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.fs.ownership import OwnDirectories, Owner, can_own, closed_to, owner_of
@@ -24,7 +24,7 @@ PROGRAM = """
 import json, os, sys, threading
 from pathlib import Path
 from cleaner.storage.fs.file_system import FileSystem
-from cleaner.cli.identity import take_identity
+from cleaner.cli.work import take_identity
 from cleaner.storage.fs.ownership import owner_of
 path = Path(sys.argv[1])
 owner = owner_of([path])

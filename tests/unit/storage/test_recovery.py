@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,6 @@ from cleaner.config.values import TopicConfig
 from cleaner.errors import CorruptBatchError, TruncationRefusedError
 from cleaner.storage.load import loading
 from cleaner.storage.load.loaded_log import list_segments
-from cleaner.storage.load.torn_tail import holds_whole_batch
-from cleaner.storage.segment.segment import Segment
 from tests.support.batch_builder import Producer, Record, data_batch
 from tests.support.log_builder import LogBuilder
 from tests.unit.storage.logs import INTERVAL_BYTES, WatchedFileSystem, content, finish, load
@@ -192,29 +189,6 @@ def test_marker_that_cannot_be_read_stops_recovery(tmp_path: Path) -> None:
         load(directory, clean=False)
     assert caught.value.position == len(sound)
     assert content(directory) == before
-
-
-def whole_after(tmp_path: Path, data: bytes) -> bool:
-    """Ask about a segment whose first 40 bytes are lost."""
-    path = tmp_path / "00000000000000000000.log"
-    path.write_bytes(b"\x07" * 40 + data)
-    return holds_whole_batch(Segment.open(WatchedFileSystem(), tmp_path, 0), 0)
-
-
-@pytest.mark.parametrize(
-    ("make", "expected"),
-    [
-        pytest.param(lambda batch: batch, True, id="whole"),
-        pytest.param(lambda batch: b"\2" * 1000 + batch + b"\0" * 9, True, id="among-garbage"),
-        pytest.param(lambda batch: bytes((1 << 20) - 70) + batch, True, id="across-the-search-window"),
-        pytest.param(lambda batch: batch[:-1], False, id="cut-short"),
-        pytest.param(lambda batch: batch[:-1] + b"!", False, id="wrong-checksum"),
-        pytest.param(lambda batch: bytes(5000), False, id="zeros"),
-    ],
-)
-def test_whole_batches_are_found_anywhere(tmp_path: Path, make: Callable[[bytes], bytes], expected: bool) -> None:
-    """What tells a torn tail from damage in the middle."""
-    assert whole_after(tmp_path, make(data_batch([Record(b"k", b"v")], 5))) is expected
 
 
 # ---- interrupted swaps ---------------------------------------------------------------------------------------------

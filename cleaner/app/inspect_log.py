@@ -1,0 +1,124 @@
+"""
+A log as `plan` sees it: loaded as a round would load it, or seen from outside.
+
+A log that was closed in order and is nobody's now is loaded, but for its records: indexes, leader epochs and producers
+are held against each other. One that is in use, was not closed in order or has very many segments is seen by its names,
+sizes, checkpoints and a few headers, as its recovery would leave it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from cleaner.app import load as loading
+from cleaner.app.options import HighWatermark
+from cleaner.app.session import Session
+from cleaner.base.model import TopicPartition
+from cleaner.config.values import TopicConfig
+from cleaner.policy.cleanable import Cleanable, cleanable
+from cleaner.read.log_end import RecoveredEnd, recovered_end
+from cleaner.read.open_transactions import OpenTransactions, Use
+from cleaner.read.summary import ListedFiles, LogSummary, summarize
+from cleaner.storage.files.leader_epochs import read_leader_epochs
+from cleaner.storage.load.loaded_log import LoadedLog
+from cleaner.storage.segment.names import LEADER_EPOCHS
+
+# A load opens three files a segment; so many take a third of a second.
+MOST_LOADED_SEGMENTS = 1000
+# A walk over open transactions goes on where it ended, 20 000 batches at a time; a second's worth of it.
+_MOST_WALKS = 15
+
+
+@dataclass(frozen=True)
+class PlanTarget:
+    """
+    The partition that is looked at, and how.
+
+    Attributes:
+        session: its log dir.
+        topic_partition, directory: which, and where.
+        topic: its settings.
+        now_ms: the moment.
+        high_watermark: the caller's choice.
+        use: how the log dir is used.
+        is_in_use: somebody is at work in it, in whatever way.
+    """
+
+    session: Session
+    topic_partition: TopicPartition
+    directory: Path
+    topic: TopicConfig
+    now_ms: int
+    high_watermark: HighWatermark
+    use: Use
+    is_in_use: bool
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the log dir was left in order, and nobody is at work in it."""
+        return self.use is Use.CLOSED and not self.is_in_use
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """A log, its cleanable range, and how many bytes of it a recovery would cut."""
+
+    log: LoadedLog | LogSummary
+    found: Cleanable
+    cut_bytes: int = 0
+
+
+def inspect_log(place: PlanTarget, files: ListedFiles) -> Inspection:
+    """
+    Return what a log is like and what may be cleaned of it.
+
+    Args:
+        place: which, and how.
+        files: its files, as just listed.
+    Raises:
+        CorruptLogError, NotCleanlyShutDownError: it cannot be told what the log is like.
+        FileNotFoundError: a file has gone since it was listed.
+    """
+    if place.is_closed and len(files.segments) <= MOST_LOADED_SEGMENTS:
+        log = loading.load(
+            place.session,
+            place.topic_partition,
+            place.directory,
+            place.topic,
+            now_ms=place.now_ms,
+            clean_shutdown=True,
+            high_watermark=place.high_watermark,
+            read_only=True,
+        )
+        return Inspection(log, _found(place, log))
+    return _from_outside(place, files)
+
+
+def _from_outside(place: PlanTarget, files: ListedFiles) -> Inspection:
+    fs, log_dir = place.session.surroundings.fs, place.session.log_dir
+    read_leader_epochs(fs, place.directory / LEADER_EPOCHS)
+    end = RecoveredEnd((), 0, 0)
+    if files.segments:
+        doubted_from = log_dir.recovery_points.get(place.topic_partition, 0)
+        is_whole = place.is_in_use or place.is_closed
+        end = recovered_end(fs, place.directory, files.segments, None if is_whole else doubted_from)
+    log = summarize(
+        place.directory,
+        end.segments,
+        log_start_offset=log_dir.log_start_offsets.get(place.topic_partition, 0),
+        high_watermark=loading.high_watermark_of(place.session, place.topic_partition, place.high_watermark),
+        log_end_offset=end.log_end_offset,
+    )
+    found = _found(place, log)
+    if found.cleanable_bytes or log.segments[-1].base_offset > found.first_dirty_offset:
+        # Transactions that begin behind what could be cleaned without them do not matter.
+        transactions = OpenTransactions(fs, place.directory, files, place.use, log)
+        log = transactions.settled(log, found.first_uncleanable_offset, _MOST_WALKS)
+        found = _found(place, log)
+    return Inspection(log, found, end.cut_bytes)
+
+
+def _found(place: PlanTarget, log: LoadedLog | LogSummary) -> Cleanable:
+    checkpoint = place.session.log_dir.cleaner_offsets.get(place.topic_partition)
+    return cleanable(log, checkpoint, place.topic, place.now_ms)

@@ -1,0 +1,70 @@
+"""A log dir as commands use it: opened for writing, or looked at without a lock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cleaner.errors import UsageError
+
+if TYPE_CHECKING:
+    from cleaner.cli.stop import StopFlag
+    from cleaner.log.manager import LogManager
+    from cleaner.log.topics import Topics
+
+
+@contextmanager
+def open_log_dir(
+    log_dir: Path,
+    config: Path | None,
+    flag: StopFlag,
+    *,
+    create: bool = False,
+    overrides: dict[str, str] | None = None,
+) -> Iterator[LogManager]:
+    """
+    Open a log dir for writing for the length of a `with` block. It is left to another process to clean it.
+
+    Args:
+        config: a properties file with settings of the writer.
+        flag: told that the log dir is being closed, so that a signal does not keep that from being done in order.
+        create: make it if it is not there.
+        overrides: settings that count before those.
+    Raises:
+        LogDirLockedError: a broker or another writer has it.
+        CleanerError: see `LogManager`.
+    """
+    from cleaner.log.manager import LogManager
+    from cleaner.settings import read_config_file
+    from cleaner.storage.fs.file_system import FileSystem
+
+    settings = {} if config is None else read_config_file(FileSystem(), config)
+    manager = LogManager(log_dir, {**settings, **(overrides or {})}, create=create, cleaner=False)
+    try:
+        yield manager
+    finally:
+        with flag.closing():
+            manager.close()
+
+
+def topics_in(log_dir: Path) -> Topics:
+    """
+    Return the topics of a log dir.
+
+    Raises:
+        UsageError: it is none.
+    """
+    from cleaner.base.clock import SystemClock
+    from cleaner.log.topics import Topics
+    from cleaner.storage.fs.file_system import FileSystem
+    from cleaner.storage.log_dir import LogDir
+    from cleaner.storage.which_dir import why_no_log_dir
+
+    fs = FileSystem()
+    reason = why_no_log_dir(fs, log_dir)
+    if reason is not None:
+        new = "" if why_no_log_dir(fs, log_dir, may_be_new=True) else "; `cleaner topics create` makes a log dir"
+        raise UsageError(f"{log_dir}: {reason}{new}")
+    return Topics(fs, [LogDir(fs, log_dir)], SystemClock())

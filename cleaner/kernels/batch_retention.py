@@ -1,0 +1,66 @@
+"""The retention of a chunk's batches (R-540..R-545); `policy/record_filter.py` has the rules singly."""
+
+from __future__ import annotations
+
+from numba import int64
+
+from cleaner.kernels.batch_header import CONTROL_FLAG, DELETE_HORIZON_FLAG
+from cleaner.kernels.compile import jit
+from cleaner.kernels.producer_table import NO_ROW, WORD_1, WORD_2, find_slot
+from cleaner.kernels.retain import BATCH_DROP, BATCH_KEEP_EVEN_EMPTY, BATCH_KEEP_IF_NOT_EMPTY
+
+NO_OFFSET = -1
+"""Stands for the last data offset of a producer without data."""
+
+LAST_OFFSET, EPOCH = WORD_1, WORD_2
+"""Columns of the table of active producers."""
+
+
+@jit
+def decide_retention(
+    batches,
+    can_discard,
+    producers,
+    slots,
+    key,
+    first_uncleanable_offset,
+    now_ms,
+    retention,
+    discarded,
+    unread,
+    empties_marker,
+):
+    """
+    Decide what batches may become before their records are read.
+
+    Args:
+        batches: rows of BATCH_DTYPE.
+        can_discard: uint8 a batch, from `discard_batches`.
+        producers, slots, key: a table of the active producers, with LAST_OFFSET (or NO_OFFSET) and EPOCH.
+        first_uncleanable_offset: the batch that ends right below it stays even if empty (R-541 b).
+        now_ms: the round's time.
+        retention: int8 a batch, to be filled with BATCH_... (R-541).
+        discarded: uint8 a batch, to be filled: 1 drops all its records (R-540).
+        unread: uint8 a batch, to be filled: 1 for batches that go whole.
+        empties_marker: uint8 a batch, to be filled: 1 for a marker none of whose data is left (R-542).
+    """
+    for b in range(batches.size):
+        row = batches[b]
+        is_control = row.attributes & CONTROL_FLAG != 0
+        may_go = can_discard[b] != 0
+        empties = may_go and is_control and row.magic == 2
+        goes = may_go
+        if empties:
+            goes = row.attributes & DELETE_HORIZON_FLAG != 0 and row.base_timestamp <= now_ms
+        stays = row.last_offset == first_uncleanable_offset - 1
+        if row.producer_id > -1:  # what its producer's state rests on stays too (R-545)
+            producer = int64(slots[find_slot(producers, slots, row.producer_id, key[0])]) - 1
+            if producer != NO_ROW:
+                if producers[producer, LAST_OFFSET] != NO_OFFSET:
+                    stays |= producers[producer, LAST_OFFSET] == row.last_offset
+                else:
+                    stays |= is_control and producers[producer, EPOCH] == row.producer_epoch
+        retention[b] = BATCH_KEEP_EVEN_EMPTY if stays else BATCH_DROP if goes else BATCH_KEEP_IF_NOT_EMPTY
+        discarded[b] = goes
+        unread[b] = goes and not stays
+        empties_marker[b] = empties

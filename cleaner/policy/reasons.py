@@ -1,0 +1,346 @@
+"""
+Why a log is next, waits, or is not to be cleaned: one row a reason, with its code and all the words there are for it.
+
+Everything that tells a reason takes it from here: the page, `status`, `explain`, `plan`, labels of metrics, JSON. It
+stands below the daemon, which sends one line for people with each log.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+
+class Tone(enum.Enum):
+    """How something is to be taken; the values are classes of the page."""
+
+    WORK = "work"
+    DUE = "due"
+    GOOD = "good"
+    HELD = "held"
+    BAD = "bad"
+    QUIET = "quiet"
+
+
+class Reason(enum.Enum):
+    """Why, in the order in which the daemon looks for reasons; the values are codes, for labels and JSON."""
+
+    IN_PROGRESS = "in_progress"
+    ABORTED = "aborted"
+    RETENTION = "retention"
+    TO_BE_LOOKED_AT = "to_be_looked_at"
+    NOT_COMPACTED = "not_compacted"
+    QUARANTINED = "quarantined"
+    LOG_DIR_OFFLINE = "log_dir_offline"
+    LOG_DIR_NEEDS_RECOVERY = "log_dir_needs_recovery"
+    PAUSED = "paused"
+    ALL_PAUSED = "all_paused"
+    DISABLED = "disabled"
+    NOTHING_TO_CLEAN = "nothing_to_clean"
+    UNDER_RATIO = "under_ratio"
+    WINDOW_CLOSED = "window_closed"
+    RETRY_LATER = "retry_later"
+    LOG_DIR_LOCKED = "log_dir_locked"
+    LOG_DIR_BUSY = "log_dir_busy"
+    REQUESTED = "requested"
+    OVERDUE = "overdue"
+    OVER_RATIO = "over_ratio"
+    CHECKPOINT_RESET = "checkpoint_reset"
+    UNFINISHED_SWAP = "unfinished_swap"
+    # Of `plan`, which judges logs that a daemon does not choose from.
+    NO_HIGH_WATERMARK = "no_high_watermark"
+    POLICY_NOT_TRUSTED = "policy_not_trusted"
+    BAD_SETTING = "bad_setting"
+    UNREADABLE = "unreadable"
+
+    @property
+    def words(self) -> ReasonWords:
+        """The reason's row."""
+        return WORDS[self]
+
+    @property
+    def is_due(self) -> bool:
+        """Tell whether a log's numbers alone would have Kafka's cleaner consider it (R-421)."""
+        return self in (Reason.OVERDUE, Reason.OVER_RATIO)
+
+    @property
+    def is_due_and_free(self) -> bool:
+        """Tell whether a log with this reason only waits for a worker."""
+        return self.is_due or self in (Reason.REQUESTED, Reason.CHECKPOINT_RESET, Reason.UNFINISHED_SWAP)
+
+    @property
+    def is_candidate(self) -> bool:
+        """Tell whether Kafka would weigh such a log at all (R-420); one of an offline log dir has left it (R-722)."""
+        return self not in _NO_CANDIDATES
+
+
+_NO_CANDIDATES = frozenset(
+    (
+        Reason.IN_PROGRESS,
+        Reason.ABORTED,
+        Reason.RETENTION,
+        Reason.TO_BE_LOOKED_AT,
+        Reason.NOT_COMPACTED,
+        Reason.QUARANTINED,
+        Reason.LOG_DIR_OFFLINE,
+        Reason.LOG_DIR_NEEDS_RECOVERY,
+        Reason.PAUSED,
+        Reason.POLICY_NOT_TRUSTED,
+        Reason.BAD_SETTING,
+        Reason.UNREADABLE,
+    )
+)
+
+Commands = tuple[tuple[str, str], ...]
+"""Commands that may be typed next, each with what it does."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonWords:
+    """
+    What is said of a reason. `meaning` and `commands` have places for `present/explanations.py` to fill.
+
+    Attributes:
+        label: a word or two, for a label or a table.
+        tone: see `Tone`.
+        many: what it means when many logs share it.
+        meaning: one sentence or two, for a reader who does not know the code; empty: made of the log's numbers.
+        settings: keys of the settings behind it, the one that decides first.
+        commands: what may be typed next where a daemon runs.
+        line: for the log's one line, where its numbers do not say it: places for `detail`, `count` and `remaining`.
+    """
+
+    label: str
+    tone: Tone
+    many: str
+    meaning: str = ""
+    settings: tuple[str, ...] = ()
+    commands: Commands = ()
+    line: str = ""
+
+
+RATIO_SETTINGS = ("min.cleanable.dirty.ratio", "max.compaction.lag.ms")
+_QUEUE_SETTINGS = ("log.cleaner.threads", "cleaner.selection", "log.cleaner.io.max.bytes.per.second")
+_PROGRESS = ("cleaner status", "how far it is")
+_WORKERS = ("cleaner status", "what the workers do")
+_EDIT = ("cleaner reload", "after a change of the topic's settings")
+_NOW = ("cleaner now {name} --wait", "clean it all the same, and watch")
+_DUE_MEANING = "It is due, {by}, and only waits for a worker; it is {place}."
+_DUE_COMMANDS = (_WORKERS, ("cleaner now {name}", "put it before all others"))
+
+WORDS: Mapping[Reason, ReasonWords] = MappingProxyType(
+    {
+        Reason.IN_PROGRESS: ReasonWords(
+            "being worked on",
+            Tone.WORK,
+            "a worker has them",
+            "A worker has it right now.",
+            ("log.cleaner.io.max.bytes.per.second",),
+            (_PROGRESS,),
+            line="in progress{detail}",
+        ),
+        Reason.ABORTED: ReasonWords(
+            "stopping",
+            Tone.WORK,
+            "their worker was asked to stop",
+            "Its worker was asked to stop, and does so at the next buffer.",
+            commands=(_PROGRESS,),
+            line="asked to stop{detail}",
+        ),
+        Reason.RETENTION: ReasonWords(
+            "expiring",
+            Tone.WORK,
+            "their expired segments are being removed",
+            "Retention removes its expired segments.",
+            ("cleaner.retention.enable",),
+            (_PROGRESS,),
+            line="its expired segments are being removed",
+        ),
+        Reason.TO_BE_LOOKED_AT: ReasonWords(
+            "just worked on",
+            Tone.WORK,
+            "were just given back, and are looked at again",
+            "A worker has just given it back. It is looked at again before it is judged.",
+            commands=(_PROGRESS,),
+            line="was just worked on, and is looked at again",
+        ),
+        Reason.REQUESTED: ReasonWords(
+            "asked for",
+            Tone.DUE,
+            "asked for, and wait for a worker",
+            "Somebody asked for it: it comes before all others.",
+            commands=(("cleaner jobs", "watch it"),),
+        ),
+        Reason.OVERDUE: ReasonWords(
+            "overdue",
+            Tone.DUE,
+            "over max.compaction.lag.ms, and wait for a worker",
+            _DUE_MEANING,
+            _QUEUE_SETTINGS,
+            _DUE_COMMANDS,
+        ),
+        Reason.OVER_RATIO: ReasonWords(
+            "due",
+            Tone.DUE,
+            "dirty enough, and wait for a worker",
+            _DUE_MEANING,
+            _QUEUE_SETTINGS,
+            _DUE_COMMANDS,
+        ),
+        Reason.CHECKPOINT_RESET: ReasonWords(
+            "checkpoint reset",
+            Tone.DUE,
+            "their cleaner checkpoint lies outside of the log",
+            "Its line in cleaner-offset-checkpoint lies outside of the log; a worker sets it to offset {offset}.",
+            commands=(_WORKERS,),
+        ),
+        Reason.UNFINISHED_SWAP: ReasonWords(
+            "unfinished swap",
+            Tone.DUE,
+            "they were left in the middle of a swap",
+            "It was left in the middle of a swap; a worker completes it, or takes it back.",
+            commands=(_WORKERS,),
+        ),
+        Reason.UNDER_RATIO: ReasonWords(
+            "clean enough",
+            Tone.GOOD,
+            "not dirtier than min.cleanable.dirty.ratio yet",
+            settings=RATIO_SETTINGS,
+            commands=(_NOW,),
+        ),
+        Reason.NOTHING_TO_CLEAN: ReasonWords("nothing to clean", Tone.GOOD, "no dirty section that could be cleaned"),
+        Reason.WINDOW_CLOSED: ReasonWords(
+            "window closed",
+            Tone.HELD,
+            "due, and wait for the next window of cleaner.windows",
+            "It is due, but rounds begin only in windows.{opens}",
+            ("cleaner.windows", "cleaner.windows.time.zone"),
+            (_NOW,),
+            line="outside cleaner.windows{remaining}",
+        ),
+        Reason.RETRY_LATER: ReasonWords(
+            "tried again later",
+            Tone.HELD,
+            "failed last time, and are tried again",
+            "It failed in a way that may pass, and is tried again later.",
+            ("log.cleaner.backoff.ms", "cleaner.retry.max.ms"),
+            (("cleaner now {name} --wait", "try at once"),),
+            line="failed, times in a row: {count}{detail}; not tried{remaining}",
+        ),
+        Reason.LOG_DIR_LOCKED: ReasonWords(
+            "log dir in use",
+            Tone.HELD,
+            "another process has their log dir",
+            "Another process holds the log dir's lock: a live broker, a writer or another cleaner.",
+            ("cleaner.lock", "log.cleaner.backoff.ms"),
+            (("fuser -v {log_dir}/.lock", "who has it open"),),
+            line="its log dir is in use by another process{detail}; not tried{remaining}",
+        ),
+        Reason.LOG_DIR_BUSY: ReasonWords(
+            "log dir busy",
+            Tone.HELD,
+            "enough workers are in their log dir",
+            "As many workers as may are at work in its log dir.",
+            ("cleaner.log.dir.max.workers",),
+            (("cleaner status", "what they do"),),
+            line="its log dir is busy, workers there: {count}",
+        ),
+        Reason.PAUSED: ReasonWords(
+            "paused",
+            Tone.HELD,
+            "an operator has paused them",
+            "Somebody paused it; `cleaner history` says who.",
+            commands=(("cleaner resume {name}", "take a pause back"),),
+            line="paused, pauses outstanding: {count}",
+        ),
+        Reason.ALL_PAUSED: ReasonWords(
+            "all paused",
+            Tone.HELD,
+            "an operator has paused everything",
+            "Somebody paused all cleaning; `cleaner history` says who.",
+            commands=(("cleaner resume", "take a pause back"),),
+            line="the cleaner is paused",
+        ),
+        Reason.DISABLED: ReasonWords(
+            "disabled",
+            Tone.HELD,
+            "log.cleaner.enable is false",
+            "Cleaning is switched off by a setting.",
+            ("log.cleaner.enable",),
+            (("cleaner reload", "after a change in the daemon's settings"),),
+            line="log.cleaner.enable is false",
+        ),
+        Reason.QUARANTINED: ReasonWords(
+            "quarantined",
+            Tone.BAD,
+            "set aside after an error, until they are released",
+            "It was set aside{since} after an error another try would meet again{where}; the other logs go on.",
+            commands=(
+                ("cleaner quarantine", "all of those set aside"),
+                ("cleaner release {name}", "once the cause is gone"),
+            ),
+            line="quarantined{detail}",
+        ),
+        Reason.LOG_DIR_OFFLINE: ReasonWords(
+            "disk offline",
+            Tone.BAD,
+            "their log dir's disk has failed",
+            "The disk of its log dir failed. Nothing there is touched until it can be read again.",
+            commands=(("dmesg | tail", "what the kernel says of the disk"), ("cleaner status", "all log dirs")),
+            line="its log dir is offline{detail}",
+        ),
+        Reason.LOG_DIR_NEEDS_RECOVERY: ReasonWords(
+            "needs recovery",
+            Tone.BAD,
+            "their log dir was not shut down cleanly",
+            "The log dir was not shut down cleanly: recovery has to come first.",
+            ("cleaner.recover",),
+            (("cleaner recover {log_dir}", "recover it now"),),
+            line="its log dir needs recovery{detail}",
+        ),
+        Reason.NOT_COMPACTED: ReasonWords(
+            "not compacted",
+            Tone.QUIET,
+            "their cleanup.policy is without compact",
+            "Its policy is without compact; retention may apply to it.",
+            ("cleanup.policy",),
+            (_EDIT,),
+            line="cleanup.policy is without compact",
+        ),
+        Reason.NO_HIGH_WATERMARK: ReasonWords(
+            "no high watermark",
+            Tone.HELD,
+            "nothing of them counts as replicated",
+            "replication-offset-checkpoint has no line for it, so nothing counts as replicated.",
+            line="nothing to clean: replication-offset-checkpoint has no line for the partition, so nothing is known "
+            "to be replicated; if this log is all there is, use --high-watermark end (or an offset)",
+        ),
+        Reason.POLICY_NOT_TRUSTED: ReasonWords(
+            "policy not trusted",
+            Tone.HELD,
+            "only a default says that they are compacted",
+            "Only a default says that it is compacted, and cleaning cannot be undone: it has to be confirmed.",
+            ("cleanup.policy", "cleaner.trust.default.policy"),
+            (_EDIT,),
+            line="cleanup.policy=compact is known only from {detail}: name the partition, set the topic's own policy, "
+            "or use --trust-default-policy",
+        ),
+        Reason.BAD_SETTING: ReasonWords(
+            "bad setting",
+            Tone.BAD,
+            "a setting of their topic is wrong",
+            "A setting of its topic is wrong, so nothing is done to it; nothing is said of the log itself.",
+            line="a setting of its topic is wrong",
+        ),
+        Reason.UNREADABLE: ReasonWords(
+            "cannot be looked at",
+            Tone.BAD,
+            "could not be looked at",
+            "The log cannot be looked at, so nothing is done to it.",
+            commands=(("cleaner plan {log_dir}", "what can be seen of it"),),
+            line="cannot be looked at",
+        ),
+    }
+)

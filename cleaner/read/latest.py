@@ -1,0 +1,144 @@
+"""
+Which records are the last ones of their keys.
+
+As in a cleaning round, keys are put into an offset map by their digests, 24 bytes a key; what stays of it is a bit for
+each offset. So a log is read once more to give the records out, which costs less than to let each record replace the
+one before in a dict: an object for every record that was ever written, and an entry from main memory for each of them.
+
+    a tombstone                    is the last record of its key like any other; who reads leaves it out, or not
+    a record without a key         is nobody's last
+    an aborted or control batch    counts for nothing; who reads the blocks says which these are
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from cleaner.cleaning.offset_map import ENTRY_BYTES, OffsetMap
+from cleaner.format.chunks import Flags
+from cleaner.format.key_digests import MURMUR, OFFSET_PLUS_1, KeyDigests, Words
+from cleaner.format.records import Block
+from cleaner.policy.survivor_rule import LATEST_OFFSET, SurvivorRule
+
+_LOAD_FACTOR = 0.75
+_GROWTH = 8
+
+Digest = Callable[[Path, Block, Flags], Words]
+DigestAll = Callable[[Digest], Iterator[Words]]
+"""
+Reads the log once: calls what it is given with each block, in order, and gives what that returns. It may pass over
+blocks for which that raises CorruptBatchError.
+"""
+
+
+def keys_within(memory_bytes: int) -> int:
+    """Return how many keys fit into so much memory."""
+    return max(1, int(memory_bytes // ENTRY_BYTES * _LOAD_FACTOR))
+
+
+class LatestByKey:
+    """
+    The offsets of the last records of all keys within a range.
+
+    Keys that are too many for one map are put share by share, by digest, with a pass over the log for each.
+
+    Args:
+        read: called once a pass.
+        first_offset, end_offset: the records that count, the end exclusive.
+        keys: how many to expect. Where there are more all is done again, with more room.
+        most_keys: no map takes more, so that a process keeps to its memory.
+        rule: which record of a key is the last one.
+    Raises:
+        CorruptBatchError: as `read` has it.
+    """
+
+    def __init__(
+        self,
+        read: DigestAll,
+        first_offset: int,
+        end_offset: int,
+        keys: int,
+        most_keys: int,
+        rule: SurvivorRule = LATEST_OFFSET,
+    ) -> None:
+        self._rule = rule
+        self._read = read
+        self._first_offset = first_offset
+        self._end_offset = max(first_offset, end_offset)
+        limit, shares = min(keys, most_keys), 1
+        while (bits := self._put_all(limit, shares)) is None:
+            if limit < most_keys:
+                limit = min(most_keys, _GROWTH * limit)
+            else:
+                shares *= 2
+        self._bits = bits
+
+    def has(self, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Tell which offsets are those of last records."""
+        places = offsets - self._first_offset
+        found = np.zeros(len(places), bool)
+        within = (places >= 0) & (places >> 3 < len(self._bits))
+        inner = places[within]
+        found[within] = (self._bits[inner >> 3] >> (inner & 7).astype(np.uint8)) & 1 != 0
+        return found
+
+    def _put_all(self, limit: int, shares: int) -> Flags | None:
+        """Return a bit for each offset from the first on; None when the keys of a share do not fit."""
+        offset_map = OffsetMap(limit, int(limit / _LOAD_FACTOR) + 1, self._rule)
+        bits: Flags = np.zeros(0, np.uint8)
+        try:
+            for share in range(shares):
+                offset_map.clear(self._first_offset, self._end_offset)
+                if not self._put(offset_map, share, shares):
+                    return None
+                bits = _joined(bits, offset_map.latest)
+                if self._end_offset - self._first_offset > 8 * len(offset_map.latest):
+                    far = offset_map.offsets() - self._first_offset
+                    bits = _with_bits(bits, far[far >= 8 * len(offset_map.latest)])
+            return bits
+        finally:
+            offset_map.close()
+
+    def _put(self, offset_map: OffsetMap, share: int, shares: int) -> bool:
+        """Put the keys of a share; False when they do not fit."""
+        digests = KeyDigests()
+        last = np.uint64(self._end_offset)
+        for rows in self._read(
+            lambda path, block, hidden: digests.of(path, block, hidden, offset_map.keys, self._first_offset)
+        ):
+            if len(rows) and rows[-1, OFFSET_PLUS_1] > last:
+                # The end lies within a batch: what is behind it replaces nothing.
+                rows = rows[: int(np.searchsorted(rows[:, OFFSET_PLUS_1], last, side="right"))]
+            if shares > 1:
+                rows = rows[rows[:, MURMUR] % np.uint64(shares) == share]
+            if offset_map.put(rows) < len(rows):
+                return False
+        return True
+
+
+def _joined(bits: Flags, more: Flags) -> Flags:
+    if not len(bits):
+        return more
+    if len(bits) < len(more):
+        return np.concatenate([bits | more[: len(bits)], more[len(bits) :]])
+    bits[: len(more)] |= more
+    return bits
+
+
+def _with_bits(bits: Flags, places: npt.NDArray[np.int64]) -> Flags:
+    """Set bits, in as many bytes as that takes."""
+    if not len(places):
+        return bits
+    places = np.sort(places)
+    size = int(places[-1] >> 3) + 1
+    if size > len(bits):
+        bits = np.concatenate([bits, np.zeros(size - len(bits), np.uint8)])
+    cells = places >> 3
+    firsts = np.flatnonzero(np.diff(cells, prepend=-1))
+    ones = np.left_shift(1, places & 7).astype(np.uint8)
+    bits[cells[firsts]] |= np.bitwise_or.reduceat(ones, firsts)
+    return bits

@@ -1,0 +1,105 @@
+"""Where reading goes on behind damage: by a length that leads to a batch, or by searching for a whole one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cleaner.format.next_batch import NextBatch, find_whole_batch, next_batch
+from tests.support.batch_builder import Record, data_batch, legacy_batch
+
+pytestmark = pytest.mark.kernels
+LOST = b"\x07" * 40
+
+
+class MemoryFile:
+    """A `.log` that is not on any disk, and how much of it was read."""
+
+    def __init__(self, content: bytes) -> None:
+        self.path = Path("some.log")
+        self.read_bytes = 0
+        self._content = content
+
+    def read_into(self, buffer: memoryview, position: int) -> int:
+        """Fill `buffer` from `position`."""
+        part = self._content[position : position + len(buffer)]
+        buffer[: len(part)] = part
+        self.read_bytes += len(part)
+        return len(part)
+
+
+def batch(offset: int = 5, value: bytes = b"v", magic: int = 2) -> bytes:
+    """Build a batch of one record."""
+    return (
+        data_batch([Record(b"k", value)], offset) if magic == 2 else legacy_batch([Record(b"k", value)], offset, magic)
+    )
+
+
+def found_in(data: bytes, base_offset: int | None = None) -> int | None:
+    """Search behind some lost bytes."""
+    return find_whole_batch(MemoryFile(LOST + data), 0, len(LOST + data), base_offset)
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("make", "before"),
+    [
+        pytest.param(lambda batch: batch, 0, id="whole"),
+        pytest.param(lambda batch: b"\2" * 1000 + batch + b"\0" * 9, 1000, id="among-garbage"),
+        *(
+            pytest.param(lambda batch, at=at: bytes(at) + batch, at, id=f"{(1 << 20) - at}-before-the-windows-end")
+            for at in range((1 << 20) - 70, (1 << 20) + 9)
+            if at % 11 == 0
+        ),
+        pytest.param(lambda batch: bytes(3 << 20) + batch, 3 << 20, id="behind-windows-of-zeros"),
+        pytest.param(lambda batch: batch[:-1], None, id="cut-short"),
+        pytest.param(lambda batch: batch[:-1] + b"!", None, id="wrong-checksum"),
+        pytest.param(lambda batch: bytes(5000), None, id="zeros"),
+        pytest.param(lambda batch: b"", None, id="nothing"),
+    ],
+)
+def test_whole_batches_are_found_anywhere(make: Callable[[bytes], bytes], before: int | None, magic: int) -> None:
+    """What tells a torn tail from damage in the middle."""
+    expected = None if before is None else len(LOST) + before
+    assert found_in(make(batch(magic=magic))) == expected
+
+
+@pytest.mark.parametrize("base_offset, expected", [(None, 40), (5, 40), (6, None), (0, 40), (5 - (1 << 31), None)])
+def test_batch_whose_offset_its_segment_cannot_have_is_none(base_offset: int | None, expected: int | None) -> None:
+    """A segment's offsets are its base offset or above, and no further than 2**31 - 1 (R-304)."""
+    shift = 1 << 32
+    assert found_in(batch(5 + shift), None if base_offset is None else base_offset + shift) == expected
+
+
+def test_batch_without_an_offset_is_none() -> None:
+    """A negative offset is nobody's."""
+    assert found_in(batch(-5)) is None
+
+
+FLIPPED = batch()[:-1] + b"!"
+
+
+@pytest.mark.parametrize(
+    ("first", "rest", "expected"),
+    [
+        pytest.param(FLIPPED, b"", NextBatch(len(FLIPPED), True), id="at-the-end"),
+        pytest.param(FLIPPED, batch(6), NextBatch(len(FLIPPED), True), id="before-a-batch"),
+        pytest.param(FLIPPED, FLIPPED + batch(7), NextBatch(len(FLIPPED), True), id="before-a-damaged-one"),
+        pytest.param(FLIPPED, batch(6, magic=0), NextBatch(len(FLIPPED), True), id="before-an-old-one"),
+        pytest.param(FLIPPED, b"x" * 9, NextBatch(len(FLIPPED) + 9, False), id="before-rubbish"),
+        pytest.param(
+            FLIPPED, b"x" * 99 + batch(6), NextBatch(len(FLIPPED) + 99, False), id="before-rubbish-then-a-batch"
+        ),
+        pytest.param(FLIPPED[:16] + b"\7" + FLIPPED[17:], batch(6), NextBatch(len(FLIPPED), True), id="unknown-magic"),
+        pytest.param(bytes(12) + FLIPPED[12:], batch(6), NextBatch(len(FLIPPED), False), id="length-0"),
+        pytest.param(b"\xff" * 12 + FLIPPED[12:], batch(6), NextBatch(len(FLIPPED), False), id="negative-length"),
+        pytest.param(FLIPPED[:30], b"", NextBatch(30, False), id="cut-short"),
+        pytest.param(b"\0", b"", NextBatch(1, False), id="one-byte"),
+    ],
+)
+def test_reading_goes_on_by_length_or_at_a_whole_batch(first: bytes, rest: bytes, expected: NextBatch) -> None:
+    """A length is believed if it leads to the end or to what may be a batch; without any, the end is next."""
+    data = first + rest
+    assert next_batch(MemoryFile(data), 0, len(data), 0) == expected

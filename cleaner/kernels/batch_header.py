@@ -50,7 +50,6 @@ def _positions(fields: tuple[tuple[str, str], ...]) -> tuple[int, ...]:
 HEADER: Final = struct.Struct(">" + "".join(code for _, code in HEADER_FIELDS))
 LEGACY_HEADER: Final = struct.Struct(">" + "".join(code for _, code in LEGACY_FIELDS))
 HEADER_DTYPE: Final = np.dtype([(name, np.dtype(code).newbyteorder(">")) for name, code in HEADER_FIELDS])
-HEAD_DTYPE: Final = np.dtype(HEADER_DTYPE.descr[:4])  # up to and with the magic, where all magics agree
 HEADER_POSITIONS: Final = _positions(HEADER_FIELDS)
 (
     BASE_OFFSET_AT,
@@ -72,7 +71,7 @@ _, _, LEGACY_CRC_AT, _, LEGACY_ATTRIBUTES_AT, LEGACY_TIMESTAMP_AT, _LEGACY_HEADE
 
 ATTRIBUTES_BYTE_AT: Final = ATTRIBUTES_AT + 1  # the low byte, all that is interpreted
 LOG_OVERHEAD_BYTES: Final = LEADER_EPOCH_AT  # offset and length, which `length` does not count
-HEAD_BYTES: Final = HEAD_DTYPE.itemsize
+HEAD_BYTES: Final = MAGIC_AT + 1  # up to and with the magic, which all magics have at the same place
 CRC_FROM: Final = ATTRIBUTES_AT  # what the CRC-32C covers, to the batch's end
 LEGACY_CRC_FROM: Final = LEGACY_CRC_AT + 4
 LEGACY_KEY_AT: Final = (LEGACY_TIMESTAMP_AT, _LEGACY_HEADER_BYTES)  # of the key's length, by magic

@@ -1,4 +1,4 @@
-"""What cleaning one log would do, foretold from a sample of it."""
+"""An estimate, from a sample, of what cleaning one log would do."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Estimate:
     """
-    What all rounds together would do, from samples.
+    The effect of all rounds together, estimated from samples.
 
     Attributes:
-        sampled_bytes, sample_part: how much was read, and which part that is of what a round recopies.
+        sampled_bytes, sample_part: how much was read, and as a part of the bytes that a round recopies.
         records: how many are left, one a key.
         dirty_keys: distinct keys of the dirty section.
         bytes_before, bytes_after, bytes_freed: of the `.log` files that are recopied, and of what takes their place.

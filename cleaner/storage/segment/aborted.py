@@ -14,15 +14,15 @@ _PRODUCER = 0
 
 class AbortedRanges:
     """
-    Where the data of aborted transactions lies, made ready to be asked about chunk after chunk.
+    The offset ranges of aborted transactions, prepared for fast lookup chunk after chunk.
 
     Args:
         aborts: the transactions, in any order.
     """
 
     def __init__(self, aborts: Aborts) -> None:
-        # Of one producer's transactions, which do not overlap, only the last that begins at or below a batch may hold
-        # it. Both are numbered, so that one search in (producer, first offset) finds it.
+        # A producer's transactions do not overlap, so only its last one that begins at or below a batch can contain
+        # it. Producers and offsets are numbered, so that one search in (producer, first offset) finds it.
         self._producers, of_abort = np.unique(aborts[:, _PRODUCER], return_inverse=True)
         self._firsts, first_of_abort = np.unique(aborts[:, FIRST_OFFSET], return_inverse=True)
         keys = of_abort.reshape(-1) * len(self._firsts) + first_of_abort.reshape(-1)
@@ -30,7 +30,7 @@ class AbortedRanges:
         self._keys, self._aborts = keys[order], aborts[order]
 
     def hidden(self, batches: Batches) -> Flags:
-        """Tell for each batch whether readers of committed records are not to see it: uint8, 1 for aborted data."""
+        """Tell for each batch whether it is hidden from readers of committed records: uint8, 1 for aborted data."""
         hidden: Flags = np.zeros(len(batches), np.uint8)
         is_transactional = (batches["magic"] == 2) & (batches["attributes"] & TRANSACTIONAL_FLAG != 0)
         concerned = np.flatnonzero(is_transactional & (batches["attributes"] & CONTROL_FLAG == 0))
@@ -48,7 +48,7 @@ class AbortedRanges:
 
 
 def hidden_batches(batches: Batches, aborts: Aborts) -> Flags:
-    """Tell the same of a single chunk."""
+    """Do the same for a single chunk."""
     return AbortedRanges(aborts).hidden(batches)
 
 

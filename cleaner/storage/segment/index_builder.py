@@ -31,7 +31,7 @@ IndexMark = npt.NDArray[np.int64]
 # All that index entries depend on, a row a batch. Tables with these and other columns will do.
 WRITTEN_DTYPE = np.dtype([("size", np.int64), ("last_offset", np.int64), ("max_timestamp", np.int64)])
 
-_FIRST_BYTES = 1024
+_FIRST_BYTES = 64  # a writer keeps a builder for each of its logs
 _NONE_AT_FIRST = [
     kernel.STATE_MAX_TIMESTAMP,
     kernel.STATE_MAX_TIMESTAMP_OFFSET,
@@ -85,7 +85,7 @@ class IndexBuilder:
 
     def go_on(self, size: int, offsets: Entries, times: Entries) -> None:
         """
-        Go on behind what a segment holds already, before the first batch is given.
+        Go on behind what a segment holds already, before the first batch is given. Only new entries have to ascend.
 
         Args:
             size: bytes of its `.log`.
@@ -95,11 +95,8 @@ class IndexBuilder:
         state[kernel.STATE_POSITION] = size
         state[[kernel.STATE_OFFSET_BYTES, kernel.STATE_OFFSET_BYTES_TAKEN]] = offsets.nbytes
         state[[kernel.STATE_TIME_BYTES, kernel.STATE_TIME_BYTES_TAKEN]] = times.nbytes
-        if len(offsets):
-            state[kernel.STATE_LAST_OFFSET] = offsets[-1]["relative_offset"]
         if len(times):
             state[[kernel.STATE_LAST_TIME, kernel.STATE_MAX_TIMESTAMP]] = times[-1]["timestamp"]
-            state[kernel.STATE_LAST_TIME_OFFSET] = times[-1]["relative_offset"]
             state[kernel.STATE_MAX_TIMESTAMP_OFFSET] = self._base_offset + int(times[-1]["relative_offset"])
 
     def append(self, batches: BatchTable) -> None:

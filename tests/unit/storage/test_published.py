@@ -166,7 +166,7 @@ def test_lock_of_somebody_who_does_not_write_is_no_writer(tmp_path: Path, prices
         assert try_lock(file, READ, 0, 1)
         publisher = Publisher(FS, tmp_path)
         publisher.publish(PRICES, 9)
-        assert "somebody who does not write" in str(publisher.take_error())
+        assert "a process that does not write" in str(publisher.take_error())
         assert prices.high_watermark() is None
     left = Publisher(FS, tmp_path)
     left.publish(PRICES, 9)

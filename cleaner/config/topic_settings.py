@@ -202,7 +202,7 @@ class TopicSettings:
         "compression.type",
         "string",
         "producer",
-        "What appended batches are compressed with. The cleaner keeps each batch's own codec.",
+        "The codec of appended batches. The cleaner keeps each batch's own codec.",
         choices=("uncompressed", *(codec.name for codec in reversed(CODECS) if codec.id != NONE), "producer"),
         synonyms=(Synonym("compression.type"),),
     )

@@ -16,7 +16,7 @@ INDEX_TIME_FULL = 2
 INDEX_OVERFLOW = 3
 INDEX_NOT_ASCENDING = 4
 
-# Cells of the state array: the state of a segment being written, kept between append calls. For both indexes: all bytes,
+# Cells of the state array: the state of a segment being written, kept between calls. For both indexes: all bytes,
 # and how many of them are no longer in the arrays; the last entries, -1 without one.
 (
     STATE_POSITION,

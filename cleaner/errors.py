@@ -8,26 +8,26 @@ Every error the cleaner raises on purpose, and the exit code a command ends with
     |  |- CorruptCheckpointError          a checkpoint, snapshot, marker or metadata file
     |- UncleanableError               1   sound data that Kafka's cleaner cannot clean either (full index, overflow)
     |  |- OffsetsOutOfOrderError          two entries of an index would not ascend
-    |- NotCleanlyShutDownError        1   no clean-shutdown marker: recovery has to come first
+    |- NotCleanlyShutDownError        1   no clean-shutdown marker: recovery must come first
     |- TruncationRefusedError         1   recovery would cut more than a torn tail
     |- PolicyRefusedError             1   the topic's policy forbids it or is not known
     |- UndoRefusedError               1   the log has changed since the round, or the kept files are damaged
-    |- HandoverRefusedError           1   a log that cannot be put in the place of a broker's empty one
+    |- HandoverRefusedError           1   a log that cannot replace a broker's empty one
     |- NoSpaceError                   1   too little room for a group's output; says how many bytes are missing
     |- LogDirOfflineError             1   the disk failed: nothing more is tried in this log dir
-    |  |- ForeignDirectoryError           another user's directory, or one that others can change: not for root
-    |- UnreadableCodeError            1   a module that the user whom root has become may not read
+    |  |- ForeignDirectoryError           another user's directory, or for root one that others can change
+    |- UnreadableCodeError            1   a module that this process may not read since it gave up root
     |- OutOfDescriptorsError          1   this process has no file descriptor left; nothing is wrong with the disk
-    |- SparkJobError                  1   Spark is not there, or a job of it failed; what is swapped stays
-    |- CleaningAborted                1   asked to stop; what is swapped stays, temporary files are gone
-    |  |- WriterWaitingError              a writer wants to load the logs: rounds give the lock back
-    |- LogChangedError                1   another process changed the log meanwhile: try again
+    |- SparkJobError                  1   Spark is missing, or a job failed; swapped groups stay
+    |- CleaningAborted                1   asked to stop; swapped groups stay, temporary files are removed
+    |  |- WriterWaitingError              a writer wants to load the logs: rounds release the lock
+    |- LogChangedError                1   another process changed the log at the same time: try again
     |- TopicError                     1   an operation on a topic that is refused
     |  |- InvalidTopicError               a name or a number of partitions that Kafka refuses
-    |  |- TopicExistsError                it exists already
-    |  |- UnknownTopicError               it does not exist, or has no such partition
-    |  |- TopicSettingsError              settings that cannot be told from those of another topic
-    |- InputError                     1   a line of input that is no record; says which
+    |  |- TopicExistsError                the topic exists already
+    |  |- UnknownTopicError               the topic does not exist, or has no such partition
+    |  |- TopicSettingsError              settings that cannot be distinguished from those of another topic
+    |- InputError                     1   a line of input that is not a record; says which
     |- UnsupportedPlatformError       1   logs are written on Linux only; reading works elsewhere too
     |- LogWriteError                  1   an append or read that a log refuses; the log is unchanged
     |  |- OffsetOutOfRangeError           an offset below the log start or beyond the log end
@@ -52,8 +52,8 @@ Every error the cleaner raises on purpose, and the exit code a command ends with
     |- ConfigError                   78   a setting with a bad key or value
     |  |- ConfigErrors                    several of them, one line each
 
-Some rooms have exceptions of their own, all `ValueError`s but `InvalidTransitionError` (an internal error). Callers
-turn them into one of these, with file and position. None of them leaves a public call.
+Some packages have their own exceptions, all `ValueError`s except `InvalidTransitionError` (an internal error). Callers
+convert them to one of these, with file and position. None of them leaves a public call.
 """
 
 from __future__ import annotations
@@ -107,9 +107,9 @@ def forget_frames(error: BaseException) -> None:
 
 def as_value(error: ErrorT) -> ErrorT:
     """
-    Return a caught error as a value that can be kept or passed on: without the frames it came through.
+    Return a caught error as a value that can be kept or passed on: without its traceback.
 
-    Only internal errors keep their traceback; the messages of all others say enough.
+    Only internal errors keep their traceback; for all others the message is enough.
     """
     forget_frames(error)
     for found in _chain_of(error):
@@ -174,7 +174,7 @@ class UncleanableError(CleanerError):
 
 
 class OffsetsOutOfOrderError(UncleanableError):
-    """An index entry would not lie above the one before (R-312)."""
+    """An index entry would not be above the previous one (R-312)."""
 
 
 def unexpected(path: Path | str, error: Exception) -> UncleanableError:

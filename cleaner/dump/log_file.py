@@ -132,7 +132,7 @@ class LogDump:
             yield from _laid_out(layout, batch, legacy)
 
     def _legacy_checksums(self, part: Chunk, batch: ShownBatch) -> list[tuple[bool, int]]:
-        """Return of each record of magic 0 or 1 whether its checksum is right, and what it is."""
+        """Return for each record of magic 0 or 1 whether its checksum is correct, and the checksum."""
         if batch.magic == MAGIC:
             return []
         start = int(part.batches[0]["start"])

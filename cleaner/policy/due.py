@@ -81,7 +81,7 @@ def due(log: CleanableLog, cleanable: Cleanable, topic: TopicConfig, now_ms: int
 
 
 def due_words(dueness: Reason, cleanable: Cleanable, delay_ms: int, min_ratio: float) -> str:
-    """Say what was judged, with the numbers; the arguments are those of `judge` and its answer."""
+    """Describe a result of `judge` with its numbers; the arguments are those of `judge`."""
     if dueness is Reason.NOTHING_TO_CLEAN:
         return f"nothing to clean: the range ends at the {_bound_words(cleanable.bounded_by)}"
     if dueness is Reason.OVERDUE:

@@ -1,8 +1,8 @@
 """
-What survives a round: a batch, a record, and the time from which a tombstone may go.
+The survivor rules of a round: for batches, for records, and for the time from which a tombstone may be removed.
 
-One of three things is decided of a batch before its records are read; its records are then asked one by one; what is
-left decides whether it is copied as it stands, rebuilt, kept as an empty header, or gone.
+A batch gets one of three `BatchRetention` values before its records are read; then each record is decided; what is left
+decides whether the batch is copied unchanged, rebuilt, kept as an empty header, or dropped.
 
 These functions are the rules in their plainest form, one batch and one record at a time. Kernels decide whole arrays
 at once; tests compare them with these functions.
@@ -117,10 +117,10 @@ def retains_record(
         discards_records: the result of `discards_records` for the batch.
         is_control: the record is a marker.
         offset: the record's.
-        latest_offset: the last offset the map has seen.
-        has_key, has_value: neither is null.
-        newest_offset: the offset the map has for the key; -1 for a key it does not know.
-        retains_deletes: the answer of `retains_deletes` for the record's batch.
+        latest_offset: the last offset in the map.
+        has_key, has_value: whether key and value are not null.
+        newest_offset: the map's offset for the key; -1 for a key that is not in the map.
+        retains_deletes: the result of `retains_deletes` for the batch.
         rule: which of two records of a key stays.
     """
     if discards_records:

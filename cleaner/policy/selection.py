@@ -43,7 +43,7 @@ class Order(enum.Enum):
 
 
 class Basis(NamedTuple):
-    """What of the context verdicts rest on; copies, as those that are handed in may change."""
+    """The parts of the context on which results depend; copies, as the context may change."""
 
     now_ms: int
     states: Mapping[TopicPartition, PartitionState]
@@ -100,8 +100,8 @@ def survey(logs: Sequence[LogFacts], context: SelectionContext, order: Order, be
     Judge every log and order those that are due and free; see the module's docstring.
 
     Args:
-        logs: all of them.
-        context: all that matters beside them.
+        logs: all logs.
+        context: everything else that matters.
         order: of the queue.
         before: an earlier survey. Its result for a log is reused if its input has not changed, so that of thousands of
             logs only a few are judged. The outcome is the same as without.
@@ -110,7 +110,7 @@ def survey(logs: Sequence[LogFacts], context: SelectionContext, order: Order, be
     kept = {} if before is None else _verdicts_that_stand(before, basis)
     verdicts = [kept.get(id(log)) or _judge(log, context) for log in logs]
     queue = [row for row, verdict in enumerate(verdicts) if verdict.reason.is_due_and_free]
-    # A stable sort leaves equals in the order given.
+    # A stable sort keeps equals in the given order.
     queue.sort(key=lambda row: _rank(logs[row], verdicts[row], context, order))
     for place, row in enumerate(queue, start=1):
         if verdicts[row].place != place:
@@ -119,7 +119,7 @@ def survey(logs: Sequence[LogFacts], context: SelectionContext, order: Order, be
 
 
 def _verdicts_that_stand(before: Survey, basis: Basis) -> dict[int, CleaningStatus]:
-    """Return the verdicts that neither time nor context have changed, by the `id` of the facts they are about."""
+    """Return the results that neither time nor context has changed, by the `id` of the log's facts."""
     then = before.basis
     # After the clock was set back, past times lie in the future again.
     if then.of_all != basis.of_all or then.now_ms > basis.now_ms:
@@ -182,7 +182,7 @@ def _judge(log: LogFacts, at: SelectionContext) -> CleaningStatus:
 
 
 def _reason(log: LogFacts, dueness: Reason, at: SelectionContext) -> Reason:
-    """Return the first reason of `Reason` that holds."""
+    """Return the first applicable value of `Reason`."""
     lasting = _lasting_obstacle(log, at)
     if lasting is not None:
         return lasting

@@ -74,7 +74,7 @@ def find_leftovers(directory: Path, files: Sequence[str]) -> Leftovers:
 
 
 def split_swaps(files: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the `.swap` files of a swap that was decided, and those of one that was not (R-631)."""
+    """Return the `.swap` files of a decided swap, and those of an undecided one (R-631)."""
     swaps = [name for name in files if name.endswith(names.SWAP)]
     lowest_cleaned = min((names.offset_of(name) for name in files if name.endswith(names.CLEANED)), default=2**63)
     decided = [name for name in swaps if names.offset_of(name) < lowest_cleaned]

@@ -178,7 +178,7 @@ class ProducerState:
         return producer is not None and producer.txn_first_offset != _NONE
 
     def aborted_txn(self, txn: CompletedTxn) -> AbortedTxn:
-        """Return the transaction index entry of an aborted transaction, to be asked for before `commit`."""
+        """Return the transaction index entry of an aborted transaction; call it before `commit`."""
         others = self._ongoing.lowest(but_of=txn.producer_id)
         return aborted_entry(txn.producer_id, txn.first_offset, txn.last_offset, others)
 

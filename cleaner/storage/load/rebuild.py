@@ -118,7 +118,7 @@ def rebuild_segment(
         UncleanableError: an index would be full: Kafka could not load the log either (R-311).
         CorruptBatchError: a batch that Kafka would fail on, without repairing it (`replay`).
     """
-    # Here, as it loads the kernels: a look at a sound log rebuilds nothing.
+    # Imported here because it loads the kernels: inspecting a sound log rebuilds nothing.
     from cleaner.storage.segment.index_builder import IndexBuilder, OffsetOverflowError
 
     builder = IndexBuilder(

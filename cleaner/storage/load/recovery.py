@@ -73,11 +73,11 @@ def cut_damage(loading: Loading, segment: Segment, rebuilt: RebuiltSegment, late
 
 def _refuse_unless_torn(segment: Segment, rebuilt: RebuiltSegment, later: Sequence[Segment], *, is_last: bool) -> None:
     """
-    Let a torn tail of the last segment pass: no whole batch would go.
+    Raise, except for a torn tail of the last segment: no whole batch is lost there.
 
-    A writer that was killed leaves the beginning of a batch, or zeros, or pages of a batch in the wrong order. Cutting
-    that loses nothing that was ever acknowledged as flushed. But whole batches behind the damage mean that something
-    else happened to the file, and cutting would lose them.
+    A killed writer leaves the beginning of a batch, or zeros, or only some pages of a batch. Cutting that loses nothing
+    that was ever acknowledged as flushed. But if whole batches follow the damage, something else happened to the file,
+    and cutting would lose them.
     """
     if is_last:
         with segment.open_log() as file:

@@ -1,4 +1,4 @@
-"""Aborted transactions as transaction indexes tell them, and which batches are theirs."""
+"""Aborted transactions from transaction indexes, and which batches belong to them."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def hidden_batches(batches: Batches, aborts: Aborts) -> Flags:
 
 def found_below(indexes: Iterable[Aborts], end_offset: int) -> Iterator[Aborts]:
     """
-    Give the entries of a log's transaction indexes that may reach below an offset (R-535).
+    Yield the entries of a log's transaction indexes that may concern offsets below an offset (R-535).
 
-    Between a transaction's batches and the entry that its marker makes lie as many segments as it was long. The search
-    ends at the first entry that says all below the offset is decided.
+    The entry is in the marker's segment, which may be many segments after the transaction's batches. The search ends at
+    the first entry whose last stable offset is not below the offset: everything below is then decided.
 
     Args:
-        indexes: of the segments from the one on that is asked about, ascending; no more of them are read than needed.
+        indexes: of the segments from the first wanted one on, ascending; read only as far as needed.
     """
     for aborts in indexes:
         beyond = aborts[:, LAST_STABLE_OFFSET] >= end_offset

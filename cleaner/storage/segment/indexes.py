@@ -43,7 +43,7 @@ TXN_VERSION = 0
 MAX_RELATIVE_OFFSET = 2**31 - 1
 """Largest distance from the base offset an index entry can hold (R-304)."""
 
-_LEAST_LIMIT_BYTES = 1 << 20  # a log may grow while one looks
+_LEAST_LIMIT_BYTES = 1 << 20  # a log may grow while it is inspected
 
 Entries = npt.NDArray[np.void]
 Aborts = npt.NDArray[np.int64]
@@ -186,7 +186,7 @@ def aborted_entry(producer_id: int, first_offset: int, marker_offset: int, lowes
     Return the transaction index entry of an aborted transaction (R-653).
 
     Args:
-        lowest_open: the first offset of the oldest transaction that stays open behind the marker; None without one.
+        lowest_open: the lowest first offset of the transactions still open after the marker; None without one.
     """
     stable = marker_offset + 1 if lowest_open is None else lowest_open
     return AbortedTxn(producer_id, first_offset, marker_offset, stable)
@@ -287,7 +287,7 @@ class OffsetIndexCheck:
 
 
 def most_index_bytes(log_bytes: int, entry: np.dtype[np.void]) -> int:
-    """Return the length, of whole entries, beyond which no index of a log has any: one a batch, and one at the end."""
+    """Return the largest possible index of a log, bytes: one entry a batch, and one at the end."""
     most = max(_LEAST_LIMIT_BYTES // entry.itemsize, log_bytes // LEAST_BATCH_BYTES[0] + 2)
     return most * entry.itemsize
 
@@ -326,7 +326,7 @@ def _is_zero(data: bytes) -> bool:
 
 
 def _is_zero_from(file: OpenedFile, position: int) -> bool:
-    """Tell whether all bytes of a file from a position on are zeros, reading some at a time."""
+    """Tell whether all bytes of a file from a position on are zeros, reading in pieces."""
     while data := file.read(_PIECE_BYTES, position):
         if not _is_zero(data):
             return False

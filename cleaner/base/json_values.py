@@ -96,7 +96,7 @@ def _finite(text: str) -> float:
 
 
 def _refuse_constant(name: str) -> float:
-    raise NotJsonError(f"{name} is no JSON number")
+    raise NotJsonError(f"{name} is not a JSON number")
 
 
 def described(kind: str, value: object, **more: object) -> dict[str, JsonValue]:
@@ -110,7 +110,7 @@ def described(kind: str, value: object, **more: object) -> dict[str, JsonValue]:
     """
     fields = json_value(value)
     if not isinstance(fields, dict):
-        raise TypeError(f"{type(value).__name__} is no report")
+        raise TypeError(f"{type(value).__name__} is not a report")
     head: dict[str, JsonValue] = {"format": f"cleaner-{kind}", "format_version": FORMAT_VERSION}
     return head | fields | {name: json_value(each) for name, each in more.items()}
 
@@ -255,7 +255,7 @@ def _read_enum(kind: type[enum.Enum], value: JsonValue) -> enum.Enum:
     for member in kind:
         if member.name.lower() == value:
             return member
-    raise _UnknownWordError(f"{shortened(repr(value))} is no {kind.__name__}")
+    raise _UnknownWordError(f"{shortened(repr(value))} is not a {kind.__name__}")
 
 
 def _read_partition(value: JsonValue) -> TopicPartition:

@@ -80,7 +80,7 @@ class LogsAccess:
         """End a round; the last one releases the logs."""
         with self._guard:
             if self._rounds == 0:
-                raise ValueError("no round is at work")
+                raise ValueError("no round is running")
             self._rounds -= 1
             if self._rounds == 0 and not self._is_alone:
                 unlock(self._file, LOGS_BYTE, 1)

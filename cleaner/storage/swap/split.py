@@ -94,7 +94,7 @@ def _fitting(chunk: Chunk, begin: int, base_offset: int) -> int:
 
 def _start(fs: FileSystem, segment: Segment, topic: TopicConfig, base_offset: int, bases: list[int]) -> _Part:
     if base_offset < segment.base_offset or (bases and base_offset <= bases[-1]):
-        raise CorruptBatchError(segment.log_path, 0, f"offset {base_offset} lies before the ones in front of it")
+        raise CorruptBatchError(segment.log_path, 0, f"offset {base_offset} is not above the offsets before it")
     bases.append(base_offset)
     for path in segment_paths(segment.directory, base_offset, names.CLEANED):
         fs.remove(path)

@@ -213,7 +213,7 @@ def test_lock_file_deleted_again_and_again_is_refused(tmp_path: Path) -> None:
         LogDirLock(AlwaysDeleted(times=100), tmp_path)
 
 
-def test_lock_file_created_by_somebody_faster_is_opened(tmp_path: Path) -> None:
+def test_lock_file_created_by_another_process_meanwhile_is_opened(tmp_path: Path) -> None:
     """Losing the race to create the file is not an error."""
 
     class SomebodyFaster(FileSystem):

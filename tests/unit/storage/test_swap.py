@@ -175,7 +175,7 @@ def test_swap_that_cannot_be_taken_back_keeps_a_cleaned_file_as_witness(tmp_path
         fs = FailingFileSystem(number, errno.EIO, lasting=True)
         with pytest.raises(LogDirOfflineError) as caught:
             replace_segments(fs, directory, new_base=0, old_bases=[0, 10, 20], still_held=lambda: None)
-        assert "taking the swap back failed as well" in caught.value.__notes__[0]
+        assert "undoing the swap failed, too" in caught.value.__notes__[0]
         assert [path for path in directory.iterdir() if path.suffix == ".cleaned"]
         assert MERGED.verdicts(_contents(directory)) == ["old", "old"]
 

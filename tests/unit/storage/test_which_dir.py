@@ -117,12 +117,12 @@ def test_directory_is_told_by_what_it_holds(tmp_path: Path, make: Callable[[Path
         ),
         pytest.param(
             _parent,
-            "holds log dirs and is none itself; name one of them: {root}/disks/kafka-1, {root}/disks/kafka-2",
+            "contains log dirs, but is not one; name one of them: {root}/disks/kafka-1, {root}/disks/kafka-2",
             id="parent",
         ),
-        pytest.param(_kept, "no log dir but what `clean --keep-old` kept; `cleaner undo` puts that back", id="kept"),
-        pytest.param(_mounted, "an empty directory, no log dir; is its disk mounted?", id="empty"),
-        pytest.param(_foreign, "no log dir: neither partitions nor a file of a log dir is in it", id="foreign"),
+        pytest.param(_kept, "not a log dir: `clean --keep-old` kept it; `cleaner undo` puts it back", id="kept"),
+        pytest.param(_mounted, "an empty directory, not a log dir; is its disk mounted?", id="empty"),
+        pytest.param(_foreign, "not a log dir: it has neither partitions nor a file of a log dir", id="foreign"),
         pytest.param(
             lambda root: _log_dir(root) and root / "dta", "no such directory; did you mean {root}/data?", id="slip"
         ),

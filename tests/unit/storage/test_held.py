@@ -221,14 +221,14 @@ def test_mode_of_what_a_link_leads_to_is_not_changed(fs: FileSystem, logs: Path)
     assert (logs / "topic-0").stat().st_mode == before
 
 
-def test_new_file_takes_no_set_id_bits_over(fs: FileSystem, logs: Path) -> None:
+def test_new_file_does_not_inherit_set_id_bits(fs: FileSystem, logs: Path) -> None:
     """Otherwise a log with these bits would become a program that runs as root."""
     (logs / "topic-0" / "a").chmod(0o6755)
     fs.create(logs / "topic-0" / "new", like=logs / "topic-0" / "a").close()
     assert stat.S_IMODE((logs / "topic-0" / "new").stat().st_mode) == 0o755
 
 
-def test_new_file_is_like_no_link(fs: FileSystem, logs: Path) -> None:
+def test_new_file_does_not_inherit_from_a_link(fs: FileSystem, logs: Path) -> None:
     """A link's own mode is 0777; the new file is removed."""
     (logs / "topic-0" / "link").symlink_to("a")
     with pytest.raises(LogDirOfflineError):
@@ -240,7 +240,7 @@ def test_new_file_is_like_no_link(fs: FileSystem, logs: Path) -> None:
 @ROOT
 @pytest.mark.parametrize("holds", [True, False], ids=["held", "by its path"])
 @pytest.mark.parametrize("what", ["open to write", "set_mode", "set_mtime_ns"])
-def test_root_changes_no_file_of_another_user_by_a_second_name(
+def test_root_does_not_change_a_users_file_through_a_hard_link(
     fs: FileSystem, logs: Path, what: str, holds: bool
 ) -> None:
     """The directory's owner made a hard link to a file that they may not write to."""

@@ -331,7 +331,7 @@ def test_lock_after_a_broker_stopped_is_on_a_new_file(tmp_path: Path, jvm: Jvm) 
 
 
 @pytest.mark.kafka
-def test_lock_beside_writer_and_cleaner_jvm_waits_for_both(tmp_path: Path, jvm: Jvm) -> None:
+def test_broker_lock_waits_for_a_writer_and_a_cleaner(tmp_path: Path, jvm: Jvm) -> None:
     """A broker stays out until the last of a cleaner and a writer has left."""
     path = tmp_path / ".lock"
     writer = LogDirLock(FS, tmp_path, SHARED, WRITER)

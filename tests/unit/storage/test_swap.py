@@ -57,7 +57,7 @@ def test_swap_completed_leaves_new_segments_only(tmp_path: Path, case: Case) -> 
     assert _contents(tmp_path) == _after(case)
 
 
-def test_swap_steps_come_in_order_with_a_fence_behind_each(tmp_path: Path) -> None:
+def test_swap_steps_are_in_order_with_a_fence_after_each(tmp_path: Path) -> None:
     """S1 to S6 as in the module's table, logs before indexes, with five fences (R-601, D-10)."""
     case = CASES[1]
     directory = tmp_path / "topic-0"

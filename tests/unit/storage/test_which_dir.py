@@ -85,7 +85,7 @@ def _link(root: Path) -> Path:
         pytest.param(lambda root: root / "nowhere", Nature.MISSING, id="missing"),
     ],
 )
-def test_directory_is_told_by_what_it_holds(tmp_path: Path, make: Callable[[Path], Path], nature: Nature) -> None:
+def test_directory_is_recognized_by_its_contents(tmp_path: Path, make: Callable[[Path], Path], nature: Nature) -> None:
     """Its name does not matter: a log dir may have a partition's name."""
     assert nature_of(FS, make(tmp_path)) is nature
 
@@ -136,7 +136,7 @@ def test_directory_is_told_by_what_it_holds(tmp_path: Path, make: Callable[[Path
         ),
     ],
 )
-def test_refusal_says_what_was_given_and_what_was_meant(
+def test_refusal_says_what_the_path_is_and_what_was_meant(
     tmp_path: Path, make: Callable[[Path], Path], words: str
 ) -> None:
     """With the log dir and the partition filled in if they are known."""
@@ -158,7 +158,7 @@ def test_refusal_says_what_was_given_and_what_was_meant(
         pytest.param(lambda root: _partition(root) / "new", False, id="in-a-partition"),
     ],
 )
-def test_new_log_dir_is_made_only_where_no_other_log_is(
+def test_new_log_dir_is_created_only_outside_of_other_log_dirs(
     tmp_path: Path, make: Callable[[Path], Path], is_fine: bool
 ) -> None:
     """A broker would treat one inside a log dir as a partition, or would not start."""
@@ -172,7 +172,7 @@ def test_place_around_a_path_is_named(tmp_path: Path) -> None:
     assert place_around(FS, tmp_path / "kept") is None
 
 
-def test_directory_that_does_not_answer_is_no_answer(tmp_path: Path) -> None:
+def test_unreadable_directory_is_an_error(tmp_path: Path) -> None:
     """A failing disk does not show what is on it."""
 
     class Failing(FileSystem):

@@ -91,7 +91,7 @@ def parse_json(data: bytes) -> dict[str, JsonValue]:
 def _finite(text: str) -> float:
     number = float(text)
     if math.isinf(number):
-        raise NotJsonError("a number beyond all bounds")
+        raise NotJsonError("a number that is too large")
     return number
 
 
@@ -262,17 +262,17 @@ def _read_partition(value: JsonValue) -> TopicPartition:
     """Read a partition's name; whether the topic's name is legal is not checked here."""
     topic, dash, number = _read_primitive((str,), value).rpartition("-")
     if not dash or not number.isascii() or not number.isdecimal() or len(number) > 10:
-        raise WrongValueError("no partition")
+        raise WrongValueError("not a partition")
     return TopicPartition(topic, int(number))
 
 
 def _list(value: JsonValue) -> list[JsonValue]:
     if not isinstance(value, list):
-        raise WrongValueError("no list")
+        raise WrongValueError("not a list")
     return value
 
 
 def _object(value: JsonValue) -> dict[str, JsonValue]:
     if not isinstance(value, dict):
-        raise WrongValueError("no object")
+        raise WrongValueError("not an object")
     return value

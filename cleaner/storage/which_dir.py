@@ -206,10 +206,10 @@ def _of_partition(real: Path) -> str:
     try:
         found = names.parse_partition_dir(real.name)
     except ValueError:
-        return f"; {real.name!r} names no partition, as orders-0 would"
+        return f"; {real.name!r} is not the name of a partition, such as orders-0"
     log_dir = quote(str(real.parent))
     if found.kind is not names.DirKind.CURRENT:
-        return f"; a broker has set it aside, in the log dir {log_dir}"
+        return f"; a broker has renamed it; the log dir is {log_dir}"
     return f"; the log dir is {log_dir}, as LOG_DIR PARTITION: {log_dir} {found.topic_partition}"
 
 

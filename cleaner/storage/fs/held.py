@@ -118,7 +118,7 @@ class HeldDirectories:
             accept: see `Accept`.
             follow_above: follow links above the directory; otherwise the path must have none.
         Raises:
-            OSError: no such directory; a link; or the directory held by this path has another name by now.
+            OSError: no such directory; a link; or the directory held by this path was renamed.
         """
         text = str(path)
         descriptor = self._opened(path, follow_above=follow_above)

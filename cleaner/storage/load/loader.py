@@ -241,7 +241,7 @@ def _end_of_log(loading: Loading) -> int:
     """
     if loading.is_beside_writer:
         if not loading.segments:
-            raise LogChangedError(f"{loading.directory}: the writer has not made its first segment yet")
+            raise LogChangedError(f"{loading.directory}: the writer has not created its first segment yet")
         return max(loading.last_base_offset, loading.log_start_offset)
     if loading.segments:
         last = loading.segments[-1]

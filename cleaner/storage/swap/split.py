@@ -75,7 +75,7 @@ def _write_parts(fs: FileSystem, segment: Segment, topic: TopicConfig, buffer: R
                 end = _fitting(chunk, begin, part.base_offset)
                 if end == begin:
                     position = int(chunk.batches["position"][begin])
-                    raise CorruptBatchError(segment.log_path, position, "a batch that no segment can be based on")
+                    raise CorruptBatchError(segment.log_path, position, "a batch at which no segment can begin")
                 _copy(chunk, begin, end, part)
                 begin = end
         if part is not None:

@@ -139,7 +139,7 @@ def test_metadata_counts_only_for_the_topic_id_of_the_partition(
 def test_topic_the_metadata_does_not_know_warns(log_dir: Path) -> None:
     """A removed topic's directory is named as such."""
     _metadata(log_dir, topic="other")
-    assert any("knows no such topic" in text for text in _resolver(log_dir).topic("t", ID).warnings)
+    assert any("does not have this topic" in text for text in _resolver(log_dir).topic("t", ID).warnings)
 
 
 def test_metadata_is_found_where_it_is_said_to_be(log_dir: Path, tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_cleaner_without_writer_has_the_logs_alone(tmp_path: Path, held: Callabl
     """A round in a log dir without a writer is not alongside one, and no writer gets the logs during it."""
     lock = held(acquire_for_cleaning(FS, tmp_path))
     assert not lock.is_beside_writer
-    with pytest.raises(LogDirLockedError, match="a cleaner did not give way within 5 ms"):
+    with pytest.raises(LogDirLockedError, match="a cleaner did not release the logs within 5 ms"):
         begin_writing(tmp_path, patience_ms=5)
     assert not lock.logs.is_writer_waiting()
 

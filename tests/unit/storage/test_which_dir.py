@@ -107,7 +107,7 @@ def test_directory_is_recognized_by_its_contents(tmp_path: Path, make: Callable[
         ),
         pytest.param(
             lambda root: _partition(root).rename(root / "old"),
-            "the directory of a partition, not a log dir; 'old' names no partition, as orders-0 would",
+            "the directory of a partition, not a log dir; 'old' is not the name of a partition, such as orders-0",
             id="renamed-partition",
         ),
         pytest.param(

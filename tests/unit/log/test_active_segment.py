@@ -1,4 +1,4 @@
-"""The segment that is appended to, and an exception in the middle of forcing it to disk."""
+"""The active segment, and an exception in the middle of an fsync."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.unit.log.writing import pair, writing
 
 @pytest.mark.parametrize("step", ["flush", "roll"])
 def test_fsync_interrupted_anywhere_is_done_again_or_has_failed(step: str, tmp_path: Path) -> None:
-    """Every point at which an exception may come: the next flush flushes, or closes the log; none is refused."""
+    """At every point where an exception may be raised: the next flush works, or closes the log; none is refused."""
     point = 0
     while True:
         point += 1
@@ -30,7 +30,7 @@ def test_fsync_interrupted_anywhere_is_done_again_or_has_failed(step: str, tmp_p
                     assert writer.flush_to_disk() == 1
                     writer.roll()
                 except FailedFsyncError:
-                    assert step == "roll"  # it was on its way with an error of the system's
+                    assert step == "roll"  # the exception replaced an error of the system
                 assert segment.is_retired
                 assert all(file._handle.closed for file in segment._files)
             else:

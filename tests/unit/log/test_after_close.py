@@ -1,4 +1,4 @@
-"""What was closed is not used any more: it says so, and opens no file again."""
+"""A closed object refuses every call, and opens no file again."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ USUAL: Mapping[str, tuple[object, ...]] = {
     "topic_config": ("t",),
     "truncate_to": (0,),
 }
-# What tells what was, or does nothing then.
+# Calls that only report, or do nothing after a close.
 HARMLESS = {
     LogManager: {"close", "abandon", "wake"},
     Log: {"close", "abandon", "end_offset_for_epoch", "end_late_transactions", "appended_at"},
@@ -48,7 +48,7 @@ HARMLESS = {
 
 
 def open_files() -> set[Path]:
-    """The files this process has open."""
+    """Return the files that this process has open."""
     links = [path for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
     return {link.readlink() for link in links if link.is_symlink()}
 
@@ -66,7 +66,7 @@ def refuses_everything(thing: object) -> None:
 
 
 def test_closed_log_is_refused_everywhere(tmp_path: Path) -> None:
-    """Manager, log, producers, what reads it, and what it keeps up."""
+    """Manager, log, producers, readers and upkeep."""
     before = open_files()
     with LogManager(tmp_path / "logs", create=True, cleaner=False, tasks=False) as manager:
         manager.create_topic("t")
@@ -86,7 +86,7 @@ def test_closed_log_is_refused_everywhere(tmp_path: Path) -> None:
     assert open_files() <= before
 
 
-# What is as true in a fork.
+# Properties that are valid in a fork too.
 TOLD_IN_A_FORK = {"config", "directory", "log_dirs", "next_offset", "topic_partition"}
 IN_A_FORK: Mapping[str, tuple[object, ...]] = {
     **USUAL,
@@ -98,7 +98,7 @@ IN_A_FORK: Mapping[str, tuple[object, ...]] = {
 
 
 def taken_in_a_fork(thing: object) -> list[str]:
-    """Ask for every public method and property; returns which have not said that they are the parent's."""
+    """Call every public method and property; returns those that did not raise ForkedError."""
     wrong = []
     for name, member in inspect.getmembers(type(thing)):
         if (name.startswith("_") and name not in ("__next__", "__anext__")) or name in TOLD_IN_A_FORK:
@@ -114,19 +114,19 @@ def taken_in_a_fork(thing: object) -> list[str]:
             wrong.append(f"{type(thing).__name__}.{name}")
         except ForkedError:
             pass
-        except Exception as error:  # noqa: BLE001 - told by the parent
+        except Exception as error:  # noqa: BLE001 - reported by the parent
             wrong.append(f"{type(thing).__name__}.{name}: {error!r}")
     return wrong
 
 
 def test_forked_child_is_refused_everywhere(tmp_path: Path) -> None:
-    """Nothing answers with what was when it was forked, or waits for a thread that is not there."""
+    """No call answers with the state at the fork, or waits for a thread that the child does not have."""
     with LogManager(tmp_path / "logs", create=True, cleaner=False, tasks=False) as manager:
         manager.create_topic("t")
         log = manager.log("t")
         appended, under_way = log.append([RECORD] * 3), log.read(0, until="end")
         followers = [log.follow(0, until="end"), log.follow(0, until="end"), log.follow(0)]
-        assert len(followers[0].poll(0, 1)) == 1  # two more are at hand
+        assert len(followers[0].poll(0, 1)) == 1  # two more are buffered
         writer = log.producer("id")
         writer.begin()
         things = [manager, log, log.reader, log.producer(), writer, *followers]
@@ -140,7 +140,7 @@ def test_forked_child_is_refused_everywhere(tmp_path: Path) -> None:
                 for ask in (lambda: appended.durable, lambda: next(under_way)):
                     with contextlib.suppress(ForkedError):
                         found.append(f"under way: {ask()}")
-                with manager, log, followers[0]:  # whoever leaves such a block leaves all to the parent
+                with manager, log, followers[0]:  # leaving the block closes nothing of the parent's
                     assert "Log(" in repr(log)
                 wrong = found
             finally:
@@ -158,7 +158,7 @@ def test_forked_child_is_refused_everywhere(tmp_path: Path) -> None:
 
 
 def test_closed_reader_refuses_and_its_followers_end(tmp_path: Path) -> None:
-    """Beside a writer that goes on; what was under way goes on to its end."""
+    """While the writer goes on; iterators under way go on to their end."""
     with LogManager(tmp_path / "logs", create=True, cleaner=False, tasks=False) as manager:
         manager.create_topic("t")
         log = manager.log("t")
@@ -184,7 +184,7 @@ def test_closed_reader_refuses_and_its_followers_end(tmp_path: Path) -> None:
 
 
 def test_state_that_is_closed_while_it_is_gone_through_says_so(tmp_path: Path) -> None:
-    """No error of a descriptor that is not there."""
+    """And not with an error about a closed descriptor."""
     with LogManager(tmp_path / "logs", create=True, cleaner=False, tasks=False) as manager:
         manager.create_topic("t", 1, {"segment.bytes": 5_000})
         log = manager.log("t")
@@ -200,7 +200,7 @@ def test_state_that_is_closed_while_it_is_gone_through_says_so(tmp_path: Path) -
 
 
 def test_transaction_begun_by_another_thread_is_named_as_such(tmp_path: Path) -> None:
-    """Threads that share a producer learn what to do; one that begins two learns that it has."""
+    """Threads that share a producer learn what to do; a thread that begins two learns that it did."""
     with LogManager(tmp_path / "logs", create=True, cleaner=False, tasks=False) as manager:
         manager.create_topic("t")
         producer = manager.log("t").producer("id")

@@ -52,12 +52,12 @@ def log(tmp_path: Path) -> Iterator[Log]:
 
 
 def threads() -> list[threading.Thread]:
-    """Those that read for many."""
+    """Return the threads that read for many followers."""
     return [thread for thread in threading.enumerate() if thread.name == "cleaner-broadcast"]
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait, for a while."""
+    """Wait until a condition holds, up to a limit."""
     deadline = time.monotonic() + WAIT_SECONDS
     while not condition():
         assert time.monotonic() < deadline
@@ -65,7 +65,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def read_up_to(follower: Follower, offset: int) -> list[int | None]:
-    """Return the offsets of the records below one, as a loop in a thread gets them."""
+    """Return the offsets of the records below an offset, as a loop in a thread gets them."""
     found: list[int | None] = []
     while follower.next_offset < offset:
         found += [record.offset for record in follower.poll(1.0, max_records=7)]
@@ -107,7 +107,7 @@ def test_followers_all_get_every_record_once_and_in_order(log: Log) -> None:
         follower.close()
     for begin, offsets in zip(begins + begins, found, strict=True):
         assert offsets == sorted(set(offsets), key=lambda offset: offset or 0)
-        # A round may have taken what a follower had not read yet, where a newer record of its key was there.
+        # A round may have removed records that a follower had not read, if their keys have newer records.
         assert set(offsets) <= set(range(begin, count))
         assert set(offsets) >= set(range(max(begin, 150), count))
 
@@ -129,7 +129,7 @@ def test_records_are_read_once_for_many_followers(log: Log) -> None:
 
 
 def test_follower_that_is_slow_loses_nothing_and_holds_nothing(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is kept for it is bounded; it reads the rest by itself, and then with the others again."""
+    """The kept records are bounded; it reads the rest by itself, and then with the others again."""
     monkeypatch.setattr(broadcast, "MOST_KEPT_BYTES", 4_000)
     slow, *others = [log.follow(0) for _ in range(4)]
     for number in range(60):
@@ -147,7 +147,7 @@ def test_follower_that_is_slow_loses_nothing_and_holds_nothing(log: Log, monkeyp
 
 @pytest.mark.parametrize("regrown", [0, 1, 20], ids=["shorter", "still-shorter", "longer"])
 def test_followers_behind_a_cut_are_told_and_others_go_on(log: Log, regrown: int) -> None:
-    """Whoever has read what was cut off must not read on, even if it was written anew since."""
+    """A follower that has read records cut off later must not read on, even if those offsets were written again."""
     told, untouched = [log.follow(0) for _ in range(4)], [log.follow(0) for _ in range(2)]
     log.append([Record(b"k", b"%d" % number) for number in range(4)])
     log.flush()
@@ -170,7 +170,7 @@ def test_followers_behind_a_cut_are_told_and_others_go_on(log: Log, regrown: int
 
 
 def test_followers_of_committed_records_see_no_others(log: Log) -> None:
-    """Aborted ones and markers are passed over; columns are read beside them."""
+    """Aborted records and markers are skipped; another follower reads columns at the same time."""
     committed = [log.follow(0, isolation="read_committed") for _ in range(3)]
     everything = [log.follow(0) for _ in range(2)]
     columns = log.follow(0)
@@ -196,7 +196,7 @@ def test_followers_of_committed_records_see_no_others(log: Log) -> None:
 
 
 def test_thread_is_there_for_several_followers_only(log: Log) -> None:
-    """It ends with the last but one of them, whether they were closed or dropped, and with the log."""
+    """It ends when one follower is left, whether the others were closed or dropped, and with the log."""
     first = log.follow(0)
     assert not threads()
     second, third = log.follow(0), log.follow(0)

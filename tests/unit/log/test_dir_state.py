@@ -1,4 +1,4 @@
-"""A log dir made, locked, noted and left."""
+"""A log dir is created, locked, has its offsets written, and is closed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _open(*paths: Path, **settings: str) -> list[DirState]:
 
 
 def test_new_log_dir_has_what_kafka_storage_format_writes(tmp_path: Path) -> None:
-    """R-110: version 1, cluster, node, and an id of its own."""
+    """R-110: version 1, cluster, node, and its own id."""
     made = make_log_dir(FS, tmp_path / "data", IDENTITY)
     values = parse_properties((tmp_path / "data" / META_PROPERTIES).read_bytes(), "meta")
     assert set(values) == {"version", "cluster.id", "node.id", "directory.id"}
@@ -47,7 +47,7 @@ def test_log_dir_cannot_be_made_where_there_is_no_parent_or_a_file(tmp_path: Pat
 
 
 def test_log_dirs_of_a_node_share_cluster_and_node(tmp_path: Path) -> None:
-    """A new one takes them from one that is there; those of different ones are refused."""
+    """A new one takes them from an existing one; log dirs of different nodes are refused."""
     make_log_dir(FS, tmp_path / "one", IDENTITY)
     for state in _open(tmp_path / "one", tmp_path / "two"):
         state.abandon()
@@ -62,7 +62,7 @@ def test_log_dirs_of_a_node_share_cluster_and_node(tmp_path: Path) -> None:
 
 
 def test_node_id_of_a_new_log_dir_is_that_of_the_settings(tmp_path: Path) -> None:
-    """Else 1, as in Kafka's sample."""
+    """Without a setting it is 1, as in Kafka's sample."""
     for path, settings, node_id in ((tmp_path / "a", {"node_id": "5"}, 5), (tmp_path / "b", {}, 1)):
         for state in _open(path, **settings):
             found = state.log_dir.meta_properties()
@@ -81,7 +81,7 @@ def test_directory_named_twice_or_not_at_all_is_refused(tmp_path: Path) -> None:
 
 
 def test_open_log_dir_is_locked_and_has_no_marker(tmp_path: Path) -> None:
-    """R-112: whoever finds it after a crash has to recover; that it was there is remembered."""
+    """R-112: after a crash the next start must recover; the opening remembers that the marker existed."""
     LogDir(FS, tmp_path).write_marker()
     (state,) = _open(tmp_path)
     assert state.was_closed
@@ -126,7 +126,7 @@ def test_partition_in_two_log_dirs_is_refused(tmp_path: Path) -> None:
 
 
 def test_lines_are_worked_out_while_the_file_cannot_change(tmp_path: Path) -> None:
-    """An older value never comes after a newer one; lines of others stay."""
+    """An older value is never written after a newer one; other partitions' lines stay."""
     for name in ("a-0", "b-0"):
         (tmp_path / name).mkdir()
     (state,) = _open(tmp_path)
@@ -144,7 +144,7 @@ def test_lines_are_worked_out_while_the_file_cannot_change(tmp_path: Path) -> No
     "name", ["a-0.0123456789abcdef0123456789abcdef-stray", "a-0.0123456789abcdef0123456789abcdef-future"]
 )
 def test_log_dir_with_logs_nobody_recovered_gets_no_marker(tmp_path: Path, name: str) -> None:
-    """A broker would trust them; where there was a marker, somebody has seen to them."""
+    """A broker would trust them; if there was a marker, they had been closed in order."""
     (state,) = _open(tmp_path)
     assert state.may_be_marked
     (tmp_path / name).mkdir()

@@ -1,4 +1,4 @@
-"""Group commit: one fsync for many, futures in order, and nothing after an fsync that failed."""
+"""Group commit: one fsync for many, futures in order, and nothing after a failed fsync."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.manual_clock import ManualClock
 
 
 class _Log:
-    """A log of offsets; an fsync waits at a gate, if there is one, or fails."""
+    """A log of offsets; its fsync waits at a gate, if one is set, or fails."""
 
     def __init__(self) -> None:
         self.log_end_offset = 0
@@ -40,7 +40,7 @@ class _Log:
 
 
 class _Later:
-    """Keeps what another thread is asked to do."""
+    """Keeps the work submitted to another thread."""
 
     def __init__(self) -> None:
         self.asked: list[Callable[[], None]] = []
@@ -88,7 +88,7 @@ def test_futures_of_many_appends_share_one_fsync_and_are_resolved_in_order() -> 
 
 
 def test_append_alone_asks_for_no_flush() -> None:
-    """By default the system writes when it likes, as in Kafka."""
+    """By default the system decides when to write, as in Kafka."""
     log, later = _Log(), _Later()
     flusher = _flusher(log, later)
     for _ in range(1000):
@@ -112,7 +112,7 @@ def test_flush_messages_asks_for_a_flush_at_that_many_records() -> None:
 
 
 def test_flush_ms_counts_from_the_oldest_record_that_is_not_flushed() -> None:
-    """And begins anew after a flush."""
+    """And starts again after a flush."""
     log, clock = _Log(), ManualClock()
     flusher = _flusher(log, _Later(), clock, flush_ms=100)
     assert flusher.due_ns is None
@@ -129,7 +129,7 @@ def test_flush_ms_counts_from_the_oldest_record_that_is_not_flushed() -> None:
 
 
 def test_future_of_what_is_flushed_is_done_at_once() -> None:
-    """Such as of an append that was recognised as a repeat."""
+    """For example of an append that was recognised as a repeat."""
     log, later = _Log(), _Later()
     flusher = _flusher(log, later)
     offset = _append(log, flusher)
@@ -139,7 +139,7 @@ def test_future_of_what_is_flushed_is_done_at_once() -> None:
 
 
 def test_what_is_appended_during_an_fsync_waits_for_the_next_one() -> None:
-    """The end it had when the fsync began is what the fsync is for."""
+    """An fsync covers the log up to its end when the fsync began."""
     log = _Log()
     log.gate = threading.Event()
     with ThreadPoolExecutor(1) as pool:
@@ -172,7 +172,7 @@ def test_callers_of_flush_share_fsyncs() -> None:
 
 
 def test_failed_fsync_fails_all_who_wait_and_all_who_ask_later() -> None:
-    """C-2: nobody is told that something is on disk of which nobody knows; the fsync is not tried again."""
+    """C-2: no caller is told that records are on disk when that is unknown; the fsync is not repeated."""
     log, later = _Log(), _Later()
     flusher = _flusher(log, later)
     waiting = [flusher.durable(_append(log, flusher)) for _ in range(3)]
@@ -199,7 +199,7 @@ def test_what_was_flushed_before_a_failure_stays_flushed() -> None:
 
 
 def test_closing_resolves_what_is_flushed_and_fails_the_rest() -> None:
-    """Nobody waits for ever."""
+    """No caller waits forever."""
     log, later = _Log(), _Later()
     flusher = _flusher(log, later)
     done = flusher.durable(_append(log, flusher))
@@ -213,7 +213,7 @@ def test_closing_resolves_what_is_flushed_and_fails_the_rest() -> None:
 
 
 def test_cancelled_future_is_passed_over() -> None:
-    """Whoever waits behind it is told all the same."""
+    """Later futures are resolved all the same."""
     log, later = _Log(), _Later()
     flusher = _flusher(log, later)
     first, second = (flusher.durable(_append(log, flusher)) for _ in range(2))
@@ -223,7 +223,7 @@ def test_cancelled_future_is_passed_over() -> None:
 
 
 def test_callback_may_append_and_flush() -> None:
-    """In whatever thread it is called."""
+    """In any thread."""
     log, later = _Log(), _Later()
     flusher = _flusher(log, later)
     seen: list[int] = []
@@ -238,7 +238,7 @@ def test_callback_may_append_and_flush() -> None:
 
 
 def test_request_interrupted_before_it_was_made_keeps_nobody_from_making_one() -> None:
-    """A future ends whatever happened to the thread that asked before."""
+    """A future ends whatever happened to a thread that requested a flush earlier."""
     log, later = _Log(), _Later()
     asked: list[int] = []
 
@@ -258,7 +258,7 @@ def test_request_interrupted_before_it_was_made_keeps_nobody_from_making_one() -
 
 
 def test_flush_interrupted_while_futures_are_resolved_leaves_none_waiting() -> None:
-    """An interrupt out of a callback, as out of any line: another thread does the rest."""
+    """An interrupt in a callback, as at any line: another thread does the rest."""
     log, later = _Log(), _Later()
     flusher = _flusher(log, later)
     futures = [flusher.durable(_append(log, flusher)) for _ in range(3)]
@@ -279,7 +279,7 @@ def test_flush_interrupted_while_futures_are_resolved_leaves_none_waiting() -> N
 
 
 def test_flush_that_runs_out_of_memory_fails_the_futures_that_wait() -> None:
-    """In the thread that flushes nobody would see it, and the futures would wait for ever."""
+    """In the flushing thread the error would be unseen, and the futures would wait forever."""
     log, later = _Log(), _Later()
     flusher = _flusher(log, later)
     future = flusher.durable(_append(log, flusher))
@@ -291,7 +291,7 @@ def test_flush_that_runs_out_of_memory_fails_the_futures_that_wait() -> None:
 
 
 def test_future_of_what_was_cut_off_fails() -> None:
-    """Nothing will ever flush it, be it asked for before the cut or behind it; what was left is flushed."""
+    """It can never be flushed, whether requested before or after the cut; the rest is flushed."""
     log, later = _Log(), _Later()
     flusher = _flusher(log, later)
     offsets = [_append(log, flusher) for _ in range(3)]
@@ -306,7 +306,7 @@ def test_future_of_what_was_cut_off_fails() -> None:
 
 
 def test_future_is_flushed_for_though_the_log_was_cut_and_has_grown_beside_its_flush() -> None:
-    """Its own request finds all flushed that was there: it asks for another one."""
+    """Its own request finds nothing left to flush: it makes another one."""
     log, later = _Log(), _Later()
     flusher = _flusher(log, later)
     future = flusher.durable(_append(log, flusher, 3))
@@ -327,7 +327,7 @@ def test_future_is_flushed_for_though_the_log_was_cut_and_has_grown_beside_its_f
 
 
 def test_flush_that_is_refused_fails_the_futures_that_wait() -> None:
-    """Their request was the last one: nobody else would flush for them, and the next ones are flushed."""
+    """Theirs was the last request, so no other would flush for them; later futures are flushed."""
     log, later = _Log(), _Later()
     flusher = _flusher(log, later)
     refused = flusher.durable(_append(log, flusher))
@@ -347,7 +347,7 @@ def _refuse() -> int:
 
 
 def test_flush_interrupted_while_futures_are_failed_leaves_none_waiting() -> None:
-    """An interrupt as those who wait are told of a failed fsync: another thread tells the rest."""
+    """An interrupt while futures are failed after a failed fsync: another thread fails the rest."""
     log, later = _Log(), _Later()
     flusher = _flusher(log, later)
     futures = [flusher.durable(_append(log, flusher)) for _ in range(3)]
@@ -375,7 +375,7 @@ def _out_of_memory() -> int:
 
 
 def test_threads_that_could_not_be_started_are_started_by_the_next_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system had no thread left; what was asked for then is done, too."""
+    """The system had no thread left; the work submitted then is done, too."""
     threads, done = FlushThreads(2), [threading.Event(), threading.Event()]
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", _no_thread)

@@ -1,4 +1,4 @@
-"""The last value of every key, held against the plain way to find it."""
+"""The last value of every key, compared with the plain way to find it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.kernels
 
 
 def restored_plainly(log: Log, next_offset: int) -> dict[bytes, bytes]:
-    """Return the state at an offset by reading every record: each takes the place of the one before."""
+    """Return the state at an offset by reading every record: each replaces the one before."""
     found: dict[bytes, bytes] = {}
     for record in log.read(log.log_start_offset, isolation="read_committed"):
         if record.offset is None or record.offset >= next_offset or record.key is None:
@@ -49,7 +49,7 @@ def write_anything(log: Log, rng: random.Random) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_state_is_what_reading_every_record_gives(tmp_path: Path, seed: int) -> None:
-    """As a dict, as records and as columns; packed or not; before a round and behind it."""
+    """As a dict, as records and as columns; compressed or not; before and after a round."""
     rng = random.Random(seed)
     settings = {"compression.type": rng.choice(("producer", "zstd", "lz4")), "segment.bytes": "4000"}
     with LogManager(tmp_path, create=True, cleaner=False, tasks=False) as manager:

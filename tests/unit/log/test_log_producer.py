@@ -51,7 +51,7 @@ def test_committed_transaction_is_stable_once_it_is_on_disk(place: Writing) -> N
 
 
 def test_exception_in_a_transaction_aborts_it(place: Writing) -> None:
-    """The error of the block comes out, and the abort is in the transaction index (R-303)."""
+    """The block's error is raised, and the abort is in the transaction index (R-303)."""
     log = open_log(place)
     producer = log.producer("payments")
     with pytest.raises(ZeroDivisionError), producer.transaction():
@@ -65,7 +65,7 @@ def test_exception_in_a_transaction_aborts_it(place: Writing) -> None:
 
 
 def test_newer_instance_fences_the_older_and_ends_its_transaction(place: Writing) -> None:
-    """The same producer id with the next epoch; what the older one had open is aborted at once."""
+    """The same producer id with the next epoch; the older instance's open transaction is aborted at once."""
     log = open_log(place)
     older = log.producer("payments")
     older.begin()
@@ -142,7 +142,7 @@ def test_steps_out_of_order_are_refused(place: Writing) -> None:
 
 
 def test_repeat_by_its_number_is_answered_as_before(place: Writing) -> None:
-    """Who does not know whether an append was carried out sends it again."""
+    """A caller that does not know whether an append was done sends it again."""
     log = open_log(place)
     producer = log.producer()
     first = producer.append([pair("a", "1"), pair("b", "2")])
@@ -154,7 +154,7 @@ def test_repeat_by_its_number_is_answered_as_before(place: Writing) -> None:
 
 
 def test_appended_is_durable_when_asked_to_be(place: Writing) -> None:
-    """Asking for the future is what has the log flushed."""
+    """Reading the future requests the flush."""
     log = open_log(place)
     appended = log.append([pair("a", "1")])
     assert log.high_watermark == 0
@@ -212,7 +212,7 @@ def test_raised_epoch_is_on_disk(tmp_path: Path) -> None:
 
 
 def test_append_behind_an_interrupted_one_is_never_taken_for_its_repeat(place: Writing) -> None:
-    """The interrupt comes as the writer has written and the producer has not counted on."""
+    """The interrupt comes after the write and before the producer has counted it."""
     log = open_log(place)
     producer = log.producer()
     producer.append([pair("a", "0")])
@@ -228,7 +228,7 @@ def test_append_behind_an_interrupted_one_is_never_taken_for_its_repeat(place: W
 
 
 def test_transaction_interrupted_behind_an_append_is_aborted_with_a_marker(place: Writing) -> None:
-    """Whether something is to be ended the log knows; nothing holds up readers of committed records."""
+    """The log knows whether a transaction is open; nothing holds up readers of committed records."""
     log = open_log(place)
     producer = log.producer("tx")
     real = log.appended_at
@@ -248,7 +248,7 @@ def test_transaction_interrupted_behind_an_append_is_aborted_with_a_marker(place
 
 
 def test_commit_again_after_one_that_was_interrupted_finds_it_done(place: Writing) -> None:
-    """The marker is there once, and the producer may begin its next transaction."""
+    """The log has one marker, and the producer may begin its next transaction."""
     log = open_log(place)
     producer = log.producer("tx")
     producer.begin()
@@ -269,7 +269,7 @@ def test_commit_again_after_one_that_was_interrupted_finds_it_done(place: Writin
 
 
 def test_transaction_interrupted_in_its_commit_is_over(place: Writing) -> None:
-    """Before the marker it is aborted, behind it committed; the next one may begin."""
+    """Before the marker it is aborted, after it committed; the next one may begin."""
     log = open_log(place)
     producer = log.producer("tx")
     real = producer._writer.end_transaction

@@ -29,7 +29,7 @@ PARTITION = TopicPartition("prices", 0)
 
 
 def test_log_is_read_followed_and_restored(tmp_path: Path) -> None:
-    """All by the writer's own word: what is flushed, what is committed, and when it is closed."""
+    """The writer itself says what is flushed, what is committed, and when it is closed."""
     fs, clock = FileSystem(), SystemClock()
     (tmp_path / str(PARTITION)).mkdir()
     lock = acquire_for_writing(fs, tmp_path, clock, patience_ms=0)
@@ -69,12 +69,12 @@ def _opened(tmp_path: Path) -> tuple[LogDirLock, Log]:
 
 
 def _descriptors() -> int:
-    gc.collect()  # what earlier tests have left
+    gc.collect()  # objects that earlier tests have left
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def test_followers_and_states_that_are_dropped_leave_no_descriptor_open(tmp_path: Path) -> None:
-    """Each way of leaving one without closing it, a few times over; it is told as a ResourceWarning."""
+    """Each way to drop one without closing it, a few times; a ResourceWarning reports it."""
     lock, log = _opened(tmp_path)
 
     async def first() -> Record:
@@ -109,7 +109,7 @@ def test_followers_and_states_that_are_dropped_leave_no_descriptor_open(tmp_path
 
 
 def test_follower_whose_time_is_over_holds_no_file_open_and_goes_on(tmp_path: Path) -> None:
-    """Whoever iterates until nothing more comes seldom closes it."""
+    """A caller that iterates until no more records come seldom closes it."""
     lock, log = _opened(tmp_path)
     before = _descriptors()
     follower = log.follow(0, timeout_seconds=0)
@@ -123,7 +123,7 @@ def test_follower_whose_time_is_over_holds_no_file_open_and_goes_on(tmp_path: Pa
 
 
 def test_signal_is_used_again_by_its_own_thread_while_it_notifies() -> None:
-    """A signal handler that appends, or the collector that drops a follower, comes at any moment."""
+    """A signal handler that appends, or the collector that drops a follower, may run at any moment."""
     signal, heard = Signal(), []
 
     class Dropped:

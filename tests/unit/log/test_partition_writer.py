@@ -1,4 +1,4 @@
-"""A writer's files are a broker's, whatever is appended in whatever order, and errors leave no trace."""
+"""A writer's files equal a broker's, whatever is appended in whatever order, and errors leave no trace."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ STEPS = st.lists(
 
 
 class Twin:
-    """Takes the same steps with the builder of logs that knows how a broker leaves them."""
+    """Takes the same steps with the log builder, which writes logs as a broker does."""
 
     def __init__(self) -> None:
         self.log = LogBuilder(PARTITION, segment_bytes=600, index_interval_bytes=100)
@@ -125,7 +125,7 @@ def _load_end(place: Writing) -> int:
 
 
 def test_large_append_is_cut_into_batches_and_segments(tmp_path: Path) -> None:
-    """Each batch is judged as if it came alone: rolled where it does not fit, whole in its segment (R-920)."""
+    """Each batch is treated as if it came alone: rolled where it does not fit, whole in its segment (R-920)."""
     with writing(tmp_path / "log") as place:
         writer = place.open(SMALL, batch_bytes=300)
         result = writer.append(RecordColumns([b"v" * 100] * 20, [b"k"] * 20))
@@ -174,7 +174,7 @@ def test_append_on_a_failing_disk_leaves_no_trace(tmp_path: Path) -> None:
 
 
 def test_failed_fsync_closes_the_log_until_it_is_opened_again(tmp_path: Path) -> None:
-    """Nobody knows what is on disk: nothing is accepted, a second fsync is not believed (C-2)."""
+    """It is unknown what is on disk: nothing is accepted, a second fsync is not trusted (C-2)."""
     fs = FailingFileSystem(None, errno.EIO, kinds=frozenset(("fsync",)))
     with writing(tmp_path / "log", fs) as place:
         writer = place.open()
@@ -193,7 +193,7 @@ def test_failed_fsync_closes_the_log_until_it_is_opened_again(tmp_path: Path) ->
 
 
 class FewDescriptors(FileSystem):
-    """A system that refuses the `refused`-th opening (from 0), and some behind it."""
+    """A system that refuses the `refused`-th opening (from 0), and some after it."""
 
     def __init__(self) -> None:
         self.openings = 0
@@ -248,7 +248,7 @@ def test_roll_without_descriptors_leaves_the_log_usable(tmp_path: Path) -> None:
 
 
 def test_roll_without_a_single_descriptor_changes_nothing(tmp_path: Path) -> None:
-    """Not even to take back what was not done is one needed."""
+    """Even the undo needs no descriptor."""
     fs = FewDescriptors()
     with writing(tmp_path / "log", fs) as place:
         writer = place.open()
@@ -262,7 +262,7 @@ def test_roll_without_a_single_descriptor_changes_nothing(tmp_path: Path) -> Non
 
 
 class _FailedFsync(FailingFileSystem):
-    """An fsync fails, and an interrupt comes before anybody has heard of it."""
+    """An fsync fails, and an interrupt comes before the error is seen."""
 
     def before(self, operation: Operation) -> None:
         try:
@@ -272,7 +272,7 @@ class _FailedFsync(FailingFileSystem):
 
 
 def test_interrupt_in_the_place_of_a_failed_fsync_is_no_success(tmp_path: Path) -> None:
-    """The system tells of the failure once; a second fsync would succeed, and be a lie (C-2)."""
+    """The system reports the failure once; a second fsync would succeed without the data on disk (C-2)."""
     fs = _FailedFsync(None, errno.EIO, kinds=frozenset(("fsync",)))
     with writing(tmp_path / "log", fs) as place:
         writer = place.open()
@@ -286,7 +286,7 @@ def test_interrupt_in_the_place_of_a_failed_fsync_is_no_success(tmp_path: Path) 
 
 
 def test_cut_beside_a_flush_waits_for_its_fsync(tmp_path: Path) -> None:
-    """One that is under way has not failed."""
+    """A running fsync has not failed."""
     is_in_fsync, may_end = threading.Event(), threading.Event()
 
     class Slow(WatchedFileSystem):
@@ -313,7 +313,7 @@ def test_cut_beside_a_flush_waits_for_its_fsync(tmp_path: Path) -> None:
 
 
 def test_append_by_a_signal_handler_inside_of_an_append_is_refused(tmp_path: Path) -> None:
-    """A handler runs between any two steps; the append it interrupts is made as a whole."""
+    """A handler runs between any two steps; the interrupted append is completed."""
     refused: list[LogWriteError] = []
 
     class Handling(FileSystem):
@@ -338,7 +338,7 @@ def test_append_by_a_signal_handler_inside_of_an_append_is_refused(tmp_path: Pat
 
 
 def test_append_by_a_signal_handler_while_another_is_encoded_harms_neither(tmp_path: Path) -> None:
-    """Both encode in one thread's memory: here the handler comes as the first one asks for the log."""
+    """Both encode in one thread's memory: here the handler runs when the first append takes the log."""
     with writing(tmp_path / "log") as place:
         writer = place.open()
         real = writer.run
@@ -357,7 +357,7 @@ def test_append_by_a_signal_handler_while_another_is_encoded_harms_neither(tmp_p
 
 
 def test_flush_by_a_signal_handler_inside_of_a_flush_is_refused(tmp_path: Path) -> None:
-    """It cannot wait for its own thread, and the fsync it interrupts has not failed."""
+    """It cannot wait for its own thread, and the interrupted fsync has not failed."""
     refused: list[LogWriteError] = []
 
     class Handling(WatchedFileSystem):
@@ -381,7 +381,7 @@ def test_flush_by_a_signal_handler_inside_of_a_flush_is_refused(tmp_path: Path) 
 
 
 def test_cut_log_still_refuses_a_producer_that_was_fenced_off(tmp_path: Path) -> None:
-    """A cut loads producers anew; what was said of them while the log is open counts on."""
+    """A cut rebuilds the producers; fences set while the log is open stay."""
     with writing(tmp_path / "log") as place:
         writer = place.open()
         writer.append([pair("a", "b")])
@@ -394,7 +394,7 @@ def test_cut_log_still_refuses_a_producer_that_was_fenced_off(tmp_path: Path) ->
 
 
 def test_recovery_after_a_kill_goes_on_where_whole_batches_end(tmp_path: Path) -> None:
-    """A torn end is cut, what is whole stays with its producers, a leader epoch begins, a transaction is aborted."""
+    """A torn end is cut, whole batches stay with their producers, a leader epoch begins, a transaction is aborted."""
     with writing(tmp_path / "log") as place:
         writer = place.open(SMALL)
         writer.append([pair("a", "b")] * 3, producer=ProducerStamp(5, 0, 0))
@@ -413,7 +413,7 @@ def test_recovery_after_a_kill_goes_on_where_whole_batches_end(tmp_path: Path) -
 
 
 def test_clean_reopening_goes_on_in_the_same_epoch(tmp_path: Path) -> None:
-    """An epoch that no batch was written in counts all the same: its number is not used twice (R-123)."""
+    """An epoch without batches counts too: its number is not used twice (R-123)."""
     with writing(tmp_path / "log") as place:
         place.open().append([pair("a", "b")])
         writer = place.open()  # after a kill
@@ -448,7 +448,7 @@ def test_log_append_time_dates_the_batch(tmp_path: Path) -> None:
 
 
 def test_truncation_at_every_offset_leaves_a_sound_log(tmp_path: Path) -> None:
-    """What is left is what was there, batch by batch; the checkpoints name nothing that is gone; producers agree."""
+    """The batches left are unchanged; the checkpoints name nothing beyond the cut; producers agree."""
     for offset in range(13):
         with writing(tmp_path / str(offset)) as place:
             writer = place.open({"internal.segment.bytes": "300", "index.interval.bytes": "50"})
@@ -473,7 +473,7 @@ def test_truncation_at_every_offset_leaves_a_sound_log(tmp_path: Path) -> None:
 
 
 def test_truncation_reopens_no_transaction(tmp_path: Path) -> None:
-    """Where a commit is cut off its transaction is aborted, as nobody will commit it again."""
+    """If a commit is cut off, its transaction is aborted: no producer will commit it again."""
     with writing(tmp_path / "log") as place:
         writer = place.open()
         writer.append([pair("k", "v")], producer=ProducerStamp(5, 0, 0, True))
@@ -542,7 +542,7 @@ def test_repeat_of_the_last_append_is_known_after_reopening(tmp_path: Path) -> N
 
 
 def test_append_is_one_batch_up_to_the_topics_limit(tmp_path: Path) -> None:
-    """So that no crash leaves a part; of a producer outside of transactions nothing larger is taken, as by Kafka."""
+    """So that no crash leaves a part; a larger append of a producer outside of transactions is refused, as by Kafka."""
     with writing(tmp_path / "log") as place:
         writer = place.open({"max.message.bytes": "5000", "compression.type": "lz4"})
         writer.append([pair("k", "v" * 100)] * 40)
@@ -572,7 +572,7 @@ def test_append_is_one_batch_up_to_the_topics_limit(tmp_path: Path) -> None:
 def test_append_of_what_a_log_refuses_changes_nothing(
     tmp_path: Path, records: list[Record], error: type[Exception]
 ) -> None:
-    """Each wrong append raises an error of its own before anything is written."""
+    """Each wrong append raises its own error before anything is written."""
     with writing(tmp_path / "log") as place:
         writer = place.open({"cleanup.policy": "compact", "max.message.bytes": "1000"})
         before = place.files()
@@ -592,7 +592,7 @@ def test_append_of_what_a_log_refuses_changes_nothing(
 def test_record_dated_too_far_from_the_clock_is_refused(
     tmp_path: Path, milliseconds: int, limits: dict[str, str]
 ) -> None:
-    """Kafka's InvalidTimestamp; a millisecond less is taken, as is anything where the log's own clock dates records."""
+    """Kafka's InvalidTimestamp; a millisecond less is accepted, and any time where the log's clock dates records."""
     with writing(tmp_path / "log") as place:
         writer, now_ms = place.open(limits), place.clock.now_ms()
         late = Record(b"k", b"v", timestamp_ms=now_ms + milliseconds)
@@ -607,7 +607,7 @@ def test_record_dated_too_far_from_the_clock_is_refused(
 
 
 def test_compression_that_does_not_help_makes_smaller_batches(tmp_path: Path) -> None:
-    """`max.message.bytes` counts packed: where packing makes a batch larger it is cut once more."""
+    """`max.message.bytes` limits compressed bytes: a batch that compression makes larger is divided again."""
     with writing(tmp_path / "log") as place:
         writer = place.open({"compression.type": "snappy", "max.message.bytes": "4000"})
         values = [os.urandom(383) for _ in range(40)]  # ten of them take 3991 bytes unpacked, and more packed
@@ -638,7 +638,7 @@ def test_writer_in_a_forked_child_is_refused(tmp_path: Path) -> None:
 
 
 def test_listeners_are_told_of_every_change(tmp_path: Path) -> None:
-    """Who waits for records, for their being on disk, or for the end, is woken."""
+    """Callers that wait for records, for a flush, or for the end, are woken."""
     with writing(tmp_path / "log") as place:
         writer = place.open()
         seen: list[tuple[int, int, bool]] = []
@@ -650,7 +650,7 @@ def test_listeners_are_told_of_every_change(tmp_path: Path) -> None:
 
 
 def test_listeners_are_told_when_the_log_has_to_be_closed(tmp_path: Path) -> None:
-    """Who follows a log must not wait for ever because its disk failed."""
+    """A follower must not wait forever because the disk failed."""
     fs = FailingFileSystem(None, errno.EIO, kinds=frozenset(("fsync",)))
     with writing(tmp_path / "log", fs) as place:
         for fails in (
@@ -670,7 +670,7 @@ def test_listeners_are_told_when_the_log_has_to_be_closed(tmp_path: Path) -> Non
 
 
 def test_threads_that_append_flush_and_roll_share_one_sequence_of_offsets(tmp_path: Path) -> None:
-    """Every append has a place of its own, in one piece, and what was flushed never goes back."""
+    """Every append has its own offsets, without gaps, and the flushed offset never decreases."""
     with writing(tmp_path / "log") as place:
         writer = place.open({"internal.segment.bytes": "20000"}, batch_bytes=400)
         found: list[tuple[int, int, bytes]] = []
@@ -703,7 +703,7 @@ def test_threads_that_append_flush_and_roll_share_one_sequence_of_offsets(tmp_pa
 
 
 def test_failed_roll_leaves_the_old_segment_active(tmp_path: Path) -> None:
-    """No new `.log` stays behind while the old one is written on: a cleaner would take the old one for closed."""
+    """No new `.log` stays while writes go on in the old one: a cleaner would take the old one for closed."""
     number = 0
     while True:
         kinds = frozenset(("create", "fsync_dir", "rename"))
@@ -727,7 +727,7 @@ def test_failed_roll_leaves_the_old_segment_active(tmp_path: Path) -> None:
 
 
 def test_cut_within_a_batch_leaves_no_line_beyond_the_end(tmp_path: Path) -> None:
-    """R-116: else the next start misses what a checkpoint says is on disk, and refuses the log."""
+    """R-116: otherwise the next start misses records that a checkpoint says are on disk, and refuses the log."""
     with writing(tmp_path) as made:
         writer = made.open()
         writer.append([pair("a", "1")])
@@ -742,7 +742,7 @@ def test_cut_within_a_batch_leaves_no_line_beyond_the_end(tmp_path: Path) -> Non
 
 
 def test_flush_beside_a_roll_that_is_interrupted_before_it_notes_its_fsync_reaches_the_end(tmp_path: Path) -> None:
-    """The flush finds its segment closed and nothing noted: whoever waits for it is not left to the next one."""
+    """The flush finds its segment closed and nothing noted: callers that wait for it need no further flush."""
     with writing(tmp_path / "log") as place:
         writer = place.open()
         writer.append([pair("a", "b")])

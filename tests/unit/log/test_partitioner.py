@@ -29,7 +29,7 @@ from cleaner.log.record import Record
     ],
 )
 def test_keys_go_where_kafka_sends_them(key: bytes, hashed: int, of_ten: int) -> None:
-    """What `Utils.murmur2` and `Utils.toPositive` of kafka-clients 4.3.1 answer."""
+    """The results of `Utils.murmur2` and `Utils.toPositive` of kafka-clients 4.3.1."""
     assert murmur2(key) == hashed % 2**32
     assert partition_of(key, 10) == of_ten
 

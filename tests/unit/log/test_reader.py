@@ -46,13 +46,13 @@ def offsets(records: object) -> list[int]:
 
 @pytest.mark.parametrize("offset", range(25))
 def test_read_from_any_offset_gives_all_from_there(tmp_path: Path, offset: int) -> None:
-    """Whether a batch begins there or not, and at the end nothing."""
+    """Whether a batch begins there or not; at the end it gives nothing."""
     with reader_of(tmp_path, filled()) as reader:
         assert offsets(reader.read(offset)) == list(range(offset, 24))
 
 
 def test_read_from_a_gap_gives_the_next_record(tmp_path: Path) -> None:
-    """What compaction removed is passed over, within a batch, between batches, and between segments."""
+    """Removed offsets are skipped, within a batch, between batches, and between segments."""
     log = LogBuilder(TOPIC)
     log.append(batch_builder.Record(b"a", b"1", offset=2), batch_builder.Record(b"b", b"2", offset=5), last_offset=9)
     log.skip(10)
@@ -67,7 +67,7 @@ def test_read_from_a_gap_gives_the_next_record(tmp_path: Path) -> None:
 
 
 def test_read_outside_of_the_log_is_refused(tmp_path: Path) -> None:
-    """Below the log start offset, also where the segment has it, and above the end; the error says what there is."""
+    """Below the log start offset, even if the segment has it, and above the end; the error names the range."""
     with reader_of(tmp_path, filled(), log_start_offsets={TOPIC: 3}) as reader:
         for offset in (-1, 2, 25):
             with pytest.raises(OffsetOutOfRangeError, match=f"offset {offset} is not within 3 and 24"):
@@ -76,7 +76,7 @@ def test_read_outside_of_the_log_is_refused(tmp_path: Path) -> None:
 
 
 def test_read_ends_at_the_high_watermark_unless_told(tmp_path: Path) -> None:
-    """What could be lost in a crash is shown to who asks for it."""
+    """Records that a crash could lose are shown only on request."""
     with reader_of(tmp_path, filled(), high_watermarks={TOPIC: 6}) as reader:
         assert (reader.high_watermark, reader.log_end_offset) == (6, 24)
         assert offsets(reader.read(0)) == list(range(6))
@@ -98,7 +98,7 @@ def test_archive_without_checkpoints_is_read_to_its_end(tmp_path: Path) -> None:
 
 
 def test_torn_end_is_the_end(tmp_path: Path) -> None:
-    """An append under way, or one that a crash tore, is not there yet."""
+    """An unfinished or torn append is not shown."""
     log = filled()
     log.append_damaged(data_batch([batch_builder.Record(b"k", b"v")], 24)[:-3])
     with reader_of(tmp_path, log) as reader:
@@ -107,7 +107,7 @@ def test_torn_end_is_the_end(tmp_path: Path) -> None:
 
 
 def test_preallocated_indexes_of_an_active_segment_say_nothing(tmp_path: Path) -> None:
-    """Zeros behind the entries, or nothing but zeros, lead nobody astray."""
+    """Zeros after the entries, or only zeros, do no harm."""
     log = filled()
     directory = log.write(write_log_dir(tmp_path, log))
     for suffix in (names.INDEX, names.TIME_INDEX):
@@ -120,7 +120,7 @@ def test_preallocated_indexes_of_an_active_segment_say_nothing(tmp_path: Path) -
 
 
 def test_index_that_leads_astray_hides_nothing(tmp_path: Path) -> None:
-    """An entry that points behind its offset or into a batch is not followed."""
+    """An entry that points after its offset or into a batch is not followed."""
     log = filled()
     directory = log.write(write_log_dir(tmp_path, log))
     for base in log.base_offsets[:-1]:
@@ -153,7 +153,7 @@ def test_damage_is_told_once_what_comes_before_it_was_read(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_limits_end_a_read(tmp_path: Path, codec: str) -> None:
-    """So many records, or the chunk that makes it so many bytes, at least one batch."""
+    """After that many records, or after the chunk that reaches that many bytes; at least one batch."""
     with reader_of(tmp_path, filled(codec=codec)) as reader:
         assert offsets(reader.read(1, max_records=4)) == [1, 2, 3, 4]
         assert offsets(reader.read(0, max_bytes=1)) == [0, 1]
@@ -206,7 +206,7 @@ def transactions() -> LogBuilder:
 
 
 def test_read_committed_leaves_out_what_was_aborted(tmp_path: Path) -> None:
-    """Aborted data and what lies above the first open transaction; markers are never shown."""
+    """Aborted records, and records above the first open transaction; markers are never shown."""
     with reader_of(tmp_path, transactions()) as reader:
         assert offsets(reader.read(0)) == [0, 1, 2, 4, 6, 8, 10, 11]
         assert offsets(reader.read(0, isolation="read_committed")) == [1, 2, 6]
@@ -217,7 +217,7 @@ def test_read_committed_leaves_out_what_was_aborted(tmp_path: Path) -> None:
 
 
 def test_read_committed_needs_no_transaction_index_of_the_active_segment(tmp_path: Path) -> None:
-    """A writer in another process may not have written it yet; its markers tell."""
+    """A writer in another process may not have written it yet; its markers decide."""
     log = transactions()
     directory = log.write(write_log_dir(tmp_path, log))
     (directory / names.segment_file_name(log.base_offsets[-1], names.TXN_INDEX)).unlink()
@@ -228,7 +228,7 @@ def test_read_committed_needs_no_transaction_index_of_the_active_segment(tmp_pat
 
 
 def test_last_stable_offset_follows_the_high_watermark(tmp_path: Path) -> None:
-    """A marker that may still be lost decides nothing."""
+    """A marker that a crash may lose decides nothing."""
     expected = {0: 0, 1: 0, 3: 0, 5: 0, 6: 6, 7: 6, 8: 8, 9: 8, 10: 10, 12: 10}
     for mark, stable in expected.items():
         log_dir = tmp_path / str(mark)
@@ -237,7 +237,7 @@ def test_last_stable_offset_follows_the_high_watermark(tmp_path: Path) -> None:
 
 
 def test_offset_for_time_is_that_of_the_first_record_not_older(tmp_path: Path) -> None:
-    """By the time index, or without; records behind may be older; None beyond the high watermark."""
+    """With a time index or without; later records may be older; None beyond the high watermark."""
     log = LogBuilder(TOPIC, index_interval_bytes=0)
     times = [10, 30, 20, 40, 40, 5, 60, 50]
     for number, time in enumerate(times):
@@ -288,7 +288,7 @@ def test_unknown_partition_is_refused(tmp_path: Path) -> None:
 
 
 def test_reading_needs_no_linux(tmp_path: Path) -> None:
-    """Where there are no locks of Linux's kind, not even the module for them."""
+    """On a system without Linux's locks, even without the module for them."""
     directory = write_log_dir(tmp_path, filled())
     (directory / ".lock").touch()
     script = f"""
@@ -306,7 +306,7 @@ with open_reader({str(directory)!r}, "prices") as reader:
 
 
 def test_follower_hands_out_columns_until_it_has_all(tmp_path: Path) -> None:
-    """They go on where the last ones ended, and say so; none are none, and a follower that is closed has none."""
+    """Each continues where the last one ended; None without new records, and from a closed follower."""
     reader = reader_of(tmp_path, filled())
     follower = reader.follow(7, until="end")
     seen: list[int] = []

@@ -1,4 +1,4 @@
-"""Readers of a log that is appended to, rolled, cleaned, cut and expired under them."""
+"""Readers of a log that is appended to, rolled, cleaned, cut and expired while they read."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Writing:
         return self.writer.append([Record(*pair) for pair in pairs], producer=stamp).base_offset
 
     def flush(self) -> None:
-        """Force to disk and leave word of it, as a log manager does."""
+        """Flush and publish the high watermark, as a log manager does."""
         flushed = self.writer.flush_to_disk()
         self.log_dir.put(OffsetKind.HIGH_WATERMARK, TOPIC, flushed)
 
@@ -97,14 +97,14 @@ def check(shown: list[Record], model: dict[int, tuple[bytes, bytes | None]], end
     offsets = [record.offset or 0 for record in shown]
     assert offsets == sorted(set(offsets))
     assert all((record.key, record.value) == model[record.offset or 0] for record in shown)
-    # What lies behind the end of what was read may have superseded records below it meanwhile.
+    # Records after the end of the read may have superseded records below it in the meantime.
     last = {key: offset for offset, (key, _) in sorted(model.items())}
     missing = {offset for offset in model if offset < end_offset} - set(offsets)
     assert not missing & set(last.values())
 
 
 def test_readers_beside_a_writer_and_a_cleaner_miss_nothing(tmp_path: Path) -> None:
-    """Following in the process and by the directory, reading all anew, restoring: while segments are swapped."""
+    """Following in the process and by the directory, reading everything again, restoring: during swaps."""
     done = threading.Event()
     failures: list[BaseException] = []
     rounds = [0]
@@ -113,7 +113,7 @@ def test_readers_beside_a_writer_and_a_cleaner_miss_nothing(tmp_path: Path) -> N
         def run() -> None:
             try:
                 work()
-            except BaseException as error:  # noqa: BLE001 - told at the end
+            except BaseException as error:  # noqa: BLE001 - reported at the end
                 failures.append(error)
                 done.set()
 
@@ -200,7 +200,7 @@ def test_swap_in_the_middle_of_a_read_shows_nothing_aborted(tmp_path: Path, isol
 
 
 def test_cut_log_is_told_to_who_has_read_beyond(tmp_path: Path) -> None:
-    """By the writer and by the directory; who has not read that far goes on."""
+    """By the writer and by the directory; readers that have not read that far go on."""
     with writing(tmp_path) as log, open_reader(tmp_path, *TOPIC) as beside:
         for number in range(8):
             log.append((b"k", b"%d" % number))
@@ -222,7 +222,7 @@ def test_cut_log_is_told_to_who_has_read_beyond(tmp_path: Path) -> None:
 
 
 def test_cut_of_whole_segments_is_told_to_who_has_them_open(tmp_path: Path) -> None:
-    """A file that was deleted has not changed: the leader epoch that a cut begins tells."""
+    """A deleted file has not changed: the leader epoch that a cut begins shows it."""
     with writing(tmp_path) as log, open_reader(tmp_path, *TOPIC) as beside:
         for number in range(8):
             log.append((b"k", b"%d" % number))
@@ -241,7 +241,7 @@ def test_cut_of_whole_segments_is_told_to_who_has_them_open(tmp_path: Path) -> N
 
 
 def test_state_ends_within_a_batch_where_the_high_watermark_does(tmp_path: Path) -> None:
-    """Records of the batch behind it count for nothing, whichever way the state is asked for."""
+    """Later records of the batch are ignored, in every form of the state."""
     with writing(tmp_path) as log:
         log.append((b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"b", None))
         log.flush()
@@ -271,7 +271,7 @@ def test_state_of_a_log_that_was_cut_meanwhile_is_refused(tmp_path: Path) -> Non
 
 
 def test_follower_waits_for_records_and_ends_with_the_log(tmp_path: Path) -> None:
-    """Woken by what was flushed, and by `close()` of the log; by its own; and by time."""
+    """Woken by a flush, by `close()` of the log, by its own `close()`, and by its timeout."""
     with writing(tmp_path) as log:
         log.append((b"a", b"1"))
         follower = log.reader.follow(0)
@@ -295,7 +295,7 @@ def test_follower_waits_for_records_and_ends_with_the_log(tmp_path: Path) -> Non
 
 
 def test_follower_in_an_event_loop_lets_others_work(tmp_path: Path) -> None:
-    """`async for` gets what is appended meanwhile, by the writer's word or by looking, and ends when closed."""
+    """`async for` gets new records, by the writer's signal or by polling, and ends when closed."""
     with writing(tmp_path) as log, open_reader(tmp_path, *TOPIC) as beside:
 
         async def main() -> list[list[bytes | None]]:

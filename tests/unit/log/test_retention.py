@@ -1,4 +1,4 @@
-"""Retention by the writer: whole segments go, the active one too, and no crash makes a hole."""
+"""Retention by the writer: whole segments are removed, the active one too, and no crash makes a hole."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_segments_beyond_retention_bytes_go_but_never_below_it(tmp_path: Path) -
 def test_what_is_not_to_be_deleted_stays_whatever_its_age(
     tmp_path: Path, policy: frozenset[str], is_trusted: bool
 ) -> None:
-    """R-901; and a policy that nobody has said deletes nothing."""
+    """R-901; and a policy that only a default gives deletes nothing."""
     topic = TopicConfig(cleanup_policy=policy, retention_ms=1)
     writer = _open(tmp_path, topic, ManualClock())
     _fill(writer)
@@ -99,7 +99,7 @@ def test_what_is_not_to_be_deleted_stays_whatever_its_age(
 
 
 def test_idle_log_that_is_empty_is_left_alone(tmp_path: Path) -> None:
-    """R-903: it would be rolled for ever."""
+    """R-903: otherwise it would be rolled again and again."""
     topic = TopicConfig(retention_ms=1)
     writer = _open(tmp_path, topic, ManualClock())
     _fill(writer, 1)
@@ -110,7 +110,7 @@ def test_idle_log_that_is_empty_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_log_goes_on_where_it_was_after_all_of_it_expired(tmp_path: Path) -> None:
-    """Also when it is opened again; the checkpoint has no line, as the first segment says as much (R-118)."""
+    """Also when it is opened again; the checkpoint has no line, as the log start is the first base offset (R-118)."""
     topic = TopicConfig(retention_ms=1)
     clock = ManualClock()
     writer = _open(tmp_path, topic, clock)
@@ -144,7 +144,7 @@ def test_files_that_went_wait_for_their_readers(tmp_path: Path) -> None:
 
 
 def test_expiry_on_a_disk_that_forgets_leaves_the_log_as_before_or_after(tmp_path: Path) -> None:
-    """At every crash the log begins where it did or where it will, and from there on nothing is missing."""
+    """After every crash the log begins at its old or its new start, and from there on nothing is missing."""
     topic = TopicConfig(retention_ms=500)
     root = tmp_path / "disk"
     root.mkdir()

@@ -1,4 +1,4 @@
-"""Tasks by their intervals, and when something is due sooner."""
+"""Tasks run at their intervals, or earlier when they are due earlier."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _note(done: list[str], name: str) -> Callable[[], None]:
 
 
 def test_tasks_are_run_by_their_delays_and_intervals() -> None:
-    """In the order given where several are due; a turn says how long there is nothing to do."""
+    """In the given order if several are due; a turn returns the time until the next one."""
     clock, done = ManualClock(), list[str]()
     tasks = Tasks(
         clock, [PeriodicTask("a", _note(done, "a"), 100, 0), PeriodicTask("b", _note(done, "b"), 250, 200)], _fail
@@ -35,7 +35,7 @@ def test_tasks_are_run_by_their_delays_and_intervals() -> None:
 
 
 def test_task_that_is_due_sooner_is_run_then() -> None:
-    """Such as a flush whose time has come."""
+    """For example a flush whose time has come."""
     clock, done = ManualClock(), list[str]()
     due: list[int | None] = [None]
 
@@ -75,7 +75,7 @@ def test_task_that_fails_is_told_of_and_holds_up_no_other() -> None:
 
 
 def test_interval_of_nothing_lets_other_tasks_have_their_turn() -> None:
-    """Kafka's settings allow 0."""
+    """Kafka's settings allow an interval of 0."""
     clock, done = ManualClock(), list[str]()
     tasks = Tasks(clock, [PeriodicTask("a", _note(done, "a"), 0, 0), PeriodicTask("b", _note(done, "b"), 0, 0)], _fail)
     tasks.turn()

@@ -1,4 +1,4 @@
-"""Topics on disk: created whole, told apart, grown, altered, deleted."""
+"""Topics on disk: created completely, found, grown, altered, deleted."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_topic_name_that_kafka_refuses_is_refused(name: str, reason: str) -> Non
 
 @pytest.mark.parametrize("name", ["a", "a" * 249, "A-z_0.9", "...", "__consumer_offsets", "a.b"])
 def test_topic_name_that_kafka_takes_is_taken(name: str) -> None:
-    """Even odd ones; a name does not collide with itself."""
+    """Even unusual ones; a name does not collide with itself."""
     check_topic_name(name, ["a.b"])
 
 
@@ -144,7 +144,7 @@ def test_partitions_go_where_there_are_the_fewest_and_settings_everywhere(tmp_pa
 
 
 def test_altering_keeps_what_others_have_written(tmp_path: Path) -> None:
-    """Comments, other topics' lines, lines that mean nothing here, and how they are written."""
+    """Comments, other topics' lines, unknown lines, and their form."""
     topics = _topics(tmp_path)
     topics.create("a", 1, {"segment.ms": "5"}, default_policy="compact")
     path = tmp_path / CLEANER_TOPICS
@@ -158,7 +158,7 @@ def test_altering_keeps_what_others_have_written(tmp_path: Path) -> None:
 
 
 def test_size_with_a_suffix_is_written_in_plain_bytes(tmp_path: Path) -> None:
-    """A broker, or Kafka's own tools, could not read what was typed."""
+    """A broker or Kafka's own tools could not read the suffix."""
     topics = _topics(tmp_path / "a")
     topics.create("prices", 1, {"segment.bytes": "25M", "retention.ms": "1000"}, default_policy="compact")
     topics.alter("prices", {"retention.bytes": "1.5 GiB"})
@@ -189,7 +189,7 @@ def test_topic_whose_name_would_take_anothers_setting_is_refused(tmp_path: Path)
 
 
 def test_deleted_topic_is_renamed_from_its_last_partition_on(tmp_path: Path) -> None:
-    """R-103; its settings go, those of others stay."""
+    """R-103; its settings are removed, those of others stay."""
     topics = _topics(tmp_path)
     for name in ("a", "b"):
         topics.create(name, 3, {}, default_policy="compact")
@@ -215,7 +215,7 @@ class _Dying(WatchedFileSystem):
 
 
 def test_creation_cut_short_anywhere_leaves_no_partition_without_its_id(tmp_path: Path) -> None:
-    """What is there can be served; what is not whole waits to be removed."""
+    """Complete partitions can be served; incomplete ones wait for their removal."""
     counts = set()
     for dies_at in range(100):
         root = tmp_path / str(dies_at)
@@ -234,7 +234,7 @@ def test_creation_cut_short_anywhere_leaves_no_partition_without_its_id(tmp_path
 
 
 def test_deletion_cut_short_anywhere_leaves_a_shorter_topic(tmp_path: Path) -> None:
-    """Never one with a hole, and never one without its settings."""
+    """Never with a hole, and never without its settings."""
     counts = set()
     for dies_at in range(100):
         root = tmp_path / str(dies_at)

@@ -1,4 +1,4 @@
-"""Partitions opened for writing, and what is in their files afterwards."""
+"""Partitions opened for writing, and the contents of their files afterwards."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Writing:
         )
 
     def files(self) -> dict[str, bytes]:
-        """Return what is in the partition's directory."""
+        """Return the files in the partition's directory."""
         return {path.name: path.read_bytes() for path in sorted(self.directory.iterdir())}
 
     def batches(self) -> list[BatchInfo]:
@@ -57,7 +57,7 @@ class Writing:
 
 
 def log_of(writer: PartitionWriter, clock: Clock) -> Log:
-    """Return the public face of a writer; who asks for a flush does it."""
+    """Return the public `Log` of a writer; the caller's own thread does each flush."""
     flusher = LogFlusher(
         writer,
         str(writer.directory),

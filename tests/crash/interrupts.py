@@ -1,11 +1,10 @@
 """
-An exception at a chosen point of an operation on a writable log, and what may be true afterwards.
+An exception at a chosen point of an operation on a writable log, and what must hold afterwards.
 
-A *point* is where CPython looks for signals, so that a handler's exception comes out there: at the beginning of a
-function and behind a call of a compiled one, in our code and in `contextlib`. (Where a loop turns back it looks, too;
-loops that call nothing have no points.) (An interrupt in the middle of
-`threading.Condition`, and so of a future, is not survived: its lock stays taken.) One exception a run; then the log is
-used on, closed and opened again. Whatever happened:
+A *point* is where CPython checks for signals, so that a handler's exception is raised there: at the beginning of a
+function and after a call of a compiled one, in our code and in `contextlib`. (It also checks where a loop turns back;
+loops that call nothing have no points. An interrupt in the middle of `threading.Condition`, and so of a future, is not
+survived: its lock stays taken.) One exception a run; then the log is used again, closed and opened. In every case:
 
     a record that was answered as durable, or committed, is there, once, unchanged, in order
     a `durable` future ends, and nothing else hangs
@@ -45,7 +44,7 @@ class Interrupt(KeyboardInterrupt):
 
 
 class OutOfMemory(MemoryError):
-    """There is none left."""
+    """No memory is left."""
 
 
 class Interrupter:
@@ -78,7 +77,7 @@ class Interrupter:
 
 
 class MeddledFile(File):
-    """A file whose calls are counted, and one of them fails."""
+    """A file whose calls are counted; one of them fails."""
 
     def __init__(self, file: File, meddler: MeddledFileSystem) -> None:
         super().__init__(file.path, file.handle)
@@ -92,11 +91,11 @@ class MeddledFile(File):
 
 class MeddledFileSystem(FileSystem):
     """
-    A file system of which one call raises something, once it is told which: the `fail_at`-th from then on.
+    A file system of which one call fails: the `fail_at`-th after that was set.
 
     Attributes:
-        calls: how many there were since.
-        what: made anew to be raised; an OSError is raised as the system would.
+        calls: how many there have been since.
+        what: makes the exception; an OSError is raised as the system would.
     """
 
     def __init__(self) -> None:
@@ -139,7 +138,7 @@ class Life:
         promised: values by offset of what was answered as durable.
         committed: values of transactions that were answered as committed and durable, whole or not at all.
         aborted: values that no reader of committed records may see.
-        asked: futures that nobody waited for; they end all the same.
+        asked: futures that no caller waited for; they end all the same.
     """
 
     path: Path
@@ -161,12 +160,12 @@ class Life:
         return self.manager.log("t")
 
     def records(self, count: int, size: int = 10) -> list[Record]:
-        """Return new records, each with a value of its own."""
+        """Return new records, each with its own value."""
         self._count += count
         return [Record(b"k%d" % (n % 7), b"%08d" % n + b"x" * size) for n in range(self._count - count, self._count)]
 
     def append(self, count: int = 3, size: int = 10, producer: LogProducer | None = None) -> Callable[[], None]:
-        """Append; returns what promises it once it is durable."""
+        """Append; returns a function that records the promise once it is durable."""
         records = self.records(count, size)
         appended = (producer or self.log).append(records)
         assert not appended.is_repeat
@@ -182,7 +181,7 @@ class Life:
         self.asked.append(self.log.append(self.records(1)).durable)
 
     def go_on(self) -> bool:
-        """Use the log on; False when it says that it is closed."""
+        """Go on using the log; False when it says that it is closed."""
         try:
             for _ in range(3):
                 self.append(2)()
@@ -196,7 +195,7 @@ class Life:
             future.exception(_PATIENCE_SECONDS)
 
     def close_and_judge(self) -> None:
-        """Close, open again, and hold what is there against what was promised."""
+        """Close, open again, and compare the log with what was promised."""
         try:
             self.manager.close()
         except CleanerError:
@@ -224,7 +223,7 @@ class Life:
 
 
 class _Findings:
-    """Collects what `check` finds."""
+    """Collects the findings of `check`."""
 
     def __init__(self) -> None:
         self.all: list[Finding] = []
@@ -237,7 +236,7 @@ class _Findings:
 
 
 Operation = Callable[[], Callable[[], None] | None]
-"""The operation; may return what promises its outcome."""
+"""The operation; may return a function that records its promised outcome."""
 
 
 def _append(life: Life) -> Operation:
@@ -252,7 +251,7 @@ def _append_as_producer(life: Life) -> Operation:
         try:
             life.append(producer=producer)
         finally:
-            # Of the same number of records: with the sequence of the one before it would count as its repeat.
+            # With the same number of records: with the sequence of the append before, it would count as its repeat.
             sys.setprofile(None)
             life.append(producer=producer)()
 
@@ -498,7 +497,7 @@ class Outcome:
 
 
 def interrupt(path: Path, name: str, point: int, kind: type[BaseException] = Interrupt) -> Outcome:
-    """Carry out an operation with an exception at one of its points, and judge what is left."""
+    """Do an operation with an exception at one of its points, and judge the result."""
     life = _begin(path, FileSystem())
     operation = OPERATIONS[name](life)
     interrupter = Interrupter(point, kind)
@@ -506,7 +505,7 @@ def interrupt(path: Path, name: str, point: int, kind: type[BaseException] = Int
 
 
 def fail_call(path: Path, name: str, number: int, what: Callable[[], BaseException]) -> Outcome:
-    """Carry out an operation in which one call of the file system fails, and judge what is left."""
+    """Do an operation in which one call of the file system fails, and judge the result."""
     fs = MeddledFileSystem()
     life = _begin(path, fs)
     operation = OPERATIONS[name](life)

@@ -1,9 +1,9 @@
 """
-What Kafka's loader makes of a partition directory after a stop, on values: a slow, obvious twin of R-630 to R-635.
+Kafka's loader on a partition directory after a stop, computed on values: a slow, obvious twin of R-630 to R-635.
 
-A new segment without an offset index gets one of zeros, of `segment.index.bytes` (R-310). It knows nothing of fences
-and of our loader, so it stands for any broker that starts on the directory. Rebuilding the index files of a segment
-(R-635) is looked up in a table: `rebuilt[log bytes]` gives its index files.
+A new segment without an offset index gets one of zeros, of `segment.index.bytes` (R-310). The twin knows no fences
+and does not use our loader, so it stands for any broker that starts on the directory. The rebuilt index files of a
+segment (R-635) come from a table: `rebuilt[log bytes]` gives them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def offset_of(name: str) -> int | None:
 
 
 def next_offset(base_offset: int, log: bytes) -> int:
-    """Return the offset behind the last batch of a segment (R-537)."""
+    """Return the offset after the last batch of a segment (R-537)."""
     batches = split_batches(log)
     return batch_info(batches[-1]).last_offset + 1 if batches else base_offset
 

@@ -20,7 +20,7 @@ _IMAGE_BYTES = {"ext4": 64 << 20, "xfs": 320 << 20}  # the smallest that mkfs.xf
 
 
 class LoopImage:
-    """A file system of its own. `mount` it, `cut_power`, `unmount`; what the disk held is there at the next mount."""
+    """A file system in a file. `mount` it, `cut_power`, `unmount`; the next mount shows what the disk held."""
 
     def __init__(self, kind: str, scratch: Path, *, size_bytes: int | None = None, has_journal: bool = True) -> None:
         self.point = scratch / "mounted"
@@ -37,7 +37,7 @@ class LoopImage:
             self._leave_behind()
         _run("mount", "-o", "loop", str(self._image), str(self.point))
         self._is_mounted = True
-        # The loop driver takes a write that its file's disk cut short for a whole one, and then no fsync fails (Linux
+        # The loop driver takes a write that its file's disk cut short as complete, and then no fsync fails (Linux
         # 6.18, `lo_complete_rq`): a disk that loses what it acknowledged. A write of one page cannot be cut short.
         device = self.point.stat().st_dev
         queue = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/queue")
@@ -48,8 +48,8 @@ class LoopImage:
         """
         Go on with a copy of the image.
 
-        A mount namespace that was made meanwhile, as those of containers are, has the file system mounted still: to
-        mount the image again would give that very one, without power. Nothing is written to it any more.
+        A mount namespace made during the mount, such as a container's, still has the file system mounted: to
+        mount the image again would give the same one, without power. Nothing is written to it any more.
         """
         copy = self._image.with_name(f"{self._image.name}+")
         _run("cp", "--sparse=always", str(self._image), str(copy))
@@ -57,7 +57,7 @@ class LoopImage:
         self._image = copy
 
     def cut_power(self) -> None:
-        """Stop the file system at once: what was not forced to disk is lost, and every later call fails."""
+        """Stop the file system at once: everything not forced to disk is lost, and every later call fails."""
         descriptor = os.open(self.point, os.O_RDONLY)
         try:
             fcntl.ioctl(descriptor, _GOINGDOWN, struct.pack("I", _NO_LOG_FLUSH))
@@ -77,7 +77,7 @@ def loop_image(
     kind: str, scratch: Path, *, size_bytes: int | None = None, has_journal: bool = True
 ) -> Iterator[LoopImage]:
     """
-    Make a file system for the length of a `with` block. Skips the test, loudly, where that cannot be.
+    Make a file system for the length of a `with` block. Skips the test, loudly, where that is not possible.
 
     Args:
         kind: `ext4` or `xfs`.

@@ -1,4 +1,4 @@
-"""A real file system with a switch for the power, thrown before or right behind some change."""
+"""A real file system with a power switch, thrown before or right after a change."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _FLUSHES = ("fsync", "fsync_dir")
 
 class PowerSwitch(WatchedFileSystem):
     """
-    A file system in an image, whose power goes at one moment; from then on every change fails.
+    A file system in an image, whose power is cut at one moment; from then on every change fails.
 
     Args:
         image: it is mounted.
-        cut_at: before which change, counted from 0; None: never by itself.
-        cut_behind_flush: behind which fsync of a file or directory, counted from 0.
+        cut_at: cut before this change, counted from 0; None: never by itself.
+        cut_behind_flush: cut after this fsync of a file or directory, counted from 0.
 
     Attributes:
-        changes: all there were, the one that was prevented included.
-        is_off: the power has gone.
+        changes: all changes, the prevented one included.
+        is_off: the power is cut.
     """
 
     syncs_really = True

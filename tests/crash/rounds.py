@@ -1,7 +1,7 @@
 """
-A whole round through the public API, and the judgement on what a crash in it left.
+A whole round through the public API, and the judgement on the state after a crash in it.
 
-The log is small and has something of everything a swap can get wrong: a clean and a dirty section, groups of several
+The log is small and has every case that a swap can get wrong: a clean and a dirty section, groups of several
 segments, transactions with and without survivors, a segment that is superseded to its end, a group that vanishes.
 """
 
@@ -102,7 +102,7 @@ def clean(log_dir: Path, fs: FileSystem | None = None) -> None:
 
 
 def recover(log_dir: Path, fs: FileSystem | None = None) -> None:
-    """Load and close the log as the next start would, without cleaning."""
+    """Load and close the log as the next start would, without a round."""
     report = cleaner.recover(log_dir, [PARTITION], SETTINGS, now_ms=NOW_MS, fs=fs)
     assert not report.refused, report.refused
 
@@ -113,7 +113,7 @@ def contents(directory: Path) -> Files:
 
 
 class _SwapNotes(WatchedFileSystem):
-    """Notes which segments a round made into which."""
+    """Notes which segments a round made of which."""
 
     def __init__(self) -> None:
         self.groups: list[list[int]] = []
@@ -129,7 +129,7 @@ class _SwapNotes(WatchedFileSystem):
 
 @dataclass(frozen=True)
 class Expected:
-    """What a round turns into what, seen in a run without a crash."""
+    """The old and new files of a round, from a run without a crash."""
 
     before: Files
     after: Files

@@ -1,4 +1,4 @@
-"""Disks that fail, fill up or lie: an error is told, nothing is left over, and every group is old or new."""
+"""Disks that fail, fill up or lie: the error is reported, no file is left over, and every group is old or new."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _assert_failures_survived(expected: Expected, tmp_path: Path, *, every: int,
 
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "lasting"])
 def test_round_with_a_failing_call_leaves_groups_old_or_new(expected: Expected, tmp_path: Path, lasting: bool) -> None:
-    """C-2: any write, fsync, rename or removal may fail; what is left recovers to old or new, and can be cleaned."""
+    """C-2: any write, fsync, rename or removal may fail; the log recovers to old or new, and can be cleaned."""
     _assert_failures_survived(expected, tmp_path, every=8, lasting=lasting)
 
 
@@ -74,7 +74,7 @@ def test_round_with_any_call_failing_long_form(expected: Expected, tmp_path: Pat
 
 
 class _Gauge(WatchedFileSystem):
-    """Watches how little room is ever left."""
+    """Records the least free space."""
 
     def __init__(self, directory: Path) -> None:
         self.least_bytes = self.free_bytes(directory)
@@ -100,7 +100,7 @@ def _fill_up(disk: Path, free_bytes: int) -> None:
 
 @pytest.mark.root
 def test_round_on_a_disk_3_percent_free_succeeds(tmp_path: Path) -> None:
-    """Old files go as soon as their group is swapped, so a round needs room for one group's output only (C-3)."""
+    """Old files are removed as soon as their group is swapped, so a round needs room for one group's output (C-3)."""
     size_bytes = 64 * MIB
     with small_disk(tmp_path / "disk", size_bytes) as disk:
         log_dir = _write_large(disk / "log-dir", 40)
@@ -117,7 +117,7 @@ def test_round_on_a_disk_3_percent_free_succeeds(tmp_path: Path) -> None:
 
 @pytest.mark.root
 def test_round_without_room_for_a_group_changes_nothing(tmp_path: Path) -> None:
-    """Room is looked at first: the error says how much is missing, and not a byte was changed."""
+    """The free space is checked first: the error says how much is missing, and no byte is changed."""
     with small_disk(tmp_path / "disk", 16 * MIB) as disk:
         log_dir = _write_large(disk / "log-dir", 5)
         _fill_up(disk, 600 * 1024)
@@ -133,8 +133,8 @@ def test_fsync_that_fails_on_a_lying_disk_loses_nothing(tmp_path: Path) -> None:
     """
     Every write succeeds, an fsync fails, and a second one would succeed although data is lost: C-2.
 
-    An ext4 image lies on a smaller disk, so ext4 believes in room that is not there. What the disk really holds shows
-    after mounting it again: segments whose swap had finished are new, the others old.
+    An ext4 image is on a smaller disk, so ext4 believes in space that the disk does not have. The disk's real state
+    shows after another mount: segments whose swap had finished are new, the others old.
     """
     with (
         small_disk(tmp_path / "disk", 24 * MIB) as disk,

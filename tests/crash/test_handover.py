@@ -1,4 +1,4 @@
-"""A handover that is killed, or whose power is cut, at every step: the broker's empty log or ours, and it ends well."""
+"""A handover killed, or with its power cut, at every step leaves the broker's empty log or ours; it can be finished."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _Killed(BaseException):
 
 
 class _Mortal(FailingFileSystem):
-    """Kills its process before the n-th change, directories' included; nothing is tidied up behind it."""
+    """Kills its process before the n-th change, directories included; nothing is tidied up afterwards."""
 
     def __init__(self, kill_at: int | None) -> None:
         super().__init__(None, errno.EIO)
@@ -87,7 +87,7 @@ def _hand_over(ours: Path, brokers: Path, fs: FileSystem = FS) -> HandoverReport
 
 
 def _judge(ours: Path, brokers: Path) -> str:
-    """Say what a broker would find: the copy and the old are under names that it removes."""
+    """Say what a broker would find: copy and old directory have names that it removes."""
     assert {name for name in directories(brokers) if not name.endswith("-delete")} <= {"other-0", str(FIRST)}
     LogDir(FS, brokers).check()
     home = brokers / str(FIRST)
@@ -108,7 +108,7 @@ def _judge(ours: Path, brokers: Path) -> str:
 
 
 def _require_finished(ours: Path, brokers: Path) -> None:
-    """Run the command once more: nothing is left to do, or to clear away."""
+    """Run the command once more: nothing is left to do or to remove."""
     report = _hand_over(ours, brokers, WatchedFileSystem())
     assert not report.refused, report.refused[0].error
     assert _judge(ours, brokers) == "ours"
@@ -116,7 +116,7 @@ def _require_finished(ours: Path, brokers: Path) -> None:
 
 
 def _points(steps: list[str]) -> list[int]:
-    """Return the steps worth a crash: all that are about names of directories and checkpoints, of the copying a few."""
+    """Return the steps to crash at: all changes of directory names and checkpoints, and a few of the copying."""
     copying = [number for number, step in enumerate(steps) if step.split()[1][:20].isdigit()]
     return [number for number in range(len(steps)) if number not in copying or copying.index(number) % 9 == 0]
 
@@ -130,7 +130,7 @@ def test_killed_handover_leaves_the_brokers_log_or_ours(written: Path, tmp_path:
     seen = []
     for kill_at in _points(counting.steps):
         ours, brokers = _copies(written, tmp_path / "killed")
-        # What would tidy up on the way out dies as well: every later change does.
+        # Code that would tidy up on the way out dies as well: every later change does.
         with pytest.raises(_Killed):
             _hand_over(ours, brokers, _Mortal(kill_at))
         seen.append(_judge(ours, brokers))
@@ -152,7 +152,7 @@ def _cut_at_every_step(written: Path, image: LoopImage) -> list[str]:
     steps = [f"{one.kind} {one.path.name}" for one in counting.changes]
     for cut_at in _points(steps)[::2]:
         ours, brokers = _copies_on_disk(written, image)
-        with contextlib.suppress(CleanerError):  # what it comes to is judged by what the disk holds
+        with contextlib.suppress(CleanerError):  # the disk's state is judged, not the error
             _hand_over(ours, brokers, PowerSwitch(image, cut_at))
         image.unmount()
         image.mount()
@@ -172,7 +172,7 @@ def _cut_at_every_step(written: Path, image: LoopImage) -> list[str]:
 @pytest.mark.root
 @pytest.mark.parametrize("kind", ["ext4", "xfs"])
 def test_power_cut_in_a_handover_leaves_the_brokers_log_or_ours(written: Path, tmp_path: Path, kind: str) -> None:
-    """With files that are copied (ext4) and cloned (XFS); what was answered stays."""
+    """With copied (ext4) and cloned (XFS) files; an answered handover stays."""
     with loop_image(kind, tmp_path) as image:
         seen = _cut_at_every_step(written, image)
         image.unmount()
@@ -182,7 +182,7 @@ def test_power_cut_in_a_handover_leaves_the_brokers_log_or_ours(written: Path, t
 
 @pytest.mark.root
 def test_copies_share_blocks_where_the_file_system_can(tmp_path: Path) -> None:
-    """A clone of XFS has the content, and a change of one is not the other's; ext4 leaves nothing behind."""
+    """A clone on XFS has the content, and changes independently; ext4 leaves no file behind."""
     for kind, can in (("xfs", True), ("ext4", False)):
         (tmp_path / kind).mkdir()
         with loop_image(kind, tmp_path / kind) as image:

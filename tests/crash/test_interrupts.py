@@ -36,7 +36,7 @@ def test_operation_interrupted_at_some_points_keeps_what_was_promised(name: str,
 def test_operation_interrupted_anywhere_keeps_what_was_promised(
     name: str, kind: type[BaseException], tmp_path: Path
 ) -> None:
-    """Every point at which CPython may raise an exception out of a signal handler."""
+    """Every point at which CPython may raise an exception of a signal handler."""
     interrupt(tmp_path / "warm", name, _NONE)
     points = interrupt(tmp_path / "count", name, _NONE).points
     for point in range(1, points + 1):
@@ -46,7 +46,7 @@ def test_operation_interrupted_anywhere_keeps_what_was_promised(
 @pytest.mark.parametrize("what", FAILURES)
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_operation_with_a_failing_call_keeps_what_was_promised(name: str, what: str, tmp_path: Path) -> None:
-    """Some calls of the file system, reading ones too, each with an error or an interrupt in its place."""
+    """Some calls of the file system, reads too, each replaced by an error or an interrupt."""
     calls = fail_call(tmp_path / "count", name, _NONE, FAILURES[what]).points
     for number in sorted(Random(name + what).sample(range(1, calls + 1), min(calls, 4))):
         _fail(tmp_path, name, number, what)
@@ -74,7 +74,7 @@ def _fail(tmp_path: Path, name: str, number: int, what: str) -> None:
 
 def _interrupt(tmp_path: Path, name: str, point: int, kind: type[BaseException]) -> None:
     with warnings.catch_warnings():
-        # What an exception holds on to is let go with it.
+        # Objects that an exception refers to are freed with it.
         warnings.simplefilter("ignore", ResourceWarning)
         try:
             interrupt(tmp_path / str(point), name, point, kind)

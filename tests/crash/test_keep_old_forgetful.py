@@ -1,7 +1,7 @@
 """
-A round that keeps what it replaces, and its undoing, on a disk that forgets: power cuts at every fsync of either.
+A round that keeps replaced files, and its undo, on a disk that forgets: power cuts at every fsync of both.
 
-Whatever a cut leaves, the log loads with each group old or new, and `undo` brings back every file as it was.
+After every cut the log loads with each group old or new, and `undo` restores every file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DATA = (*SEGMENT_SUFFIXES, SNAPSHOT)
 
 
 class Stage:
-    """A root with a log dir and a place for kept files, written anew for each run and each state."""
+    """A root with a log dir and a directory for kept files, written again for each run and each state."""
 
     def __init__(self, root: Path, groups: int) -> None:
         self.root = root
@@ -36,7 +36,7 @@ class Stage:
         self._groups = groups
 
     def set_up(self) -> None:
-        """Write the log dir. Directories are there already: the forgetful disk does not model how they are made."""
+        """Write the log dir. Directories exist already: the forgetful disk does not model their creation."""
         shutil.rmtree(self.root, ignore_errors=True)
         self.log_dir.mkdir(parents=True)
         write_round(self.log_dir)
@@ -44,17 +44,17 @@ class Stage:
             (self.kept / PARTITION / f"{number:06d}").mkdir(parents=True)
 
     def clean(self, fs: FileSystem | None = None) -> None:
-        """Run the round and keep what it replaces."""
+        """Run the round and keep the replaced files."""
         cleaner.clean(self.log_dir, PARTITION, SETTINGS, now_ms=NOW_MS, fs=fs, keep_old=self.kept)
 
     def undo(self, fs: FileSystem | None = None) -> None:
-        """Put back what is kept."""
+        """Put the kept files back."""
         lent = CallContext.of(fs, NOW_MS)
         (outcome,) = undo_clean(self.kept, Sources.of_call("topic", SETTINGS, None, None), lent)
         assert isinstance(outcome, UndoReport), outcome
 
     def lay_out(self, state: DiskState) -> None:
-        """Write what a power cut left in the place of everything."""
+        """Replace everything with the state after a power cut."""
         shutil.rmtree(self.root, ignore_errors=True)
         state.write_to(self.root)
 
@@ -65,7 +65,7 @@ class Stage:
 
 @pytest.fixture
 def root() -> Iterator[Path]:
-    """A directory for the stage, in memory if there is some: hundreds of recoveries sync their files."""
+    """A directory for the stage, in memory if possible: hundreds of recoveries sync their files."""
     with scratch_directory() as directory:
         yield directory / "root"
 
@@ -88,7 +88,7 @@ def assert_undone(expected: Expected, stage: Stage) -> None:
 
 
 def check(expected: Expected, stage: Stage, state: DiskState) -> tuple[str, ...]:
-    """Judge what a power cut left, then undo it; returns a word a group."""
+    """Judge the state after a power cut, then undo the round; returns a word a group."""
     stage.lay_out(state)
     recover(stage.log_dir)
     # Snapshots are put back last; a log does without those of old segments.
@@ -97,7 +97,7 @@ def check(expected: Expected, stage: Stage, state: DiskState) -> tuple[str, ...]
         if name.endswith(SNAPSHOT) and path.with_suffix(".log").exists() and not path.exists():
             path.write_bytes(data)
     words = tuple(expected.judge(stage.log_dir))
-    # Once more from what the cut left itself: nobody has to recover before an undo.
+    # Once more from the unrecovered state: an undo needs no recovery before it.
     stage.lay_out(state)
     if stage.has_manifest:
         stage.undo()
@@ -111,7 +111,7 @@ def check(expected: Expected, stage: Stage, state: DiskState) -> tuple[str, ...]
 def sweep(
     expected: Expected, stage: Stage, fs: ForgetfulFileSystem, *, limit: int, seed: int = SEED
 ) -> set[tuple[str, ...]]:
-    """Check what power cuts leave at every moment. AssertionError: harm was done."""
+    """Check the states after power cuts at every moment. AssertionError: harm was done."""
     seen: set[tuple[str, ...]] = set()
     judged: set[DiskState] = set()
     for state in _states(fs, limit, seed):
@@ -139,7 +139,7 @@ def keeping(stage: Stage, skip_sync: int | None = None) -> ForgetfulFileSystem:
 
 
 def undoing(stage: Stage, skip_sync: int | None = None) -> ForgetfulFileSystem:
-    """Run the round on a good disk and the undoing on a forgetful one."""
+    """Run the round on a good disk and the undo on a forgetful one."""
     stage.set_up()
     stage.clean()
     fs = ForgetfulFileSystem(stage.root, skip_sync=skip_sync)
@@ -166,7 +166,7 @@ def test_power_cut_at_any_moment_can_be_undone(expected: Expected, root: Path, r
 @RUNS
 @pytest.mark.slow
 def test_each_fsync_left_out_is_noticed(expected: Expected, root: Path, run: Run) -> None:
-    """Of each place in the program that asks for an fsync one at least is needed."""
+    """Of each place in the program that calls fsync at least one call is needed."""
     stage = Stage(root, len(expected.groups))
     whole = run(stage)
     noticed: dict[str, bool] = {}

@@ -21,7 +21,7 @@ def _write(root: Path, *, durable: bool) -> Path:
     """
     Write the round's log dir; segments and snapshots are then fsynced or not.
 
-    Checkpoints and the like always are: a log dir whose own files never reached the disk is lost whatever we do.
+    Checkpoints and other files of the log dir always are: without them on disk a log dir is lost in any case.
     """
     shutil.rmtree(root / "log-dir", ignore_errors=True)
     log_dir = write_round(root / "log-dir")
@@ -40,7 +40,7 @@ def _sweep(expected: Expected, image: LoopImage, *, durable: bool, every: int) -
     counting = PowerSwitch(image)
     clean(_write(image.mount(), durable=durable), counting)
     starts = [number for number, one in enumerate(counting.changes) if one.path.suffix == ".cleaned"]
-    # A cut before the first segment is written may take sources that nobody fsynced: not the round's doing.
+    # A cut before the first segment is written may lose sources that were never fsynced: not the round's fault.
     begin = 0 if durable else starts[0] + 1
     swapped = []
     for cut_at in range(begin, len(counting.changes) + 1, every):
@@ -77,13 +77,13 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> Expected:
 def test_power_cut_on_a_real_file_system_leaves_groups_old_or_new(
     expected: Expected, tmp_path: Path, kind: str
 ) -> None:
-    """C-1 on the file systems that brokers live on; every third step (`slow`: all)."""
+    """C-1 on the file systems that brokers use; every third step (`slow`: all)."""
     with loop_image(kind, tmp_path) as image:
         _sweep(expected, image, durable=kind == "ext4", every=3)
 
 
 def test_image_has_power_again_though_another_mount_namespace_keeps_it(tmp_path: Path) -> None:
-    """As a container's does that was started while it was mounted, by a test beside this one."""
+    """As a container's does that another test started while it was mounted."""
     with loop_image("ext4", tmp_path) as image:
         at = image.mount()
         (at / "file").write_bytes(b"there")
@@ -106,6 +106,6 @@ def test_image_has_power_again_though_another_mount_namespace_keeps_it(tmp_path:
 @pytest.mark.parametrize("durable", [True, False], ids=["sources-durable", "sources-never-fsynced"])
 @pytest.mark.parametrize("kind", ["ext4", "xfs"])
 def test_power_cut_at_every_step_long_form(expected: Expected, tmp_path: Path, kind: str, durable: bool) -> None:
-    """The same at every single step, on sources that were fsynced and on such that never were."""
+    """The same at every step, on fsynced sources and on sources that never were."""
     with loop_image(kind, tmp_path) as image:
         _sweep(expected, image, durable=durable, every=1)

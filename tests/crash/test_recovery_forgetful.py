@@ -1,4 +1,4 @@
-"""Recovery, splitting and retention on a disk that forgets: a power cut in the middle is made good by the next load."""
+"""Recovery, splitting and retention on a disk that forgets: the next load repairs a power cut in the middle."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _content(directory: Path) -> dict[str, bytes]:
 def test_recovery_cut_short_anywhere_ends_where_an_undisturbed_one_does(
     tmp_path: Path, write: Callable[[Path], Path]
 ) -> None:
-    """No state that a power cut can leave loses or brings back a record: recovering again gives the same files."""
+    """No state after a power cut loses or brings back a record: another recovery gives the same files."""
     undisturbed = write(tmp_path / "undisturbed")
     _recover(undisturbed, FileSystem(), recovery_point=0)
     wanted = _content(undisturbed)
@@ -112,7 +112,7 @@ def test_recovery_cut_short_anywhere_ends_where_an_undisturbed_one_does(
             crashed = tmp_path / "crashed" / str(tried)
             state.write_to(crashed)
             if point == len(fs.journal):
-                # The clean-shutdown marker comes next, and then nobody looks again: all of it has to be durable.
+                # The clean-shutdown marker comes next, and then no load checks again: everything must be durable.
                 assert _content(crashed / directory.name) == wanted, f"seed {SEED}, at the end: {state.note}"
             _recover(crashed / directory.name, FileSystem())
             assert _content(crashed / directory.name) == wanted, f"seed {SEED}, {state.note}"

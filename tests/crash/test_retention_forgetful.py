@@ -1,4 +1,4 @@
-"""Retention on a disk that forgets: a log begins where it did or where it will, and has no hole from there on."""
+"""Retention on a disk that forgets: a log begins at its old or its new start, and has no hole from there on."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SEED = 20_28
 STATES_PER_POINT = 12
 FS = FileSystem()
 END = 50
-# By time the first three segments of each go; `inside` has a start of its own, in the second one that stays.
+# By time the first three segments of each are removed; `inside` has its own start, in the second one that stays.
 TOPICS = {
     TopicPartition("plain", 0): TopicConfig(cleanup_policy=frozenset(("delete",)), retention_ms=2_500),
     TopicPartition("inside", 0): TopicConfig(cleanup_policy=frozenset(("compact", "delete")), retention_ms=2_500),
@@ -65,7 +65,7 @@ def _write(root: Path) -> None:
 
 
 def _run(root: Path, fs: FileSystem, reported: Callable[[], None] = lambda: None) -> RetentionPass:
-    """Make a pass over the log dir, and remove what it has set aside."""
+    """Make a pass over the log dir, and remove the `.deleted` files."""
     clock = ManualClock()
     logs = [
         LogStatus(tp, str(root), root / str(tp), topic=topic, is_policy_trusted=True, has_segments_to_delete=True)
@@ -115,7 +115,7 @@ def _readable(log: LoadedLog) -> list[int]:
 
 
 def _judge(root: Path, *, is_reported: bool) -> set[str]:
-    """Start a broker on what a power cut left; AssertionError: it did harm. Returns where the logs begin, in words."""
+    """Load the state after a power cut as a broker would; AssertionError: it did harm. Returns the starts, in words."""
     words = set()
     for partition in TOPICS:
         log = _load(root, partition)
@@ -129,7 +129,7 @@ def _judge(root: Path, *, is_reported: bool) -> set[str]:
         assert not list((root / str(partition)).glob("*.deleted"))
         words.add("new" if is_new else "old")
     _run(root, FS)
-    # A line that says what the first segment says does no harm (R-118).
+    # A line that equals the first base offset does no harm (R-118).
     assert set(read_offset_checkpoint(FS, root / "log-start-offset-checkpoint").values()) <= {30}
     for partition in TOPICS:
         log = _load(root, partition)
@@ -139,7 +139,7 @@ def _judge(root: Path, *, is_reported: bool) -> set[str]:
 
 
 def _sweep(tmp_path: Path, skip_sync: int | None = None) -> set[str]:
-    """Make a pass, and judge what every power cut may leave."""
+    """Make a pass, and judge the states after every power cut."""
     root = tmp_path / "logs"
     _write(root)
     fs = ForgetfulFileSystem(root, skip_sync=skip_sync)
@@ -159,13 +159,13 @@ def _sweep(tmp_path: Path, skip_sync: int | None = None) -> set[str]:
 
 
 def test_power_cut_during_retention_leaves_no_hole(tmp_path: Path) -> None:
-    """Whatever the disk forgets: the old start or the new one, everything from there on, and the next pass finishes."""
+    """Whatever the disk forgets: the old or the new start, every record from there on, and the next pass finishes."""
     assert _sweep(tmp_path) == {"old", "new"}
 
 
 @pytest.mark.parametrize("number", range(len(STEPS)), ids=lambda number: STEPS[number].replace(": ", "-"))
 def test_each_fsync_of_retention_left_out_is_noticed(tmp_path: Path, number: int) -> None:
-    """But for the two that only repeat what the next one does, and the last: a line too many does no harm."""
+    """Except the two that the next one repeats, and the last: an extra line does no harm."""
     harmless = ("plain epochs: name", "inside epochs: name", "no start: name")
     if STEPS[number] in harmless:
         _sweep(tmp_path, skip_sync=number)
@@ -175,7 +175,7 @@ def test_each_fsync_of_retention_left_out_is_noticed(tmp_path: Path, number: int
 
 
 def test_stop_at_any_change_is_finished_by_the_next_pass(tmp_path: Path) -> None:
-    """A process that is killed: all that was done so far is there, in order."""
+    """A process that is killed: everything done so far is on disk, in order."""
     _write(tmp_path / "logs")
     fs = ForgetfulFileSystem(tmp_path / "logs")
     _run(tmp_path / "logs", fs)

@@ -1,7 +1,7 @@
 """
 A whole round on a disk that forgets: power cuts at every fsync, cuts during the recovery, and each fsync left out once.
 
-The short form looks at a handful of states for each moment; `slow` at many, with other seeds.
+The short form checks a few states for each moment; `slow` many, with other seeds.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ def _run_round(root: Path, *, unsynced: bool, skip_sync: int | None = None) -> F
 
 def _states(fs: ForgetfulFileSystem, *, limit: int, seed: int) -> Iterator[DiskState]:
     """
-    Yield what power cuts leave, from the first change of a segment on.
+    Yield the states after power cuts, from the first change of a segment on.
 
-    Before it a cut may take sources that nobody had fsynced, which is not the round's doing.
+    Before it a cut may lose sources that were never fsynced, which is not the round's fault.
     """
     first = next(place for place in range(fs.start, len(fs.journal)) if fs.journal[place].path.suffix == ".cleaned")
     for point in fs.crash_points():
@@ -91,7 +91,7 @@ def _assert_round_survives(expected: Expected, tmp_path: Path, *, unsynced: bool
 
 @pytest.mark.parametrize("unsynced", [False, True], ids=["sources-durable", "sources-never-fsynced"])
 def test_power_cut_in_a_round_leaves_groups_old_or_new(expected: Expected, tmp_path: Path, unsynced: bool) -> None:
-    """C-1 for a whole round: groups old or new, in order, and the checkpoint behind all of them."""
+    """C-1 for a whole round: groups old or new, in order, and the checkpoint after all of them."""
     _assert_round_survives(expected, tmp_path, unsynced=unsynced, limit=14, seed=1)
 
 
@@ -136,7 +136,7 @@ def _assert_recovery_survives(expected: Expected, tmp_path: Path, *, every: int,
 
 
 def test_power_cut_in_the_recovery_leaves_groups_old_or_new(expected: Expected, tmp_path: Path) -> None:
-    """What recovers from a crash can itself crash, anywhere."""
+    """A recovery from a crash can itself crash, anywhere."""
     _assert_recovery_survives(expected, tmp_path, every=7, limit=6)
 
 
@@ -166,10 +166,10 @@ def _is_noticed(expected: Expected, tmp_path: Path, skip_sync: int) -> bool:
 
 def test_each_fsync_of_a_round_left_out_is_noticed(expected: Expected, tmp_path: Path) -> None:
     """
-    Every fsync the program asks for in a round is needed: without it some power cut does harm.
+    Every fsync of a round is needed: without it some power cut does harm.
 
-    Fences stand in one place of the program and are passed by every group, but not every group needs every fence; so
-    of each place and kind of file one that is missed is enough.
+    Fences are in one place of the program and every group passes them, but not every group needs every fence; so
+    for each place and kind of file one noticed omission is enough.
     """
     whole = _run_round(tmp_path / "whole", unsynced=True)
     noticed: dict[str, bool] = {}

@@ -91,7 +91,7 @@ class Victim:
 
 @pytest.fixture(scope="module")
 def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
-    """A victim; without strace or the right to use it the tests are skipped."""
+    """A victim; the tests are skipped without strace or the right to use it."""
     if shutil.which("strace") is None or os.geteuid() != 0:
         pytest.skip("SIGKILL sweep NOT RUN: it needs root and strace")
     found = Victim(tmp_path_factory.mktemp("victim"))
@@ -120,7 +120,7 @@ def test_sigkill_at_every_change_leaves_groups_old_or_new(victim: Victim, tmp_pa
     """
     C-1: killed before any call that changes something, a round leaves groups old or new, in order.
 
-    The kill comes before the call takes effect, so what lies between two calls is covered by the later one.
+    The kill comes before the call takes effect, so the later of two calls covers the code between them.
     """
     expected = Expected.of(tmp_path / "expected")
     points = _kill_points(victim, tmp_path)

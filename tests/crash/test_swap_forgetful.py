@@ -26,13 +26,13 @@ def _is_segment_file(path: Path) -> bool:
 
 
 def _sweep(root: Path, case: Case, *, unsynced: Callable[[Path], bool], skip_sync: int | None = None) -> set[str]:
-    """Run the swaps and judge what each power cut leaves; returns the verdicts. AssertionError: it did harm."""
+    """Run the swaps and judge the state after each power cut; returns the verdicts. AssertionError: it did harm."""
     directory = root / "topic-0"
     case.write(directory)
     fs = ForgetfulFileSystem(root, unsynced=unsynced, skip_sync=skip_sync)
     durable: list[int] = []
     run(fs, directory, case, lambda: durable.append(len(fs.journal)))
-    # Before the sources are fsynced a power cut takes what others never synced; that is not the swap's doing.
+    # Before the sources are fsynced a power cut may lose unsynced data of others; that is not the swap's fault.
     first_change = next(number for number, one in enumerate(fs.journal[fs.start :]) if one.kind == "create")
     seen = set()
     for point in fs.crash_points():

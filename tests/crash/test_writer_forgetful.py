@@ -1,4 +1,4 @@
-"""A writer on a disk that forgets: what was flushed is there after a power cut at any step."""
+"""A writer on a disk that forgets: flushed records survive a power cut at any step."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _batches(place: Writing, below: int) -> list[bytes]:
 
 
 def _write(place: Writing, fs: ForgetfulFileSystem) -> list[Promise]:
-    """Append, flush, roll, cut, end transactions, close; returns what was promised on the way."""
+    """Append, flush, roll, cut, end transactions, close; returns the promises made on the way."""
     promises: list[Promise] = []
 
     def promise(writer: PartitionWriter) -> None:
@@ -49,7 +49,7 @@ def _write(place: Writing, fs: ForgetfulFileSystem) -> list[Promise]:
     writer.end_transaction(6, 0, commit=False)
     writer.roll()
     promise(writer)
-    # From the first step of a cut on no more is promised than what it leaves.
+    # From the first step of a cut on, only the records that it leaves are promised.
     promises.append(Promise(len(fs.journal), _batches(place, 10), writer.leader_epoch))
     writer.truncate_to(10)
     promise(writer)
@@ -70,7 +70,7 @@ def _states(fs: ForgetfulFileSystem) -> Iterator[tuple[int, DiskState]]:
 
 
 def _is_kept(state: DiskState, promise: Promise, scratch: Path) -> bool:
-    """Open what a power cut left; tell whether the promise holds, and whether the log can be written on."""
+    """Open the log after a power cut; tell whether the promise holds, and whether the log can be written to."""
     state.write_to(scratch)
     with writing(scratch) as place:
         writer = place.open(SETTINGS)
@@ -107,7 +107,7 @@ def test_flushed_records_survive_a_power_cut_at_any_step(tmp_path: Path) -> None
 
 
 def test_flush_without_its_fsync_is_noticed(tmp_path: Path) -> None:
-    """The test above can tell: without the first flush's fsync some state loses what was promised."""
+    """The test above notices it: without the first flush's fsync some state loses promised records."""
     fs, _ = _run(tmp_path / "whole")
     number = next(number for number, site in enumerate(fs.sync_sites) if "_force" in site)
     outcomes = _broken(*_run(tmp_path / "watched", skip_sync=number), tmp_path / "crashed")

@@ -21,12 +21,12 @@ VALUES = ("", "v", "w" * 40, "x" * 300, None)
 _MOST_CHANGES = 500
 _MOST_FLUSHES = 200
 _MOST_STEPS = 400
-# What may be there: files that load, and nothing that an earlier life has left half done.
+# Names that may exist: files that load, and none that an earlier run has left unfinished.
 _KEPT_SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", "-checkpoint", ".metadata")
 
 
 class LogOnAnImage(ModelledLog):
-    """A log in an image; its power goes at random moments, half of them right behind a flush."""
+    """A log in an image; its power is cut at random moments, half of them right after a flush."""
 
     fs: PowerSwitch
 
@@ -37,7 +37,7 @@ class LogOnAnImage(ModelledLog):
         super().__init__(image.mount() / "log-dir", rng.choice(("producer", "lz4")), {"flush.messages": "7"})
 
     def new_disk(self) -> PowerSwitch:
-        """Return a switch that is going to be thrown, if there is to be a cut in this life."""
+        """Return a switch, which will be thrown if this run has a power cut."""
         if not self._is_armed:
             return PowerSwitch(self._image)
         if self._rng.random() < 0.5:
@@ -45,7 +45,7 @@ class LogOnAnImage(ModelledLog):
         return PowerSwitch(self._image, self._rng.randrange(_MOST_CHANGES))
 
     def live(self, *, cuts: int) -> None:
-        """Take steps, with a power cut now and then, until there were so many; the log opens whole after each."""
+        """Take steps until there were `cuts` power cuts; the log opens whole after each."""
         self._is_armed = True
         is_open = True
         while cuts:
@@ -57,7 +57,7 @@ class LogOnAnImage(ModelledLog):
                     self._judge_files()
                     is_open = True
             except (CleanerError, OSError):
-                # A step that fails while there is power has failed by itself.
+                # A step that fails while the power is on has failed by itself.
                 if not self.fs.is_off:
                     raise
                 is_open = False
@@ -94,7 +94,7 @@ class LogOnAnImage(ModelledLog):
         return [(rng.choice(KEYS), rng.choice(VALUES)) for _ in range(rng.randint(1, 6))]
 
     def has_stopped(self) -> None:
-        """The power goes when the log has been closed: it opens whole all the same."""
+        """The power is cut after the log was closed: it opens whole all the same."""
         if self._rng.random() < 0.5:
             self.fs.cut()
             self._restore_power()
@@ -107,7 +107,7 @@ class LogOnAnImage(ModelledLog):
 
     def _judge_files(self) -> None:
         names = [path.name for path in (self.log_dir / str(PARTITION)).iterdir()]
-        # That of the transactional ids is one file, and replaced by the next that begins.
+        # The temporary file of the transactional ids is replaced by the next producer.
         left = [name for name in names if not name.endswith(_KEPT_SUFFIXES) and not name.startswith(FILE_NAME)]
         assert not left, left
 
@@ -125,7 +125,7 @@ def _cut_again_and_again(kind: str, scratch: Path, *, seed: int, cuts: int) -> N
 
 @pytest.mark.parametrize("kind", ["ext4", "xfs"])
 def test_power_cuts_while_a_log_is_written_lose_nothing_acknowledged(tmp_path: Path, kind: str) -> None:
-    """What was durable is there, nothing is there that was not written, transactions left open are aborted."""
+    """Durable records are there, no others than written ones, and open transactions are aborted."""
     _cut_again_and_again(kind, tmp_path, seed=1, cuts=12)
 
 

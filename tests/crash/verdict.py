@@ -1,7 +1,7 @@
 """
-Old or new: the judgement on what a crash left, group by group (rule C-1).
+Old or new: the judgement on the state after a crash, group by group (rule C-1).
 
-The verdict is a word a group: `old`, `new`, or `new+superseded` where whole old segments lie behind the end of the new
+The verdict is a word a group: `old`, `new`, or `new+superseded` where whole old segments are after the end of the new
 one (R-633). Anything else is an AssertionError: the crash did harm.
 """
 

@@ -3,8 +3,8 @@ A process whose children run a round and are killed in it.
 
     python -m tests.crash.victim LOG_DIR_TO_WARM_UP
 
-It runs one round by itself, so that everything is imported and compiled, and says `ready`. For each log dir on its
-standard input it then forks a child that stops itself, says the child's number, and when the child is gone how it
+It runs one round itself, so that everything is imported and compiled, and prints `ready`. For each log dir on its
+standard input it then forks a child that stops itself, prints the child's number, and when the child has ended, how it
 ended. A tracer can take hold of the child while it is stopped; SIGCONT lets it run.
 """
 

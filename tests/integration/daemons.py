@@ -1,4 +1,4 @@
-"""A service in this process on small log dirs, and its logs as something to wait for."""
+"""A service in this process on small log dirs, and log events that tests can wait for."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UID = 4711
 
 
 class EventLog:
-    """A logger that remembers, and that one can wait for. Thread-safe."""
+    """A logger that keeps its events and can be waited for. Thread-safe."""
 
     def __init__(self) -> None:
         self._change = threading.Condition()
@@ -42,12 +42,12 @@ class EventLog:
         self._add("error", event, values)
 
     def find(self, event: str, **values: object) -> list[dict[str, object]]:
-        """Return the events whose words begin so and that have these values."""
+        """Return the events whose message begins so and that have these values."""
         with self._change:
             return self._find(event, values)
 
     def wait(self, event: str, count: int = 1, **values: object) -> dict[str, object]:
-        """Wait until there are so many such events; returns the last of them."""
+        """Wait until there are `count` such events; returns the last of them."""
         with self._change:
             is_there = self._change.wait_for(lambda: len(self._find(event, values)) >= count, WAIT_SECONDS)
             assert is_there, f"no {event!r} {values} in {self.events}"
@@ -63,7 +63,7 @@ class EventLog:
 
 @dataclass
 class RunningDaemon:
-    """A service at work, and how to look at it."""
+    """A running service, and how to look at it."""
 
     service: Service
     steering: ServiceSteering
@@ -80,7 +80,7 @@ class RunningDaemon:
 
 
 def settings_for(*log_dirs: Path, state_dir: Path, **others: str) -> dict[str, str]:
-    """Return settings for quick turns; `others` have underscores for points."""
+    """Return settings for quick turns; names in `others` have underscores for dots."""
     state_dir.mkdir(exist_ok=True)
     return {
         "log.dirs": ",".join(map(str, log_dirs)),

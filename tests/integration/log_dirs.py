@@ -1,4 +1,4 @@
-"""Small log dirs for the tests of the commands, and a way to see whether anything in one has changed."""
+"""Small log dirs for the tests of the commands, and a way to see whether one has changed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def keyed_log(name: str = "topic-0", *, segments: int = 3, records: int = 20) ->
 
 
 def contents(directory: Path) -> dict[str, str]:
-    """Hash every file below a directory, but for the lock file."""
+    """Hash every file below a directory, except the lock file."""
     return {
         str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in directory.rglob("*")

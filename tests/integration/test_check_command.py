@@ -1,4 +1,4 @@
-"""`cleaner check`: exit codes, JSON, several log dirs, beside others, and that it leaves no trace."""
+"""`cleaner check`: exit codes, JSON, several log dirs, other processes, and that it leaves no trace."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def kinds(lines: Lines) -> list[object]:
 
 
 def test_sound_log_dir_is_told_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit 0; JSON tells its format's version, and ends with the sums."""
+    """Exit 0; JSON has its format's version, and ends with the sums."""
     write_log_dir(tmp_path, keyed_log(), keyed_log("topic-1"))
     code, lines, _ = run(capsys, tmp_path)
     assert code == 0
@@ -63,7 +63,7 @@ def test_damage_ends_with_1_and_names_file_position_and_offset(
 
 
 def test_partition_directory_is_checked_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Also where it lies among other things, and nothing around it belongs to Kafka."""
+    """Also among other files, when nothing around it belongs to Kafka."""
     write_log_dir(tmp_path / "logs", keyed_log(), keyed_log("topic-1"))
     flip_bit(tmp_path / "logs" / "topic-1" / f"{FIRST}.log", 70)
     assert run(capsys, tmp_path / "logs" / "topic-0")[0] == 0
@@ -76,7 +76,7 @@ def test_partition_directory_is_checked_alone(tmp_path: Path, capsys: pytest.Cap
 def test_log_dir_that_is_named_like_a_partition_is_a_log_dir(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`kafka-1`: what is in it decides."""
+    """`kafka-1`: its contents decide."""
     write_log_dir(tmp_path / "kafka-1", keyed_log())
     assert run(capsys, tmp_path / "kafka-1")[1][0]["what"] == "log_dir"
 
@@ -95,7 +95,7 @@ def test_directories_come_from_the_configuration(tmp_path: Path, capsys: pytest.
 
 
 def test_log_dirs_that_contradict_each_other_are_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """D-14: a partition in two, a checkpoint line in two, ids that differ or are the same where they must not."""
+    """D-14: a partition in two, a checkpoint line in two, ids that wrongly differ or are the same."""
     for number in range(2):
         offsets = {TopicPartition("topic", 0): 5}
         write_log_dir(tmp_path / str(number), keyed_log(f"topic-{number}"), keyed_log("both-0"))
@@ -121,7 +121,7 @@ def test_log_dirs_that_contradict_each_other_are_told_of(tmp_path: Path, capsys:
 
 
 class Untouched(FileSystem):
-    """A read-only mount: whoever changes anything has failed."""
+    """A read-only mount: any change fails."""
 
     def open(self, path: Path, *, write: bool = False) -> File:
         assert not write
@@ -148,7 +148,7 @@ def beside_broker(path: Path) -> LogDirLock:
 
 
 def test_torn_end_beside_a_writer_is_no_finding(tmp_path: Path) -> None:
-    """Somebody may be writing it right now; without anybody it is a note, after a clean stop damage."""
+    """A writer may be writing it right now; without a writer it is a note, after a clean stop damage."""
     write_log_dir(tmp_path, keyed_log())
     active = tmp_path / "topic-0" / ACTIVE
     active.write_bytes(active.read_bytes()[:-5])
@@ -164,7 +164,7 @@ def test_torn_end_beside_a_writer_is_no_finding(tmp_path: Path) -> None:
 
 
 class Swapping(FileSystem):
-    """Somebody changes files at the moment one of them is opened."""
+    """Another process changes files at the moment one of them is opened."""
 
     def __init__(self, name: str, change: Callable[[], None]) -> None:
         self._name = name
@@ -178,7 +178,7 @@ class Swapping(FileSystem):
 
 
 def test_segments_that_are_replaced_meanwhile_are_looked_for_anew(tmp_path: Path) -> None:
-    """A cleaner beside us merges two segments into one."""
+    """Another cleaner merges two segments into one."""
     write_log_dir(tmp_path, keyed_log())
     directory = tmp_path / "topic-0"
     gone = sorted(directory.glob("00000000000000000020.*"))
@@ -194,7 +194,7 @@ def test_segments_that_are_replaced_meanwhile_are_looked_for_anew(tmp_path: Path
 
 
 def test_segment_that_was_replaced_while_it_was_read_is_read_again(tmp_path: Path) -> None:
-    """The log of before and the index of after do not fit, which is nobody's damage."""
+    """The old log and the new index do not fit, which is no damage."""
     write_log_dir(tmp_path / "logs", keyed_log(records=200))
     directory = tmp_path / "logs" / "topic-0"
     write_log_dir(tmp_path / "new", keyed_log(records=200))
@@ -213,7 +213,7 @@ def test_segment_that_was_replaced_while_it_was_read_is_read_again(tmp_path: Pat
 
 
 def test_repair_by_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What was repaired is said; then nothing is damaged any more."""
+    """Repairs are reported; afterwards nothing is damaged."""
     write_log_dir(tmp_path, keyed_log(records=200))
     index = tmp_path / "topic-0" / f"{FIRST}.index"
     whole = index.read_bytes()
@@ -252,7 +252,7 @@ def test_each_small_file_that_is_damaged_is_told_of(
 def test_files_that_a_broker_passes_over_or_removes_are_notes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    """Told of, and no reason to fail."""
+    """Reported, and no reason to fail."""
     write_log_dir(tmp_path, keyed_log())
     source = tmp_path / "topic-0" / "00000000000000000080.snapshot"
     (tmp_path / "topic-0" / name).write_bytes(source.read_bytes())

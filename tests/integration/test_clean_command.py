@@ -41,7 +41,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int
 
 
 def test_named_partition_is_cleaned_and_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One JSON object with the documented names; the checkpoint stands at the active segment; the marker stays."""
+    """One JSON object with the documented names; the checkpoint is at the active segment; the marker stays."""
     write_log_dir(tmp_path, keyed_log())
     code, [report], _ = run(capsys, tmp_path, "topic-0", *COMPACT)
     assert code == 0
@@ -69,7 +69,7 @@ def test_second_run_finds_nothing_to_clean(tmp_path: Path, capsys: pytest.Captur
 def test_partition_without_high_watermark_is_not_cleaned_and_the_option_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """D-03: nothing is known to be replicated; `--high-watermark end` says that all of it is."""
+    """D-03: nothing is known to be replicated; with `--high-watermark end` everything is."""
     write_log_dir(tmp_path, keyed_log(), high_watermarks={})
     before = contents(tmp_path)
     code, [report], err = run(capsys, tmp_path, "topic-0", *COMPACT)
@@ -189,7 +189,7 @@ def test_all_takes_what_is_due_and_passes_over_the_rest(tmp_path: Path, capsys: 
 def test_all_does_not_trust_a_policy_said_of_every_topic(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], is_cleaned: bool
 ) -> None:
-    """Compacting what is not meant to be compacted destroys it."""
+    """Compacting a log that is not meant to be compacted destroys it."""
     write_log_dir(tmp_path, keyed_log())
     code, reports, err = run(capsys, tmp_path, "--all", *options)
     assert (code, len(reports)) == (0, int(is_cleaned))
@@ -204,7 +204,7 @@ def broker_default(tmp_path: Path) -> Path:
 
 
 def test_default_policy_is_trusted_only_when_told_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A broker's default is no word about this topic; naming the partition or trusting the default is."""
+    """A broker's default is no decision about this topic; naming the partition or trusting the default is."""
     log_dir = write_log_dir(tmp_path / "logs", keyed_log(), keyed_log("topic-1"))
     config = broker_default(tmp_path)
     assert run(capsys, log_dir, "--all", "--config", config)[1] == []
@@ -214,7 +214,7 @@ def test_default_policy_is_trusted_only_when_told_so(tmp_path: Path, capsys: pyt
 
 
 def typed(err: str) -> list[str]:
-    """Return the words of the command that was offered, as a shell reads them, without `cleaner`."""
+    """Return the arguments of the offered command, as a shell reads them, without `cleaner`."""
     command = err.partition("  next: ")[2]
     done = subprocess.run(
         ["bash", "-c", f'cleaner() {{ printf "%s\\0" "$@"; }}; {command}'], capture_output=True, text=True, check=True
@@ -226,7 +226,7 @@ def typed(err: str) -> list[str]:
 def test_refused_policy_comes_with_the_command_that_sets_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: str | None
 ) -> None:
-    """Everything typed stays, but for other partitions; names with blanks are quoted; lines can be pasted as folded."""
+    """Everything typed stays, except other partitions; names with blanks are quoted; folded lines can be pasted."""
     log_dir = write_log_dir(tmp_path / "two words and more of them $HOME", keyed_log(), keyed_log("other-1"))
     words = ["clean", str(log_dir), "topic-0", "other-1", "--set", "other:cleanup.policy=compact", "--now", str(NOW)]
     if columns is not None:
@@ -255,7 +255,7 @@ def test_policies_that_are_only_defaults_come_with_the_command_that_confirms_the
 
 
 def test_keyless_records_stop_a_topic_compacted_by_default(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """They say that the topic was not compacted while it was written; the partition has to be named."""
+    """They show that the topic was not compacted while it was written; the partition has to be named."""
     log = keyed_log(segments=1)
     log.append((None, "no key"))
     log.roll()
@@ -277,7 +277,7 @@ SMALL_MAP = ("--set", "log.cleaner.dedupe.buffer.size=96")  # four slots, three 
 def test_replicated_log_is_warned_of_and_keeps_its_tombstones_when_told_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A follower that was away may have yet to see a tombstone or a marker whose horizon has passed (D-13)."""
+    """A follower that was away may still need a tombstone or a marker whose horizon has passed (D-13)."""
     log = LogBuilder(TopicPartition("topic", 0))
     log.append(("gone", None), delete_horizon_ms=NOW - 1)
     log.end_transaction(7, 0, commit=True, delete_horizon_ms=NOW - 1)
@@ -299,7 +299,7 @@ def test_replicated_log_is_warned_of_and_keeps_its_tombstones_when_told_so(
 def test_small_map_ends_the_round_early_and_says_how_much_is_left(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The checkpoint stands where the map was full (R-513), and an estimate of the rounds left is given."""
+    """The checkpoint is where the map was full (R-513), and the rounds left are estimated."""
     write_log_dir(tmp_path, keyed_log())
     code, [report], err = run(capsys, tmp_path, "topic-0", *COMPACT, *SMALL_MAP)
     assert (code, report["end_offset"]) == (0, 3)
@@ -326,7 +326,7 @@ def test_limit_on_dirty_bytes_lets_the_checkpoint_advance(tmp_path: Path, capsys
 
 
 def test_retention_deletes_expired_segments_after_the_round(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`compact,delete`: what is older than `retention.ms` goes, up to the first segment that is not."""
+    """`compact,delete`: segments older than `retention.ms` are removed, up to the first that is not."""
     write_log_dir(tmp_path, keyed_log())
     settings = ("--set", "topic:cleanup.policy=compact,delete", "--set", "topic:retention.ms=1000")
     code, [report], _ = run(capsys, tmp_path, "topic-0", *settings, "--retention")
@@ -429,7 +429,7 @@ def test_partition_directory_that_is_a_link_is_refused(tmp_path: Path, capsys: p
 def test_sigterm_stops_within_a_buffer_and_says_what_remains(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, phase: str
 ) -> None:
-    """No temporary file stays, the checkpoint does not move, the exit code is 1."""
+    """No temporary file is left, the checkpoint does not move, the exit code is 1."""
     write_log_dir(tmp_path, keyed_log())
     heard = threading.Event()
     set_flag = StopFlag.set

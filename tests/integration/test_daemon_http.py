@@ -1,4 +1,4 @@
-"""The daemon as it shows itself over HTTP, while it is at work on real files."""
+"""The daemon over HTTP, while it works on real files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WORD = "xyzzy"
 
 
 def secret_log(name: str) -> LogBuilder:
-    """A log of 60 records with 5 keys below its active segment, every key and value with a word in it to look for."""
+    """A log of 60 records with 5 keys below its active segment; each key and value contains a word to search for."""
     log = LogBuilder(TopicPartition.parse(name))
     for segment in range(4):
         if segment:
@@ -37,7 +37,7 @@ def secret_log(name: str) -> LogBuilder:
 
 @contextlib.contextmanager
 def shown(running: RunningDaemon) -> Iterator[int]:
-    """Serve what a daemon is like, by its own settings; gives the port."""
+    """Serve a daemon's state, by its own settings; yields the port."""
     config = load_settings(Path(running.settings["cleaner.state.dir"]) / "test.properties", (), {}).config
     told: list[object] = []
     server = status_server(
@@ -62,7 +62,7 @@ def get(port: int, path: str) -> tuple[int, str]:
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[RunningDaemon]:
-    """A daemon that has cleaned `good-0` and set `bad-0` aside."""
+    """A daemon that has cleaned `good-0` and quarantined `bad-0`."""
     logs = tmp_path / "logs"
     logs.mkdir()
     write_log_dir(logs, secret_log("good-0"), secret_log("bad-0"))
@@ -75,11 +75,11 @@ def running(tmp_path: Path) -> Iterator[RunningDaemon]:
 
 
 def test_daemon_at_work_is_seen_everywhere(running: RunningDaemon) -> None:
-    """Page, metrics, health and JSON tell the same: one log cleaned, one set aside, all well otherwise."""
+    """Page, metrics, health and JSON agree: one log cleaned, one quarantined, no other problem."""
     with shown(running) as port:
         assert [get(port, path) for path in ("/livez", "/readyz")] == [(200, "OK\n")] * 2
         status, health = get(port, "/healthz")
-        # Of the memory it is said, too: that of the test process, which is more than a daemon's.
+        # A warning about memory comes too: the test process uses more than a daemon.
         warnings = [line for line in json.loads(health)["warnings"] if "memory" not in line]
         assert (status, len(warnings)) == (200, 1)
         assert warnings[0].startswith("bad-0 is in quarantine: ")
@@ -96,7 +96,7 @@ def test_daemon_at_work_is_seen_everywhere(running: RunningDaemon) -> None:
 
 
 def test_promtool_has_nothing_to_say_of_a_daemon_at_work(running: RunningDaemon) -> None:
-    """But for Kafka's own names, which are not ours to choose."""
+    """Except Kafka's own names, which we cannot choose."""
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("promtool is missing: apt-get install prometheus")

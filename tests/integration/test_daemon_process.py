@@ -1,4 +1,4 @@
-"""`cleaner run` where its standard streams are not what one hopes for: it cleans, is asked, and stops all the same."""
+"""`cleaner run` with closed or full standard streams: it cleans, answers, and stops all the same."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _OPEN: list[int] = []
     "make", [_pipe_nobody_reads, _pipe_whose_reader_has_gone, None], ids=["full", "gone", "closed"]
 )
 def test_daemon_cleans_and_stops_whatever_becomes_of_its_logs(tmp_path: Path, make: Callable[[], int] | None) -> None:
-    """Nobody has to read them."""
+    """No process needs to read them."""
     logs = tmp_path / "logs"
     logs.mkdir()
     names = [f"a-{number}" for number in range(LOGS)]
@@ -67,7 +67,7 @@ def test_daemon_cleans_and_stops_whatever_becomes_of_its_logs(tmp_path: Path, ma
 
 
 def test_log_dir_that_is_not_there_is_refused_at_the_start_or_waited_for(tmp_path: Path) -> None:
-    """A slip in `log.dirs` must not run for months; a disk that comes late is for the operator to say."""
+    """A typing error in `log.dirs` must not run for months; a disk that comes late needs the operator's word."""
     there, late = write_log_dir(tmp_path / "disk1", keyed_log("a-0")), tmp_path / "disk2"
     (tmp_path / "run").mkdir()
     run = CleanerRun(tmp_path / "run", {"log.dirs": f"{there},{late}", "log.cleaner.backoff.ms": "50"})

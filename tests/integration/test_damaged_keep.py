@@ -1,4 +1,4 @@
-"""`clean --damaged keep`: damaged batches are carried over byte for byte, and all around them is cleaned."""
+"""`clean --damaged keep`: damaged batches are carried over byte for byte, and the rest is cleaned."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def keep(log_dir: Path, threads: int = 2) -> cleaner.CleanReport:
 
 @pytest.mark.kernels
 def test_damaged_batches_are_carried_over_byte_for_byte(tmp_path: Path) -> None:
-    """They stay where they were in the order of offsets; the report has file, position, offsets and reason of each."""
+    """They keep their place in the order of offsets; the report has file, position, offsets and reason of each."""
     spoiled = [batch for batches in write_damaged(tmp_path).values() for batch in batches]
     report = keep(tmp_path)
     paths = sorted((tmp_path / "topic-0").glob("*.log"))
@@ -125,7 +125,7 @@ def test_threads_leave_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_a_second_round_keeps_them_again(tmp_path: Path) -> None:
-    """What was carried over once is found and carried over in its new place."""
+    """A batch carried over once is found again and carried over from its new place."""
     spoiled = [batch for batches in write_damaged(tmp_path).values() for batch in batches]
     keep(tmp_path)
     (tmp_path / "cleaner-offset-checkpoint").unlink()
@@ -158,7 +158,7 @@ def _patched(root: Path, position: int, value: bytes) -> None:
 
 
 def _last_offset_of_segment(root: Path) -> None:
-    """Spoil the last batch of a segment, and let its offsets reach into the next one."""
+    """Damage the last batch of a segment so that its offsets reach into the next one."""
     path = root / "topic-0" / "00000000000000000000.log"
     batches = split_batches(path.read_bytes())
     data = bytearray(batches[-1])
@@ -179,7 +179,7 @@ def _last_offset_of_segment(root: Path) -> None:
     ids=["transactions", "length", "magic", "last-offset", "base-offset", "into-the-next-segment"],
 )
 def test_refused_where_no_header_can_be_trusted(tmp_path: Path, damage: object, words: str) -> None:
-    """Lengths, magic, offsets and what may be a transaction: nothing is changed."""
+    """Lengths, magic, offsets and possible transactions: nothing is changed."""
     write_damaged(tmp_path)
     assert callable(damage)
     damage(tmp_path)
@@ -210,7 +210,7 @@ def test_damage_is_known_by_its_very_bytes() -> None:
 
 
 def test_verify_proves_what_was_cleaned_around_damage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Damage that is in both logs, byte for byte, proves nothing and refutes nothing; any other is told."""
+    """Damage that is in both logs, byte for byte, proves and refutes nothing; other damage is reported."""
     before, after = tmp_path / "before", tmp_path / "after"
     before.mkdir()
     write_damaged(before)

@@ -1,4 +1,4 @@
-"""`cleaner doctor`: each ailment is found, said with what to do, and is what the commands refuse; nothing changes."""
+"""`cleaner doctor` finds each problem, says what to do, and agrees with the commands' refusals; it changes nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.unit.small_disk import SmallDisk
 SEGMENT = Path("orders-0", "00000000000000000000.log")
 OF_THE_MACHINE = ("memory", "kernels", "spark", "clock", "owner", "settings")
 OF_A_LOG_DIR = ("directories", "access", "lock", "marker", "space", "descriptors", "clock", "file-system")
-# What depends on where the tests run.
+# Checks whose result depends on the machine.
 OF_THE_PLACE = ("kernels", "spark", "file-system", "descriptors")
 
 Doctor = Callable[..., tuple[int, list[dict[str, str]]]]
@@ -36,7 +36,7 @@ Doctor = Callable[..., tuple[int, list[dict[str, str]]]]
 
 @pytest.fixture
 def logs(tmp_path: Path) -> Path:
-    """A log dir that is well; how old its files are does not depend on when it was written."""
+    """A sound log dir; the age of its files does not depend on when it was written."""
     return write_log_dir(tmp_path / "logs", keyed_log("orders-0"), keyed_log("orders-1"))
 
 
@@ -109,7 +109,7 @@ def _newer_than_now(logs: Path) -> None:
 def test_ailment_of_a_log_dir_is_found_and_fails_where_clean_refuses(
     logs: Path, doctor: Doctor, ail: Callable[[Path], None], check: str, result: str, refused: int
 ) -> None:
-    """It is the one thing that is told, with what to do."""
+    """It is the only finding, with what to do."""
     ail(logs)
     before = _traces(logs)
     code, answers = doctor(logs)
@@ -142,7 +142,7 @@ def test_ailment_of_a_log_dir_is_found_and_fails_where_clean_refuses(
 def test_lock_that_is_held_is_told_with_its_holder(
     logs: Path, doctor: Doctor, holder: str, result: str, words: str
 ) -> None:
-    """A broker has its own cleaner; another one of ours ends some time."""
+    """A broker has its own cleaner; another cleaner of ours will end."""
     program = f"{holder}\nprint('held', flush=True)\nsys.stdin.read()\n"
     command = [sys.executable, "-c", program, str(logs)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
@@ -157,7 +157,7 @@ def test_lock_that_is_held_is_told_with_its_holder(
 def test_settings_fail_as_config_check_says(
     logs: Path, doctor: Doctor, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The same words, a line each; the log dirs are looked at all the same."""
+    """The same words, one line each; the log dirs are examined all the same."""
     file = tmp_path / "cleaner.properties"
     file.write_text(f"log.dirs={logs},{tmp_path}/disk2\nlog.cleaner.threads=1\n")
     assert main(["config", "check", "--config", str(file)]) == 78
@@ -173,7 +173,7 @@ def test_settings_fail_as_config_check_says(
 
 
 def test_memory_that_settings_cannot_have_fails_as_a_start_does(logs: Path, doctor: Doctor) -> None:
-    """With the value that would do."""
+    """With a value that would be enough."""
     code, answers = doctor(logs, "--set", f"log.cleaner.dedupe.buffer.size={1 << 50}", "--set", "log.cleaner.threads=9")
     assert (code, _not_passed(answers)) == (1, {"memory": "FAIL"})
     (memory,) = (each for each in answers if each["check"] == "memory")
@@ -181,7 +181,7 @@ def test_memory_that_settings_cannot_have_fails_as_a_start_does(logs: Path, doct
 
 
 def test_state_directory_is_answered_for_where_it_is_named(logs: Path, doctor: Doctor, tmp_path: Path) -> None:
-    """One that others may write to is one the daemon refuses."""
+    """The daemon refuses a directory that other users may write to."""
     (tmp_path / "state").mkdir()
     (tmp_path / "state").chmod(0o777)
     _, answers = doctor(logs, "--set", f"cleaner.state.dir={tmp_path}/state")
@@ -199,7 +199,7 @@ def test_partition_two_log_dirs_have_fails(logs: Path, doctor: Doctor, tmp_path:
 
 
 def test_doctor_without_a_log_dir_asks_about_the_machine(doctor: Doctor) -> None:
-    """Who has no settings has no log dirs."""
+    """Without settings there are no log dirs."""
     code, answers = doctor()
     assert code == 0
     assert {each["check"] for each in answers} <= set(OF_THE_MACHINE)
@@ -216,7 +216,7 @@ def test_what_is_no_log_dir_is_asked_no_further_questions(logs: Path, doctor: Do
 def test_answers_are_lines_that_fit_a_terminal(
     logs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """80 columns, a grade at the beginning of each answer, what to do below, sums at the end."""
+    """80 columns, a grade at the start of each answer, what to do below it, sums at the end."""
     monkeypatch.chdir(logs.parent)
     monkeypatch.setenv("COLUMNS", "80")
     _no_marker(logs)
@@ -298,7 +298,7 @@ def _empty_files(logs: Path) -> None:
     ],
 )
 def test_hostile_log_dir_is_answered_in_words(logs: Path, doctor: Doctor, ail: Callable[[Path], None]) -> None:
-    """No traceback, no mistake of ours, nothing waited for, nothing changed."""
+    """No traceback, no internal error, no wait, no change."""
     ail(logs)
     before = _traces(logs)
     code, answers = doctor(logs)
@@ -313,7 +313,7 @@ def _about(fs: FileSystem, logs: Path, **more: object) -> dict[str, Answer]:
 
 
 def test_room_for_less_than_the_largest_group_is_a_warning_and_none_at_all_fails(logs: Path) -> None:
-    """What a round needs for a moment is a group's output beside its sources."""
+    """A round briefly needs room for a group's output next to its sources."""
     sizes = [sum(path.stat().st_size for path in sorted(logs.glob(f"orders-{n}/*.log"))[:-1]) for n in (0, 1)]
     assert _about(SmallDisk(1 << 30), logs)["space"].grade is Grade.PASS
     tight = _about(SmallDisk(8 * 65536 + max(sizes) - 1), logs)["space"]
@@ -323,7 +323,7 @@ def test_room_for_less_than_the_largest_group_is_a_warning_and_none_at_all_fails
 
 
 def test_read_only_file_system_fails(logs: Path) -> None:
-    """As it makes a log dir offline for the daemon."""
+    """Because it makes a log dir offline for the daemon."""
 
     class ReadOnly(FileSystem):
         def space(self, path: Path) -> Space:
@@ -348,14 +348,14 @@ def open_directory() -> Iterator[Path]:
 
 @pytest.fixture
 def hang() -> Iterator[threading.Event]:
-    """An event that is set in the end, so that no thread hangs for ever."""
+    """An event that is set at the end, so that no thread hangs forever."""
     event = threading.Event()
     yield event
     event.set()
 
 
 def test_disk_that_hangs_is_not_waited_for_endlessly(logs: Path, hang: threading.Event) -> None:
-    """Nor asked anything else; the other questions are answered."""
+    """Nor is it used for anything else; the other checks are made."""
 
     class Hanging(FileSystem):
         def space(self, path: Path) -> Space:
@@ -371,7 +371,7 @@ def test_disk_that_hangs_is_not_waited_for_endlessly(logs: Path, hang: threading
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="SKIPPED FOR WANT OF ROOT: only root can become somebody else")
 def test_root_becomes_the_owner_and_finds_what_that_user_may_not_read(open_directory: Path) -> None:
-    """As every command does, before it looks."""
+    """As every command does, before it examines anything."""
     logs = write_log_dir(open_directory / "logs", keyed_log("orders-0"))
     for path in (logs, *logs.rglob("*")):
         os.chown(path, 1001, 1001)

@@ -1,7 +1,7 @@
 """
-README.md and docs/: every command of them is run as it stands there, and answers what they say.
+README.md and docs/: each of their commands is run as written, and prints what they say.
 
-A page's commands go through one shell, from the first to the last, in a world of their own: what stands for a machine's
+A page's commands run in one shell, from the first to the last, in their own environment: the names of a machine's
 directories (`/var/lib/kafka`, `/etc`) is below a temporary one. A command that cannot be run so is in `EXCEPTIONS`,
 with the reason; a new one that is neither fails.
 """
@@ -71,14 +71,14 @@ class World:
         return _MACHINE.sub(str(self.root), text)
 
     def command(self, step: Step) -> str:
-        """Return a command as it is run: what stands in capitals is named, what stands in brackets is left out."""
+        """Return a command as it is run: capitals are replaced by names, brackets are left out."""
         command = re.sub(r" \[[^\]]*\.\.\.\]", "", step.command)
         for name, value in _NAMES.items():
             command = re.sub(rf"(?<![\w$-]){name}\b", value, command)
         return self.place(command)
 
     def settle(self, shell: Shell) -> None:
-        """Have a daemon, started or asked in a shell, know its logs and keep its state in here."""
+        """Have a daemon that a shell starts or asks find its logs here and keep its state here."""
         shell.run(f"export CLEANER_LOG_DIRS={self.root}/var/lib/kafka CLEANER_STATE_DIR={self.root}/var/lib/cleaner")
         shell.run("export CLEANER_HTTP_LISTEN=127.0.0.1:0")
 
@@ -107,14 +107,14 @@ def to_run(page: Path) -> list[Step]:
 
 @pytest.fixture(scope="module")
 def _warm() -> None:
-    """Have all kernels compiled: that it takes a while the first time is in no answer."""
+    """Compile all kernels: no documented answer has the message about compiling."""
     main(["warm"])
 
 
 @pytest.mark.usefixtures("_warm")
 @pytest.mark.parametrize("page", [page for page in PAGES if to_run(page)], ids=ids)
 def test_each_command_of_a_page_answers_as_it_says(tmp_path: Path, page: Path) -> None:
-    """In one shell, from the first to the last; where a daemon is asked one runs."""
+    """In one shell, from the first to the last; a daemon runs where one is needed."""
     is_incidents = page.name == "operations.md"
     if is_incidents and os.geteuid() != 0:
         pytest.skip("the full disk is mounted, which takes root")

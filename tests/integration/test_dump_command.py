@@ -1,4 +1,4 @@
-"""`cleaner dump`: what it shows, what it hides, and what it makes of damage; its lines are compared in tests/kafka."""
+"""`cleaner dump`: what it shows, hides and does with damage; tests/kafka compares its lines with Kafka's."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def objects(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> list[
 def test_keys_and_values_are_shown_only_where_they_are_asked_for(
     directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Batches, then records, then what is in them."""
+    """Batches, then records, then their contents."""
     log = directory / f"{BASE}.log"
     for options, records in (([], 0), (["--deep-iteration"], 5)):
         code, lines, err = dump(capsys, log, *options)
@@ -57,7 +57,7 @@ def test_keys_and_values_are_shown_only_where_they_are_asked_for(
 
 
 def test_batch_that_is_kept_empty_has_no_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Cleaning leaves such batches; records of the others follow as ever."""
+    """Cleaning leaves such batches; the records of the others follow."""
     log = LogBuilder()
     log.append_empty(3)
     log.append(("k", "v"))
@@ -115,7 +115,7 @@ def test_every_small_file_is_shown(directory: Path, capsys: pytest.CaptureFixtur
 
 
 def test_dump_goes_on_behind_damage(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A wrong checksum is shown as such, a length that cannot be is told, and what follows is shown."""
+    """A wrong checksum is shown as such, an impossible length is reported, and what follows is shown."""
     log = directory / f"{BASE}.log"
     begins = positions(log.read_bytes())
     flip_bit(log, begins[1] + 62)
@@ -133,7 +133,7 @@ def test_dump_goes_on_behind_damage(directory: Path, capsys: pytest.CaptureFixtu
 def test_file_that_cannot_be_read_ends_with_1_and_the_others_are_shown(
     directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A damaged snapshot, one that is not there; an unknown file is passed over; none at all is a usage error."""
+    """A damaged snapshot, a missing one; an unknown file is skipped; no file at all is a usage error."""
     snapshot = max(directory.glob("*.snapshot"))
     flip_bit(snapshot)
     code, lines, err = dump(capsys, snapshot, directory / "none.log", directory / f"{BASE}.index")

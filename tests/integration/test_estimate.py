@@ -1,4 +1,4 @@
-"""`plan --estimate`: what it foretells is what cleaning then does, within a fifth."""
+"""`plan --estimate`: the estimate is what cleaning then does, within a fifth."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _active(log_dir: Path) -> int:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_bytes_freed_from_a_sample(shape: str, tmp_path: Path) -> None:
-    """A quarter of 3 MB, some 50 cells: within a fifth, or 3 % of the log where little is freed, and in the range."""
+    """A quarter of 3 MB, some 50 cells: within a fifth, or 3 % of the log if little is freed, and in the range."""
     total = write_log(tmp_path, shape)
     entry = foretell(tmp_path, total // 4)
     found = entry.estimate
@@ -127,7 +127,7 @@ def test_log_of_batches_larger_than_cells_is_sampled(tmp_path: Path) -> None:
 
 
 def test_rounds_with_a_small_buffer_are_those_it_takes(tmp_path: Path) -> None:
-    """Without an estimate there may be as many keys as offsets; with it there are as many as there are."""
+    """Without an estimate there may be as many keys as offsets; with it the number is close to the real one."""
     write_log(tmp_path, "zipf-1.0", records=20_000)
     buffer = {"log.cleaner.dedupe.buffer.size": str(24 * 2000)}
     entry = foretell(tmp_path, None, settings=buffer)
@@ -138,7 +138,7 @@ def test_rounds_with_a_small_buffer_are_those_it_takes(tmp_path: Path) -> None:
 
 
 class Weighed(FileSystem):
-    """Weighs a directory whenever names in it change."""
+    """Measures a directory's size whenever names in it change."""
 
     def __init__(self, directory: Path) -> None:
         self.directory, self.most = directory, 0
@@ -161,7 +161,7 @@ def test_extra_disk_is_what_is_there_at_most(tmp_path: Path) -> None:
 
 
 def test_data_of_aborted_transactions_and_old_tombstones_are_not_counted(tmp_path: Path) -> None:
-    """They go, whatever their keys."""
+    """They are removed, whatever their keys."""
     log = LogBuilder(PARTITION)
     for n in range(300):
         log.append((f"aborted-{n}", "v" * 100), producer=Producer(7, 0, n, True))
@@ -179,7 +179,7 @@ def test_data_of_aborted_transactions_and_old_tombstones_are_not_counted(tmp_pat
 
 
 def test_a_part_of_very_many_keys_stands_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory is bounded, and what is foretold hardly changes."""
+    """Memory is bounded, and the estimate hardly changes."""
     total = write_log(tmp_path, "uniform-one-each", records=20_000)
     whole = foretell(tmp_path, None).estimate
     monkeypatch.setattr(key_sample, "_MOST_RECORDS", 4000)
@@ -207,7 +207,7 @@ def test_cells_hold_every_batch_once(tmp_path: Path) -> None:
 
 
 def test_commands_show_the_estimate(tmp_path: Path, capsys: Capture) -> None:
-    """A table of its own below the plan's, a line of the page, a field of the JSON; nothing of it unless asked for."""
+    """Its own table below the plan's, a line of the page, a field of the JSON; only on request."""
     write_log(tmp_path, "zipf-1.0", records=2000)
     common = ["--set", "topic:cleanup.policy=compact", "--now", str(NOW)]
     assert main(["plan", str(tmp_path), *common, "--estimate"]) == 0

@@ -1,4 +1,4 @@
-"""The examples: they run, and what they say is so."""
+"""The examples run, and do what their comments say."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def test_consumer_that_comes_late_knows_what_the_others_know(tmp_path: Path) -> 
 
 
 def test_balances_are_what_follows_from_the_events(tmp_path: Path) -> None:
-    """Also from those of an earlier time; an aborted transfer never was."""
+    """Also from records of an earlier run; an aborted transfer does not count."""
     found = event_sourcing.main(tmp_path / "logs")
     assert found["now"] == {"alice": 70, "bob": 20, "carol": 10}
     assert found["at first"] == {"alice": 100}
 
 
 def test_state_is_restored_after_a_crash(tmp_path: Path) -> None:
-    """All that was saved, and nothing that was forgotten."""
+    """Everything saved, and nothing deleted."""
     before = state_restore.main(tmp_path / "logs")
     assert before == {f"/page/{number}": 143 for number in range(6)}
     with state_restore.Visits(tmp_path / "logs") as visits:

@@ -1,4 +1,4 @@
-"""How a command's process ends: at once, with its exit code, and with all it had to say."""
+"""How a command's process ends: at once, with its exit code, and with all its output."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_command_whose_reader_has_gone_ends_without_a_traceback(tmp_path: Path) 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"], ids=["output", "errors", "both"])
 def test_command_whose_streams_are_closed_does_its_work(tmp_path: Path, closed: str) -> None:
-    """And ends with its own exit code, whatever it had to say."""
+    """And ends with its own exit code, whatever its output."""
     log_dir = _log_dir(tmp_path)
     (log_dir / CLEAN_SHUTDOWN).unlink()
     cases: tuple[tuple[list[str | Path], int], ...] = (

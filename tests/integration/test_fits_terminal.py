@@ -1,4 +1,4 @@
-"""What every command prints fits the terminal: help, tables, words and errors, on logs with names as long as may be."""
+"""The output of every command fits the terminal: help, tables, text and errors, on logs with the longest names."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Place:
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return what is copied for each test."""
+    """Return the original that is copied for each test."""
     # A path as long as those of some deployments.
     root = tmp_path_factory.mktemp("a-mount-of-a-container-" + "whose-name-says-much-" * 3)
     undecided = keyed_log("open-0", segments=0)
@@ -218,7 +218,7 @@ RUNS: dict[tuple[str, ...], list[tuple[str, ...]]] = {
 
 
 def printed(capsys: Capture, words: list[str]) -> str:
-    """Run a command line in this process; returns all it printed."""
+    """Run a command line in this process; returns its output."""
     with contextlib.suppress(SystemExit):
         main(words)
     out, err = capsys.readouterr()
@@ -232,7 +232,7 @@ def assert_fits(text: str, width: int, words: list[str]) -> None:
 
 
 def test_every_command_is_run() -> None:
-    """The commands of the parser, and these: one that is added is to be run here, too."""
+    """The commands of the parser and of this table are the same: add a new one here, too."""
     assert sorted(RUNS) == COMMANDS
 
 
@@ -240,7 +240,7 @@ def test_every_command_is_run() -> None:
 def test_output_is_no_wider_than_the_terminal(
     command: tuple[str, ...], place: Place, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it says when it is done, when it refuses, when it is typed wrong, and when there is nothing left to do."""
+    """Its output on success, on a refusal, on a typing error, and with nothing left to do."""
     for width in WIDTHS:
         monkeypatch.setenv("COLUMNS", str(width))
         for given in RUNS[command]:
@@ -252,7 +252,7 @@ def test_output_is_no_wider_than_the_terminal(
 def test_help_is_no_wider_than_the_terminal(
     command: tuple[str, ...], capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Into a pipe, where nobody says how wide the terminal is, it is 80 wide."""
+    """Into a pipe, where the width is unknown, it is 80 wide."""
     for width in WIDTHS:
         monkeypatch.setenv("COLUMNS", str(width))
         assert_fits(printed(capsys, [*command, "--help"]), width, [*command])
@@ -283,7 +283,7 @@ def test_records_and_lines_of_kafka_are_never_folded(
 def test_rows_are_one_line_with_names_in_full(
     command: list[str], words: list[str], place: Place, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With `--wide` whatever the terminal, and into a pipe: a row that is found by a name has all there is of it."""
+    """With `--wide` on any terminal, and into a pipe: a row found by a name is complete."""
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setenv("CLEANER_STATE_DIR", str(place.state))
     narrow = printed(capsys, _on(place, *command))
@@ -296,7 +296,7 @@ def test_rows_are_one_line_with_names_in_full(
 
 
 def test_terminal_says_itself_how_wide_it_is(place: Place) -> None:
-    """Nobody exports COLUMNS: a terminal is asked, and the same command into a pipe is not."""
+    """COLUMNS is seldom exported: a terminal is asked for its width, a pipe is not."""
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "TERM")}
     words = [sys.executable, "-m", "cleaner", "plan", str(place.logs), *WHEN]
     piped = subprocess.run(words, capture_output=True, text=True, env=environment, check=False).stdout

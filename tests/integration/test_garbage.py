@@ -1,5 +1,5 @@
 """
-Nothing of ours is left to Python's cyclic collector: what an operation had is freed when it ends.
+None of our objects is left to Python's cyclic collector: an operation's objects are freed when it ends.
 
 The collector counts objects, not bytes. Buffers of whole chunks in a circle of references are a dozen objects among
 hundreds of thousands, and wait for it through hundreds of rounds.
@@ -132,7 +132,7 @@ def _latest(root: Path) -> object:
 
 
 def _garbage_of(operation: Callable[[], object]) -> Counter[str]:
-    """Return what of ours an operation leaves to the cyclic collector, by type."""
+    """Return our objects that an operation leaves to the cyclic collector, by type."""
     gc.collect()
     gc.disable()
     try:
@@ -190,7 +190,7 @@ _OPERATIONS: dict[str, tuple[str | None, Operation]] = {
 
 @pytest.mark.parametrize("name", _OPERATIONS)
 def test_an_operation_that_has_ended_leaves_nothing_to_the_cyclic_collector(tmp_path: Path, name: str) -> None:
-    """Whether it ended well or with an error; the first time may set up what stays."""
+    """Whether it succeeded or failed; the first run may create objects that stay."""
     damage, operation = _OPERATIONS[name]
     operation(_prepare(tmp_path / "first", damage=damage))
     root = _prepare(tmp_path / "second", damage=damage)
@@ -232,4 +232,4 @@ def _work_with(manager: LogManager) -> None:
 
 
 class _GaveUpError(Exception):
-    """Whoever writes a transaction changes their mind."""
+    """A transaction is aborted by an exception."""

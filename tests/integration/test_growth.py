@@ -1,5 +1,5 @@
 """
-What a process has in memory does not grow with the rounds it has done or the records it has read.
+A process's memory does not grow with the rounds it has done or the records it has read.
 
 Each test looks at a process of its own: what a test process has had in memory before says nothing. When it has warmed
 up, anonymous memory, which no file stands behind, may grow by 5 MB up to the end.
@@ -40,7 +40,7 @@ def short_and_long(short: tuple[int, ...], long: tuple[int, ...]) -> pytest.Mark
 
 
 def anonymous_bytes(pid: int | str = "self") -> int:
-    """Return what a process has in memory that no file stands behind."""
+    """Return a process's anonymous memory, in bytes."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon:"))
 

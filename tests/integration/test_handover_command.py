@@ -1,4 +1,4 @@
-"""`cleaner handover`, as an operator uses it; what a real broker makes of the result: `tests/kafka/`."""
+"""`cleaner handover`, as an operator uses it; `tests/kafka/` starts a real broker on the result."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_logs_are_handed_over_with_their_id_and_their_lines(ours: Path, brokers:
 
 
 def test_leader_epochs_begin_anew(ours: Path, brokers: Path, run: Run) -> None:
-    """A cluster's count from 0: higher ones in batches would be unknown to a leader, and no follower could be told."""
+    """A cluster counts them from 0: a leader would not know higher ones in batches, and could not answer followers."""
     assert max(epochs_of_batches(ours)) > 0
     assert run(ours, brokers)[0] == 0
     assert epochs_of_batches(brokers) == {0}
@@ -157,7 +157,7 @@ def test_json_tells_each_partition(ours: Path, brokers: Path, run: Run) -> None:
 
 
 def test_progress_is_told_in_bytes(ours: Path, brokers: Path) -> None:
-    """Those of the logs, when they are looked at and again when they are handed over."""
+    """The logs' steps, when they are checked and again when they are handed over."""
     seen: list[tuple[str, int, int]] = []
     lent = CallContext(progress=lambda *step: seen.append(step))
     done = hand_over(ours, brokers, {PRICES: TOPIC_ID}, Sources(), lent).partitions
@@ -167,7 +167,7 @@ def test_progress_is_told_in_bytes(ours: Path, brokers: Path) -> None:
 
 
 def test_dry_run_looks_and_changes_nothing(ours: Path, brokers: Path, run: Run) -> None:
-    """All that would be refused is."""
+    """Everything that a handover would refuse is refused."""
     before = contents(ours), contents(brokers)
     for log_dir in (ours, brokers):
         (log_dir / ".lock").unlink()
@@ -194,7 +194,7 @@ def test_room_is_asked_for_all_partitions_before_anything_is_done(ours: Path, dr
 
 
 def test_what_an_earlier_try_left_is_room_for_the_next(ours: Path) -> None:
-    """A crash in the middle of a copy that just fitted: the same command finishes."""
+    """After a crash in the middle of a copy that just fitted, the same command finishes."""
     with TemporaryDirectory(dir="/dev/shm") as there:
         brokers = LogDir(FS, write_brokers(Path(there) / "brokers"))
         source = ours / str(FIRST)
@@ -207,7 +207,7 @@ def test_what_an_earlier_try_left_is_room_for_the_next(ours: Path) -> None:
 
 
 def test_room_that_goes_while_copying_is_told_of_the_brokers_directory(ours: Path, brokers: Path) -> None:
-    """The copy is gone by then, and nobody could look at it."""
+    """The copy is gone by then, so a name in it would be of no use."""
     with pytest.raises(NoSpaceError) as caught:
         hand_over_partition(
             LogDir(_Full(), brokers),
@@ -260,13 +260,13 @@ def test_lines_of_partitions_without_a_directory_go_as_they_do_at_a_broker(ours:
 
 
 def test_broker_is_told_the_settings_that_do_not_go_along(ours: Path, brokers: Path, run: Run) -> None:
-    """A broker of other settings deletes what is old: what the topic had here is said as a command takes it."""
+    """A broker with other settings deletes old records: the topic's settings here are printed as command options."""
     _, _, err = run(ours, brokers, "--dry-run")
     assert "--entity-name prices --add-config cleanup.policy=[compact,delete]" in err
 
 
 def no_marker(ours: Path, _: Path) -> None:
-    """Leave ours as a killed writer does."""
+    """Leave our log dir as a killed writer does."""
     (ours / ".kafka_cleanshutdown").unlink()
 
 
@@ -286,14 +286,14 @@ def not_there(_: Path, brokers: Path) -> None:
 
 
 def not_empty(_: Path, brokers: Path) -> None:
-    """Somebody wrote to the topic."""
+    """A producer wrote to the topic."""
     with LogManager(brokers, tasks=False, cleaner=False) as manager:
         manager.log(PRICES).append([Record(b"k", b"theirs")])
     (brokers / "cleaner-topics.properties").unlink(missing_ok=True)
 
 
 def was_deleted(_: Path, brokers: Path) -> None:
-    """The broker's log is empty, and begins behind records it once had."""
+    """The broker's log is empty, and begins after records it once had."""
     for path in (brokers / "prices-0").glob("0*"):
         path.rename(path.with_name(path.name.replace("0" * 20, "0" * 18 + "12")))
 
@@ -316,7 +316,7 @@ def fewer_partitions(_: Path, brokers: Path) -> None:
 
 
 def foreign_owner(ours: Path, _: Path) -> None:
-    """A file of ours belongs to somebody else."""
+    """A file of ours belongs to another user."""
     os.chown(ours / "prices-0" / f"{0:020}.log", 12345, 12345)
 
 
@@ -345,7 +345,7 @@ def a_link(ours: Path, _: Path) -> None:
 def test_what_a_broker_would_not_take_is_refused(
     ours: Path, brokers: Path, run: Run, change: Callable[[Path, Path], None], words: str
 ) -> None:
-    """With nothing done, not even to the partitions that would do."""
+    """Nothing is changed, not even in the partitions that would succeed."""
     change(ours, brokers)
     before = contents(brokers)
     code, _, err = run(ours, brokers)
@@ -366,7 +366,7 @@ def test_what_a_broker_would_not_take_is_refused(
 def test_wrong_topic_is_refused(
     ours: Path, brokers: Path, capsys: pytest.CaptureFixture[str], given: str, words: str
 ) -> None:
-    """By the cluster's metadata, and by what there is to hand over."""
+    """By the cluster's metadata, and by our own topics."""
     before = contents(brokers)
     code = main(["handover", "--from", str(ours), "--to", str(brokers), "--topic-id", given])
     assert code in (1, 2)
@@ -385,7 +385,7 @@ def test_topic_that_the_cluster_does_not_know_is_refused(
 
 
 def test_partition_in_another_log_dir_of_the_broker_is_named(ours: Path, brokers: Path, run: Run) -> None:
-    """The broker put it there: `--config` says which others there are, and where its metadata log is."""
+    """The broker put it there: `--config` names the broker's other log dirs and its metadata log."""
     first = brokers.parent / "first"
     first.mkdir()
     for name in ("meta.properties", "prices-1", "__cluster_metadata-0"):
@@ -400,7 +400,7 @@ def test_partition_in_another_log_dir_of_the_broker_is_named(ours: Path, brokers
 
 
 def test_damaged_batch_is_not_handed_over(ours: Path, brokers: Path, run: Run) -> None:
-    """Each is looked at as it is copied; the broker's own log stays."""
+    """Each batch is checked as it is copied; the broker's own log stays."""
     flip_bit(ours / "prices-0" / f"{20:020}.log", 80)
     before = contents(brokers)
     code, _, err = run(ours, brokers)
@@ -435,7 +435,7 @@ def test_log_dir_in_use_is_refused(
 
 
 def test_open_transaction_is_refused(ours: Path, brokers: Path, run: Run) -> None:
-    """Nobody could end it at the broker, and its consumers would wait for ever."""
+    """No process could end it at the broker, and its consumers would wait forever."""
     with LogManager(ours, tasks=False, cleaner=False) as manager:
         producer = manager.log(PRICES).producer("late")
         producer.begin()
@@ -477,7 +477,7 @@ def test_files_that_are_no_part_of_a_log_stay_behind(ours: Path, brokers: Path, 
 
 
 def test_library_call_without_metadata_warns(ours: Path, brokers: Path) -> None:
-    """It goes by the broker's own directories alone then, and says so."""
+    """It then uses only the broker's own directories, and says so."""
     shutil.rmtree(brokers / "__cluster_metadata-0")
     told: list[str] = []
     report = hand_over(ours, brokers, {PRICES: TOPIC_ID}, Sources(), CallContext.of(warn=told.append))
@@ -486,7 +486,7 @@ def test_library_call_without_metadata_warns(ours: Path, brokers: Path) -> None:
 
 
 def test_commands_of_the_page_do_what_it_says(ours: Path, brokers: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The look, the handover, and the end of ours."""
+    """The check, the handover, and the removal of our log."""
     page = (Path(__file__).parents[2] / "docs" / "handover.md").read_text()
     (look,) = re.findall(r"^ *```\n *cleaner (handover .*?)\n *```", page, re.DOTALL | re.MULTILINE)
     (end,) = re.findall(r"`cleaner (topics delete .*?)`", page)

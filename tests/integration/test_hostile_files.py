@@ -1,6 +1,6 @@
 """
-What the fuzzer (`tests/fuzz`) and others have found, each as the smallest file that shows it: an answer, an exit code,
-no traceback, and all other partitions done.
+Failures found by the fuzzer (`tests/fuzz`) and by others, each as the smallest file that shows it: an answer, an exit
+code, no traceback, and all other partitions done.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def with_batch(log_dir: Path, number: int, change: Callable[[bytes], bytes], nam
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_verify_of_an_unreadable_legacy_batch_in_both_logs_passes_it_over(tmp_path: Path, run: Run, magic: int) -> None:
-    """It is the same bytes in both, which is all there is to prove; the rest is read."""
+    """It is the same bytes in both logs, which is all that can be proven; the rest is read."""
     log = LogBuilder()
     log.append(("a", "v"), ("b", "v"), magic=magic)
     log.append_raw(unreadable_legacy(log.next_offset, magic))
@@ -120,7 +120,7 @@ def test_estimate_of_a_batch_with_a_negative_count_is_refused_alone(log_dir: Pat
 
 
 def test_estimate_of_an_index_that_leads_into_a_batch_is_refused_alone(log_dir: Path, run: Run) -> None:
-    """What is read there is no batch; where all of a log is read no index is asked."""
+    """The bytes there are no batch; a read of the whole log uses no index."""
     log = LogBuilder(index_interval_bytes=100)
     for number in range(2000):
         log.append((f"k{number % 50}", "v" * 20))
@@ -174,7 +174,7 @@ def test_batch_at_the_highest_offset_is_damage_to_everybody(tmp_path: Path, run:
 
 
 def test_check_of_keys_in_batches_out_of_order_counts_those_in_order(tmp_path: Path, run: Run) -> None:
-    """A record of a batch that breaks the order is not taken for one of its neighbours'."""
+    """A record of a batch out of order is not taken for one of its neighbours'."""
     log = LogBuilder()
     for number in range(6):
         log.append((f"k{number}", "v"), magic=1, codec="gzip")
@@ -226,7 +226,7 @@ _NAMES = [
 
 @pytest.mark.parametrize("name", _NAMES, ids=ascii)
 def test_stray_name_is_one_refused_partition(log_dir: Path, run: Run, name: bytes) -> None:
-    """In every command; the other partition is looked at, checked and cleaned."""
+    """In every command; the other partition is planned, checked and cleaned."""
     (log_dir / "topic-0" / os.fsdecode(name)).write_bytes(b"")
     for command in ("plan", "check"):
         code, out, err = run(command, log_dir)
@@ -262,7 +262,7 @@ def test_links_that_lead_in_a_circle_are_no_log(log_dir: Path, run: Run, tmp_pat
 
 @pytest.mark.parametrize("command", ["clean --all", "plan", "check", "recover", "undo"])
 def test_link_in_a_circle_given_as_a_directory_is_one_line(tmp_path: Path, run: Run, command: str) -> None:
-    """Whichever command is given it; it is no mistake of the cleaner's."""
+    """In every command; and it is not reported as an internal error."""
     loop = tmp_path / "loop"
     loop.symlink_to("loop")
     name, *options = command.split()
@@ -273,7 +273,7 @@ def test_link_in_a_circle_given_as_a_directory_is_one_line(tmp_path: Path, run: 
 
 
 def test_name_that_is_no_text_is_printed_as_an_escape(log_dir: Path) -> None:
-    """By a process of its own, whose output is as strict as a pipe's."""
+    """In its own process, whose output is as strict as a pipe's."""
     odd = os.fsencode(log_dir / "topic-0") + b"/\xff\xfe.log"
     Path(os.fsdecode(odd)).write_bytes(b"")
     done = subprocess.run(
@@ -297,7 +297,7 @@ def test_setting_with_a_nul_character_is_a_bad_setting(tmp_path: Path, run: Run,
 
 
 def test_path_that_is_too_long_is_one_line(tmp_path: Path, run: Run) -> None:
-    """What the system says of it, and no traceback."""
+    """The system's error message, and no traceback."""
     (tmp_path / "server.properties").write_text(f"log.dirs=/{'x' * 5000}\n")
     code, _, err = run("config", "check", "--config", tmp_path / "server.properties")
     assert (code, err.count("\n")) == (78, 1)
@@ -305,7 +305,7 @@ def test_path_that_is_too_long_is_one_line(tmp_path: Path, run: Run) -> None:
 
 
 def test_checksums_of_the_legacy_entries_made_here_are_right() -> None:
-    """What is tested is not refused for its checksum."""
+    """The tested bytes are not refused for their checksum."""
     for magic in (0, 1):
         entry = unreadable_legacy(5, magic)
         assert struct.unpack_from(">I", entry, 12)[0] == zlib.crc32(entry[16:])

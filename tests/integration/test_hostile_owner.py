@@ -1,9 +1,9 @@
 """
-Somebody who owns a log dir exchanges a partition's directory for a link to another one while there is work in it.
+The owner of a log dir exchanges a partition's directory for a link to another one while a command works in it.
 
-Whatever works there then has rights that they lack elsewhere, root in the worst case. Nothing outside may be created,
-changed, given away or removed, wherever among the calls to the system the exchange happens; the work goes on in the
-directory it was begun in, or fails.
+The command has rights that the owner lacks elsewhere, root in the worst case. Nothing outside may be created,
+changed, given away or removed, at whatever system call the exchange happens; the work goes on in the
+directory in which it began, or fails.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Attacker:
             self._directory = directory
 
 
-_ATTACKER = Attacker()  # a hook that listens stays for ever: one for all tests
+_ATTACKER = Attacker()  # an audit hook cannot be removed: one for all tests
 
 
 def _command(*arguments: object) -> None:
@@ -203,7 +203,7 @@ WORKS = {
 
 
 def state_of(directory: Path) -> dict[str, tuple[object, ...]]:
-    """Return all there is to see of a directory and what is in it, but for times of reading."""
+    """Return the full state of a directory and its files, except access times."""
 
     def look(path: Path) -> tuple[object, ...]:
         about = path.lstat()
@@ -214,7 +214,7 @@ def state_of(directory: Path) -> dict[str, tuple[object, ...]]:
 
 
 def make_victim(place: Path) -> Path:
-    """A directory that is none of the log dir's owner's business, with files of the same names."""
+    """A directory outside the log dir owner's reach, with files of the same names."""
     victim = place / "victim"
     victim.mkdir()
     for name in {path.name for path in (place / "logs" / "topic-0").iterdir()} | {"manifest.json", "0001"}:
@@ -228,7 +228,7 @@ def make_victim(place: Path) -> Path:
 def test_exchange_of_a_directory_for_a_link_harms_nothing_outside(
     tmp_path: Path, name: str, lasts: bool, all_steps: bool
 ) -> None:
-    """At every call of every work that changes something in a partition."""
+    """At every system call of every command that changes a partition."""
     work = WORKS[name]
     original = tmp_path / "original"
     original.mkdir()
@@ -279,7 +279,7 @@ while True:
 @pytest.mark.parametrize("command", ["clean", "recover"])
 @pytest.mark.parametrize("rounds", [5, pytest.param(200, marks=pytest.mark.slow)], ids=["short", "long"])
 def test_root_told_to_stay_root_harms_nothing_outside_of_a_hostile_log_dir(rounds: int, command: str) -> None:
-    """A process of the owner's exchanges the directory all the time, as fast as it can."""
+    """A process of the owner exchanges the directory all the time, as fast as it can."""
     with tempfile.TemporaryDirectory() as name:
         for number in range(rounds):
             place = Path(name, str(number))

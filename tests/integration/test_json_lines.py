@@ -1,4 +1,4 @@
-"""What commands print with `--format json` is what docs/json.md says, for every command there is."""
+"""The output of `--format json` is what docs/json.md says, for every command."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.manual_clock import ManualClock
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "json.md").read_text("utf-8")
 COMPACT = ("--set", "topic:cleanup.policy=compact", "--now", str(NOW))
 RECORDS = {("produce",), ("consume",)}
-"""What these read and print are records, as the document says."""
+"""These commands read and print records, as the document says."""
 
 REFUSED = {"format", "format_version", "partition", "error", "next"}
 
@@ -154,7 +154,7 @@ def test_fields_of_a_refused_partition_are_three(places: dict[str, Path], capsys
 
 @pytest.mark.parametrize("name", ["topic_partition", "topicPartition"])
 def test_partition_has_one_name_in_every_format(places: dict[str, Path], capsys: Capture, name: str) -> None:
-    """But for the name that entries of `quarantine` in the snapshot had first, beside the one they have now."""
+    """Except the first name of entries of `quarantine` in the snapshot, next to their present one."""
     main(["quarantine", "--format", "json"])
     assert name not in capsys.readouterr().out
     main(["status", "--format", "json"])

@@ -43,7 +43,7 @@ def test_clean_returns_a_frozen_report(tmp_path: Path) -> None:
 
 
 def test_settings_of_the_call_win_over_those_in_the_log_dir(tmp_path: Path) -> None:
-    """They are as good as `--set` for this topic."""
+    """They count as `--set` for this topic."""
     write_log_dir(tmp_path, keyed_log())
     (tmp_path / "cleaner-topics.properties").write_text("topic.cleanup.policy=compact\n")
     with pytest.raises(PolicyRefusedError):
@@ -87,7 +87,7 @@ def test_clean_without_marker_needs_recover(tmp_path: Path) -> None:
 
 
 class StopAfter:
-    """Asks to stop at the n-th question."""
+    """Asks to stop at the n-th check."""
 
     def __init__(self, questions: int) -> None:
         self.questions = questions
@@ -99,7 +99,7 @@ class StopAfter:
 
 
 def test_stop_at_any_question_leaves_old_or_new_groups_and_can_be_resumed(tmp_path: Path) -> None:
-    """No temporary file stays, the checkpoint does not move, and the next call finishes."""
+    """No temporary file is left, the checkpoint does not move, and the next call finishes."""
     settings = COMPACT | {"internal.segment.bytes": "3000"}
     whole = write_log_dir(tmp_path / "whole", keyed_log(segments=4))
     cleaner.clean(whole, "topic-0", settings, now_ms=NOW)
@@ -196,7 +196,7 @@ def refusing(tmp_path: Path, error: Exception) -> list[object]:
 
 
 def test_unexpected_error_in_one_log_does_not_stop_the_others(tmp_path: Path) -> None:
-    """R-452: whatever is wrong with one log, the next is taken; the cause is kept for whoever has to mend it."""
+    """R-452: after any error in one log, the next is taken; the cause is kept for the repair."""
     refused, *reports = refusing(tmp_path, ZeroDivisionError("surprise"))
     assert isinstance(refused, Refusal)
     assert "unexpected ZeroDivisionError: surprise" in str(refused.error)
@@ -228,7 +228,7 @@ def test_check_reports_damage_and_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_check_repairs_an_index_when_asked(tmp_path: Path) -> None:
-    """What intact logs determine is made anew, and named."""
+    """Files that intact logs determine are rebuilt, and named."""
     write_log_dir(tmp_path, keyed_log())
     index = tmp_path / "topic-0" / "00000000000000000000.timeindex"
     index.write_bytes(b"\x7f" * 12)
@@ -240,7 +240,7 @@ def test_check_repairs_an_index_when_asked(tmp_path: Path) -> None:
 
 
 def test_verify_proves_and_refutes(tmp_path: Path) -> None:
-    """What a round left is proven; the log before is refuted where a checkpoint says that it was cleaned."""
+    """The result of a round is proven; the log before it is refuted if a checkpoint says that it was cleaned."""
     old, new = tmp_path / "old", tmp_path / "new"
     for log_dir in (old, new):
         write_log_dir(log_dir, keyed_log())
@@ -256,7 +256,7 @@ def test_verify_proves_and_refutes(tmp_path: Path) -> None:
 
 
 def test_undo_puts_back_and_says_what_it_refuses(tmp_path: Path) -> None:
-    """The log is what it was; a log that changed since is left alone, with the reason."""
+    """The log is restored; a log that changed since is left alone, with the reason."""
     log_dir, kept = tmp_path / "logs", tmp_path / "kept"
     write_log_dir(log_dir, keyed_log())
     before = record_offsets(log_dir / "topic-0")
@@ -274,7 +274,7 @@ def test_undo_puts_back_and_says_what_it_refuses(tmp_path: Path) -> None:
 
 
 def test_explain_is_the_plan_of_one_partition(tmp_path: Path) -> None:
-    """As `clean --all` would see it; one that is not there is named."""
+    """As `clean --all` would see it; a missing partition is named."""
     write_log_dir(tmp_path, keyed_log())
     entry = cleaner.explain(tmp_path, "topic-0", COMPACT, now_ms=NOW)
     assert [entry] == cleaner.plan(tmp_path, COMPACT, now_ms=NOW)

@@ -35,7 +35,7 @@ def test_each_example_on_the_page_is_run() -> None:
     assert ">>>" not in outside
 
 
-# What a log and its producers are to each other.
+# Methods that a log and its producers use between themselves.
 AMONG_THEMSELVES = {"Log.appended_at", "Log.fence", "LogProducer.end_if_late"}
 
 
@@ -47,7 +47,7 @@ def _public_names(kind: type) -> set[str]:
 
 
 def test_each_public_name_of_the_library_is_on_the_page() -> None:
-    """All that is exported; and of logs all that can be asked of it."""
+    """Everything exported, and every public member of logs."""
     page = PAGE.read_text()
     words = set(re.findall(r"\w+", " ".join(re.findall(r"`[^`]+`", re.sub(r"```.*?```", "", page, flags=re.DOTALL)))))
     exported = {name: getattr(cleaner, name) for name in cleaner.__all__}

@@ -36,7 +36,7 @@ def create(log_dir: Path, topic: str = "prices", *settings: str, partitions: int
 
 
 def produce(log_dir: Path, lines: Sequence[str], *options: object, status: int = 0) -> str:
-    """Append lines; returns what was said."""
+    """Append lines; returns the output."""
     text = "".join(f"{line}\n" for line in lines)
     return run("produce", "--log-dir", log_dir, "--topic", "prices", *options, stdin=text, status=status).stderr
 
@@ -110,7 +110,7 @@ def test_topic_goes_through_its_life(tmp_path: Path) -> None:
     ],
 )
 def test_topic_command_that_cannot_be_is_refused(tmp_path: Path, line: list[str], status: int, word: str) -> None:
-    """In one line that names what is wrong, maybe one that says what next; the topic that is there stays as it is."""
+    """One line names the error, maybe a second one the next step; the existing topic stays unchanged."""
     create(tmp_path / "logs")
     done = run("topics", *line, "--log-dir", tmp_path / "logs", status=status)
     assert word in done.stderr
@@ -134,7 +134,7 @@ _HEADERS = ("--reader-property", "parse.headers=true", "--reader-property", "nul
 
 
 def test_json_goes_from_topic_to_topic(tmp_path: Path) -> None:
-    """What one command prints the other reads: bytes, headers, times; whatever the partitions."""
+    """Each command reads what the other prints: bytes, headers, times; with any number of partitions."""
     for name in ("a", "b"):
         run("topics", "create", "--log-dir", tmp_path, "--topic", name, "--partitions", 3)
     rows = [
@@ -153,7 +153,7 @@ def test_json_goes_from_topic_to_topic(tmp_path: Path) -> None:
 
 
 def test_reading_begins_and_ends_where_it_is_told_to(tmp_path: Path) -> None:
-    """From an offset, so many, one partition, or from the end, with a word on that."""
+    """From an offset, a number of records, one partition, or from the end, with a note about that."""
     create(tmp_path, partitions=2)
     produce(tmp_path, [f"k:{number}" for number in range(10)], *KEYED, "--partition", 1)
     assert consume(tmp_path, "--partition", 1, "--offset", 4, "--max-messages", 3) == ["4", "5", "6"]
@@ -218,14 +218,14 @@ def test_bad_question_is_refused(tmp_path: Path, options: list[str], status: int
 
 @pytest.mark.parametrize("command", ["produce", "consume"])
 def test_topic_that_is_not_there_is_not_made(tmp_path: Path, command: str) -> None:
-    """By a typing error, say."""
+    """For example after a typing error."""
     create(tmp_path)
     assert "'price'" in run(command, "--log-dir", tmp_path, "--topic", "price", status=1).stderr
     assert "nowhere" in run(command, "--log-dir", tmp_path / "nowhere", "--topic", "price", status=2).stderr
 
 
 def test_second_writer_is_refused_and_a_reader_follows(tmp_path: Path) -> None:
-    """There is one writer at a time; whoever follows sees its records at once, and ends in peace."""
+    """There is one writer at a time; followers see its records at once, and end in order."""
     create(tmp_path)
     log_dir = ("--log-dir", str(tmp_path), "--topic", "prices")
     printed = tmp_path.parent / "printed"
@@ -268,7 +268,7 @@ def test_what_was_read_before_a_stop_is_written(tmp_path: Path) -> None:
 
 
 def test_who_types_is_prompted_and_may_make_mistakes(tmp_path: Path) -> None:
-    """A prompt a line; a line that is no record is told of, and the next one counts."""
+    """A prompt for each line; a line that is no record is reported, and the next one counts."""
     create(tmp_path)
     master, terminal = pty.openpty()
     command = [CLEANER, "produce", "--log-dir", str(tmp_path), "--topic", "prices", *KEYED]

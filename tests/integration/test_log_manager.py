@@ -70,7 +70,7 @@ def _wait_until(condition: Callable[[], bool]) -> None:
 
 
 def test_batch_that_unpacks_to_more_than_the_settings_allow_is_not_unpacked(tmp_path: Path) -> None:
-    """Damage, or an attack; the limit is the cleaner's. Who reads beside the manager says what the limit is."""
+    """Damage, or an attack; the limit is the cleaner's. A reader in another process sets its own limit."""
     settings = {"compression.type": "zstd", "cleaner.max.decompressed.batch.bytes": "50000"}
     with _manager(tmp_path, settings) as manager:
         manager.create_topic("prices")
@@ -91,7 +91,7 @@ def test_batch_that_unpacks_to_more_than_the_settings_allow_is_not_unpacked(tmp_
 
 
 def test_closed_in_order_is_opened_without_recovery(tmp_path: Path) -> None:
-    """R-106, R-112: the marker is there while nobody has it open, and the checkpoints say where the logs end."""
+    """R-106, R-112: it has the marker while no process has it open, and the checkpoints name the logs' ends."""
     with _manager(tmp_path) as manager:
         manager.create_topic("prices", 2)
         _put(manager, 20)
@@ -106,7 +106,7 @@ def test_closed_in_order_is_opened_without_recovery(tmp_path: Path) -> None:
 
 
 def test_killed_process_loses_nothing_that_was_durable(tmp_path: Path) -> None:
-    """R-640: what the process wrote is in the page cache, and more is there than it was told of; an epoch begins."""
+    """R-640: its writes are in the page cache, maybe more than were answered; an epoch begins."""
     script = f"""
 from cleaner.log.manager import LogManager
 from cleaner.log.record import Record
@@ -166,7 +166,7 @@ def test_several_log_dirs_share_the_partitions(tmp_path: Path) -> None:
 
 
 def test_log_that_cannot_be_loaded_keeps_no_other_from_being_served(tmp_path: Path) -> None:
-    """R-112: whoever asks for it gets the error; the log dir gets no marker, and once mended it is recovered."""
+    """R-112: a caller that asks for it gets the error; the log dir gets no marker; once repaired it is recovered."""
     with _manager(tmp_path) as manager:
         for topic in ("prices", "stock"):
             manager.create_topic(topic)
@@ -189,7 +189,7 @@ def test_log_that_cannot_be_loaded_keeps_no_other_from_being_served(tmp_path: Pa
 
 
 def test_damage_of_what_was_on_disk_is_cut_only_when_allowed(tmp_path: Path) -> None:
-    """Kafka cuts unasked; here what was known to be there is for its owner to judge."""
+    """Kafka cuts unasked; here the owner decides about records that were known to be on disk."""
     with _manager(tmp_path) as manager:
         manager.create_topic("prices")
         _put(manager, 5)
@@ -254,7 +254,7 @@ def test_forked_child_can_use_nothing_and_harms_nothing(tmp_path: Path) -> None:
 
 
 def test_log_dir_of_a_killed_writer_can_be_opened_though_its_fork_lives(tmp_path: Path) -> None:
-    """What a forked child has got of the writer's locks and files keeps nobody out."""
+    """A forked child's copies of the writer's locks and files keep no process out."""
 
     def write() -> LogManager:
         manager = _manager(tmp_path)
@@ -270,7 +270,7 @@ def test_log_dir_of_a_killed_writer_can_be_opened_though_its_fork_lives(tmp_path
 
 
 def test_topic_can_be_deleted_and_created_again(tmp_path: Path) -> None:
-    """Its logs are closed, its lines in the checkpoints gone, its files later; the new one begins at 0."""
+    """Its logs are closed, its checkpoint lines removed, its files later; the new topic begins at 0."""
     clock = ManualClock()
     with _manager(tmp_path, clock=clock) as manager:
         manager.create_topic("prices", settings={"file.delete.delay.ms": "1000"})
@@ -306,7 +306,7 @@ def test_deleted_topic_found_at_the_start_is_removed_later(tmp_path: Path) -> No
 
 
 def test_altered_settings_count_at_once(tmp_path: Path) -> None:
-    """For what is appended next."""
+    """From the next append on."""
     with _manager(tmp_path, {"segment.bytes": "1000000"}) as manager:
         manager.create_topic("prices")
         _put(manager, 30)
@@ -319,8 +319,8 @@ def test_altered_settings_count_at_once(tmp_path: Path) -> None:
 
 
 def test_settings_written_by_somebody_else_are_taken_over(tmp_path: Path) -> None:
-    """Such as `cleaner topics alter` beside this process."""
-    clock = ManualClock()  # years before the file was written, so that nobody seems to be writing it still
+    """Such as `cleaner topics alter` in another process."""
+    clock = ManualClock()  # years before the file was written, so that the file does not look half written
     with LogManager(tmp_path, QUICK, create=True, cleaner=False, tasks=False, clock=clock) as manager:
         manager.create_topic("prices")
         path = tmp_path / "cleaner-topics.properties"
@@ -332,7 +332,7 @@ def test_settings_written_by_somebody_else_are_taken_over(tmp_path: Path) -> Non
 
 
 def test_policy_of_a_topic_is_that_of_the_manager_unless_it_says_otherwise(tmp_path: Path) -> None:
-    """And is written down, for a cleaner in another process."""
+    """And is written to the file, for a cleaner in another process."""
     with _manager(tmp_path, {"cleanup.policy": "compact"}) as manager:
         assert manager.create_topic("a").settings == {"cleanup.policy": "compact"}
         assert manager.create_topic("b", settings={"cleanup.policy": "delete"}).settings == {"cleanup.policy": "delete"}
@@ -351,7 +351,7 @@ def test_flush_ms_makes_what_was_appended_durable_by_itself(tmp_path: Path) -> N
 
 
 def test_checkpoints_follow_what_is_flushed_and_never_more(tmp_path: Path) -> None:
-    """R-116, R-117: the high watermark of a log without replicas is what is on disk."""
+    """R-116, R-117: the high watermark of a log without replicas is the flushed offset."""
     with _manager(tmp_path) as manager:
         manager.create_topic("prices")
         _put(manager, 3)
@@ -382,7 +382,7 @@ def test_retention_is_the_writers_task(tmp_path: Path) -> None:
 
 
 def test_cleaner_in_process_compacts_beside_the_writer(tmp_path: Path) -> None:
-    """By the protocol of two processes; the last value of every key and the head are there."""
+    """By the protocol of two processes; the last value of every key and the head stay."""
     settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
     with _manager(tmp_path, cleaner=True) as manager:
         manager.create_topic("prices", settings=settings)
@@ -437,7 +437,7 @@ def test_cleaner_in_process_works_while_records_come_and_are_read(tmp_path: Path
             assert (latest.to_dict(), latest.next_offset) == (written, number)
         read = [offset for columns in log.columns(0) for offset in columns.offsets.tolist()]
         assert read == sorted(set(read))
-        # Rounds go on meanwhile, but never into the segment that is appended to.
+        # Rounds go on, but never into the active segment.
         head = list_segments(FileSystem(), tmp_path / "prices-0")[-1].base_offset
         assert set(range(head, number)) <= set(read)
         assert len(read) < number

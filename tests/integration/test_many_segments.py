@@ -31,7 +31,7 @@ def write_log(log_dir: Path, segments: int) -> None:
 
 
 def run(limit: int, *arguments: str | Path) -> None:
-    """Run a command that may have so many files open."""
+    """Run a command with a limit of open files."""
     subprocess.run(
         [sys.executable, "-m", "cleaner", *map(str, arguments), "--now", str(NOW)],
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)),

@@ -1,8 +1,8 @@
 """
-Thousands of transactions that are open at once: what is done with such a log takes time in proportion to their number.
+Thousands of transactions that are open at once: the time for work on such a log is proportional to their number.
 
-Processor time of four times as many is held against that of the first: linear work takes four times as long, quadratic
-work sixteen times. What is measured lasts long enough for the quadratic part to be most of it, if there is one.
+The processor time for four times as many is compared with the first: linear work takes four times as long, quadratic
+work sixteen times. The measured work is long enough for a quadratic part to dominate, if there is one.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ def roots(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_four_times_as_many_transactions_take_about_four_times_as_long(roots: dict[int, Path], name: str) -> None:
-    """Whatever is done with them; a measurement that a busy machine has spoiled is made again."""
+    """For every kind of work; a measurement that a busy machine disturbed is repeated."""
     work = OPERATIONS[name]
     work(roots[FEW], FEW)  # loads what it needs
     ratios = []

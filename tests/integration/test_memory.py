@@ -24,7 +24,7 @@ BESIDE_THE_BUFFER_BYTES = 240_000_000
     ],
 )
 def test_clean_on_large_log_stays_within_its_memory(tmp_path: Path, gigabytes: float, keys: int) -> None:
-    """At most 240 MB beside the dedupe buffer are resident at any time of the command."""
+    """At most 240 MB besides the dedupe buffer are resident at any time of the command."""
     value_bytes = 128 if gigabytes < 1 else 1024
     generate(tmp_path / "logs", PARTITION, Shape(int(gigabytes * 1e9), keys, value_bytes))
     command = [sys.executable, "-m", "cleaner", "clean", str(tmp_path / "logs"), str(PARTITION), "--rounds", "all"]

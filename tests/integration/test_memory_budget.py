@@ -1,4 +1,4 @@
-"""The memory budget is no lie: a command never has more resident than it was computed to need."""
+"""The memory budget is true: a command never has more resident than computed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BATCHES = 250_000
 
 @pytest.fixture(scope="module")
 def log_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A log of batches of one record each: no other needs so large tables for a window."""
+    """A log of batches of one record each, which needs the largest tables for a window."""
     log = LogBuilder(PARTITION)
     batches = [data_batch([Record(b"key-%05d" % n, b"value")], 0, timestamp_ms=START_MS) for n in range(50_000)]
     for offset in range(BATCHES):

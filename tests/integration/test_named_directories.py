@@ -1,4 +1,4 @@
-"""Everything that takes a log dir, given something else: told what it is and what was meant, and nothing is written."""
+"""Every command that takes a log dir, given something else: it says what that is, and writes nothing."""
 
 from __future__ import annotations
 
@@ -73,14 +73,14 @@ WORDS = {
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """One of each, made once: nothing here is to change."""
+    """One of each, made once: no test changes them."""
     root = tmp_path_factory.mktemp("places")
     for name in ("kafka-1", "kafka-2"):
         write_log_dir(root / "disks" / name, keyed_log(PARTITION))
     (root / "empty").mkdir()
     partition = write_log_dir(root / "data", keyed_log(PARTITION), clean_shutdown=False) / PARTITION
     good = write_log_dir(root / "other", keyed_log(PARTITION))
-    (good / ".lock").touch()  # which whoever locks a log dir leaves behind
+    (good / ".lock").touch()  # which every lock of a log dir leaves
     return {
         "good": good,
         "partition": partition,
@@ -92,7 +92,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def _traces(root: Path) -> dict[str, tuple[int, int, int]]:
-    """Whatever a write leaves; looking changes none of it."""
+    """The state that a write would change; reading changes none of it."""
     found = (root, *root.rglob("*"))
     return {str(path): (about.st_ino, about.st_size, about.st_mtime_ns) for path in found for about in [os.lstat(path)]}
 
@@ -110,7 +110,7 @@ def _cases() -> list[object]:
 def test_command_given_something_else_says_so_and_writes_nothing(
     places: dict[str, Path], capfd: pytest.CaptureFixture[str], place: str, command: list[str]
 ) -> None:
-    """Exit code 2, or another that is a refusal; a line that says what the path is."""
+    """Exit code 2, or another code of a refusal; a line says what the path is."""
     root = places["good"].parent
     before = _traces(root)
     code = main([word.format(places[place], good=places["good"]) for word in command])
@@ -146,7 +146,7 @@ CREATE = {"empty", "missing"}
 def test_call_given_something_else_is_refused_and_writes_nothing(
     places: dict[str, Path], call: str, place: str
 ) -> None:
-    """Named as what it is, by an error of ours."""
+    """With an error of ours that says what it is."""
     if (call == "LogManager-create" and place in CREATE) or (call, place) == ("spark", "partition"):
         return  # that is what it is for
     root = places["good"].parent
@@ -160,7 +160,7 @@ def test_call_given_something_else_is_refused_and_writes_nothing(
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="SKIPPED FOR WANT OF ROOT: others need not give up what they are not")
 def test_root_hears_of_a_slip_where_others_could_make_a_directory(capfd: pytest.CaptureFixture[str]) -> None:
-    """Whose it would be is not the question."""
+    """The missing directory is named, not its owner."""
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o777)
         assert main(["plan", f"{name}/nowhere"]) == 2

@@ -1,4 +1,4 @@
-"""No byte of a key or value in anything that is printed, whatever is wrong with a log."""
+"""No output has a byte of a key or value, whatever is wrong with a log."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def commands(before: Path, log_dir: Path) -> list[list[str]]:
 def test_no_byte_of_a_record_is_printed(
     sound: Path, tmp_path: Path, position: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A byte is wrong in a header, a length, a key, a value: errors name the place, never what is there."""
+    """A byte is wrong in a header, a length, a key, a value: errors name the place, never the bytes."""
     log_dir = Path(shutil.copytree(sound, tmp_path / "logs"))
     log = log_dir / "topic-0" / FIRST
     content = bytearray(log.read_bytes())

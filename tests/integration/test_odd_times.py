@@ -1,4 +1,4 @@
-"""Moments no calendar knows: of the machine's clock, and of records at the ends of what 64 bits hold."""
+"""Times outside of any calendar: of the machine's clock, and of records at the limits of 64 bits."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_daemon_runs_and_stops_whatever_its_clock_says(tmp_path: Path, now_ms: i
 def test_commands_tell_records_of_any_time(
     tmp_path: Path, first_ms: int, second_ms: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Shown, planned, checked, cleaned (or refused, in words) and proven, by a moment at either end."""
+    """Shown, planned, checked, cleaned (or refused with a message) and proven, with a time at either limit."""
     log = LogBuilder()
     log.append(Record(b"k", b"v", timestamp_ms=first_ms), Record(b"j", None, timestamp_ms=first_ms))
     log.roll()

@@ -1,4 +1,4 @@
-"""`cleaner plan`: what it says of each partition, and that it leaves no trace."""
+"""`cleaner plan`: its answer for each partition, and that it leaves no trace."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_plan_of_a_log_in_use_goes_by_names_and_sizes(tmp_path: Path, capsys: py
 def test_plan_of_a_damaged_partition_names_the_damage_and_lists_the_rest(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What cannot be looked at has an error, and the exit code says that there is one."""
+    """A partition that cannot be read has an error, and the exit code shows it."""
     write_log_dir(tmp_path, keyed_log(), keyed_log("topic-1"))
     flip_bit(tmp_path / "topic-0" / "leader-epoch-checkpoint", 0)
     code, found, err = run(capsys, tmp_path, *COMPACT)

@@ -51,7 +51,7 @@ def one_segment() -> LogBuilder:
     return keyed_log(segments=0)
 
 
-# Reason, log, what is left out of the log dir, options, words of the reason, setting behind it, next command.
+# Reason, log, file missing from the log dir, options, words of the reason, its setting, next command.
 CASES = {
     "over_ratio": (keyed_log, "", (), "ratio 1.000 above 0.5", "min.cleanable.dirty.ratio", "clean {dir} topic-0"),
     "overdue": (
@@ -133,7 +133,7 @@ def test_explain_shows_the_same_as_a_page(name: str, tmp_path: Path, capsys: Cap
 
 
 def test_damaged_partition_is_explained_with_what_lists_the_damage(tmp_path: Path, capsys: Capture) -> None:
-    """What can be told of its policy is told all the same."""
+    """Its policy is shown all the same."""
     write_log_dir(tmp_path, keyed_log())
     flip_bit(tmp_path / "topic-0" / "leader-epoch-checkpoint", 0)
     assert main(["explain", str(tmp_path), "topic-0", *COMPACT]) == 1
@@ -153,7 +153,7 @@ def test_checkpoint_outside_of_the_log_is_told(tmp_path: Path, capsys: Capture) 
 
 
 def test_policy_of_a_default_is_told_as_that_until_the_partition_is_named(tmp_path: Path, capsys: Capture) -> None:
-    """`clean` of a named partition needs no more; so that is the next command."""
+    """`clean` of a named partition needs nothing else; so that is the next command."""
     write_log_dir(tmp_path, keyed_log())
     entry = plan(capsys, tmp_path, "--set", "cleanup.policy=compact")
     assert entry["why"] == "policy_not_trusted"
@@ -216,7 +216,7 @@ def test_plan_beside_a_broker_names_it_and_marks_what_was_read(tmp_path: Path, c
 
 
 class Vanishing(FileSystem):
-    """Lists a segment that is gone when it is opened, as often as told."""
+    """Lists a segment that is gone when it is opened, a given number of times."""
 
     def __init__(self, times: int) -> None:
         self.times = times
@@ -231,7 +231,7 @@ class Vanishing(FileSystem):
 
 @pytest.mark.parametrize("times", [1, 4, 5])
 def test_plan_lists_again_when_a_file_vanishes(times: int, tmp_path: Path) -> None:
-    """A few times; the log counts as in use, and one that never holds still is an error of its own."""
+    """A few times; the log counts as in use, and one that changes all the time is a separate error."""
     write_log_dir(tmp_path, keyed_log(), clean_shutdown=False)
     (entry,) = _plan(tmp_path, Vanishing(times))
     if times < 5:
@@ -242,7 +242,7 @@ def test_plan_lists_again_when_a_file_vanishes(times: int, tmp_path: Path) -> No
 
 
 def test_damage_in_a_log_that_is_in_use_is_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A segment that its broker has just replaced is not what its size said; one that stays so is damaged."""
+    """A segment that its broker has just replaced has another size; one that stays too short is damaged."""
     write_log_dir(tmp_path, keyed_log(), clean_shutdown=False)
     failures = iter([True, True, False])
 
@@ -293,7 +293,7 @@ def test_plan_opens_nothing_for_writing(make: Callable[[], LogBuilder], clean_sh
 
 
 def test_torn_log_is_planned_as_its_recovery_will_leave_it(tmp_path: Path) -> None:
-    """What would be cut is told and does not count."""
+    """The bytes that would be cut are reported and not counted."""
     write_log_dir(tmp_path, keyed_log(), clean_shutdown=False, recovery_points={})
     damaged = tmp_path / "topic-0" / f"{40:020d}.log"
     damaged.write_bytes(damaged.read_bytes()[:-5])
@@ -365,7 +365,7 @@ def test_explain_without_a_log_to_look_at_is_a_usage_error(arguments: list[str],
 def test_bad_setting_of_a_topic_ends_every_command_with_its_code(
     tmp_path: Path, capsys: Capture, command: tuple[str, ...]
 ) -> None:
-    """Whoever only looks is told what whoever cleans is."""
+    """Commands that only read report the same as commands that clean."""
     write_log_dir(tmp_path, keyed_log())
     name, *more = command
     code = main([name, str(tmp_path), *more, *COMPACT, "--set", "topic:segment.bytes=garbage"])
@@ -374,7 +374,7 @@ def test_bad_setting_of_a_topic_ends_every_command_with_its_code(
 
 
 def test_bad_setting_is_explained_by_a_command_that_tells_of_settings(tmp_path: Path, capsys: Capture) -> None:
-    """No log is damaged; what is said to be typed names the mistake."""
+    """No log is damaged; the suggested command shows the bad setting."""
     write_log_dir(tmp_path, keyed_log())
     given = ("--set", "topic:segment.bytes=garbage")
     assert main(["explain", str(tmp_path), "topic-0", "--format", "json", *given]) == 78

@@ -1,4 +1,4 @@
-"""What a reader learns that shares nothing with the writer but the directory, and when."""
+"""What a reader in another process learns, which shares only the directory with the writer, and when."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ pytestmark = pytest.mark.kernels
 
 
 def test_reader_elsewhere_has_a_record_as_soon_as_it_is_durable(tmp_path: Path) -> None:
-    """No checkpoint is written meanwhile; committed records, transactions and a cut included."""
+    """Without a checkpoint write in between; committed records, transactions and a cut included."""
     with LogManager(tmp_path, create=True, cleaner=False, tasks=False) as manager:
         manager.create_topic("t")
         log = manager.log("t")
         with open_reader(tmp_path, "t") as reader:
             for number in range(5):
                 log.append(Record(b"k", b"%d" % number)).durable.result()
-                log.append(Record(b"k", b"not forced")).durable  # noqa: B018 - asked for, and not waited for
+                log.append(Record(b"k", b"not forced")).durable  # noqa: B018 - requested, and not waited for
                 log.flush()
                 for isolation in ("read_committed", "read_uncommitted"):
                     assert len(list(reader.read(0, isolation=isolation))) == 2 * number + 2
@@ -51,7 +51,7 @@ def test_reader_elsewhere_has_a_record_as_soon_as_it_is_durable(tmp_path: Path) 
 
 
 def test_reader_elsewhere_goes_by_the_checkpoint_when_the_writer_was_killed(tmp_path: Path) -> None:
-    """What the dead writer published counts no more; the next one says how far the recovered log reaches."""
+    """The dead writer's published value no longer counts; the next writer publishes the recovered log's end."""
     code = (
         "import os, signal, sys; from cleaner import LogManager, Record\n"
         f"manager = LogManager({str(tmp_path)!r}, create=True, cleaner=False, tasks=False)\n"
@@ -104,7 +104,7 @@ def test_reader_elsewhere_sees_nothing_unforced_of_a_new_log_whose_writer_was_ki
 
 
 class _Replacing(FileSystem):
-    """Has something done, once, when a log dir is listed."""
+    """Calls a function once, when a log dir is listed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -119,7 +119,7 @@ class _Replacing(FileSystem):
 
 
 def test_checkpoint_of_a_topic_replaced_meanwhile_has_the_line_of_the_new_one(tmp_path: Path) -> None:
-    """A topic deleted and created anew while lines are worked out does not get the old one's high watermark."""
+    """A topic deleted and created again while lines are computed does not get the old one's high watermark."""
     fs = _Replacing()
     with LogManager(tmp_path, create=True, cleaner=False, tasks=False, fs=fs) as manager:
         manager.create_topic("t")
@@ -142,7 +142,7 @@ def test_checkpoint_of_a_topic_replaced_meanwhile_has_the_line_of_the_new_one(tm
 def test_follower_elsewhere_does_not_go_on_in_another_log_of_the_same_name(
     tmp_path: Path, isolation: Isolation, has_id: bool, has_read: bool
 ) -> None:
-    """A topic deleted and created anew is told apart at offsets that both have, by its id or else its directory."""
+    """A topic deleted and created again is recognised at offsets that both have, by its id or else its directory."""
     with LogManager(tmp_path, create=True, cleaner=False, tasks=False) as manager:
         manager.create_topic("t")
         manager.log("t").append([Record(b"k", b"old")] * 10)
@@ -184,7 +184,7 @@ def test_follower_elsewhere_goes_on_in_a_log_that_gets_its_id(tmp_path: Path) ->
 
 
 class Journal(WatchedFileSystem):
-    """Remembers what was done to which file."""
+    """Keeps a list of operations and their files."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -196,7 +196,7 @@ class Journal(WatchedFileSystem):
 
 
 def test_high_watermark_is_published_behind_the_fsync_and_before_the_cut(tmp_path: Path) -> None:
-    """So at no moment does a reader elsewhere hear of what a power cut could take back."""
+    """So a reader in another process never sees records that a power cut could still lose."""
     fs, log_name, published = Journal(), "00000000000000000000.log", f"write {PUBLISHED}"
     with LogManager(tmp_path, create=True, cleaner=False, tasks=False, fs=fs) as manager:
         manager.create_topic("t")

@@ -59,7 +59,7 @@ def test_named_partitions_leave_no_marker(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_all_partitions_named_get_a_marker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What counts is that every partition directory was recovered in this run."""
+    """If every partition directory was recovered in this run."""
     unclean(tmp_path, keyed_log(), keyed_log("topic-1"))
     assert run(capsys, tmp_path, "topic-1", "topic-0")[0] == 0
     assert (tmp_path / MARKER).exists()
@@ -68,7 +68,7 @@ def test_all_partitions_named_get_a_marker(tmp_path: Path, capsys: pytest.Captur
 def test_refused_partition_leaves_no_marker_and_the_others_are_recovered(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Damage in an older segment would cut whole segments off: refused and listed, no byte of the log goes."""
+    """Damage in an older segment would cut whole segments off: refused and listed, no byte of the log is removed."""
     unclean(tmp_path, keyed_log(), keyed_log("topic-1"))
     flip_bit(tmp_path / "topic-0" / "00000000000000000020.log")
     before = logs(tmp_path / "topic-0")
@@ -80,7 +80,7 @@ def test_refused_partition_leaves_no_marker_and_the_others_are_recovered(
 
 
 def test_allow_truncate_cuts_what_a_broker_would_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The damaged batch and everything after it goes, as Kafka's loader does without asking (R-640)."""
+    """The damaged batch and everything after it is cut, as Kafka's loader does without asking (R-640)."""
     unclean(tmp_path, keyed_log())
     flip_bit(tmp_path / "topic-0" / "00000000000000000020.log")
     code, [report], _ = run(capsys, tmp_path, "--allow-truncate")
@@ -91,7 +91,7 @@ def test_allow_truncate_cuts_what_a_broker_would_cut(tmp_path: Path, capsys: pyt
 def test_directory_that_is_not_ours_to_touch_leaves_no_marker(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A broker would trust a future copy too, and nobody has looked at it (D-07)."""
+    """A broker would trust a future copy too, and no process has recovered it (D-07)."""
     unclean(tmp_path, keyed_log())
     (tmp_path / "topic-1.0123456789abcdef0123456789abcdef-future").mkdir()
     code, _, err = run(capsys, tmp_path)
@@ -101,7 +101,7 @@ def test_directory_that_is_not_ours_to_touch_leaves_no_marker(
 
 
 def test_deleted_directory_does_not_matter(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It only waits to be removed."""
+    """It only waits for its removal."""
     unclean(tmp_path, keyed_log())
     (tmp_path / "topic-1.0123456789abcdef0123456789abcdef-delete").mkdir()
     assert run(capsys, tmp_path)[0] == 0

@@ -1,4 +1,4 @@
-"""The daemon's service on real files: what it cleans, what it leaves, and how it gets over problem."""
+"""The daemon's service on real files: what it cleans, what it leaves, and how it recovers from problems."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def hold_elsewhere(log_dir: Path) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize("case", ["two homes", "bad setting"])
 def test_logs_that_cannot_be_looked_at_are_not_well(tmp_path: Path, logs: Path, case: str) -> None:
-    """Why is said once for all logs it concerns, whether both log dirs have them or their topic's settings are bad."""
+    """The reason is given once for all its logs, whether both log dirs have them or their topic's settings are bad."""
     log_dirs = [logs]
     write_log_dir(logs, keyed_log("a-0"), keyed_log("a-1"), keyed_log("good-0"))
     if case == "two homes":
@@ -69,7 +69,7 @@ def test_logs_that_cannot_be_looked_at_are_not_well(tmp_path: Path, logs: Path, 
     with daemon(settings_for(*log_dirs, state_dir=tmp_path / "state")) as running:
         running.log.wait("cleaned", partition="good-0")
         shown = running.service.snapshot()
-    # Of the memory it is said, too: that of the test process, which is more than a daemon's.
+    # A warning about memory comes too: the test process uses more than a daemon.
     (problem,) = [each for each in problems_of(shown) if "memory" not in each.words]
     many = 4 if case == "two homes" else 2
     assert problem.words.startswith(f"a-0 and {many - 1} more cannot be looked at: ")
@@ -132,7 +132,7 @@ def test_same_bytes_as_the_command_leaves(tmp_path: Path, logs: Path) -> None:
 
 
 def test_damaged_log_is_set_aside_for_good_and_the_rest_goes_on(tmp_path: Path, logs: Path) -> None:
-    """Over a restart too; when it is mended and released it is cleaned."""
+    """Over a restart too; after repair and release it is cleaned."""
     write_log_dir(logs, keyed_log("bad-0"), keyed_log("good-0"))
     victim = next((logs / "bad-0").glob("*20.log"))
     flip_bit(victim)
@@ -170,7 +170,7 @@ def test_log_under_its_ratio_waits_until_it_is_asked_for(tmp_path: Path, logs: P
 
 
 def test_mistake_in_the_settings_of_a_topic_holds_up_that_topic_until_it_is_mended(tmp_path: Path, logs: Path) -> None:
-    """Also when a reload comes in between; nothing is set aside for it, and the log dir stays in service."""
+    """Also when a reload comes in between; no log is quarantined for it, and the log dir stays in service."""
     write_log_dir(logs, keyed_log("a-0"), keyed_log("b-0"))
     topics = logs / "cleaner-topics.properties"
     settings = settings_for(logs, state_dir=tmp_path / "state", log_cleaner_enable="false")
@@ -206,7 +206,7 @@ def test_paused_logs_wait_and_go_on_when_resumed(tmp_path: Path, logs: Path, sco
 
 
 def test_damaged_file_of_settings_is_told_once_in_the_log(tmp_path: Path, logs: Path) -> None:
-    """Which file, and that what was read before stays in force; another mistake is told again."""
+    """Which file, and that the earlier settings stay in force; another error is reported again."""
     write_log_dir(logs, keyed_log("a-0"))
     bad = logs / "cleaner-topics.properties"
     with daemon(settings_for(logs, state_dir=tmp_path / "state")) as running:
@@ -221,7 +221,7 @@ def test_damaged_file_of_settings_is_told_once_in_the_log(tmp_path: Path, logs: 
 
 
 def test_reload_takes_all_or_nothing(tmp_path: Path, logs: Path) -> None:
-    """Every mistake is told; what needs a restart is named and waits."""
+    """Every error is reported; settings that need a restart are named and wait."""
     write_log_dir(logs, keyed_log("a-0"))
     settings = settings_for(logs, state_dir=tmp_path / "state")
     with daemon(settings) as running:
@@ -303,7 +303,7 @@ def test_log_dir_without_marker_needs_recovery(tmp_path: Path, logs: Path) -> No
 
 
 def test_log_that_cannot_be_recovered_keeps_no_other_from_being_cleaned(tmp_path: Path, logs: Path) -> None:
-    """No marker is written, so that a broker recovers by itself; until the end nobody else gets the log dir."""
+    """No marker is written, so that a broker recovers by itself; until the end no other process gets the log dir."""
     write_log_dir(logs, keyed_log("bad-0"), keyed_log("good-0"))
     (logs / ".kafka_cleanshutdown").unlink()
     (logs / "recovery-point-offset-checkpoint").unlink()
@@ -318,7 +318,7 @@ def test_log_that_cannot_be_recovered_keeps_no_other_from_being_cleaned(tmp_path
 
 
 class Problem(FileSystem):
-    """A disk that refuses to make files of one log, as often as it is told to."""
+    """A disk that fails to create files of one log, a given number of times."""
 
     def __init__(self, error: Exception, times: int) -> None:
         super().__init__()
@@ -336,7 +336,7 @@ class Problem(FileSystem):
 
 
 def test_full_disk_is_tried_again_with_growing_delay(tmp_path: Path, logs: Path) -> None:
-    """It says how many bytes are missing, and the other logs are cleaned meanwhile."""
+    """The error says how many bytes are missing, and the other logs are cleaned."""
     write_log_dir(logs, keyed_log("a-0"), keyed_log("b-0"))
     fs = Problem(NoSpaceError(logs, 12345), times=2)
     with daemon(settings_for(logs, state_dir=tmp_path / "state", log_cleaner_backoff_ms="10"), fs) as running:
@@ -365,13 +365,13 @@ def test_recovery_without_room_is_tried_again_and_sets_nothing_aside(tmp_path: P
 
 
 def test_failing_disk_is_offline_and_comes_back(tmp_path: Path, logs: Path) -> None:
-    """Its log dir alone; the change is told both times."""
+    """Its log dir alone; both changes are reported."""
     other = tmp_path / "other"
     other.mkdir()
     write_log_dir(logs, keyed_log("a-0"))
     write_log_dir(other, keyed_log("b-0"))
     fs = Problem(LogDirOfflineError(logs, OSError(errno.EIO, "I/O error")), times=1)
-    # Long enough for a turn on a busy machine: what is tried again before one has never been seen offline.
+    # Long enough for a turn on a busy machine: a retry before a turn would never be seen offline.
     settings = settings_for(logs, other, state_dir=tmp_path / "state", log_cleaner_backoff_ms="1000")
     with daemon(settings, fs) as running:
         running.log.wait("log dir failed", partition="a-0")
@@ -382,7 +382,7 @@ def test_failing_disk_is_offline_and_comes_back(tmp_path: Path, logs: Path) -> N
 
 
 def test_log_dir_that_goes_away_is_offline_and_comes_back(tmp_path: Path, logs: Path) -> None:
-    """As that of a disk which is unmounted while the daemon runs, and mounted again; it need not be told."""
+    """As with a disk that is unmounted while the daemon runs, and mounted again; no command is needed."""
     write_log_dir(logs, keyed_log("a-0"))
     with daemon(settings_for(logs, state_dir=tmp_path / "state")) as running:
         running.log.wait("cleaned", partition="a-0")
@@ -472,7 +472,7 @@ def test_rounds_of_one_log_dir_lose_no_line_of_its_checkpoint(tmp_path: Path, lo
 
 
 def test_service_that_is_stopped_while_it_starts_begins_nothing(tmp_path: Path, logs: Path) -> None:
-    """The first look at thousands of logs may take longer than somebody's patience."""
+    """The first look at thousands of logs may take longer than the scanners wait."""
     write_log_dir(logs, keyed_log("a-0"))
     before = contents(logs)
     running = made(settings_for(logs, state_dir=tmp_path / "state"))
@@ -484,10 +484,10 @@ def test_service_that_is_stopped_while_it_starts_begins_nothing(tmp_path: Path, 
 
 
 class LongLook(WatchedLogDir):
-    """A log dir whose first look gets on, and comes to its end when it has been asked often enough how far it is."""
+    """A log dir whose first look makes progress, and ends after its progress was read often enough."""
 
     def begin(self, service: Service) -> None:
-        """Note what the service says of itself meanwhile."""
+        """Note the service's state during the look."""
         self.ended = threading.Event()
         self.seen: list[tuple[str, bool, str]] = []
         self._service = service

@@ -41,7 +41,7 @@ class Machine:
 
     def __init__(self, root: Path) -> None:
         self.root, self.log_dir, self.topics_dir = root, root / "logs", root / "topics"
-        # All is clean but the active segment: what holds it are settings of the topic.
+        # Everything is clean except the active segment, which the topic's settings hold back.
         write_log_dir(self.log_dir, keyed_log(LOG), cleaner_offsets={TopicPartition.parse(LOG): 60})
         (self.log_dir / LOG / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAABQ\n")
         self.topics_dir.mkdir()
@@ -74,7 +74,7 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
-    """Nobody says anything yet."""
+    """No source sets anything yet."""
     return Machine(tmp_path)
 
 
@@ -155,7 +155,7 @@ def test_settings_of_a_topic_are_the_same_wherever_they_are_shown(
     key: str,
     expected: tuple[str, str],
 ) -> None:
-    """By `config show`, `plan`, both kinds of `explain`, as a program and as a person sees them."""
+    """By `config show`, `plan`, both kinds of `explain`, in JSON and in text."""
     say(machine)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
@@ -194,7 +194,7 @@ def _raise(error: Exception) -> None:
 
 
 def test_every_setting_of_a_topic_that_an_explanation_names_is_told(machine: Machine) -> None:
-    """Those of the process stand in for none of them."""
+    """Settings of the process do not replace any of them."""
     (view,) = machine.steering({}).snapshot(settings_of=["orders"]).logs
     told = {setting.key for setting in view.settings}
     named = {key for _, keys in BOUNDS.values() for key in keys} | {*RATIO_SETTINGS, "cleanup.policy"}
@@ -202,6 +202,6 @@ def test_every_setting_of_a_topic_that_an_explanation_names_is_told(machine: Mac
 
 
 def test_settings_are_told_only_where_they_are_asked_for(machine: Machine) -> None:
-    """Of thousands of logs they would take more room than all the rest."""
+    """For thousands of logs they would take more space than everything else."""
     (view,) = machine.steering({}).snapshot().logs
     assert view.settings == ()

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT end every command within a second, whatever it is at; what it worked on is sound."""
+"""SIGTERM and SIGINT end every command within a second, whatever it is doing; its logs are sound."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.log_builder import write_log_dir
 
 COMMAND = [sys.executable, "-m", "cleaner"]
 COMPACT = ("--set", "topic:cleanup.policy=compact")
-# On an idle machine it is less than one. Compiling, or waiting for what never comes, takes longer than this anywhere.
+# On an idle machine it is less than one. Compiling, or an endless wait, takes longer than this on any machine.
 MOST_SECONDS = 8.0
 PATIENCE_SECONDS = 120.0
 
@@ -34,7 +34,7 @@ def log_dir(tmp_path: Path) -> Path:
 
 
 class Started:
-    """A command as a process of its own; killed at the end if it has not ended."""
+    """A command in its own process; killed at the end if it has not ended."""
 
     def __init__(self, *arguments: str | Path, stdout: int | IO[bytes] = subprocess.PIPE, **variables: str) -> None:
         self.process = subprocess.Popen(
@@ -54,7 +54,7 @@ class Started:
         self.process.communicate()
 
     def wait_for(self, words: bytes) -> None:
-        """Wait until it has said something on standard error."""
+        """Wait until it has written to standard error."""
         assert self.process.stderr is not None
         until = time.monotonic() + PATIENCE_SECONDS
         while words not in self.said:
@@ -91,7 +91,7 @@ def _commands(log_dir: Path) -> dict[str, tuple[str | Path, ...]]:
 
 @pytest.mark.parametrize("name", sorted(_commands(Path())))
 def test_command_that_compiles_ends_at_once(log_dir: Path, tmp_path: Path, name: str) -> None:
-    """A compiler asks nobody whether to stop; the log dir is as it was, but for what a writer takes away."""
+    """A compiler does not check for a stop; the log dir is unchanged, except the marker that a writer removes."""
     number = signal.SIGINT if name in ("check", "produce") else signal.SIGTERM
     if name == "recover":
         (log_dir / ".kafka_cleanshutdown").unlink()
@@ -122,7 +122,7 @@ def test_command_that_has_just_started_ends_at_once(log_dir: Path) -> None:
 
 @pytest.fixture
 def full_pipe() -> Iterator[int]:
-    """A pipe that nobody reads and that takes nothing more."""
+    """A full pipe that no process reads."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     try:
@@ -166,7 +166,7 @@ def test_writer_that_waits_for_input_closes_in_order(log_dir: Path) -> None:
 
 
 def test_command_that_asks_a_daemon_that_does_not_answer_ends_at_once(tmp_path: Path) -> None:
-    """`status`, at a socket where nobody says a word."""
+    """`status`, at a socket that never answers."""
     path = tmp_path / "s"
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))
@@ -180,7 +180,7 @@ def test_command_that_asks_a_daemon_that_does_not_answer_ends_at_once(tmp_path: 
 
 
 def test_second_signal_ends_at_once(log_dir: Path, tmp_path: Path) -> None:
-    """Without waiting for what the first one asked for."""
+    """Without waiting for the work that the first one asked to stop."""
     with Started(*_commands(log_dir)["clean"], NUMBA_CACHE_DIR=str(tmp_path / "kernels")) as command:
         command.wait_for(b"compiling kernels")
         command.process.send_signal(signal.SIGTERM)

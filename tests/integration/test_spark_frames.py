@@ -1,4 +1,4 @@
-"""Logs as DataFrames in a real session: found by itself, the same records as without Spark, whatever is asked of it."""
+"""Logs as DataFrames in a real session: the source is found, and each query gives the same records as without Spark."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_query_reads_only_the_columns_it_uses(spark: SparkSession, tmp_path: Pat
 
 
 def test_damage_is_counted_whatever_columns_are_read(spark: SparkSession, tmp_path: Path) -> None:
-    """`report` gives as many rows to a count as to a look at all of them."""
+    """With `report` a count has as many rows as a query of all columns."""
     log = write_log_dir(tmp_path, a_log()) / "prices-0" / f"{0:020d}.log"
     content = bytearray(log.read_bytes())
     content[80] ^= 1
@@ -206,7 +206,7 @@ def test_filters_reach_the_plan_if_the_session_lets_them(spark: SparkSession, tm
 
 
 def test_frame_can_be_asked_again_whatever_was_asked_of_it_before(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark would keep for it what one query's filters have left."""
+    """Spark would reuse the rows that one query's filters have left."""
     write_log_dir(tmp_path, a_log(), a_log(partition=1))
     frame = read(spark, tmp_path)
     counts = [frame.where(asked).count() for asked in ("partition = 0", "true", "offset < 10", "true")]
@@ -214,7 +214,7 @@ def test_frame_can_be_asked_again_whatever_was_asked_of_it_before(spark: SparkSe
 
 
 def test_pattern_reads_all_log_dirs_and_refuses_a_partition_twice(spark: SparkSession, tmp_path: Path) -> None:
-    """The advice reaches who reads."""
+    """The error message with its advice reaches the user."""
     for name in ("a", "b"):
         write_log_dir(tmp_path / name, a_log(), a_log(name, 1))
     with pytest.raises(Exception, match=r"prices-0 is in 2 directories .*replica=longest"):
@@ -265,7 +265,7 @@ def test_empty_log_dir_is_an_empty_frame(spark: SparkSession, tmp_path: Path) ->
 
 
 def test_frame_is_written_and_read_back(spark: SparkSession, tmp_path: Path) -> None:
-    """By several tasks; what was read can be written as it is, and offsets are given anew."""
+    """By several tasks; rows that were read can be written unchanged, and get new offsets."""
     write_log_dir(tmp_path / "from", a_log(), a_log("other", 3))
     frame = read(spark, tmp_path / "from", isolationLevel="read_committed", includeHeaders="true")
     frame.repartitionByRange(3, "offset").sortWithinPartitions("topic", "offset").write.format("kafkalog").mode(
@@ -278,12 +278,12 @@ def test_frame_is_written_and_read_back(spark: SparkSession, tmp_path: Path) -> 
 
 
 def test_write_that_fails_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    """Neither a task that dies, nor a partition that is there; and nothing is replaced."""
+    """Neither a task that dies, nor an existing partition; and nothing is replaced."""
     frame = spark.sql("SELECT 'v' AS value, IF(id = 3, -5, 0) AS partition, 't' AS topic FROM range(0, 4, 1, 4)")
     writer = frame.write.format("kafkalog").option("meta", "leave")
     with pytest.raises(Exception, match="partition -5: they count from 0"):
         writer.mode("append").save(str(tmp_path / "to"))
-    # Tasks that were still at work when the first one failed may leave what waits to be removed.
+    # Tasks that were still running when the first one failed may leave directories that wait for their removal.
     assert not [path for path in (tmp_path / "to").iterdir() if not path.name.endswith("-delete")]
     with pytest.raises(Exception, match=r"replaces no log; use mode\('append'\)"):
         writer.mode("overwrite").save(str(tmp_path / "to"))
@@ -296,7 +296,7 @@ def test_write_that_fails_leaves_nothing(spark: SparkSession, tmp_path: Path) ->
 
 
 def test_stream_follows_rolled_segments(spark: SparkSession, tmp_path: Path) -> None:
-    """So many offsets at a time, nothing twice over restarts, and the active segment when that is asked for."""
+    """A number of offsets at a time, nothing twice over restarts, and the active segment on request."""
     log = a_log()
     write_log_dir(tmp_path / "logs", log)
 

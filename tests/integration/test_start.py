@@ -1,4 +1,4 @@
-"""What a command loads before it begins: the kernels, and numba with them, only where records are read."""
+"""What a command loads before it begins: kernels, and numba with them, only if it reads records."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_preview_of_a_clean_loads_no_kernels(tmp_path: Path) -> None:
     ids=lambda words: " ".join(words[:2]),
 )
 def test_command_that_only_looks_loads_no_kernels(tmp_path: Path, words: list[str]) -> None:
-    """Importing numba takes longer than all they do."""
+    """Importing numba takes longer than all their work."""
     log_dir = write_log_dir(tmp_path / "logs", keyed_log())
     (tmp_path / "state").mkdir(mode=0o700)
     loaded = loaded_by(

@@ -137,7 +137,7 @@ def test_page_without_javascript_shows_all_and_finds_logs(browser: Browser) -> N
 
 
 def test_page_follows_the_daemon(browser: Browser) -> None:
-    """What changed is put in, an open fold and a field being filled stay; a server that is gone is said."""
+    """Changes are put in, an open fold and a half-filled field stay; a server that is gone is reported."""
     shown = [at_work()]
     look = "document.dispatchEvent(new Event('visibilitychange'))"
     until = "new Promise((done) => {{ const see = () => ({}) ? done(true) : requestAnimationFrame(see); see(); }})"
@@ -159,7 +159,7 @@ def test_page_follows_the_daemon(browser: Browser) -> None:
 
 
 def test_hidden_page_asks_for_nothing(browser: Browser) -> None:
-    """A tab nobody looks at costs nothing."""
+    """A hidden tab costs nothing."""
     with served(at_work) as address:
         browser.open(f"{address}/", DESKTOP)
         browser.ask("Object.defineProperty(document, 'hidden', { value: true, configurable: true })")

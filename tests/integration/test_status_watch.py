@@ -47,7 +47,7 @@ def state_dir(tmp_path: Path) -> Path:
 
 
 def started(state_dir: Path, *options: str, stdout: int = subprocess.PIPE) -> subprocess.Popen[bytes]:
-    """Watch; how wide it may be is for the terminal to say."""
+    """Watch; the terminal decides the width."""
     command = [sys.executable, "-m", "cleaner", "status", "--watch", "0.1", "--state-dir", str(state_dir), *options]
     environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
     environment["PYTHONUNBUFFERED"] = "1"
@@ -55,7 +55,7 @@ def started(state_dir: Path, *options: str, stdout: int = subprocess.PIPE) -> su
 
 
 def read_until(descriptor: int, wanted: bytes, count: int = 1) -> bytes:
-    """Read until something has come so often; returns all that was read."""
+    """Read until a text has come a number of times; returns everything read."""
     found, until = b"", time.monotonic() + WAIT_SECONDS
     while found.count(wanted) < count:
         ready, _, _ = select.select([descriptor], [], [], max(0.0, until - time.monotonic()))
@@ -74,7 +74,7 @@ def end(process: subprocess.Popen[bytes]) -> int:
 
 
 def test_watch_goes_on_when_the_daemon_comes_back_and_ends_with_ctrl_c(state_dir: Path) -> None:
-    """Piped, one page follows the other; that nobody answers is told once."""
+    """Piped, one page follows the other; that no daemon answers is reported once."""
     with daemon(state_dir):
         process = started(state_dir)
         assert process.stdout is not None
@@ -98,7 +98,7 @@ def test_watch_goes_on_when_the_daemon_comes_back_and_ends_with_ctrl_c(state_dir
 
 @pytest.mark.parametrize("width", [60, 80])
 def test_watch_is_no_wider_than_the_terminal(state_dir: Path, width: int) -> None:
-    """As without --watch; so is what is said while no daemon answers."""
+    """As without --watch; so is the message while no daemon answers."""
     master, slave = pty.openpty()
     try:
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 100, width, 0, 0))
@@ -141,7 +141,7 @@ def test_watch_prints_an_object_a_time_for_programs(state_dir: Path) -> None:
 
 
 def test_watch_of_no_daemon_is_an_error(state_dir: Path) -> None:
-    """It may be one in the command; and what asks once, or is no time, is refused."""
+    """The command line may set it; with an option that asks once, or a value that is no time, it is refused."""
     line = ["status", "--state-dir", str(state_dir), "--watch"]
     assert main(line) == 69
     assert main([*line, "--probe", "live"]) == 2

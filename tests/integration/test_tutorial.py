@@ -1,4 +1,4 @@
-"""How commands are found in a document, run, and held against it."""
+"""How commands are found in a document, run, and compared with it."""
 
 from __future__ import annotations
 

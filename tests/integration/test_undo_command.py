@@ -41,7 +41,7 @@ def log_dir(tmp_path: Path) -> Path:
 
 
 def everything(directory: Path) -> tuple[dict[str, str], dict[str, int]]:
-    """Return all files and the times of those that are handed on."""
+    """Return all files, and the times of those that must be kept."""
     times = {str(p.relative_to(directory)): p.stat().st_mtime_ns for p in directory.rglob("*.log")}
     return contents(directory), times
 
@@ -62,7 +62,7 @@ def test_undo_brings_back_every_file_and_the_checkpoint(log_dir: Path, tmp_path:
 
 
 def test_undo_of_several_rounds_leads_back_to_the_first(log_dir: Path, tmp_path: Path, run: Run) -> None:
-    """What one round has made another one has replaced; the last is undone first."""
+    """A second round has replaced the output of the first; the last round is undone first."""
     kept, before = tmp_path / "kept", everything(log_dir)
     small = ("--max-dirty-bytes", "100", *COMPACT)
     assert run("clean", log_dir, "topic-0", "--keep-old", kept, *small)[0] == 0
@@ -124,7 +124,7 @@ def _clean_again(log_dir: Path) -> None:
 def test_undo_of_what_has_changed_since_is_refused_and_touches_nothing(
     log_dir: Path, tmp_path: Path, run: Run, change: Callable[[Path], None], words: str
 ) -> None:
-    """It says what is different; log and kept files stay as they are, and the other partition is put back."""
+    """The difference is named; log and kept files stay unchanged, and the other partition is put back."""
     kept = tmp_path / "kept"
     assert run("clean", log_dir, "topic-0", "topic-1", "--keep-old", kept, *COMPACT)[0] == 0
     change(log_dir)
@@ -207,7 +207,7 @@ def test_recover_saves_what_it_cuts(tmp_path: Path, run: Run) -> None:
 
 
 def test_recover_that_cannot_save_cuts_nothing(tmp_path: Path, run: Run) -> None:
-    """The bytes are safe before they go, or they do not go."""
+    """The bytes are saved before they are cut, or they are not cut."""
     log_dir = tmp_path / "logs"
     log_dir.mkdir()
     unclean(log_dir, keyed_log())

@@ -63,7 +63,7 @@ def run(closed_program: Path, *words: object, stdin: str = "") -> tuple[int, str
 
 
 def test_commands_of_a_program_only_root_may_read_are_done_as_the_owner(closed_program: Path, theirs: Path) -> None:
-    """Nothing is loaded too late, and whatever they make is the owner's."""
+    """Nothing is loaded too late, and every new file belongs to the owner."""
     kept = theirs.parent / "kept"
     kept.mkdir()
     os.chown(kept, THEM, THEM)
@@ -84,7 +84,7 @@ def test_commands_of_a_program_only_root_may_read_are_done_as_the_owner(closed_p
 
 
 def test_daemon_of_a_program_only_root_may_read_cleans_as_the_owner(closed_program: Path, theirs: Path) -> None:
-    """All it loads while it runs is there when root has been given up."""
+    """Every module that it loads later is loaded before root is given up."""
     os.chown(theirs.parent, THEM, THEM)
     sets = {"log.dirs": theirs, "cleaner.state.dir": theirs.parent / "state", "cleaner.http.listen": "127.0.0.1:0"}
     sets |= {"topic:cleanup.policy": "compact", "log.cleaner.min.cleanable.ratio": "0.0"}

@@ -1,4 +1,4 @@
-"""`cleaner verify`: what it says of a cleaned log, as a user sees it."""
+"""`cleaner verify`: its output about a cleaned log, as a user sees it."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_verify_of_what_is_not_there_is_refused(
 
 
 def test_verify_takes_what_clean_has_kept_as_the_log_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Over two rounds, the second of which replaced what the first had made; a record that is gone is still found."""
+    """Over two rounds, the second of which replaced the output of the first; a lost record is still found."""
     (tmp_path / "logs").mkdir()
     log_dir = write_log_dir(tmp_path / "logs", keyed_log(), keyed_log("topic-1"))
     kept = tmp_path / "kept"

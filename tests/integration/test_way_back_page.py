@@ -37,7 +37,7 @@ def run_command(command: str, places: dict[str, Path], programs: Path) -> subpro
 
 
 def test_commands_of_the_section_do_what_it_says(tmp_path: Path) -> None:
-    """The cleaned log is proven, the undone one is byte for byte the one from before, and what was cut is kept."""
+    """The cleaned log is proven, the undone one equals the original byte for byte, and the cut bytes are kept."""
     places = {name: tmp_path / name for name in ("LOG_DIR", "BEFORE", "KEPT", "TORN_LOG_DIR", "CUTS", "CONFIG")}
     places["LOG_DIR"].mkdir()
     places["TORN_LOG_DIR"].mkdir()
@@ -62,7 +62,7 @@ def test_commands_of_the_section_do_what_it_says(tmp_path: Path) -> None:
 
 
 def test_command_against_a_damaged_batch_cleans_around_it(tmp_path: Path) -> None:
-    """It is told, and all else is cleaned."""
+    """It is reported, and the rest is cleaned."""
     places = {name: tmp_path / name for name in ("DAMAGED_LOG_DIR", "CONFIG")}
     places["DAMAGED_LOG_DIR"].mkdir()
     write_log_dir(places["DAMAGED_LOG_DIR"], keyed_log("prices-0"))

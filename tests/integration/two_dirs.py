@@ -1,4 +1,4 @@
-"""A log dir of ours with a log worth handing over, and one as a broker has left it: topics made, nothing in them."""
+"""A log dir of ours with a log to hand over, and a broker's log dir with empty topics."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def lines(log_dir: Path, partition: TopicPartition = FIRST) -> dict[OffsetKind, 
 
 
 def records(log_dir: Path, partition: TopicPartition = FIRST) -> list[tuple[object, ...]]:
-    """Return all that a reader is given."""
+    """Return all records that a reader gets."""
     with open_reader(log_dir, partition.topic, partition.partition) as reader:
         return [
             (each.offset, each.timestamp_ms, each.key, each.value)
@@ -73,7 +73,7 @@ def records(log_dir: Path, partition: TopicPartition = FIRST) -> list[tuple[obje
 
 
 def topic_id_of(log_dir: Path, partition: TopicPartition = FIRST) -> UUID | None:
-    """Return what stands in a partition's `partition.metadata`."""
+    """Return the contents of a partition's `partition.metadata`."""
     return read_topic_id(FS, log_dir / str(partition) / PARTITION_METADATA)
 
 

@@ -2,46 +2,46 @@
 Every error the cleaner raises on purpose, and the exit code a command ends with.
 
     CleanerError                      1
-    |- CorruptLogError                1   bytes on disk that are not what they claim; names file, position, reason
+    |- CorruptLogError                1   damaged bytes on disk; names file, position, reason
     |  |- CorruptBatchError               a record batch of a `.log`
     |  |- CorruptIndexError               an offset, time or transaction index
     |  |- CorruptCheckpointError          a checkpoint, snapshot, marker or metadata file
     |- UncleanableError               1   sound data that Kafka's cleaner cannot clean either (full index, overflow)
     |  |- OffsetsOutOfOrderError          two entries of an index would not ascend
-    |- NotCleanlyShutDownError        1   no clean-shutdown marker: recovery has to come first
+    |- NotCleanlyShutDownError        1   no clean-shutdown marker: recovery must come first
     |- TruncationRefusedError         1   recovery would cut more than a torn tail
     |- PolicyRefusedError             1   the topic's policy forbids it or is not known
     |- UndoRefusedError               1   the log has changed since the round, or the kept files are damaged
-    |- HandoverRefusedError           1   a log that cannot be put in the place of a broker's empty one
+    |- HandoverRefusedError           1   a log that cannot replace a broker's empty one
     |- NoSpaceError                   1   too little room for a group's output; says how many bytes are missing
     |- LogDirOfflineError             1   the disk failed: nothing more is tried in this log dir
-    |  |- ForeignDirectoryError           another user's directory, or one that others can change: not for root
-    |- UnreadableCodeError            1   a module that the user whom root has become may not read
+    |  |- ForeignDirectoryError           another user's directory, or for root one that others can change
+    |- UnreadableCodeError            1   a module that this process may not read since it gave up root
     |- OutOfDescriptorsError          1   this process has no file descriptor left; nothing is wrong with the disk
-    |- SparkJobError                  1   Spark is not there, or a job of it failed; what is swapped stays
-    |- CleaningAborted                1   asked to stop; what is swapped stays, temporary files are gone
-    |  |- WriterWaitingError              a writer wants to load the logs: rounds give the lock back
-    |- LogChangedError                1   another process changed the log meanwhile: try again
+    |- SparkJobError                  1   Spark is missing, or a job failed; swapped groups stay
+    |- CleaningAborted                1   asked to stop; swapped groups stay, temporary files are removed
+    |  |- WriterWaitingError              a writer wants to load the logs: rounds release the lock
+    |- LogChangedError                1   another process changed the log at the same time: try again
     |- TopicError                     1   an operation on a topic that is refused
     |  |- InvalidTopicError               a name or a number of partitions that Kafka refuses
-    |  |- TopicExistsError                it exists already
-    |  |- UnknownTopicError               it does not exist, or has no such partition
-    |  |- TopicSettingsError              settings that cannot be told from those of another topic
-    |- InputError                     1   a line of input that is no record; says which
+    |  |- TopicExistsError                the topic exists already
+    |  |- UnknownTopicError               the topic does not exist, or has no such partition
+    |  |- TopicSettingsError              settings that cannot be distinguished from those of another topic
+    |- InputError                     1   a line of input that is not a record; says which
     |- UnsupportedPlatformError       1   logs are written on Linux only; reading works elsewhere too
-    |- LogWriteError                  1   an append or read that a log refuses; it stays as it was
+    |- LogWriteError                  1   an append or read that a log refuses; the log is unchanged
     |  |- OffsetOutOfRangeError           an offset below the log start or beyond the log end
     |  |  |- LogTruncatedError               the log was cut below what a reader has read
     |  |- RecordTooLargeError             a batch above `max.message.bytes`, or above a segment
     |  |- KeylessRecordError              a record without a key for a compacted topic
     |  |- InvalidTimestampError           a record whose time is too far from the log's clock
     |  |- OutOfOrderSequenceError         a producer's sequence numbers leave a gap
-    |  |- ProducerFencedError             a newer instance of the producer, or the log itself, has raised its epoch
+    |  |- ProducerFencedError             a newer instance of the producer, or the log itself, raised its epoch
     |  |- InvalidTxnStateError            begin, append, commit or abort where the transaction does not allow it
     |- LogClosedError                 1   nothing more is accepted
     |  |- FailedFsyncError                after a failed fsync, until the log is opened again (rule C-2)
-    |  |- ForkedError                     the log was opened by another process, this one's parent
-    |- ClockError                     1   the machine's clock was not set: it stands before 1970
+    |  |- ForkedError                     the log was opened by this process's parent
+    |- ClockError                     1   the machine's clock is not set: it shows a time before 1970
     |- UsageError                     2   a command or call that cannot be understood
     |- SteeringError                  1   a request that the daemon refuses
     |- NoDaemonError                 69   no daemon listens at the control socket, or it does not answer
@@ -52,8 +52,8 @@ Every error the cleaner raises on purpose, and the exit code a command ends with
     |- ConfigError                   78   a setting with a bad key or value
     |  |- ConfigErrors                    several of them, one line each
 
-Some rooms have exceptions of their own, all `ValueError`s but `InvalidTransitionError` (an internal error). Callers
-turn them into one of these, with file and position. None of them leaves a public call.
+Some packages have their own exceptions, all `ValueError`s except `InvalidTransitionError` (an internal error). Callers
+convert them to one of these, with file and position. None of them leaves a public call.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ ErrorT = TypeVar("ErrorT", bound=BaseException)
 
 _NO_SPACE_ERRNOS = frozenset((errno.ENOSPC, errno.EDQUOT))
 _NO_DESCRIPTOR_ERRNOS = frozenset((errno.EMFILE, errno.ENFILE))
-# What the operating system says when it is the disk itself, and not one file.
+# Errors of the disk itself, not of one file.
 _DISK_ERRNOS = frozenset((errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.ESHUTDOWN))
 
-_MOST_SHOWN = 80  # characters of a text from outside
+_MOST_SHOWN = 80  # characters of external text
 
 
 def shortened(text: str) -> str:
-    """Return a text from outside as it goes into a message: both its ends, and never a screenful."""
+    """Shorten external text for a message: keep both its ends."""
     if len(text) <= _MOST_SHOWN:
         return text
     return f"{text[: _MOST_SHOWN // 2]}...{text[-_MOST_SHOWN // 2 :]} ({len(text)} characters)"
@@ -90,7 +90,7 @@ class CleanerError(Exception):
 
 
 def describe(error: Exception) -> str:
-    """Return an error's words; one that was not raised on purpose is called unexpected, with its kind."""
+    """Return an error's message; an error that was not raised on purpose is marked unexpected, with its class."""
     return str(error) if isinstance(error, CleanerError) else f"unexpected {type(error).__name__}: {error}"
 
 
@@ -107,9 +107,9 @@ def forget_frames(error: BaseException) -> None:
 
 def as_value(error: ErrorT) -> ErrorT:
     """
-    Return a caught error as a value that can be kept or passed on: without the frames it came through.
+    Return a caught error as a value that can be kept or passed on: without its traceback.
 
-    Only internal errors keep their traceback; the messages of all others say enough.
+    Only internal errors keep their traceback; for all others the message is enough.
     """
     forget_frames(error)
     for found in _chain_of(error):
@@ -119,7 +119,7 @@ def as_value(error: ErrorT) -> ErrorT:
 
 
 def _chain_of(error: BaseException) -> list[BaseException]:
-    """Return an error, and those it came from."""
+    """Return an error, its causes and its contexts."""
     chain, left = [], [error]
     while left:
         found = left.pop()
@@ -131,11 +131,11 @@ def _chain_of(error: BaseException) -> list[BaseException]:
 
 class CorruptLogError(CleanerError):
     """
-    Bytes on disk that are not what they claim to be.
+    Damaged bytes on disk.
 
     Args:
         path: the damaged file.
-        position: byte position in that file where the damage was noticed.
+        position: byte position in that file where the damage was found.
         reason: what is wrong, without the path.
     """
 
@@ -147,7 +147,7 @@ class CorruptLogError(CleanerError):
 
 
 class CorruptBatchError(CorruptLogError):
-    """A record batch of a `.log` file that is damaged; the partition is left as it is."""
+    """A damaged record batch of a `.log` file; the partition is left unchanged."""
 
 
 class CorruptIndexError(CorruptLogError):
@@ -164,7 +164,7 @@ class UncleanableError(CleanerError):
 
     Args:
         path: the file or partition directory concerned.
-        reason: what stands in the way.
+        reason: why it cannot be cleaned.
     """
 
     def __init__(self, path: Path | str, reason: str) -> None:
@@ -174,11 +174,11 @@ class UncleanableError(CleanerError):
 
 
 class OffsetsOutOfOrderError(UncleanableError):
-    """An index entry would not lie above the one before (R-312)."""
+    """An index entry would not be above the previous one (R-312)."""
 
 
 def unexpected(path: Path | str, error: Exception) -> UncleanableError:
-    """Return the error with a name for an internal error: what failed is the path's, the cause is kept."""
+    """Wrap an internal error in one that names the path; the cause is kept."""
     named = UncleanableError(path, describe(error))
     named.__cause__ = error
     return named
@@ -189,16 +189,16 @@ class NotCleanlyShutDownError(CleanerError):
 
 
 class TruncationRefusedError(CleanerError):
-    """Recovery would cut more than the torn end of the last segment; lists what, and names `--allow-truncate`."""
+    """Recovery would cut more than the torn end of the last segment; says what, and names `--allow-truncate`."""
 
 
 class PolicyRefusedError(CleanerError):
     """
-    The topic is not compacted, or its policy is only a default nobody confirmed.
+    The topic is not compacted, or its policy is only an unconfirmed default.
 
     Args:
         message: why.
-        topic: whose policy somebody may set; empty where that would not do.
+        topic: the topic for which setting the policy would help; empty if it would not.
     """
 
     def __init__(self, message: str, topic: str = "") -> None:
@@ -211,7 +211,7 @@ class UndoRefusedError(CleanerError):
     A cleaning that cannot be undone; nothing has changed.
 
     Args:
-        path: the file that is not what it should be.
+        path: the wrong file.
         reason: what is wrong with it.
     """
 
@@ -223,11 +223,11 @@ class UndoRefusedError(CleanerError):
 
 class HandoverRefusedError(CleanerError):
     """
-    A log that cannot be put in the place of a broker's empty one; nothing has changed.
+    A log that cannot replace a broker's empty one; nothing has changed.
 
     Args:
-        path: the directory or file that stands in the way.
-        reason: how, and what to do.
+        path: the directory or file that prevents it.
+        reason: why, and what to do.
     """
 
     def __init__(self, path: Path | str, reason: str) -> None:
@@ -241,7 +241,7 @@ class NoSpaceError(CleanerError):
     Too little free space for the next step.
 
     Args:
-        path: the directory that is to take the output.
+        path: the directory for the output.
         missing_bytes: how many bytes more are needed.
     """
 
@@ -257,7 +257,7 @@ class LogDirOfflineError(CleanerError):
 
     Args:
         path: the file or directory concerned.
-        cause: what the operating system said.
+        cause: the operating system's error.
     """
 
     def __init__(self, path: Path | str, cause: OSError) -> None:
@@ -268,11 +268,11 @@ class LogDirOfflineError(CleanerError):
 
 class OutOfDescriptorsError(CleanerError):
     """
-    This process, or the system, has as many files open as it may; the disk is sound, and it can be tried again.
+    This process, or the system, has reached its limit of open files; the disk is sound, and a later try may succeed.
 
     Args:
-        path: what was to be opened.
-        cause: what the operating system said.
+        path: the file that could not be opened.
+        cause: the operating system's error.
     """
 
     def __init__(self, path: Path | str, cause: OSError) -> None:
@@ -284,11 +284,11 @@ class OutOfDescriptorsError(CleanerError):
 
 def disk_error(path: Path | str, error: OSError, wanted_bytes: int = 0) -> CleanerError:
     """
-    Return the error that an `OSError` of a file operation is.
+    Convert an `OSError` of a file operation.
 
     Args:
         path: the file or directory concerned.
-        wanted_bytes: how many were to be written.
+        wanted_bytes: how many bytes should be written.
     """
     if error.errno in _NO_SPACE_ERRNOS:
         return NoSpaceError(path, wanted_bytes)
@@ -299,11 +299,11 @@ def disk_error(path: Path | str, error: OSError, wanted_bytes: int = 0) -> Clean
 
 class ForeignDirectoryError(LogDirOfflineError):
     """
-    A directory that is not for this process: another user's, or root would work where others can exchange files.
+    A directory in which this process must not work: another user's, or for root one in which others can exchange files.
 
     Args:
         path: the directory.
-        reason: whose it is, and what to change.
+        reason: its owner, and what to change.
     """
 
     def __init__(self, path: Path | str, reason: str) -> None:
@@ -312,12 +312,12 @@ class ForeignDirectoryError(LogDirOfflineError):
 
 class UnreadableCodeError(CleanerError, ImportError):
     """
-    A module is asked for that the user whom this process has become may not read, where it is installed.
+    A module cannot be imported because its files are not readable for the user that this process has become.
 
     Args:
         module: its name.
-        path: what keeps the user out.
-        user: for the words.
+        path: the file or directory that the user may not read.
+        user: for the message.
     """
 
     def __init__(self, module: str, path: Path, user: str) -> None:
@@ -334,7 +334,7 @@ def is_disk_failure(error: Exception) -> bool:
 
 
 class SparkJobError(CleanerError):
-    """Spark cannot be used here, or a job failed for a reason that is not the log's; nothing half done counts."""
+    """Spark cannot be used here, or a job failed for a reason other than the log; unfinished work is not used."""
 
 
 class CleaningAborted(CleanerError):
@@ -342,18 +342,18 @@ class CleaningAborted(CleanerError):
 
 
 class WriterWaitingError(CleaningAborted):
-    """A writer waits for the logs, which it must have alone while it loads them: all rounds in the log dir end."""
+    """A writer waits to load the logs, which needs exclusive access: all rounds in the log dir end."""
 
 
 class LogChangedError(CleanerError):
     """
-    Another process cut, deleted, replaced or kept what was being cleaned or read. Nothing is wrong: try it again.
+    Another process cut, deleted, replaced or kept locked a log that was being cleaned or read. No damage: try again.
     """
 
 
 class TopicError(CleanerError):
     """
-    What cannot be done with a topic; nothing has changed.
+    An operation that a topic does not allow; nothing has changed.
 
     Args:
         topic: its name, as given.
@@ -371,23 +371,23 @@ class InvalidTopicError(TopicError):
 
 
 class TopicExistsError(TopicError):
-    """The topic is there already."""
+    """The topic exists already."""
 
 
 class UnknownTopicError(TopicError):
-    """There is no such topic, or it has no such partition."""
+    """The topic does not exist, or has no such partition."""
 
 
 class TopicSettingsError(TopicError):
-    """Settings that, written down, could not be told from those of another topic."""
+    """Settings that, once written, could not be distinguished from those of another topic."""
 
 
 class InputError(CleanerError):
     """
-    A line of input that is no record.
+    A line of input that is not a record.
 
     Args:
-        line_number: from 1 up.
+        line_number: from 1.
         reason: what is wrong with it.
     """
 
@@ -398,12 +398,12 @@ class InputError(CleanerError):
 
 
 class UnsupportedPlatformError(CleanerError):
-    """Writing logs takes locks and calls that only Linux has."""
+    """Writing logs needs locks and calls that only Linux has."""
 
 
 class LogWriteError(CleanerError):
     """
-    A call that a log refuses, having changed nothing; the log can be used on.
+    A call that a log refuses; nothing has changed, and the log stays usable.
 
     Args:
         where: the partition's directory, or its name.
@@ -421,8 +421,8 @@ class OffsetOutOfRangeError(LogWriteError):
     An offset that the log does not have.
 
     Args:
-        offset: the offset asked for.
-        start_offset, end_offset: what there is, the end exclusive.
+        offset: the requested offset.
+        start_offset, end_offset: the log's offsets, the end exclusive.
     """
 
     def __init__(self, where: Path | str, offset: int, start_offset: int, end_offset: int) -> None:
@@ -434,10 +434,10 @@ class OffsetOutOfRangeError(LogWriteError):
 
 class LogTruncatedError(OffsetOutOfRangeError):
     """
-    The log was cut below what its reader has read, or replaced; what the reader saw at and above the cut is not so now.
+    The log was cut below its reader's position, or replaced; records at and above the cut are no longer the same.
 
     Args:
-        offset: where the reader had got to.
+        offset: the reader's position.
         is_another: the log was deleted, and another created under its name.
     """
 
@@ -445,7 +445,7 @@ class LogTruncatedError(OffsetOutOfRangeError):
         self.offset = offset
         reason = f"cut below offset {offset}, up to which it was read"
         if is_another:
-            reason = f"deleted, and created anew: not the log that was read up to offset {offset}"
+            reason = f"deleted and created again: not the log that was read up to offset {offset}"
         LogWriteError.__init__(self, where, reason)
 
 
@@ -454,7 +454,7 @@ class RecordTooLargeError(LogWriteError):
 
 
 class KeylessRecordError(LogWriteError):
-    """A record without a key for a compacted topic, where nothing could ever replace it; nothing was written."""
+    """A record without a key for a compacted topic, where no record could ever supersede it; nothing was written."""
 
 
 class InvalidTimestampError(LogWriteError):
@@ -462,7 +462,7 @@ class InvalidTimestampError(LogWriteError):
 
 
 class OutOfOrderSequenceError(LogWriteError):
-    """A producer's sequence numbers do not follow the last ones known, and are no duplicate of them."""
+    """A producer's sequence numbers do not follow the last known ones, and do not repeat them."""
 
 
 class ProducerFencedError(LogWriteError):
@@ -479,7 +479,7 @@ class LogClosedError(CleanerError):
 
     Args:
         where: the partition's directory, or its name.
-        reason: why, if not because it was asked to.
+        reason: why, if it was not closed on request.
     """
 
     def __init__(self, where: Path | str, reason: str = "the log is closed") -> None:
@@ -489,10 +489,10 @@ class LogClosedError(CleanerError):
 
 class FailedFsyncError(LogClosedError):
     """
-    An fsync failed, so that nobody knows what is on disk; nothing is accepted until the log is opened again (C-2).
+    An fsync failed, so it is unknown what is on disk; nothing is accepted until the log is opened again (C-2).
 
     Args:
-        cause: what the failing call raised.
+        cause: the error of the failed call.
     """
 
     def __init__(self, where: Path | str, cause: Exception) -> None:
@@ -501,10 +501,10 @@ class FailedFsyncError(LogClosedError):
 
 
 class ForkedError(LogClosedError):
-    """The log belongs to this process's parent; a child that used it would write over the parent's records."""
+    """The log belongs to this process's parent; a child that used it would overwrite the parent's records."""
 
     def __init__(self, where: Path | str, pid: int) -> None:
-        super().__init__(where, f"opened by process {pid}, of which this one is a fork; open it anew here")
+        super().__init__(where, f"opened by process {pid}, of which this one is a fork; open it again here")
 
 
 class UsageError(CleanerError):
@@ -524,19 +524,19 @@ class SteeringError(CleanerError):
 
 
 class ListenError(CleanerError):
-    """The address cannot be listened on: taken by another process, or not of this machine."""
+    """The server cannot listen on the address: another process uses it, or it is not this machine's."""
 
     exit_code = 69
 
 
 class NoDaemonError(CleanerError):
-    """No daemon listens at the control socket, or the one that does gives no answer in time."""
+    """No daemon listens at the control socket, or it does not answer in time."""
 
     exit_code = 69
 
 
 class StateDirLockedError(CleanerError):
-    """Another process has the state directory, or listens at the control socket; names it as far as it is known."""
+    """Another process has the state directory, or listens at the control socket; names it if known."""
 
     exit_code = 75
 
@@ -548,10 +548,10 @@ class NotPermittedError(CleanerError):
 
 
 class ClockError(CleanerError):
-    """The machine's clock was not set: what would be written now would bear a time that means something else later."""
+    """The machine's clock is not set: times written now would be wrong later."""
 
     def __init__(self) -> None:
-        super().__init__("the clock of this machine stands before 1970: set it; nothing is written by such a time")
+        super().__init__("the clock of this machine shows a time before 1970: set it; nothing was written")
 
 
 class ConfigError(CleanerError):
@@ -560,7 +560,7 @@ class ConfigError(CleanerError):
 
     Args:
         key: the setting's name.
-        value: what was given, shortened in the message; None: it is not to be shown.
+        value: the given value, shortened in the message; None: do not show it.
         reason: the bound or rule it breaks.
     """
 
@@ -570,13 +570,13 @@ class ConfigError(CleanerError):
         self.key = key
         self.value = value
         self.reason = reason
-        # A path is given by whoever reads this; a text may come from a file, and be anything of any length.
+        # A path comes from the operator; a text may come from a file, with any content and length.
         shown = value if isinstance(value, Path) else shortened(str(value))
         super().__init__(f"{shortened(key)}: {reason}" if value is None else f"{shortened(key)}={shown}: {reason}")
 
     @property
     def mistakes(self) -> tuple[ConfigError, ...]:
-        """Every mistake this error stands for, each with a key of its own."""
+        """The errors of single settings, each with its own key."""
         return (self,)
 
 
@@ -596,5 +596,5 @@ class ConfigErrors(ConfigError):
 
     @property
     def mistakes(self) -> tuple[ConfigError, ...]:
-        """All of them, in the order they were found."""
+        """The errors, in the order they were found."""
         return self._mistakes

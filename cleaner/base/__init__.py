@@ -1,1 +1,1 @@
-"""Small things that every room uses: time, sizes, names, arguments. Imports nothing but `errors`."""
+"""Small things that every package uses: time, sizes, names, arguments. Imports only `errors`."""

@@ -1,8 +1,8 @@
 """
-What callers of the library hand in: taken as it is meant, or refused in words that name the argument.
+Checks and converts arguments of library calls; a refusal names the argument.
 
 Python would find a wrong type where it is first used, which may be deep inside and after something has changed. So
-public calls ask here first. What is refused is a `UsageError`, or a `ConfigError` for a setting.
+public calls check here first. A refusal is a `UsageError`, or a `ConfigError` for a setting.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from cleaner.errors import ConfigError, UsageError, shortened
 
 Setting = str | int | float | bool | list[str] | tuple[str, ...]
 Settings = Mapping[str, Setting]
-"""Settings as callers give them; `setting_texts` makes text of them."""
+"""Settings as callers pass them; `setting_texts` converts them to text."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLI = timedelta(milliseconds=1)
-_HIGHEST = 2**63 - 1  # what Kafka's format and settings have room for
+_HIGHEST = 2**63 - 1  # largest integer in Kafka's format and settings
 
 
 def _refused(name: str, value: object, wanted: str) -> UsageError:
@@ -32,7 +32,7 @@ def _refused(name: str, value: object, wanted: str) -> UsageError:
 def whole(name: str, value: object, least: int = -_HIGHEST - 1, most: int = _HIGHEST) -> int:
     """Return an integer of any kind, numpy's included, within bounds, both inclusive; not a bool."""
     try:
-        number = operator.index(value)  # type: ignore[arg-type]  # that is what is asked
+        number = operator.index(value)  # type: ignore[arg-type]  # raises TypeError for a wrong type
     except TypeError:
         number = most + 1
     if isinstance(value, bool) or number > most or number < least:
@@ -43,7 +43,7 @@ def whole(name: str, value: object, least: int = -_HIGHEST - 1, most: int = _HIG
 
 
 def seconds(name: str, value: object) -> float | None:
-    """Return a time to wait, 0 or more; None stands for ever."""
+    """Return a time to wait, 0 or more; None means forever."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
@@ -52,21 +52,21 @@ def seconds(name: str, value: object) -> float | None:
 
 
 def text(name: str, value: object) -> str:
-    """Return a text."""
+    """Return a str."""
     if not isinstance(value, str):
         raise _refused(name, value, "a str is needed")
     return value
 
 
 def texts(name: str, values: object) -> list[str]:
-    """Return several texts; a single one is refused, which would be taken for its letters."""
+    """Return several strings; a single one is refused, as it would be iterated by characters."""
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise _refused(name, values, "several of type str are needed")
     return [text(name, value) for value in values]
 
 
 def flag(name: str, value: object) -> bool:
-    """Return True or False; a text such as "no" is neither."""
+    """Return True or False; a string such as "no" is neither."""
     if isinstance(value, bool) or (isinstance(value, int) and value in (0, 1)):
         return bool(value)
     raise _refused(name, value, "True or False is needed")
@@ -88,13 +88,13 @@ def function(name: str, value: object) -> Callable[..., object] | None:
 
 
 def having(name: str, value: object, *methods: str) -> None:
-    """Make sure that something can be used as what it is given for: None, or an object with these methods."""
+    """Raise unless a value is None, or an object with these methods."""
     if value is not None and not all(callable(getattr(value, method, None)) for method in methods):
         raise _refused(name, value, f"an object with {', '.join(methods)} is needed")
 
 
 def path(name: str, value: object) -> Path:
-    """Return a path, of a text or anything with one."""
+    """Return a path, from a string or a path-like object."""
     if not isinstance(value, str | os.PathLike):
         raise _refused(name, value, "a path is needed")
     given = os.fspath(value)
@@ -109,7 +109,7 @@ def optional_path(name: str, value: object) -> Path | None:
 
 
 def moment_ms(name: str, value: object) -> int:
-    """Return a moment in milliseconds since 1970, of such a number or of a `datetime` that has a time zone."""
+    """Return a time in milliseconds since 1970, from such a number or from a `datetime` with a time zone."""
     if not isinstance(value, datetime):
         try:
             return whole(name, value)
@@ -122,17 +122,17 @@ def moment_ms(name: str, value: object) -> int:
 
 def setting_texts(values: object) -> dict[str, str]:
     """
-    Return settings as a properties file would have them: numbers and flags may be given as what they are.
+    Return settings as a properties file has them; numbers and flags may be given as such.
 
     Raises:
-        UsageError: no mapping, or a key that is no text.
-        ConfigError: a value that is neither text, number, flag, nor a list of texts.
+        UsageError: not a mapping, or a key that is not a string.
+        ConfigError: a value that is not a string, number, flag, or list of strings.
     """
     return {key: _setting_text(key, value) for key, value in _pairs(values)}
 
 
 def setting_changes(values: object) -> dict[str, str | None]:
-    """Return changes of settings as `setting_texts` does; None takes a setting back."""
+    """Return changes of settings as `setting_texts` does; None removes a setting."""
     return {key: None if value is None else _setting_text(key, value) for key, value in _pairs(values)}
 
 
@@ -154,6 +154,6 @@ def _setting_text(key: str, value: object) -> str:
     if isinstance(value, list | tuple) and all(isinstance(word, str) for word in value):
         return ",".join(value)
     try:
-        return str(operator.index(value))  # type: ignore[arg-type]  # that is what is asked
+        return str(operator.index(value))  # type: ignore[arg-type]  # raises TypeError for a wrong type
     except TypeError:
         raise ConfigError(key, value, f"text, a number or a flag is needed, not a {type(value).__name__}") from None

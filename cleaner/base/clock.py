@@ -1,8 +1,8 @@
 """
-Time enters through one object, so that a test (or `--now`) can make it stand still.
+All time comes from one object, so that a test (or `--now`) can stop it.
 
-A machine whose clock was not set yet may say anything before 1970. What only looks or waits then works with 1970; what
-would write a time that counts later (a record's, a delete horizon's) asks `require_set` first.
+A machine whose clock is not set yet may show any time before 1970. Code that only reads or waits then works with 1970;
+code that writes a time with a later effect (a record's, a delete horizon's) calls `require_set` first.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Protocol
 from cleaner.errors import ClockError
 
 LAST_CALENDAR_MS = 253_370_764_800_000
-"""The beginning of the year 9999: what is told by a calendar, which has an end, is told as of then at the latest."""
+"""The beginning of the year 9999, near the end of Python's calendar: later times are shown as this one."""
 
 
 class Clock(Protocol):
@@ -32,10 +32,10 @@ class Clock(Protocol):
 
 def require_set(now_ms: int) -> int:
     """
-    Return a moment as it is.
+    Return the time unchanged.
 
     Raises:
-        ClockError: it is not after the beginning of 1970, so that nobody has set the clock it comes from.
+        ClockError: it is not after the beginning of 1970, so its clock was never set.
     """
     if now_ms <= 0:
         raise ClockError
@@ -59,11 +59,11 @@ class SystemClock:
 
 
 class StillClock(SystemClock):
-    """A wall clock that stands at one moment, as `--now` asks for; durations are still real."""
+    """A wall clock that is stopped at one time, for `--now`; durations are still real."""
 
     def __init__(self, now_ms: int) -> None:
         self._now_ms = now_ms
 
     def now_ms(self) -> int:
-        """Return the moment this clock was given."""
+        """Return the time this clock was stopped at."""
         return self._now_ms

@@ -1,17 +1,17 @@
 """
-Reading and writing kept under a rate that all workers share (R-715).
+Keeps reading and writing under a rate that all workers share (R-715).
 
 A limit is an account in bytes. Time pays in, workers draw; a worker that overdraws sleeps until the account is even
-again, each behind those that came before it. So the long-run rate is exact whatever the chunks' size and however many
-workers there are: nothing is judged by intervals, in which a worker could run ahead.
+again, each after those that came before it. So the long-run rate is exact for any chunk size and any number of workers:
+there are no intervals in which a worker could run ahead.
 
-- An account never holds more than 100 ms of the rate. A worker that overslept, or worked for a while, may make up for
-  it; a night in which nothing was cleaned does not become a burst.
-- Up to 5 ms of debt nobody sleeps: many small chunks are then one sleep and not many.
-- Both together are the most by which any ten seconds can be off: about 1 %.
+- An account never holds more than 100 ms of the rate. A worker that overslept, or computed for some time, may catch up;
+  a night without cleaning does not become a burst.
+- With up to 5 ms of debt no worker sleeps: many small chunks then cause one sleep instead of many.
+- Together, these are the largest error in any ten seconds: about 1 %.
 
-Kafka's threads sleep with the lock of their throttle held. Here nobody holds a lock while asleep, a sleeper looks up
-every 25 ms, and a new rate counts from that moment on, also for what is still to be paid.
+Kafka's threads hold the lock of their throttle while they sleep. Here no thread sleeps with a lock held, a sleeping
+worker checks every 25 ms, and a new rate counts from that moment on, also for existing debt.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cleaner.base.clock import Clock
 MOST_CREDIT_NS = 100_000_000
 MOST_DEBT_NS = 5_000_000
 LOOK_UP_NS = 25_000_000
-"""How long a sleeper sleeps at a time: a stop and a new rate are noticed as soon as this."""
+"""The longest single sleep: a stop or a new rate is noticed after at most this time."""
 
 UNLIMITED_FROM = 1e15
 """Bytes a second beyond any machine; Kafka's default, the largest double, is above it and means no limit."""
@@ -37,17 +37,17 @@ _SECOND_NS = 1_000_000_000
 
 class RateLimit:
     """
-    One account. Thread-safe; no call of it sleeps.
+    One account. Thread-safe; none of its methods sleeps.
 
     Args:
-        bytes_per_second: above 0; from `UNLIMITED_FROM` on nothing ever waits.
-        clock: tells the time.
+        bytes_per_second: above 0; from `UNLIMITED_FROM` on no worker waits.
+        clock: the time.
     """
 
     def __init__(self, bytes_per_second: float, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        # All guarded by _lock. The balance is what `_as_of_ns` has paid in beyond what was drawn; negative: debt.
+        # All guarded by _lock. The balance is bytes paid in until `_as_of_ns` minus bytes drawn; negative: debt.
         self._bytes_per_second = _checked(bytes_per_second)
         self._drawn = 0
         self._balance = 0.0
@@ -55,7 +55,7 @@ class RateLimit:
 
     @property
     def bytes_per_second(self) -> float:
-        """The rate now."""
+        """The current rate."""
         return self._bytes_per_second
 
     def change(self, bytes_per_second: float) -> None:
@@ -67,7 +67,7 @@ class RateLimit:
             self._settle()
 
     def draw(self, count: int) -> int:
-        """Draw so many bytes; returns the ticket to ask `wait_ns` with."""
+        """Draw bytes; returns the ticket to pass to `wait_ns`."""
         with self._lock:
             self._settle()
             self._drawn += count
@@ -75,7 +75,7 @@ class RateLimit:
             return self._drawn
 
     def wait_ns(self, ticket: int) -> int:
-        """Return how long it takes, at the rate of this moment, until all that was drawn up to a ticket is paid."""
+        """Return how long it takes, at the current rate, until all bytes drawn up to a ticket are paid."""
         with self._lock:
             self._settle()
             if self._bytes_per_second >= UNLIMITED_FROM:
@@ -84,7 +84,7 @@ class RateLimit:
             return max(0, math.ceil(due * _SECOND_NS / self._bytes_per_second))
 
     def _settle(self) -> None:
-        """Pay in what time has brought, as far as the account may hold it. Called with the lock held."""
+        """Pay in for the time passed, up to the account's maximum. Called with the lock held."""
         now_ns = self._clock.monotonic_ns()
         if self._bytes_per_second >= UNLIMITED_FROM:
             self._balance = 0.0
@@ -104,13 +104,13 @@ def _checked(bytes_per_second: float) -> float:
 @dataclass(frozen=True)
 class ThrottleStatistics:
     """
-    What a throttle has done so far.
+    A throttle's counters.
 
     Attributes:
         bytes_per_second: the rate of all workers together.
-        bytes: read and written under it.
-        waited_ns: time asleep, of all workers added up; grows while they sleep.
-        waiting: workers asleep at this moment.
+        bytes: bytes read and written so far.
+        waited_ns: time asleep, summed over all workers; grows while they sleep.
+        waiting: workers asleep now.
     """
 
     bytes_per_second: float
@@ -121,29 +121,29 @@ class ThrottleStatistics:
 
 class IoThrottle:
     """
-    The limit of a whole process, and one for each log dir that is given one. Thread-safe.
+    The limit of the process, and optional limits of single log dirs. Thread-safe.
 
-    Where two limits apply bytes are drawn from both at once, and the later of the two lets them pass.
+    Where two limits apply, bytes are drawn from both at once, and the worker waits for both.
 
     Args:
         bytes_per_second: of all workers together, reads and writes; see `RateLimit`.
-        clock: the time, and the only way to sleep.
+        clock: gives the time and sleeps.
     """
 
     def __init__(self, bytes_per_second: float, clock: Clock) -> None:
         self._clock = clock
         self._shared = RateLimit(bytes_per_second, clock)
-        self._lock = threading.Lock()  # guards all below; never held asleep
+        self._lock = threading.Lock()  # guards all fields below; never held during a sleep
         self._log_dirs: dict[Path, RateLimit] = {}
         self._bytes = self._waited_ns = self._waiting = 0
 
     def for_worker(self, check_done: Callable[[], None], log_dir: Path | None = None) -> Callable[[int], None]:
         """
-        Return what a worker calls with each number of bytes it has read or is about to work on; it sleeps if it must.
+        Return a function that a worker calls with the bytes it has read or is about to process; it sleeps if needed.
 
         Args:
-            check_done: asked before each short sleep; raises to stop. The bytes stay drawn: they have been read.
-            log_dir: where the bytes are; its own limit counts too, also one that is set later.
+            check_done: called before each short sleep; raises to stop. The bytes stay drawn: they have been read.
+            log_dir: the log dir of the bytes; its own limit counts too, even if it is set later.
         """
         limits = (self._shared,) if log_dir is None else (self._shared, self._limit_of(log_dir))
 
@@ -158,7 +158,7 @@ class IoThrottle:
         limit.change(bytes_per_second)
 
     def statistics(self) -> ThrottleStatistics:
-        """Return what was done so far."""
+        """Return the counters."""
         with self._lock:
             return ThrottleStatistics(self._shared.bytes_per_second, self._bytes, self._waited_ns, self._waiting)
 

@@ -1,16 +1,17 @@
 """
-Frozen values as JSON, and JSON as frozen values: for state files, the control socket, HTTP and what commands print.
+Converts frozen values to JSON and back: for state files, the control socket, HTTP and the output of commands.
 
-Written: one line, ASCII only. Names of topics, files and users may hold anything a file name can: line breaks, terminal
-escapes, bytes that are no UTF-8 (Python's lone surrogates). Everything beyond printable ASCII is escaped, so that no
-value can end a line, reach a terminal or fail to be encoded; reading gives back exactly what was written.
+JSON is written as one line, ASCII only. Names of topics, files and users may contain everything that a file name can:
+line breaks, terminal escapes, bytes that are not UTF-8 (Python's lone surrogates). Everything except printable ASCII is
+escaped, so that no value can end a line, control a terminal or fail to be encoded; reading returns exactly what was
+written.
 
-Names are the fields' of a dataclass, and behind them its `JSON_PROPERTIES`, where it has some; a partition is the name
-of its directory, a choice its name in lower case, a moment milliseconds since 1970, a number without end null.
+Names are a dataclass's fields, followed by its `JSON_PROPERTIES`, if any; a partition is the name of its directory, a
+member of an enum its name in lower case, a time milliseconds since 1970, an infinite number null.
 
-Reading is forgiving where it can be, as daemon and command may be of different releases for the time of an upgrade: a
-field not known here is passed over, one that is not there has its default, and a word of an enum that is not known here
-makes the value around it None, where that is allowed (`LogView.verdict`; `why` then still says it in words).
+Reading is tolerant where possible, as daemon and command may be of different releases during an upgrade: an unknown
+field is ignored, a missing one has its default, and an unknown word of an enum makes the value that contains it None,
+if that is allowed (`LogView.verdict`; `why` then still has the text).
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from cleaner.base.model import TopicPartition
 from cleaner.errors import shortened
 
 FORMAT_VERSION = 1
-"""Of every object with a `format`: a field that goes or means something else is another version (docs/json.md)."""
+"""Of every object with a `format`: removing a field or changing its meaning needs another version (docs/json.md)."""
 
 MOST_VALUES = 4_000_000
-"""In a text: each takes some fifty bytes of memory, if only two in the text."""
+"""Most values accepted in a text: each takes some fifty bytes of memory, and may take only two in the text."""
 
 JsonValue = bool | int | float | str | None | list["JsonValue"] | dict[str, "JsonValue"]
 
@@ -45,42 +46,42 @@ _NAMES: dict[type, tuple[str, ...]] = {}
 
 
 class NotJsonError(ValueError):
-    """Text that is no JSON object; says why."""
+    """The text is not a JSON object; the message says why."""
 
 
 class WrongValueError(ValueError):
-    """JSON that is not the value it should be; says where."""
+    """The JSON is not the expected value; the message says where."""
 
 
 class _UnknownWordError(WrongValueError):
-    """A word of an enum that a later release has added."""
+    """A word of an enum that a later release may have added."""
 
 
 def format_json(value: Mapping[str, object], *, indent: int | None = None) -> str:
     """
-    Write an object.
+    Return an object as JSON.
 
     Raises:
-        TypeError, ValueError: something in it has no JSON form (a path, a set, infinity).
+        TypeError, ValueError: a value in it has no JSON form (a path, a set, infinity).
     """
     return json.dumps(value, ensure_ascii=True, allow_nan=False, indent=indent)
 
 
 def parse_json(data: bytes) -> dict[str, JsonValue]:
     """
-    Read an object.
+    Parse an object.
 
     Raises:
-        NotJsonError: anything else, however odd: not UTF-8, nested too deeply, numbers without end, or too many values.
+        NotJsonError: anything else: not UTF-8, nested too deeply, infinite numbers, too many values.
     """
-    # At most one begins at each of these, beside the outermost; those in names and texts count too.
+    # At most one value begins at each of these, besides the outermost; those inside strings are counted too.
     if sum(map(data.count, (b",", b"[", b"{"))) > MOST_VALUES:
         raise NotJsonError(f"more than {MOST_VALUES} values")
     try:
         value = json.loads(data.decode("utf-8"), parse_constant=_refuse_constant, parse_float=_finite)
     except RecursionError as error:
         raise NotJsonError("nested too deeply") from error
-    except ValueError as error:  # UnicodeDecodeError and JSONDecodeError are two of these
+    except ValueError as error:  # includes UnicodeDecodeError and JSONDecodeError
         raise NotJsonError(str(error)) from error
     if not isinstance(value, dict):
         raise NotJsonError("not a JSON object")
@@ -100,12 +101,12 @@ def _refuse_constant(name: str) -> float:
 
 def described(kind: str, value: object, **more: object) -> dict[str, JsonValue]:
     """
-    Return an object that says what it is, before everything else.
+    Return an object that begins with its format and version.
 
     Args:
         kind: `plan` for `"format": "cleaner-plan"`, listed in docs/json.md.
         value: a frozen report, or names with their values.
-        more: fields behind those of the value, or in their place.
+        more: fields to append, or to replace those of the value.
     """
     fields = json_value(value)
     if not isinstance(fields, dict):
@@ -116,10 +117,10 @@ def described(kind: str, value: object, **more: object) -> dict[str, JsonValue]:
 
 def json_value(value: object) -> JsonValue:
     """
-    Return a frozen value, or part of one, as JSON has it.
+    Convert a frozen value, or part of one, to JSON values.
 
     Raises:
-        TypeError: something that has no form in JSON.
+        TypeError: a value has no JSON form.
     """
     if isinstance(value, float):
         return value if math.isfinite(value) else None
@@ -148,20 +149,20 @@ def _names_of(kind: type) -> tuple[str, ...]:
 
 def from_json(kind: type[Value], value: JsonValue) -> Value:
     """
-    Make a value of its JSON form.
+    Create a value from its JSON form.
 
     Args:
         kind: a dataclass.
-        value: as read.
+        value: as parsed.
     Raises:
-        WrongValueError: it is none, or of a later release in a way that cannot be passed over.
+        WrongValueError: another kind of value, or one of a later release that cannot be ignored.
     """
     return cast(Value, _reader_of(cast(Any, kind))(value))
 
 
 @functools.cache
 def _reader_of(kind: Any) -> _Reader:
-    """Return what reads a type, as it stands in the dataclass."""
+    """Return the reader of a dataclass's annotated type."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):
         return _optional(*(argument for argument in arguments if argument is not type(None)))
@@ -246,7 +247,7 @@ def _read_primitive(kinds: tuple[type, ...], value: JsonValue) -> Any:
 
 
 def _read_float(value: JsonValue) -> float:
-    """Read a number; null is one without end."""
+    """Read a number; null is an infinite one."""
     return math.inf if value is None else float(_read_primitive((int, float), value))
 
 
@@ -258,7 +259,7 @@ def _read_enum(kind: type[enum.Enum], value: JsonValue) -> enum.Enum:
 
 
 def _read_partition(value: JsonValue) -> TopicPartition:
-    """Read a partition's name; what a topic may be called is for those to judge who look one up."""
+    """Read a partition's name; whether the topic's name is legal is not checked here."""
     topic, dash, number = _read_primitive((str,), value).rpartition("-")
     if not dash or not number.isascii() or not number.isdecimal() or len(number) > 10:
         raise WrongValueError("no partition")

@@ -1,8 +1,8 @@
 """
-Structured logs: an event in a few words, and named values.
+Adapts loggers for structured logs: an event in a few words, and named values.
 
-A `logging.Logger` gets both as one line; a logger with structlog's methods gets them as they are. Nothing here
-configures logging, and without a logger nothing is logged.
+A `logging.Logger` gets both as one line; a logger with structlog's methods gets them unchanged. Nothing here configures
+logging, and without a logger nothing is logged.
 """
 
 from __future__ import annotations
@@ -15,56 +15,56 @@ class Logger(Protocol):
     """Structured logs: an event in a few words, and named values."""
 
     def info(self, event: str, **values: object) -> object:
-        """Log what happened."""
+        """Log an event."""
 
     def warning(self, event: str, **values: object) -> object:
-        """Log what the operator should know."""
+        """Log an event that the operator should know."""
 
     def error(self, event: str, **values: object) -> object:
-        """Log what the operator should do something about; `exc_info` is the error."""
+        """Log an event on which the operator should act; `exc_info` is the error."""
 
 
 class _Nobody:
-    """Listens to nothing."""
+    """Logs nothing."""
 
     def info(self, event: str, **values: object) -> None:
-        """Pass it over."""
+        """Do nothing."""
 
     def warning(self, event: str, **values: object) -> None:
-        """Pass it over."""
+        """Do nothing."""
 
     def error(self, event: str, **values: object) -> None:
-        """Pass it over."""
+        """Do nothing."""
 
 
 class _Lines:
-    """A logger of the standard library."""
+    """Logs to a logger of the standard library."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
 
     def info(self, event: str, **values: object) -> None:
-        """Log what happened."""
+        """Log an event."""
         self._say(logging.INFO, event, values)
 
     def warning(self, event: str, **values: object) -> None:
-        """Log what the operator should know."""
+        """Log an event that the operator should know."""
         self._say(logging.WARNING, event, values)
 
     def error(self, event: str, **values: object) -> None:
-        """Log what the operator should do something about."""
+        """Log an event on which the operator should act."""
         self._say(logging.ERROR, event, values)
 
     def _say(self, level: int, event: str, values: dict[str, object]) -> None:
         error = values.pop("exc_info", None)
         exc_info = error if isinstance(error, BaseException) else None
-        # What comes from outside (names, messages of errors) is shown with its control characters escaped.
+        # `repr` escapes control characters in external text (names, messages of errors).
         words = " ".join([event, *(f"{key}={value!r}" for key, value in values.items())])
         self._logger.log(level, "%s", words, exc_info=exc_info)
 
 
 def logger_of(given: logging.Logger | Logger | None) -> Logger:
-    """Return what events are told to."""
+    """Return the logger for events."""
     if given is None:
         return _Nobody()
     return _Lines(given) if isinstance(given, logging.Logger) else given

@@ -1,4 +1,4 @@
-"""What was probably meant; and what is wrong with a configuration, collected to be told all at once."""
+"""Finds the name that was probably meant, and collects the errors of a configuration to report them together."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from itertools import islice
 
 from cleaner.errors import ConfigError, ConfigErrors
 
-# How alike two names must be (difflib's ratio) for one to be taken for a slip of the other.
+# How similar two names must be (difflib's ratio) for one to be taken for a typo of the other.
 _ALIKE = 0.6
 _MOST_COMPARED = 10_000
-"""Names that are looked at: thousands of partitions would take longer than what was asked for."""
+"""Most names compared: with more, the comparison would take longer than the actual command."""
 
 
 def nearest(text: str, known: Iterable[str], alike: float = _ALIKE) -> str:
     """
-    Return the name that a mistyped one is most like; empty where none is.
+    Return the known name most similar to a mistyped one; empty if none is similar.
 
     Args:
         text: as typed.
-        known: the names there are.
-        alike: difflib's ratio from which on one is taken for the other; 0: there is always a nearest one.
+        known: the existing names.
+        alike: the least difflib ratio; 0: always return the nearest name.
     """
-    import difflib  # slow to load, and for mistakes only
+    import difflib  # slow to load, and needed only here
 
     likely = (name for name in known if not alike or _may_be_like(text, name))
     names = {name.lower(): name for name in islice(likely, _MOST_COMPARED)}
@@ -32,34 +32,34 @@ def nearest(text: str, known: Iterable[str], alike: float = _ALIKE) -> str:
 
 
 def _may_be_like(text: str, name: str) -> bool:
-    """Rule out, cheaply, what cannot reach the ratio: of thousands of names few are as long."""
+    """Rule out, cheaply, names that cannot reach the ratio: of thousands of names few have a similar length."""
     return abs(len(text) - len(name)) * 2 <= max(len(text), len(name))
 
 
 def did_you_mean(text: str, known: Iterable[str]) -> str:
-    """Return `; did you mean orders-0?`, to be put behind what is wrong; empty where no name is like it."""
+    """Return `; did you mean orders-0?`, to append to an error message; empty if no name is similar."""
     found = nearest(text, known)
     return f"; did you mean {found}?" if found else ""
 
 
 class Mistakes:
-    """A list of mistakes that grows while settings are read, and is raised when all are read."""
+    """Collects the operator's mistakes while settings are read, to raise them all at the end."""
 
     def __init__(self) -> None:
         self._found: dict[str, ConfigError] = {}
 
     def all(self) -> tuple[ConfigError, ...]:
-        """Return them in the order they were found."""
+        """Return the errors in the order they were found."""
         return tuple(self._found.values())
 
     def add(self, error: ConfigError) -> None:
-        """Remember what an error says; a line that is there already is not said twice."""
+        """Add an error; a message that is already in the list is not added twice."""
         for mistake in error.mistakes:
             self._found.setdefault(str(mistake), mistake)
 
     @contextlib.contextmanager
     def collected(self) -> Iterator[None]:
-        """Remember the ConfigError that ends the block, instead of passing it on."""
+        """Add a ConfigError that ends the block, instead of raising it."""
         try:
             yield
         except ConfigError as error:
@@ -67,10 +67,10 @@ class Mistakes:
 
     def raise_any(self) -> None:
         """
-        End here when there are mistakes.
+        Raise the collected errors, if any.
 
         Raises:
-            ConfigError: the only mistake; ConfigErrors when there are more.
+            ConfigError: the only one; ConfigErrors if there are several.
         """
         found = self.all()
         if len(found) == 1:

@@ -1,4 +1,4 @@
-"""The words every room shares: small frozen values, no behaviour beyond their own meaning."""
+"""Small frozen values that every package uses, without other behaviour."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TopicPartition(NamedTuple):
     @staticmethod
     def parse(name: str) -> TopicPartition:
         """
-        Read `topic-0`: split at the last dash (R-104).
+        Parse `topic-0`: split at the last dash (R-104).
 
         Raises:
             ValueError: no dash, a topic with characters Kafka refuses, or a partition that is not a number.
@@ -42,7 +42,7 @@ class TopicPartition(NamedTuple):
 
 
 class AbortedTxn(NamedTuple):
-    """One entry of a transaction index (R-303): an aborted transaction and where it lies."""
+    """One entry of a transaction index (R-303): an aborted transaction and its offsets."""
 
     producer_id: int
     first_offset: int
@@ -52,9 +52,9 @@ class AbortedTxn(NamedTuple):
 
 class LastRecord(NamedTuple):
     """
-    What is remembered of an active producer (R-545).
+    The last record of an active producer (R-545).
 
-    `last_data_offset` is None when the producer's epoch was raised since its last data batch.
+    `last_data_offset` is None if the producer's epoch was raised since its last data batch.
     """
 
     last_data_offset: int | None

@@ -1,12 +1,12 @@
 """
 Java properties files, read and written as `java.util.Properties` does.
 
-Kafka keeps its settings (`server.properties`) and `meta.properties` in this form, so whatever a broker accepts has to
-mean the same here: ISO-8859-1, `\\uXXXX` escapes, `=`, `:` or white space between key and value, lines joined by a
+Kafka keeps its settings (`server.properties`) and `meta.properties` in this format, so everything that a broker accepts
+must mean the same here: ISO-8859-1, `\\uXXXX` escapes, `=`, `:` or white space between key and value, lines joined by a
 final backslash, and the last of two equal keys.
 
-What one is given may be no such file at all, so there are bounds that Java has not, and time and memory are
-proportional to the file. No value is repeated in an error: it may be a password.
+A given file may not be in this format at all, so there are limits that Java does not have, and time and memory are
+proportional to the file. No error repeats a value: it may be a password.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from cleaner.errors import ConfigError
 
 MOST_LINE_CHARACTERS = 1 << 20
-"""Of a line with those joined to it: a chain of certificates is a tenth of it."""
+"""Longest line, with the lines joined to it: a certificate chain has a tenth of this."""
 
 MOST_SETTINGS = 200_000
-"""Of a file: some for each of fifty thousand topics."""
+"""Most settings in a file: some for each of fifty thousand topics."""
 
 _BLANKS = " \t\f"
 _LINE = re.compile(r"([^\r\n]*+)(\r\n|\r|\n|\Z)")
-# A key ends at the first '=', ':' or blank that no backslash protects.
+# A key ends at the first '=', ':' or blank that is not escaped by a backslash.
 _KEY_SIGN = re.compile(r"\\.?|[=: \t\f]", re.DOTALL)
 _SEPARATOR = re.compile(r"[ \t\f]*+(?:[=:][ \t\f]*+)?")
 _ESCAPE = re.compile(r"\\(?:u(.{0,4})|(.)|\Z)", re.DOTALL)
@@ -35,9 +35,9 @@ _LETTER_OF_CONTROL = {control: letter for letter, control in _CONTROL_LETTERS.it
 
 def parse_properties(text: bytes, source: str) -> dict[str, str]:
     """
-    Read a properties file; of two equal keys the last one counts.
+    Parse a properties file; of two equal keys the last one counts.
 
-    Values keep their trailing blanks, as in Java: readers of numbers trim.
+    Values keep their trailing blanks, as in Java: code that parses numbers trims them.
 
     Args:
         text: the file's bytes.
@@ -54,7 +54,7 @@ def parse_properties(text: bytes, source: str) -> dict[str, str]:
         where = f"line {number}"
         values[_unescape(line[:key_end], source, where)] = _unescape(line[separator.end() :], source, where)
         if len(values) > MOST_SETTINGS:
-            raise ConfigError(source, where, f"more than {MOST_SETTINGS} settings: this is no configuration")
+            raise ConfigError(source, where, f"more than {MOST_SETTINGS} settings: this is not a configuration")
     return values
 
 
@@ -67,8 +67,8 @@ def _key_end(line: str) -> int:
 
 def split_properties(text: bytes) -> Iterator[tuple[bytes, str | None]]:
     """
-    Take a properties file apart without losing a byte: yields each setting's lines and its key; comments, blank lines
-    and what is no setting go with None.
+    Split a properties file without losing a byte: yields each setting's lines and its key; None for comments, blank
+    lines and other lines without a setting.
 
     Raises:
         ConfigError: as `parse_properties`.
@@ -96,11 +96,11 @@ def _only_key(raw: bytes) -> str | None:
 
 def format_properties(values: Mapping[str, str], comments: Sequence[str] = ()) -> bytes:
     """
-    Write a properties file that Java (and `parse_properties`) reads back as the same keys and values.
+    Return a properties file that Java (and `parse_properties`) reads as the same keys and values.
 
     Args:
-        values: written in their own order, one a line.
-        comments: lines for the head of the file, without line ends; the `#` is added.
+        values: written in this order, one a line.
+        comments: lines for the top of the file, without line ends; the `#` is added.
     """
     lines = ["#" + _escape(comment, protect="") for comment in comments]
     lines += [_escape(key, protect="=:#! ") + "=" + _escape_value(value) for key, value in values.items()]
@@ -109,10 +109,10 @@ def format_properties(values: Mapping[str, str], comments: Sequence[str] = ()) -
 
 def _logical_lines(text: str, source: str) -> Iterator[tuple[int, str]]:
     """
-    Yield lines with content and the number of their first: comments and blank lines left out, lines ending in a lone
-    backslash joined.
+    Yield lines with content and the number of their first line: without comments and blank lines, and with lines that
+    end in a backslash joined.
     """
-    # Java looks for the end of the file behind the first character of a line end, so CR LF hides it.
+    # Java checks for the end of the file after the first character of a line end, so CR LF hides it.
     hides_end = text.endswith("\r\n")
     parts: list[str] = []
     characters = first = position = number = 0
@@ -123,8 +123,8 @@ def _logical_lines(text: str, source: str) -> Iterator[tuple[int, str]]:
         if natural.end(1) - natural.start(1) > MOST_LINE_CHARACTERS:
             raise _too_long(source, number)
         line = natural.group(1).lstrip(_BLANKS)
-        # Java asks "is anything collected yet?", not "is this a continuation?": so a comment is
-        # recognised behind a line that holds nothing but a backslash.
+        # Java asks "is anything collected yet?", not "is this a continuation?". So it recognises a comment after a
+        # line with only a backslash.
         if not characters:
             if not line or line[0] in "#!":
                 continue
@@ -143,7 +143,7 @@ def _logical_lines(text: str, source: str) -> Iterator[tuple[int, str]]:
 
 
 def _too_long(source: str, number: int) -> ConfigError:
-    reason = f"longer than {MOST_LINE_CHARACTERS} characters: this is no configuration"
+    reason = f"longer than {MOST_LINE_CHARACTERS} characters: this is not a configuration"
     return ConfigError(source, f"line {number}", reason)
 
 

@@ -1,10 +1,10 @@
 """
 Sizes, rates and durations as people write and read them: one notation everywhere, in powers of 1024.
 
-    read:     134217728   128M   128m   128 MiB   128MB   1.5G   (K, M, G, T, P; `iB` or `B` behind it changes nothing)
+    read:     134217728   128M   128m   128 MiB   128MB   1.5G   (K, M, G, T, P; a following `iB` or `B` is ignored)
     written:  17 B   1.2 KiB   128.0 MiB   50.0 MiB/s
 
-Files that a broker reads too hold plain bytes: Kafka knows no suffixes.
+Files that a broker reads too must have plain bytes: Kafka does not support suffixes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 
 SUFFIXES_IN_WORDS = "K, M, G or T behind it for powers of 1024"
 SLOW_BYTES_PER_SECOND = 1 << 20
-"""Below this rate a limit is likely to be a slip: 50 for 50M."""
+"""A limit below this rate is probably a typo: 50 for 50M."""
 
 _UNITS = ("", "K", "M", "G", "T", "P", "E")
 _SPANS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
@@ -23,10 +23,10 @@ _MOST_BYTES = 2**63 - 1
 
 def parse_size(text: str) -> int:
     """
-    Read a size; returns bytes, the nearest whole number of them.
+    Parse a size; returns bytes, rounded to the nearest whole number.
 
     Raises:
-        ValueError: it is none, has a fraction of a byte by itself, or is beyond 2**63; the words say what one is.
+        ValueError: not a size, a fraction without a unit, or above 2**63 - 1; the message says what is valid.
     """
     found = _SIZE.match(text.strip())
     if found is None or (found[2] and not found[3]):
@@ -40,7 +40,7 @@ def parse_size(text: str) -> int:
 
 
 def human_bytes(count: float | None) -> str:
-    """Write a number of bytes: `17 B`, `1.2 GiB`; `unknown` for None."""
+    """Format a number of bytes: `17 B`, `1.2 GiB`; `unknown` for None."""
     if count is None:
         return "unknown"
     value, unit = float(abs(count)), 0
@@ -51,12 +51,12 @@ def human_bytes(count: float | None) -> str:
 
 
 def human_rate(bytes_per_second: float | None) -> str:
-    """Write a speed limit: `50.0 MiB/s`, `unlimited` for None."""
+    """Format a speed limit: `50.0 MiB/s`, `unlimited` for None."""
     return "unlimited" if bytes_per_second is None else f"{human_bytes(bytes_per_second)}/s"
 
 
 def slow_rate(bytes_per_second: float | None) -> str:
-    """Return what is to be said of a speed limit that nobody can mean; empty for all others, and for None."""
+    """Return a warning for a speed limit that is implausibly low; empty for others and for None."""
     if bytes_per_second is None or not 0 < bytes_per_second < SLOW_BYTES_PER_SECOND:
         return ""
     hours = (1 << 30) / bytes_per_second / 3600
@@ -68,9 +68,9 @@ def slow_rate(bytes_per_second: float | None) -> str:
 
 
 def duration(ms: float) -> str:
-    """Write a duration in its two largest units: `3 d 4 h`, `12 s`, `85 ms`; `for ever` beyond all calendars."""
+    """Format a duration in its two largest units: `3 d 4 h`, `12 s`, `85 ms`; `forever` from 30 000 years on."""
     if not abs(ms) < 1e15:
-        return "for ever"
+        return "forever"
     rest = round(ms)
     if rest < 1000:
         return f"{rest} ms"

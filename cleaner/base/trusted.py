@@ -1,4 +1,4 @@
-"""Directories that nobody can change but root and this process's own user."""
+"""Finds out whether users other than root and this process's own can change a directory."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _MOST_LINKS = 40  # as many as the system follows
 
 def why_open_to_others(path: Path, about: os.stat_result, *, is_on_the_way: bool = False) -> str | None:
     """
-    Say why others can change what is at `path`; None if they cannot. For root others are all but root.
+    Say why others can change a file or directory; None if they cannot. For root, all other users are others.
 
     Args:
-        path: for the words.
-        about: the status of what is there.
-        is_on_the_way: it is a directory that only leads to what is used. A sticky one, as `/tmp` is, may be open to
-            others then: what is ours in it they can neither rename nor remove.
+        path: for the message.
+        about: its status.
+        is_on_the_way: it is a directory above the one that is used. Then a sticky one, such as `/tmp`, may be writable
+            by others: they can neither rename nor remove our entries in it.
     """
     if about.st_uid not in (os.geteuid(), 0):
         return f"{path} belongs to user {about.st_uid}"
@@ -29,15 +29,15 @@ def why_open_to_others(path: Path, about: os.stat_result, *, is_on_the_way: bool
 
 def why_way_is_open_to_others(path: Path) -> str | None:
     """
-    Say why others can have a path lead elsewhere; None if they cannot.
+    Say why others can make a path lead elsewhere; None if they cannot.
 
-    From the root downwards, as the system goes: a directory that has passed keeps others from changing the next name,
-    and a link counts like what it leads through. It ends where something is missing.
+    Checks from the root downwards, as the system resolves a path: a directory that passes keeps others from changing
+    the next name, and links and their targets are checked too. It ends where a component is missing.
 
     Args:
-        path: as it was given, links and all; what it leads to is not looked at itself.
+        path: as given, with links; its final target is not checked itself.
     Raises:
-        OSError: links in a circle, or what cannot be asked.
+        OSError: links in a circle, or a status that cannot be read.
     """
     at, names, links = Path("/"), list(path.absolute().parts[:0:-1]), 0
     reason = why_open_to_others(at, at.lstat(), is_on_the_way=True)

@@ -25,9 +25,8 @@ from cleaner.policy.survivor_rule import LATEST_OFFSET, SurvivorRule
 ENTRY_BYTES = 24
 _FIRST_SLOTS = 1 << 15  # 768 KiB: fits a second-level cache
 _MOVE_SLICES = 16
-_MOST_KEPT_BYTES = (
-    16 << 20
-)  # a larger table's pages are freed while it is emptied, so that both are never in memory whole
+# The pages of a larger table are freed while it is emptied, so that both are never in memory whole.
+_MOST_KEPT_BYTES = 16 << 20
 _MOST_BITS = 8 * (16 << 20)  # 16 MiB of bitmap; later offsets are looked up in the table
 _DENSEST = 5 / 8  # while the table can still grow; above this, misses need long walks
 

@@ -20,7 +20,7 @@ from cleaner.cli.arguments import (
     typed_again,
 )
 from cleaner.cli.logs import log_note, log_warning
-from cleaner.cli.output import json_line, print_failure, print_next, refusal_line, say_table
+from cleaner.cli.output import json_line, print_next, say_refusal, say_table
 from cleaner.cli.progress import ProgressBar
 from cleaner.cli.work import prepare_work, run_work, take_identity
 from cleaner.errors import NoSpaceError, PolicyRefusedError, UsageError
@@ -211,11 +211,8 @@ class CleanPrinter:
         self._bar.clear()
         match outcome:
             case Refusal():
-                self.exit_code = max(self.exit_code, outcome.error.exit_code)
-                what_next = self._what_next(outcome)
-                print_failure(outcome.error, outcome.partition, what_next)
-                if self._form == "json":
-                    print(refusal_line(outcome, "clean", what_next), flush=True)
+                code = say_refusal(outcome, "clean", self._form, self._what_next(outcome))
+                self.exit_code = max(self.exit_code, code)
             case Skipped(is_doubtful=True):
                 log_warning(f"passed over: {outcome.reason}", partition=outcome.partition)
                 self._doubtful.append(TopicPartition.parse(outcome.partition).topic)

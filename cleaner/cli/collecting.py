@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 _USUAL = gc.get_threshold()
-_MORE_THAN_LOADING_MAKES = 100_000
+_MORE_THAN_LOADING_MAKES = 200_000
 
 
 def hold_back_while_loading() -> None:

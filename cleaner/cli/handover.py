@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from cleaner.base.sizes import human_bytes
 from cleaner.cli.arguments import add_format
-from cleaner.cli.output import json_line, print_failure, refusal_line, say_table
+from cleaner.cli.output import say_all, say_refusal
 from cleaner.cli.work import prepare_work, run_work
 from cleaner.errors import UsageError
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from cleaner.app.handover import HandoverReport
+    from cleaner.app.handover import HandedOver, HandoverReport
     from cleaner.app.options import CallContext
 
 SUMMARY = "put logs of ours in the place of a stopped broker's empty ones"
@@ -48,6 +48,8 @@ exit status:
   0  handed over, or was there already
   1  a partition was refused, or the disk failed
   2  usage      75  a log dir is in use      78  a bad setting"""
+
+_HEADINGS = ("partition", "log start", "log end", "bytes", "state")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -119,24 +121,10 @@ def _topic_ids(texts: list[str]) -> dict[str, UUID]:
 
 def _show(report: HandoverReport, form: str) -> int:
     """Print what was handed over and what was refused; returns the exit code."""
-    if form == "json":
-        for partition in report.partitions:
-            print(json_line("handover", partition))
-        for refusal in report.refused:
-            print(refusal_line(refusal, "handover"))
-    elif report.partitions:
-        rows = [
-            (
-                each.partition,
-                str(each.log_start_offset),
-                str(each.log_end_offset),
-                human_bytes(each.bytes),
-                each.state,
-            )
-            for each in report.partitions
-        ]
-        headings = ("partition", "log start", "log end", "bytes", "state")
-        say_table(headings, rows, left=frozenset((0, 4)))
-    for refusal in report.refused:
-        print_failure(refusal.error, refusal.partition)
-    return max((refusal.error.exit_code for refusal in report.refused), default=0)
+    say_all(report.partitions, "handover", form, _HEADINGS, _row, left=frozenset((0, 4)))
+    return max((say_refusal(refusal, "handover", form) for refusal in report.refused), default=0)
+
+
+def _row(handed: HandedOver) -> tuple[str, ...]:
+    offsets = str(handed.log_start_offset), str(handed.log_end_offset)
+    return (handed.partition, *offsets, human_bytes(handed.bytes), handed.state)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from cleaner.base.mistakes import did_you_mean
 from cleaner.base.sizes import human_bytes, human_rate
 from cleaner.cli.arguments import add_format, parse_offset_or_all
 from cleaner.cli.daemon_options import add_state_dir, state_dir_of
-from cleaner.cli.output import json_line, print_error, say_table
+from cleaner.cli.output import print_error, say_all
 from cleaner.errors import CleanerError
 from cleaner.present.text import moment, printable
 
@@ -94,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
         nothing = "" if newest or arguments.last == 0 else _why_nothing(reader, state_dir, arguments.partition)
     except OSError as error:
         raise CleanerError(f"{Path(error.filename or state_dir)}: {error.strerror or error}") from error
-    _show(newest[::-1], arguments.format)
+    say_all(newest[::-1], "history", arguments.format, _HEADINGS, _row, left=frozenset(range(4)), names=(2,))
     if nothing:
         print_error(nothing)
     if reader.unreadable_lines:
@@ -123,15 +122,6 @@ def _why_nothing(reader: JournalReader, state_dir: Path, partition: str | None) 
     if partition is None or partition in known:
         return "no entry of the journal is like that"
     return f"the journal has nothing of {partition}{did_you_mean(partition, known)}"
-
-
-def _show(entries: Sequence[JournalEntry], form: str) -> None:
-    """Print entries in the order given, as a table or one object a line."""
-    if form == "json":
-        for entry in entries:
-            print(json_line("history", entry))
-    elif entries:
-        say_table(_HEADINGS, map(_row, entries), left=frozenset(range(4)), names=(2,))
 
 
 def _row(entry: JournalEntry) -> tuple[str, ...]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TextIO, TypeVar
 
 from cleaner.cli.advice import advice
 from cleaner.cli.fitting import columns, flush_printed, fold, fold_command, table
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from cleaner.errors import CleanerError
 
 
+Shown = TypeVar("Shown", bound="DataclassInstance")
+
 _COLOURS = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "grey": "90", "bold": "1"}
 
 
@@ -28,10 +30,19 @@ def json_line(kind: str, value: DataclassInstance | Mapping[str, object], **more
     return format_json(described(kind, value, **more))
 
 
-def refusal_line(refusal: Refusal, kind: str, what_next: str = "") -> str:
-    """Return a refused partition as one line of JSON: its name, `error` in words, and what to do `next`."""
-    told = {"partition": refusal.partition, "error": str(refusal.error), "next": what_next or advice(refusal.error)}
-    return json_line(kind, told)
+def say_refusal(refusal: Refusal, kind: str, form: str, what_next: str = "") -> int:
+    """
+    Say that a partition was refused and what to do next, with `--format json` as a line on standard output, too.
+
+    Returns:
+        The exit code for it.
+    """
+    if form == "json":
+        following = what_next or advice(refusal.error)
+        told = {"partition": refusal.partition, "error": str(refusal.error), "next": following}
+        print(json_line(kind, told), flush=True)
+    print_failure(refusal.error, refusal.partition, what_next)
+    return refusal.error.exit_code
 
 
 def print_answer(answer: Mapping[str, object]) -> None:
@@ -72,6 +83,24 @@ class Paint:
     def __call__(self, colour: str, text: str) -> str:
         """Return the text in `red`, `green`, `yellow`, `blue`, `grey` or `bold`."""
         return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m" if self._is_on and text else text
+
+
+def say_all(
+    values: Sequence[Shown],
+    kind: str,
+    form: str,
+    headings: Sequence[str],
+    row: Callable[[Shown], Sequence[str]],
+    *,
+    left: Collection[int] = frozenset((0,)),
+    names: Collection[int] = (0,),
+) -> None:
+    """Print reports: with `--format json` a line each, else as a table, if there are any; see `say_table`."""
+    if form == "json":
+        for value in values:
+            print(json_line(kind, value))
+    elif values:
+        say_table(headings, map(row, values), left=left, names=names)
 
 
 def print_error(message: str, stream: TextIO | None = None) -> None:

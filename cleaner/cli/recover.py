@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cleaner.base.sizes import human_bytes
 from cleaner.cli.arguments import add_common, sources
 from cleaner.cli.logs import log_note
-from cleaner.cli.output import json_line, print_failure, refusal_line, say_table
+from cleaner.cli.output import say_all, say_refusal
 from cleaner.cli.work import prepare_work, run_work
 
 if TYPE_CHECKING:
@@ -79,20 +79,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _show(report: RecoverReport, form: str) -> int:
     """Print what was recovered and what refused; returns the exit code."""
-    if form == "json":
-        for partition in report.partitions:
-            print(json_line("recover", partition))
-        for refusal in report.refused:
-            print(refusal_line(refusal, "recover"))
-    elif report.partitions:
-        say_table(_HEADINGS, map(_row, report.partitions))
-    for refusal in report.refused:
-        print_failure(refusal.error, refusal.partition)
+    say_all(report.partitions, "recover", form, _HEADINGS, _row)
+    codes = [say_refusal(refusal, "recover", form) for refusal in report.refused]
     if report.note:
         log_note(report.note)
     elif report.has_marker:
         log_note("the log dir has a clean-shutdown marker: a broker starts on it without recovery")
-    return max((refusal.error.exit_code for refusal in report.refused), default=0)
+    return max(codes, default=0)
 
 
 def _row(partition: RecoveredPartition) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from cleaner.base.sizes import duration, human_bytes, human_rate
@@ -18,9 +18,8 @@ from cleaner.present.text import ago, moment, printable
 
 if TYPE_CHECKING:
     from cleaner.base.clock import Clock
-    from cleaner.base.json_values import JsonValue
     from cleaner.daemon.control.client import Control
-    from cleaner.daemon.snapshot import Forecast, LogDirView, LogView, RoundView, ServiceSnapshot, WorkerView
+    from cleaner.daemon.snapshot import Counts, Forecast, LogDirView, LogView, RoundView, ServiceSnapshot, WorkerView
 
 SUMMARY = "how the running daemon is, and what it is at"
 
@@ -123,17 +122,16 @@ def _show(control: Control, arguments: argparse.Namespace) -> int:
         snapshot = answer["snapshot"]
         print(format_json(snapshot if isinstance(snapshot, dict) else {}))
     else:
-        show_status(shown, answer, options_given(arguments))
+        show_status(shown, options_given(arguments))
     return 1 if problems_of(shown) else 0
 
 
-def show_status(shown: ServiceSnapshot, answer: Mapping[str, JsonValue], options: str) -> None:
+def show_status(shown: ServiceSnapshot, options: str) -> None:
     """
     Print a daemon.
 
     Args:
         shown: the daemon.
-        answer: what it said, with the counts beside its snapshot.
         options: see `options_given`.
     """
     from cleaner.present.problems import problems_of
@@ -148,7 +146,7 @@ def show_status(shown: ServiceSnapshot, answer: Mapping[str, JsonValue], options
         if problem.command:
             for line in fold_command(printable(with_options(problem.command, options)), columns(), " " * 6):
                 say(paint("bold", line))
-    for name, words in _facts(shown, answer):
+    for name, words in _facts(shown):
         say(f"  {name:<10}  {printable(words)}", hang=" " * 14)
     _show_table("log dirs", ("log dir", "condition", "logs", "workers", "free", "of", "looked at"), _dir_rows(shown))
     _show_table("workers", ("worker", "partition", "phase", "", "part", "left", "for"), _worker_rows(shown))
@@ -157,7 +155,7 @@ def show_status(shown: ServiceSnapshot, answer: Mapping[str, JsonValue], options
     _show_table("last rounds", headings, _round_rows(shown))
 
 
-def _facts(shown: ServiceSnapshot, answer: Mapping[str, JsonValue]) -> Iterator[tuple[str, str]]:
+def _facts(shown: ServiceSnapshot) -> Iterator[tuple[str, str]]:
     """Yield what is said of the daemon as a whole, name and words; what is as usual is left out."""
     from cleaner.policy.selection_context import DirCondition
 
@@ -177,7 +175,7 @@ def _facts(shown: ServiceSnapshot, answer: Mapping[str, JsonValue]) -> Iterator[
     for log_dir in shown.log_dirs:
         if log_dir.looked_at_ms is None and log_dir.condition is DirCondition.ONLINE:
             yield "looking", f"{log_dir.path}: {log_dir.detail}"
-    yield "logs", "none is known yet" if shown.state == "starting" and not shown.counts.logs else _counts(answer)
+    yield "logs", "none is known yet" if shown.state == "starting" and not shown.counts.logs else _counts(shown.counts)
     if shown.queue:
         more = f" and {len(shown.queue) - _MOST_QUEUED} more" if len(shown.queue) > _MOST_QUEUED else ""
         yield "queue", ", ".join(map(str, shown.queue[:_MOST_QUEUED])) + more
@@ -208,15 +206,13 @@ def _forecast(forecast: Forecast) -> str:
     return f"{due}; empty in about {duration(forecast.about_seconds * 1000)}"
 
 
-def _counts(answer: Mapping[str, JsonValue]) -> str:
+def _counts(counts: Counts) -> str:
     """Say how many logs there are and what holds them, the most frequent first."""
-    standings = answer.get("standings")
-    given = standings.items() if isinstance(standings, dict) else ()
-    counts = {name: count for name, count in given if isinstance(count, int)}
     # A later release may have reasons that this one has no label for.
     labels = {reason.value: reason.words.label for reason in Reason}
-    words = [f"{count} {labels.get(name, name)}" for name, count in sorted(counts.items(), key=lambda item: -item[1])]
-    return f"{answer.get('log_count', 0)}: {', '.join(words)}" if words else "none"
+    standings = sorted(counts.standings.items(), key=lambda item: -item[1])
+    words = [f"{count} {labels.get(code, code)}" for code, count in standings]
+    return f"{counts.logs}: {', '.join(words)}" if words else "none"
 
 
 def _dir_rows(shown: ServiceSnapshot) -> Iterator[Sequence[str]]:

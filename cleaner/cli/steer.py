@@ -16,7 +16,7 @@ from cleaner.base.sizes import SUFFIXES_IN_WORDS, human_rate
 from cleaner.cli.arguments import add_format, parse_bytes, parse_offset
 from cleaner.cli.daemon_options import EXIT_CODES, add_daemon, control_of, parse_partition, state_dir_of
 from cleaner.cli.logs import log_warning
-from cleaner.cli.output import json_line, print_answer, print_error, say, say_table
+from cleaner.cli.output import json_line, print_answer, print_error, say, say_all, say_table
 from cleaner.errors import CleanerError, ConfigError, NoDaemonError, UsageError
 from cleaner.present.text import moment, printable
 
@@ -180,11 +180,7 @@ def _jobs_in(control: Control, answer: Answer) -> list[JobView]:
 
 
 def _print_jobs(jobs: Sequence[JobView], form: str) -> None:
-    if form == "json":
-        for job in jobs:
-            print(json_line("job", job))
-    elif jobs:
-        say_table(_JOB_HEADINGS, map(_job_row, jobs), left=_JOB_WORDS, names=(1,))
+    say_all(jobs, "job", form, _JOB_HEADINGS, _job_row, left=_JOB_WORDS, names=(1,))
 
 
 def _job_row(job: JobView) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cleaner.base.sizes import human_bytes
 from cleaner.cli.arguments import add_as_root, add_format, add_settings, sources
-from cleaner.cli.output import json_line, print_failure, refusal_line, say
+from cleaner.cli.output import json_line, say, say_refusal
 from cleaner.cli.progress import ProgressBar
 from cleaner.cli.work import run_work, take_identity
 
@@ -70,10 +70,7 @@ def _show(outcomes: Iterable[UndoReport | Refusal], form: str) -> int:
     code = 0
     for outcome in outcomes:
         if isinstance(outcome, Refusal):
-            code = max(code, outcome.error.exit_code)
-            if form == "json":
-                print(refusal_line(outcome, "undo"))
-            print_failure(outcome.error, outcome.partition)
+            code = max(code, say_refusal(outcome, "undo", form))
         elif form == "json":
             print(json_line("undo", outcome))
         else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cleaner.base.sizes import human_bytes
 from cleaner.cli.arguments import add_as_root, add_format, add_settings, parse_bytes, parse_now, parse_offset, sources
-from cleaner.cli.output import json_line, print_failure, refusal_line, say
+from cleaner.cli.output import json_line, say, say_refusal
 from cleaner.cli.progress import ProgressBar
 from cleaner.cli.work import prepare_work, run_work
 from cleaner.present.text import printable
@@ -137,10 +137,7 @@ class VerifyPrinter:
 
         self._bar.clear()
         if isinstance(outcome, Refusal):
-            self.exit_code = max(self.exit_code, outcome.error.exit_code)
-            if self._form == "json":
-                print(refusal_line(outcome, "verify"))
-            print_failure(outcome.error, outcome.partition)
+            self.exit_code = max(self.exit_code, say_refusal(outcome, "verify", self._form))
             return
         if not outcome.is_proven:
             self.exit_code = max(self.exit_code, 1)

@@ -1,1 +1,1 @@
-"""Settings: declared once each (`*_rows.py`), read as Kafka reads them, and handed on as typed values."""
+"""Settings: each declared once (`*_settings.py`), parsed as Kafka parses them, and passed on as typed values."""

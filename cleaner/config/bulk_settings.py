@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from cleaner.config.definition import setting
 
 SPARK_PREFIX = "spark."
-"""Settings that begin so are Spark's own, and passed on as they are."""
+"""Settings with this prefix are Spark's own, and passed on unchanged."""
 
 
 @dataclass(frozen=True)
@@ -18,13 +18,13 @@ class BulkSettings:
         "cleaner.bulk.enable",
         "boolean",
         "true",
-        "Whether the daemon cleans large logs with Spark, where Spark and Java are there.",
+        "Whether the daemon cleans large logs with Spark, if Spark and Java are installed.",
     )
     bulk_min_bytes: int = setting(
         "cleaner.bulk.min.bytes",
         "long",
         "107374182400",
-        "How large a log must be for that: bytes of its clean and cleanable sections together.",
+        "The least size of a log for that: bytes of its clean and cleanable sections together.",
         minimum=0,
         in_bytes=True,
     )
@@ -32,8 +32,8 @@ class BulkSettings:
         "cleaner.bulk.groups.in.flight",
         "int",
         "4",
-        "Groups of segments of a log that are recopied, or wait for their turn to be swapped in, at the same time. "
-        "Their outputs lie beside the log meanwhile.",
+        "Groups of segments of a log that are recopied, or wait to be swapped in, at the same time. Until then their "
+        "outputs take room next to the log.",
         minimum=1,
         maximum=10_000,
     )
@@ -41,14 +41,14 @@ class BulkSettings:
         "cleaner.bulk.work.dir",
         "string",
         None,
-        "Where jobs keep what they must remember, outside of all log dirs; all executors read and write there. "
+        "Where jobs keep their state, outside of all log dirs; all executors read and write there. "
         "Default: `bulk` in `cleaner.state.dir`.",
     )
     bulk_task_memory: int = setting(
         "cleaner.bulk.task.memory",
         "long",
         "67108864",
-        "Bytes for the keys that one task holds at a time; beside them it needs some 100 MiB.",
+        "Bytes for the keys that one task holds at a time; besides them it needs some 100 MiB.",
         minimum=1024,
         in_bytes=True,
     )

@@ -19,7 +19,7 @@ class DaemonSettings:
         "log.cleaner.enable",
         "boolean",
         "true",
-        "Whether the daemon cleans at all; single commands do not ask.",
+        "Whether the daemon cleans at all; other commands ignore it.",
     )
     backoff_ms: int = _daemon(
         "log.cleaner.backoff.ms",
@@ -47,7 +47,7 @@ class DaemonSettings:
         "cleaner.selection",
         "string",
         "deadline",
-        "Which due log is next. `deadline`: those over `max.compaction.lag.ms`, the longest overdue first, then the "
+        "Which due log is next. `deadline`: logs over `max.compaction.lag.ms`, the longest overdue first, then the "
         "dirtiest. `kafka`: the dirtiest, overdue or not (R-422).",
         choices=("deadline", "kafka"),
     )
@@ -61,13 +61,13 @@ class DaemonSettings:
         "cleaner.windows.time.zone",
         "string",
         "UTC",
-        "Whose clock counts for `cleaner.windows`: a name of the time zone database, such as `Europe/Berlin`.",
+        "Time zone of `cleaner.windows`: a name of the time zone database, such as `Europe/Berlin`.",
     )
     windows_hard: bool = _daemon(
         "cleaner.windows.hard",
         "boolean",
         "false",
-        "Whether the end of a window also stops rounds that run; otherwise they end first.",
+        "Whether the end of a window also stops running rounds; otherwise they run to their end.",
     )
     configured_retry_max_ms: int = _daemon(
         "cleaner.retry.max.ms",
@@ -87,8 +87,8 @@ class DaemonSettings:
         "cleaner.log.dir.io.max.bytes.per.second",
         "list",
         "",
-        "Bytes read and written a second in single log dirs: `path=rate`, comma between them. "
-        "`log.cleaner.io.max.bytes.per.second` bounds them all together beside it.",
+        "Bytes read and written a second in single log dirs: `path=rate`, separated by commas. "
+        "`log.cleaner.io.max.bytes.per.second` also limits all of them together.",
         in_bytes=True,
         convert=parse_log_dir_rates,
     )
@@ -103,8 +103,8 @@ class DaemonSettings:
         "cleaner.log.dirs.wait",
         "boolean",
         "false",
-        "Whether the daemon starts although a directory of `log.dirs` is not there, and waits for it: a disk that may "
-        "be mounted later. One that goes away while the daemon runs is waited for in any case.",
+        "Whether the daemon starts although a directory of `log.dirs` is missing, and waits for it: a disk that may be "
+        "mounted later. The daemon always waits for a directory that vanishes while it runs.",
         dynamic=False,
     )
     retention_enable: bool = _daemon(
@@ -123,7 +123,7 @@ class DaemonSettings:
         "cleaner.lock",
         "string",
         "round",
-        "How long a log dir stays locked: for each `round`, or `hold` as long as the daemon runs.",
+        "How long a log dir stays locked: `round`, during each round, or `hold`, as long as the daemon runs.",
         choices=("round", "hold"),
         dynamic=False,
     )
@@ -131,7 +131,7 @@ class DaemonSettings:
         "cleaner.config.watch",
         "boolean",
         "false",
-        "Whether the settings are read again when the file changes, without being asked.",
+        "Whether the settings are reloaded automatically when the file changes.",
         dynamic=False,
     )
     http_listen: str = _daemon(
@@ -152,7 +152,7 @@ class DaemonSettings:
         "cleaner.http.partition.metrics",
         "int",
         "20",
-        "How many of the dirtiest partitions have metrics of their own.",
+        "How many of the dirtiest partitions have their own metrics.",
         minimum=0,
         maximum=10_000,
         dynamic=False,
@@ -161,7 +161,7 @@ class DaemonSettings:
         "cleaner.http.kafka.metrics",
         "boolean",
         "false",
-        "Whether the metrics also stand under the names Kafka's have behind the JMX exporter.",
+        "Whether the metrics are also shown under the names that the JMX exporter gives Kafka's.",
         dynamic=False,
     )
     configured_control_socket: str | None = _daemon(
@@ -175,7 +175,7 @@ class DaemonSettings:
         "cleaner.history.max.bytes",
         "long",
         "8388608",
-        "A file of the journal that would become longer is followed by another one.",
+        "Largest file of the journal; before it grows longer, a new one is begun.",
         minimum=65_536,
         dynamic=False,
         in_bytes=True,
@@ -184,7 +184,7 @@ class DaemonSettings:
         "cleaner.history.files",
         "int",
         "5",
-        "How many files the journal has at most.",
+        "Most files of the journal that are kept.",
         minimum=1,
         maximum=10_000,
         dynamic=False,
@@ -201,7 +201,7 @@ class DaemonSettings:
         "cleaner.log.level",
         "string",
         "info",
-        "Events below this are not written.",
+        "Events below this level are not written.",
         choices=("debug", "info", "warning", "error"),
         dynamic=False,
     )
@@ -209,7 +209,7 @@ class DaemonSettings:
         "cleaner.stuck.ms",
         "long",
         "300000",
-        "A worker that is busy and has moved nothing for so long counts as stuck.",
+        "A busy worker that makes no progress for this time counts as stuck.",
         minimum=1000,
     )
     job_history: int = _daemon(

@@ -1,7 +1,7 @@
 """
-What a setting is: its type, default, bounds and other names; and how its value is read, as Kafka's ConfigDef does.
+The definition of a setting: type, default, bounds and other names; and the parsing of its value, as Kafka's ConfigDef.
 
-A setting is declared once, as a field of one of the `*_settings.py`: with `setting`, which makes a dataclass field.
+A setting is declared once, in one of the `*_settings.py`, with `setting`, which creates a dataclass field.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _REAL = re.compile(r"([+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]+
 @dataclass(frozen=True)
 class Synonym:
     """
-    A broker's name for a topic setting; its value times `factor` is the topic setting's.
+    A broker's name for a topic setting; the broker's value times `factor` is the topic setting's.
 
     With `negative_is_unlimited` every negative value means -1, and zero is refused (R-805).
     """
@@ -44,11 +44,11 @@ class Setting:
     """
     One setting.
 
-    `minimum` and `maximum` are refused when broken. `kafka_minimum` is a bound that Kafka puts on the setting but not
-    on the files, so that breaking it is only worth a warning. A `dynamic` setting counts from the next reload on, the
-    others from the next start on. A `daemon` setting is read by the daemon alone. One `in_bytes` may be written as a
-    size (`128M`), which Kafka does not know: what is written into a file is `canonical`. `convert` makes the field's
-    value of the parsed one; it may raise ConfigError.
+    Values outside `minimum` and `maximum` are refused. `kafka_minimum` is a bound that Kafka sets but logs do not need,
+    so a value below it gives only a warning. A `dynamic` setting takes effect at the next reload, others at the next
+    start. Only the daemon reads a `daemon` setting. One `in_bytes` may be given as a size (`128M`), which Kafka does
+    not support: files are written with the `canonical` value. `convert` makes the field's value from the parsed one; it
+    may raise ConfigError.
     """
 
     name: str
@@ -67,11 +67,11 @@ class Setting:
 
     @cached_property
     def default_value(self) -> Value | None:
-        """The default by type; None when there is none."""
+        """The parsed default; None without a default."""
         return None if self.default is None else self.parse(self.default)
 
     def bound(self) -> str:
-        """Return the bound in words, empty when any value of the type will do."""
+        """Return the bounds as text, empty if any value of the type is valid."""
         words = []
         if self.choices:
             words.append(f"{'each of' if self.kind == 'list' else 'one of'} {', '.join(self.choices)}")
@@ -85,13 +85,13 @@ class Setting:
 
     def parse(self, text: str, under: Synonym | None = None) -> Value:
         """
-        Read a value as Kafka's ConfigDef does: blanks around it do not count, letters' case does (but for booleans).
+        Parse a value as Kafka's ConfigDef does: surrounding blanks are ignored, case matters (except for booleans).
 
         Args:
             text: the value as written.
-            under: the broker's name it was written under, if it was.
+            under: the broker's name, if it was given under one.
         Raises:
-            ConfigError: not of the type, or out of bounds; names key, value and bound.
+            ConfigError: wrong type, or out of bounds; names key, value and bound.
         """
         key = under.name if under else self.name
         text = text.strip()
@@ -118,11 +118,11 @@ class Setting:
                 return elements
 
     def canonical(self, text: str) -> str:
-        """Return a value as it is shown and compared: the same for all ways to write it. Raises ConfigError."""
+        """Return the text to show and compare, the same for all ways to write a value. Raises ConfigError."""
         return format_value(self.parse(text))
 
     def _without_suffix(self, text: str, key: str) -> str:
-        """Return a size in plain bytes; what is not a digit to a letter is a number already, or a mistake like any."""
+        """Convert a size such as `128M` to plain bytes; other text is returned unchanged and checked later."""
         if not (text[:1].isdigit() and text[-1:].isalpha()) or _REAL.match(text):
             return text
         try:
@@ -166,7 +166,7 @@ class Setting:
 
 
 def format_value(value: Value) -> str:
-    """Write a value so that it is read back as the same."""
+    """Format a value so that it is parsed as the same value."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return ",".join(value) if isinstance(value, tuple) else str(value)
@@ -179,13 +179,13 @@ def setting(name: str, kind: Kind, default: str | None, doc: str, **more: Any) -
 
 
 def field_value(row: Setting, value: Value | None) -> Any:
-    """Return a parsed value as its field has it: nothing given is None, or an empty list. Raises ConfigError."""
+    """Convert a parsed value to its field's value: an empty one is None, or an empty list. Raises ConfigError."""
     if row.default is None and not value and row.kind in ("string", "list"):
         value = () if row.kind == "list" else None
     return row.convert(value) if row.convert else value
 
 
 def settings_of(cls: type) -> dict[str, tuple[str, Setting]]:
-    """Return the settings that a dataclass declares, in order: their fields and rows by their names."""
+    """Return the settings that a dataclass declares, in order: by name, the field's name and the definition."""
     rows = ((each.name, each.metadata["setting"]) for each in fields(cls) if "setting" in each.metadata)
     return {row.name: (name, row) for name, row in rows}

@@ -1,4 +1,4 @@
-"""Values with a form of their own inside: addresses, and rates of single log dirs."""
+"""Parses settings with their own syntax: addresses, and rates of single log dirs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _RATE = re.compile(r"[0-9]++(?:\.[0-9]*+)?(?:[eE][+-]?[0-9]++)?\Z", re.ASCII)
 
 def parse_address(text: str) -> tuple[str, int] | None:
     """
-    Read `HOST:PORT`; returns host (an IPv6 address without its brackets) and port, None for an empty text.
+    Parse `HOST:PORT`; returns host (an IPv6 address without its brackets) and port, None for an empty text.
 
-    Port 0 is any free one.
+    Port 0 means any free port.
 
     Raises:
-        ConfigError: not of the form, or no such port.
+        ConfigError: another syntax, or an invalid port.
     """
     if not text:
         return None
@@ -34,10 +34,10 @@ def parse_address(text: str) -> tuple[str, int] | None:
 
 def parse_log_dir_rates(words: tuple[str, ...]) -> tuple[tuple[str, float], ...]:
     """
-    Read words `path=rate`; returns paths and bytes a second.
+    Parse words `path=rate`; returns paths and bytes a second.
 
     Raises:
-        ConfigError: not of the form, a relative path, a path named twice, or a rate that is not above 0.
+        ConfigError: another syntax, a relative path, a path named twice, or a rate that is not above 0.
     """
     rates: dict[str, float] = {}
     for word in words:

@@ -1,12 +1,12 @@
 """
-The names a Kafka configuration may hold, so that a real `server.properties` draws no warning and a misspelt key does.
+The names a Kafka configuration may contain, so that a real `server.properties` gives no warning and a typo does.
 
-Names only: what the cleaner uses of them, with types and bounds, is in `definition.py`.
+Names only: the settings that the cleaner uses are declared in `*_settings.py`.
 """
 
 from __future__ import annotations
 
-# All settings a 4.3.1 broker or controller knows (KafkaConfig.configNames).
+# All settings of a 4.3.1 broker or controller (KafkaConfig.configNames).
 _BROKER_KEYS = """
 add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms advertised.listeners
 alter.config.policy.class.name alter.log.dirs.replication.quota.window.num
@@ -126,7 +126,7 @@ unclean.leader.election.enable unclean.leader.election.interval.ms unstable.api.
 unstable.feature.versions.enable
 """
 
-# Settings of 2.x and 3.x brokers that 4.x no longer knows, and those of the authorizers Kafka ships.
+# Settings of 2.x and 3.x brokers that 4.x no longer has, and those of the authorizers in Kafka.
 _FORMER_BROKER_KEYS = """
 allow.everyone.if.no.acl.found auto.include.jmx.reporter broker.id.generation.enable control.plane.listener.name
 delegation.token.master.key eligible.leader.replicas.enable group.coordinator.new.enable group.share.enable
@@ -146,7 +146,8 @@ zookeeper.ssl.truststore.password zookeeper.ssl.truststore.type
 BROKER_KEYS = frozenset(_BROKER_KEYS.split())
 FORMER_BROKER_KEYS = frozenset(_FORMER_BROKER_KEYS.split())
 
-# Free-form families: per listener, plugins of tiered storage, configuration providers, metrics reporters of vendors.
+# Prefixes of free-form names: per listener, plugins of tiered storage, configuration providers, vendors' metrics
+# reporters.
 BROKER_KEY_PREFIXES = (
     "listener.name.",
     "rsm.config.",
@@ -157,12 +158,12 @@ BROKER_KEY_PREFIXES = (
     "sasl.",
 )
 
-# Topic settings that a stored configuration may still hold and 4.x ignores (R-806).
+# Topic settings that a stored configuration may still contain and 4.x ignores (R-806).
 FORMER_TOPIC_KEYS = frozenset(
     ("message.format.version", "message.timestamp.difference.max.ms", "message.downconversion.enable")
 )
 
 
 def is_broker_key(key: str) -> bool:
-    """Tell whether some Kafka broker knows this setting."""
+    """Tell whether any Kafka broker has this setting."""
     return key in BROKER_KEYS or key in FORMER_BROKER_KEYS or key.startswith(BROKER_KEY_PREFIXES)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from cleaner.config.definition import setting
 
-# Double.MAX_VALUE, Kafka's way to say "not throttled".
+# Double.MAX_VALUE: in Kafka it means "not throttled".
 UNLIMITED_RATE = 1.7976931348623157e308
 
 
@@ -25,8 +25,8 @@ class ProcessSettings:
         "log.cleaner.dedupe.buffer.size",
         "long",
         "134217728",
-        "Bytes of offset maps of all threads together, 24 a key. Sets how many keys a round takes, not what is "
-        "touched: a smaller map is used when the dirty section cannot fill it.",
+        "Bytes of offset maps of all threads together, 24 a key. Limits how many keys a round takes; less memory is "
+        "used if the dirty section cannot fill the map.",
         minimum=0,
         in_bytes=True,
     )
@@ -63,34 +63,34 @@ class ProcessSettings:
         "producer.id.expiration.ms",
         "int",
         "86400000",
-        "An idle producer is forgotten after this; its last batch then no longer stays (R-545).",
+        "An idle producer is forgotten after this time; then its last batch may be removed (R-545).",
         minimum=1,
     )
     log_dirs: tuple[str, ...] = setting(
         "log.dirs",
         "list",
         None,
-        "The log dirs of the broker, when the command names none.",
+        "The broker's log dirs, for commands that name none.",
         dynamic=False,
     )
     log_dir: tuple[str, ...] = setting(
         "log.dir",
         "list",
         "/tmp/kafka-logs",  # noqa: S108 - Kafka's own
-        "Used when `log.dirs` is not set; its default is Kafka's and never used here.",
+        "Used if `log.dirs` is not set; the default is Kafka's and never used here.",
         dynamic=False,
     )
     metadata_log_dir: str | None = setting(
         "metadata.log.dir",
         "string",
         None,
-        "Where `__cluster_metadata-0` is when it is not in the first log dir: topic settings are read from it.",
+        "Directory of `__cluster_metadata-0` if it is not in the first log dir: topic settings are read from it.",
     )
     node_id: int | None = setting(
         "node.id",
         "int",
         None,
-        "Whose dynamic broker settings count, when `meta.properties` does not say.",
+        "The node whose dynamic broker settings count, if `meta.properties` has no node id.",
     )
     broker_id: int | None = setting(
         "broker.id",
@@ -126,7 +126,7 @@ class ProcessSettings:
         "cleaner.map.kafka.cap",
         "boolean",
         "false",
-        "Bound a thread's offset map to 2 GiB, as Kafka does (R-523).",
+        "Limit a thread's offset map to 2 GiB, as Kafka does (R-523).",
     )
     trust_default_policy: bool = setting(
         "cleaner.trust.default.policy",
@@ -138,7 +138,7 @@ class ProcessSettings:
         "cleaner.pipeline.threads",
         "int",
         None,
-        "Threads that work on one log side by side. Default: the processors this process may use, at most 4.",
+        "Threads that work on one log in parallel. Default: the processors this process may use, at most 4.",
         minimum=1,
         maximum=64,
     )
@@ -155,5 +155,5 @@ class ProcessSettings:
         "cleaner.topics.dir",
         "string",
         None,
-        "A directory of `<topic>.properties` files, when the command names none with `--topics-dir`.",
+        "A directory of `<topic>.properties` files, for commands without `--topics-dir`.",
     )

@@ -1,8 +1,8 @@
 """
-Reading texts against the table of settings: which names are known, and values by type.
+Checks names of settings against the table, and converts texts to typed values.
 
-A name nobody knows is passed over with a warning, unless it is so like a known one that it must be a slip: a
-misspelt `cleanup.polcy` that is passed over would be a topic that is never cleaned, or one that is when it must not be.
+An unknown name is ignored with a warning, unless it is so similar to a known one that it must be a typo: if a misspelt
+`cleanup.polcy` were ignored, a topic would never be cleaned, or be cleaned although it must not.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from cleaner.config.table import BROKER_SETTINGS, SETTING_OF_SYNONYM, TOPIC_SETT
 from cleaner.errors import ConfigError, shortened
 
 _MOST_UNKNOWN = 1000
-"""Names nobody knows that are passed over in one file, each after a search for what it may have meant."""
+"""Most unknown names ignored in one file; for each the nearest known name is searched."""
 
 _MOST_NAMED = 50  # of them in a warning
 
-# How alike two names must be (difflib's ratio) for one to be taken for a slip of the other: two or three letters.
+# How similar two names must be (difflib's ratio) for one to be taken for a typo of the other: two or three letters.
 _ALIKE = 0.88
 _TOPIC_KEYS = frozenset(TOPIC_SETTINGS) | UNUSED_TOPIC_KEYS
 _READ_KEYS = frozenset(TOPIC_SETTINGS) | frozenset(BROKER_SETTINGS) | frozenset(SETTING_OF_SYNONYM)
@@ -30,15 +30,15 @@ _READ_KEYS = frozenset(TOPIC_SETTINGS) | frozenset(BROKER_SETTINGS) | frozenset(
 
 class SettingReader:
     """
-    Values of settings, from texts under Kafka's names; a setting that is not given has its default.
+    Converts texts under Kafka's names to the values of settings; a setting that is not given has its default.
 
-    So has one with a mistake, which is remembered: raise `mistakes` when all settings are read.
+    A setting with a bad value has its default too, and its error is collected: raise `mistakes` at the end.
 
     Args:
-        table: the settings that may be asked for.
-        values: the texts; other names among them are passed over.
+        table: the known settings.
+        values: the texts; other names are ignored.
         warnings: gets a line for each value below a bound that is only Kafka's.
-        mistakes: gets what is wrong.
+        mistakes: collects errors.
     """
 
     def __init__(
@@ -56,15 +56,15 @@ class SettingReader:
         return name in self._values or any(synonym.name in self._values for synonym in self._table[name].synonyms)
 
     def is_sound(self, *names: str) -> bool:
-        """Tell whether none of the settings read so far had a mistake, so that they can be judged together."""
+        """Tell whether none of these settings had a bad value, so that they can be compared."""
         return not self._unsound.intersection(names)
 
     def fields(self, cls: type) -> dict[str, Any]:
-        """Return the values of all settings that a dataclass declares, by the names of its fields."""
+        """Return the values of all given settings of a dataclass, by field name."""
         return {name: self._read(row) for name, row in settings_of(cls).values() if self.is_given(row.name)}
 
     def words(self, name: str) -> tuple[str, ...]:
-        """Return a list as it was written, once its field was read; nothing where it was not given, or wrong."""
+        """Return a list setting's words as written, after `fields`; empty if it was not given, or wrong."""
         return self._words.get(name, ())
 
     def _read(self, row: Setting) -> Any:
@@ -89,10 +89,10 @@ class SettingReader:
 
 def check_topic_keys(values: Mapping[str, str]) -> list[str]:
     """
-    Go through the names of settings given for a topic; returns warnings.
+    Check the names of settings given for a topic; returns warnings.
 
     Raises:
-        ConfigError: names no topic has, but very like ones that matter.
+        ConfigError: unknown names that are very similar to known ones.
     """
     warnings = []
     mistakes = Mistakes()
@@ -105,17 +105,17 @@ def check_topic_keys(values: Mapping[str, str]) -> list[str]:
             unknown.add(key)
             with mistakes.collected():
                 refuse_slip(key, _TOPIC_KEYS | frozenset(SETTING_OF_SYNONYM))
-                warnings.append(f"{shortened(key)} is no topic setting: passed over")
+                warnings.append(f"{shortened(key)} is not a topic setting: ignored")
     mistakes.raise_any()
     return warnings
 
 
 def check_broker_keys(values: Mapping[str, str]) -> list[str]:
     """
-    Go through the names in a `server.properties` or a smaller file of ours; returns warnings.
+    Check the names in a `server.properties` or a smaller file of ours; returns warnings.
 
     Raises:
-        ConfigError: names no broker and no topic has, but very like ones that matter.
+        ConfigError: unknown names that are very similar to known ones.
     """
     unknown = UnknownNames()
     mistakes = Mistakes()
@@ -127,19 +127,19 @@ def check_broker_keys(values: Mapping[str, str]) -> list[str]:
             with mistakes.collected():
                 refuse_slip(key, _READ_KEYS)
     mistakes.raise_any()
-    return [f"unknown settings are passed over: {unknown}"] if unknown.names else []
+    return [f"unknown settings are ignored: {unknown}"] if unknown.names else []
 
 
 class UnknownNames:
-    """Names that are no setting's, of one file; a file of nothing else was given by mistake, or to keep us busy."""
+    """The unknown names in one file, limited: a file with too many was named by mistake, or is an attack."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
 
     def add(self, name: str) -> None:
-        """Take one in. Raises ConfigError: these are too many."""
+        """Add a name. Raises ConfigError: these are too many."""
         if len(self.names) >= _MOST_UNKNOWN:
-            raise ConfigError(name, None, f"more than {_MOST_UNKNOWN} names that are no setting's: no configuration")
+            raise ConfigError(name, None, f"more than {_MOST_UNKNOWN} unknown settings: this is not a configuration")
         self.names.append(name)
 
     def __str__(self) -> str:
@@ -149,9 +149,9 @@ class UnknownNames:
 
 def refuse_slip(key: str, known: Collection[str]) -> None:
     """
-    Raise ConfigError when `key` is nearly one of the `known` names.
+    Raise ConfigError if `key` is nearly one of the `known` names.
 
-    What the setting was to be is not said: who slips in the name of a password would have it in a log.
+    The error does not show the value: after a typo in the name of a password setting, it would be in a log.
     """
     plain = key.strip().lower().replace("_", ".").replace("-", ".")
     if plain in known:

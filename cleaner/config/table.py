@@ -1,8 +1,8 @@
 """
-All settings by their names: `docs/settings.md` is written from here.
+All settings by name; `docs/settings.md` is generated from this.
 
 Topic settings are those of R-802, broker settings those of R-801; names that begin with `cleaner.` are our own. Of
-several broker names the first one that is set counts.
+several broker names for a setting, the first one that is set counts.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def rows_of(cls: type) -> list[Setting]:
 
 TOPIC_SETTINGS = {row.name: row for row in rows_of(TopicSettings)}
 
-# The settings of the process; `is_daemon` tells those that only the daemon reads.
+# The settings of the process; `daemon` marks those that only the daemon reads.
 BROKER_SETTINGS = {
     row.name: row for cls in (ProcessSettings, WriterSettings, BulkSettings, DaemonSettings) for row in rows_of(cls)
 }
 
-# A broker's name of a topic setting -> the setting and the synonym, to recognise it wherever it is written.
+# A broker's name of a topic setting -> the setting and the synonym.
 SETTING_OF_SYNONYM = {
     synonym.name: (setting, synonym) for setting in TOPIC_SETTINGS.values() for synonym in setting.synonyms
 }

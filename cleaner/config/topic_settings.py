@@ -27,7 +27,7 @@ class TopicSettings:
         "cleanup.policy",
         "list",
         "delete",
-        "What becomes of old data: `compact` keeps the last record of each key, `delete` drops old segments, both "
+        "What is done with old data: `compact` keeps the last record of each key, `delete` drops old segments, both "
         "may be given. An empty list means neither (R-803).",
         choices=("compact", "delete"),
         synonyms=(_log("cleanup.policy"),),
@@ -46,7 +46,7 @@ class TopicSettings:
         "min.compaction.lag.ms",
         "long",
         "0",
-        "Records younger than this are not cleaned yet. Not above `max.compaction.lag.ms`.",
+        "Records younger than this are not cleaned. Not above `max.compaction.lag.ms`.",
         minimum=0,
         synonyms=(_log("cleaner.min.compaction.lag.ms"),),
     )
@@ -70,7 +70,7 @@ class TopicSettings:
         "segment.bytes",
         "int",
         "1073741824",
-        "Size a segment may reach: bounds a group of segments made into one.",
+        "Largest segment: limits a group of segments that are merged into one.",
         minimum=1,
         kafka_minimum=1048576,
         synonyms=(_log("segment.bytes"),),
@@ -80,7 +80,7 @@ class TopicSettings:
         "internal.segment.bytes",
         "int",
         None,
-        "Takes the place of `segment.bytes` when set (R-807).",
+        "Replaces `segment.bytes` if set (R-807).",
         minimum=1,
         in_bytes=True,
     )
@@ -96,7 +96,7 @@ class TopicSettings:
         "segment.jitter.ms",
         "long",
         "0",
-        "Up to this much is taken off `segment.ms`, at random, so that logs do not roll together.",
+        "A random time up to this is subtracted from `segment.ms`, so that logs do not roll together.",
         minimum=0,
         synonyms=(_log("roll.jitter.ms"), _log("roll.jitter.hours", HOUR_MS)),
     )
@@ -104,7 +104,7 @@ class TopicSettings:
         "segment.index.bytes",
         "int",
         "10485760",
-        "Size of an offset index; with `index.interval.bytes` it bounds a group.",
+        "Size of an offset index; with `index.interval.bytes` it limits a group.",
         minimum=4,
         synonyms=(_log("index.size.max.bytes"),),
         in_bytes=True,
@@ -122,7 +122,7 @@ class TopicSettings:
         "max.message.bytes",
         "int",
         "1048588",
-        "Largest record batch a broker takes. Larger ones in the log are cleaned all the same.",
+        "Largest record batch a broker accepts. Larger ones in the log are cleaned anyway.",
         minimum=0,
         synonyms=(Synonym("message.max.bytes"),),
         in_bytes=True,
@@ -131,7 +131,7 @@ class TopicSettings:
         "retention.ms",
         "long",
         "604800000",
-        "With `delete`: segments older than this go; -1 keeps them for ever.",
+        "With `delete`: segments older than this are deleted; -1 keeps them forever.",
         minimum=-1,
         synonyms=(_retention("ms"), _retention("minutes", MINUTE_MS), _retention("hours", HOUR_MS)),
     )
@@ -139,7 +139,7 @@ class TopicSettings:
         "retention.bytes",
         "long",
         "-1",
-        "With `delete`: the oldest segments go while the log is larger than this; -1 is no limit.",
+        "With `delete`: the oldest segments are deleted while the log is larger than this; -1 is no limit.",
         synonyms=(_log("retention.bytes"),),
         in_bytes=True,
     )
@@ -171,7 +171,7 @@ class TopicSettings:
         "message.timestamp.type",
         "string",
         "CreateTime",
-        "Whose clock dates a new record: the producer's or the log's.",
+        "Which clock gives a new record its time: the producer's or the log's.",
         choices=("CreateTime", "LogAppendTime"),
         synonyms=(_log("message.timestamp.type"),),
     )
@@ -202,7 +202,7 @@ class TopicSettings:
         "compression.type",
         "string",
         "producer",
-        "What appended batches are compressed with. The cleaner keeps each batch's own codec.",
+        "The codec of appended batches. The cleaner keeps each batch's own codec.",
         choices=("uncompressed", *(codec.name for codec in reversed(CODECS) if codec.id != NONE), "producer"),
         synonyms=(Synonym("compression.type"),),
     )
@@ -214,7 +214,7 @@ class TopicSettings:
     )
 
 
-# Topic settings of Kafka 4.3.1 that mean nothing to a cleaner.
+# Topic settings of Kafka 4.3.1 that a cleaner does not use.
 UNUSED_TOPIC_KEYS = frozenset(
     (
         "compression.gzip.level",

@@ -1,8 +1,8 @@
 """
 The settings as values: `TopicConfig` for one topic, `CleanerConfig` for the whole process.
 
-Both are made from a mapping of Kafka's names to texts, checked against the table (`table.py`). Where the texts come
-from, and which of several wins, is `settings/`.
+Both are made from a mapping of Kafka's names to texts, checked against the table (`table.py`). `settings/` decides
+where the texts come from, and which of several wins.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ MIB = 1 << 20
 MAP_ENTRY_BYTES = 24
 # Kafka's map is one Java array (R-523).
 KAFKA_MAP_CAP_BYTES = 2**31 - 1
-# Lanes beyond this many wait for the disk and for their turns.
+# More lanes would only wait for the disk and for their turns.
 MOST_DEFAULT_PIPELINE_THREADS = 4
 _LOAD_FACTOR_KEY = "log.cleaner.io.buffer.load.factor"
 # `sun_path` of a UNIX socket's address holds 108 bytes, the last of them zero.
 MOST_SOCKET_PATH_BYTES = 107
-# A batch may unpack to this many times the largest batch a broker takes; no codec on real data comes near.
+# A batch may unpack to this many times the largest batch a broker accepts; real data never comes near.
 MAX_EXPANSION = 64
 
 
@@ -45,8 +45,8 @@ class TopicConfig(TopicSettings):
     """
     The settings of one topic, under Kafka's names in snake case; the defaults are Kafka's.
 
-    `segment_bytes` is what counts for rolling and grouping: `internal.segment.bytes` where that is set (R-807).
-    `warnings` are for the operator and no part of the value.
+    `segment_bytes` is the effective value for rolling and grouping: `internal.segment.bytes` if that is set (R-807).
+    `warnings` are for the operator and not part of the value.
     """
 
     warnings: tuple[str, ...] = field(default=(), compare=False)
@@ -74,10 +74,10 @@ class TopicConfig(TopicSettings):
     @staticmethod
     def from_mapping(values: Mapping[str, str]) -> TopicConfig:
         """
-        Make it of a topic's settings; those not named have Kafka's defaults.
+        Create it from a topic's settings; others have Kafka's defaults.
 
-        Broker names (`log.segment.bytes`) are taken for the topic setting they stand for, with a warning; the
-        topic's own name wins where both are given.
+        Broker names (`log.segment.bytes`) count as the topic setting they mean, with a warning; the topic's own name
+        wins if both are given.
 
         Raises:
             ConfigError: bad values, names that look misspelt, or `min.compaction.lag.ms` above the maximum; all of
@@ -106,9 +106,9 @@ class CleanerConfig(DaemonSettings, BulkSettings, WriterSettings, ProcessSetting
     """
     The settings of the process: those of Kafka's cleaner under the names after `log.cleaner.`, and a few of the broker.
 
-    Those of writers of logs are named likewise, ours after what follows `cleaner.`. `log_dirs` is empty when the
-    configuration names none; `windows` and `windows_time_zone` are as written, see `settings.windows_of`. `spark` holds
-    the settings that are passed on to Spark as they are. `warnings` are for the operator and no part of the value.
+    Settings of log writers are named likewise, our own without `cleaner.`. `log_dirs` is empty if the configuration
+    names none; `windows` and `windows_time_zone` are as written, see `settings.windows_of`. `spark` has the settings
+    that are passed on to Spark unchanged. `warnings` are for the operator and not part of the value.
     """
 
     spark: tuple[tuple[str, str], ...] = ()
@@ -116,13 +116,13 @@ class CleanerConfig(DaemonSettings, BulkSettings, WriterSettings, ProcessSetting
 
     @property
     def map_bytes(self) -> int:
-        """Return the bytes of one thread's offset map (R-523; Kafka's cap only when asked for)."""
+        """Return the bytes of one thread's offset map (R-523; with Kafka's cap only if the setting asks for it)."""
         share = self.dedupe_buffer_size // self.threads
         return min(share, KAFKA_MAP_CAP_BYTES) if self.map_kafka_cap else share
 
     @property
     def slots(self) -> int:
-        """Return the entries one thread's offset map has room for (R-520)."""
+        """Return how many entries fit into one thread's offset map (R-520)."""
         return self.map_bytes // MAP_ENTRY_BYTES
 
     @property
@@ -132,7 +132,7 @@ class CleanerConfig(DaemonSettings, BulkSettings, WriterSettings, ProcessSetting
 
     @property
     def pipeline_threads(self) -> int:
-        """Return how many threads work on one log side by side."""
+        """Return how many threads work on one log in parallel."""
         if self.configured_pipeline_threads is not None:
             return self.configured_pipeline_threads
         return min(len(os.sched_getaffinity(0)), MOST_DEFAULT_PIPELINE_THREADS)
@@ -149,12 +149,12 @@ class CleanerConfig(DaemonSettings, BulkSettings, WriterSettings, ProcessSetting
 
     @property
     def bulk_work_dir(self) -> str:
-        """Return where bulk jobs keep what they must remember."""
+        """Return where bulk jobs keep their state."""
         return self.configured_bulk_work_dir or str(Path(self.state_dir) / "bulk")
 
     @property
     def retry_max_ms(self) -> int:
-        """Return the longest delay after failures: never below the backoff, which is the first."""
+        """Return the longest delay after failures: never below the backoff, which is the first delay."""
         return max(self.configured_retry_max_ms, self.backoff_ms)
 
     def batch_limit_bytes(self, topic: TopicConfig) -> int:
@@ -166,12 +166,12 @@ class CleanerConfig(DaemonSettings, BulkSettings, WriterSettings, ProcessSetting
     @staticmethod
     def from_mapping(values: Mapping[str, str]) -> CleanerConfig:
         """
-        Make it of a `server.properties` or a smaller file; those not named have Kafka's defaults.
+        Create it from a `server.properties` or a smaller file; others have Kafka's defaults.
 
-        Topic settings may stand in the same file and are passed over.
+        Topic settings may be in the same file and are ignored.
 
         Raises:
-            ConfigError: bad values, names that look misspelt, or settings that do not go together, such as an offset
+            ConfigError: bad values, names that look misspelt, or settings that contradict each other, such as an offset
                 map without room for a single key; all of them in one error.
         """
         warnings: list[str] = []
@@ -201,7 +201,7 @@ class CleanerConfig(DaemonSettings, BulkSettings, WriterSettings, ProcessSetting
         warnings += [f"{key}={rate:g}: {slow_rate(rate)}" for key, rate in rates if slow_rate(rate)]
 
     def _check_map(self, read: SettingReader, mistakes: Mistakes, warnings: list[str]) -> None:
-        """Refuse what cannot work; only warn of what Kafka would refuse for reasons of its own."""
+        """Refuse values that cannot work; warn of values that only Kafka refuses."""
         size, factor = self.dedupe_buffer_size, self.io_buffer_load_factor
         is_sound = read.is_sound("log.cleaner.threads", "log.cleaner.dedupe.buffer.size", _LOAD_FACTOR_KEY)
         if self.key_limit < 1 and factor > 0 and is_sound:

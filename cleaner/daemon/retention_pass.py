@@ -87,7 +87,7 @@ class RetentionReport:
 
 
 @dataclass(frozen=True)
-class Doomed:
+class ExpiringLog:
     """One log of a pass, and what of it is to go."""
 
     log: LogStatus
@@ -211,20 +211,20 @@ class RetentionPass:
     ) -> int:
         """Take the steps of `storage/remove/expiry.py`, step 1 and 5 for all logs together."""
         lines = (log_dir.log_start_offsets, log_dir.high_watermarks, log_dir.recovery_points)
-        doomed = []
+        expiring = []
         for log in taken:
             self._go_on(log_dir, still_held)
             with self._reporting(log):
                 found = self._find(log_dir, log, lines, expiration_ms)
                 if found.segments:
-                    doomed.append(found)
-        if not doomed:
+                    expiring.append(found)
+        if not expiring:
             return 0
         self._go_on(log_dir, still_held)
-        log_dir.put_all(OffsetKind.LOG_START, {one.log.partition: one.log_start_offset for one in doomed})
-        done: list[Doomed] = []
+        log_dir.put_all(OffsetKind.LOG_START, {one.log.partition: one.log_start_offset for one in expiring})
+        done: list[ExpiringLog] = []
         try:
-            for one in doomed:
+            for one in expiring:
                 self._go_on(log_dir, still_held)
                 with self._reporting(one.log):
                     self._set_aside(log_dir, one)
@@ -247,7 +247,7 @@ class RetentionPass:
         except CleanerError as error:
             self._report(RetentionReport(log.partition, log.log_dir, error=str(error)))
 
-    def _find(self, log_dir: LogDir, log: LogStatus, lines: Sequence[Lines], expiration_ms: int) -> Doomed:
+    def _find(self, log_dir: LogDir, log: LogStatus, lines: Sequence[Lines], expiration_ms: int) -> ExpiringLog:
         """Look at a log that has been taken, and find what of it is to go."""
         topic = log.topic or TopicConfig()
         starts, watermarks, recovery_points = (line.get(log.partition) for line in lines)
@@ -277,7 +277,7 @@ class RetentionPass:
         seen = summarize(log.directory, files.segments, log_start_offset=starts or 0, high_watermark=watermarks)
         expired = find_expired(seen, topic, self._clock.now_ms(), is_trusted=log.is_policy_trusted, keeps_active=True)
         first_kept_offset = seen.segments[expired.count].base_offset
-        return Doomed(
+        return ExpiringLog(
             log,
             seen.segments[: expired.count],
             expired,
@@ -285,13 +285,13 @@ class RetentionPass:
             max(seen.log_start_offset, first_kept_offset),
         )
 
-    def _set_aside(self, log_dir: LogDir, doomed: Doomed) -> None:
-        directory = doomed.log.directory
-        with self._partition_lock(log_dir, doomed.log):
-            raise_generation(self._fs, log_dir.path, doomed.log.partition)
-            cut_epochs(self._fs, directory, doomed.log_start_offset)
-            set_aside(self._fs, directory, [segment.base_offset for segment in doomed.segments])
-        self._remove_later(doomed.log)
+    def _set_aside(self, log_dir: LogDir, expiring: ExpiringLog) -> None:
+        directory = expiring.log.directory
+        with self._partition_lock(log_dir, expiring.log):
+            raise_generation(self._fs, log_dir.path, expiring.log.partition)
+            cut_epochs(self._fs, directory, expiring.log_start_offset)
+            set_aside(self._fs, directory, [segment.base_offset for segment in expiring.segments])
+        self._remove_later(expiring.log)
 
     def _partition_lock(self, log_dir: LogDir, log: LogStatus) -> AbstractContextManager[object]:
         """Keep readers from listing and opening while names change; those who have opened before read on."""

@@ -1,1 +1,1 @@
-"""What is in the files of a log, told piece by piece: `cleaner dump`."""
+"""Shows the contents of a log's files, item by item: `cleaner dump`."""

@@ -1,4 +1,4 @@
-"""What control records say, by the tables of their messages."""
+"""Decodes control records with the tables of their messages."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _MARKERS = (ControlType.ABORT, ControlType.COMMIT)
 
 def control_of(key: bytes | None, value: bytes | None) -> tuple[str, dict[str, Any]]:
     """
-    Return the name of what a control record says, and its fields.
+    Return the name of a control record's message, and its fields.
 
-    The names are those of Kafka's own dump: `endTxnMarker`, `LeaderChange`, `SnapshotHeader`, ... A type nobody knows
-    is a `controlType`; one whose bytes are not what they claim has an `error` for its field.
+    The names are those of Kafka's own dump: `endTxnMarker`, `LeaderChange`, `SnapshotHeader`, ... An unknown type is a
+    `controlType`; a damaged record has the field `error`.
     """
     number = int.from_bytes((key or b"")[2:4], "big", signed=True) if key and len(key) >= 4 else -1
     content = FieldReader(value or b"")
@@ -27,7 +27,7 @@ def control_of(key: bytes | None, value: bytes | None) -> tuple[str, dict[str, A
             return "endTxnMarker", {"type": ControlType(number).name, "coordinatorEpoch": content.integer(4)}
         for (name, known), message in parse_table(CONTROL_RECORDS).items():
             if known == number:
-                # The version comes first in each of them, and says how the rest is to be read.
+                # Each message begins with its version, which decides how to read the rest.
                 version = int.from_bytes((value or b"")[:2], "big", signed=True)
                 return name, message.read(content, min(version, message.versions[1]))
     except ValueError as error:

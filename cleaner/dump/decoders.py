@@ -1,8 +1,7 @@
 """
-The records of Kafka's internal topics in words: key and value as JSON, with fields under Kafka's names.
+Decodes the records of Kafka's internal topics: key and value as JSON, with Kafka's names of fields.
 
-A kind of record or a version that the tables do not have is told as such, and so is a record whose bytes are not what
-they claim: nothing stops.
+A record of an unknown type or version, or a damaged one, is reported as such, and decoding continues.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from cleaner.format.message_schema import Message, parse_table
 from cleaner.format.other_messages import CONSUMER_PROTOCOL, SHARE_RECORDS, TRANSACTION_RECORDS
 
 Decoded = tuple[str | None, str | None]
-"""Key and payload as they are shown; None: there is none."""
+"""Key and payload as shown; None: the record has none."""
 
 Decoder = Callable[[int, bytes | None, bytes | None], Decoded]
-"""Given offset, key and value of a record."""
+"""Called with offset, key and value of a record."""
 
 _GROUP_METADATA = 2
 _FRAME_VERSION = 1
@@ -35,7 +34,7 @@ def _json(value: object) -> str:
 
 
 def coordinator_decoder(table: str) -> Decoder:
-    """Return a decoder of a coordinator's records: a key of a type, a value of a version."""
+    """Return a decoder of a coordinator's records: keys have a type, values a version."""
     messages = parse_table(table)
 
     def decode(offset: int, key: bytes | None, value: bytes | None) -> Decoded:
@@ -64,7 +63,7 @@ def _value(message: Message, value: bytes, kind: int, table: str) -> str:
 
 
 def _open_members(members: list[dict[str, Any]]) -> None:
-    """Put what consumers have told their group in the place of its bytes; what is something else stays."""
+    """Replace the bytes of consumers' subscriptions and assignments by their fields; other content stays as bytes."""
     protocol: Mapping[tuple[str, int], Message] = parse_table(CONSUMER_PROTOCOL)
     for member in members:
         for number, name in enumerate(("subscription", "assignment")):
@@ -96,10 +95,10 @@ def decode_cluster_metadata(offset: int, _key: bytes | None, value: bytes | None
 
 def class_decoder(key_class: str, value_class: str) -> Decoder:
     """
-    Return a decoder by Kafka's names of decoders, with or without their package.
+    Return a decoder by Kafka's name of it, with or without package.
 
     Raises:
-        UsageError: none that is known here.
+        UsageError: an unknown decoder.
     """
     read_key, read_value = _reader(key_class), _reader(value_class)
 

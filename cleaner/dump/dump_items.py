@@ -1,4 +1,4 @@
-"""The pieces that files of a log consist of, as they are shown."""
+"""The items that a dump of a log's files shows."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, NamedTuple, Protocol
 @dataclass(frozen=True)
 class ShownBatch:
     """
-    A batch, by its header. Of magic 0 and 1 only `last_offset` and what follows `delete_horizon_ms` is known.
+    A batch, by its header. For magic 0 and 1 only `last_offset` and the fields after `delete_horizon_ms` are known.
 
     Attributes:
         timestamp_type: `CreateTime`, `LogAppendTime`, or `NoTimestampType` for magic 0.
         delete_horizon_ms: None without one.
-        is_valid: its checksum is right.
+        is_valid: its checksum is correct.
     """
 
     base_offset: int
@@ -44,8 +44,8 @@ class ShownRecord(NamedTuple):
 
     Attributes:
         header_names: of its headers.
-        legacy: whether its own checksum is right, and that; None in a batch of magic 2.
-        control: what a control record says, a name and fields; None of a data record.
+        legacy: whether its own checksum is correct, and the checksum; None in a batch of magic 2.
+        control: a control record's message, name and fields; None for a data record.
     """
 
     batch: ShownBatch
@@ -60,31 +60,31 @@ class ShownRecord(NamedTuple):
 
 
 class Viewer(Protocol):
-    """Shown the pieces of files, one after the other."""
+    """Called with the items of files, one after the other."""
 
     def on_file(self, path: str) -> None:
-        """A file begins; `path` as it was given."""
+        """A file begins; `path` as given."""
 
     def on_log(self, words: str, /, **fields: int) -> None:
-        """It is a `.log`, or a snapshot of KRaft's metadata log: `words` says of what."""
+        """The file is a `.log`, or a snapshot of KRaft's metadata log; `words` says what it starts with."""
 
     def on_batch(self, batch: ShownBatch) -> None:
         """A batch."""
 
     def on_record(self, record: ShownRecord) -> None:
-        """A record of the batch before."""
+        """A record of the last batch."""
 
     def on_trailing_bytes(self, path: str, count: int, /) -> None:
-        """So many bytes at the end of a log hold no whole batch."""
+        """`count` bytes at the end of a log are not a whole batch."""
 
     def on_entry(self, kind: str, /, **fields: object) -> None:
-        """An entry of an index, a snapshot, a checkpoint or another small file; `kind` says of which."""
+        """An entry of an index, a snapshot, a checkpoint or another small file; `kind` says which."""
 
     def on_verdict(self, path: str, words: str, verdict: str, /) -> None:
-        """An index as a whole: `words` say it."""
+        """The result for an index as a whole; `words` is the text to show."""
 
     def on_mistake(self, heading: str, lines: list[str]) -> None:
-        """What does not fit, told when all files were shown."""
+        """Inconsistencies, reported after all files."""
 
     def on_damage(self, message: str) -> None:
-        """Something cannot be read; what follows can."""
+        """An item cannot be read; later ones can."""

@@ -1,4 +1,4 @@
-"""The entries of index files, held against their log as Kafka's own dump does."""
+"""Shows the entries of index files, and checks them against their log as Kafka's own dump does."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class IndexDump:
     Shows the index files of segments.
 
     Attributes:
-        sanity_only: say only whether an index would pass the look a broker takes at it when it starts.
-        verify_only: look for mistakes, show no entries.
+        sanity_only: say only whether an index would pass a broker's check at its start.
+        verify_only: report inconsistencies, show no entries.
         limit_bytes: the most a batch may unpack to.
     """
 
@@ -50,7 +50,7 @@ class IndexDump:
     _mistakes: dict[str, list[str]] = field(default_factory=dict)
 
     def show_offset_index(self, path: Path, shown_path: str) -> None:
-        """Show an offset index. Raises FileNotFoundError: it or its log is not there."""
+        """Show an offset index. Raises FileNotFoundError: it or its log is missing."""
         base = names.offset_of(path.name)
         with self.fs.open(path.with_suffix(names.LOG)) as log:
             entries, trouble = self._entries(path, OFFSET_ENTRY)
@@ -64,7 +64,7 @@ class IndexDump:
             found: list[tuple[int, int]] = []
             for slot, (relative, position) in enumerate(entries.tolist()):
                 if relative == 0 and slot:
-                    break  # the room ahead of an index that nobody closed
+                    break  # unused preallocated room: the index was not closed
                 offset = base + relative
                 in_log = _last_offset_at(log, position)
                 if in_log != offset:
@@ -77,7 +77,7 @@ class IndexDump:
             self._note(heading, *lines)
 
     def show_time_index(self, path: Path, shown_path: str) -> None:
-        """Show a time index. Raises FileNotFoundError: it, its log or its offset index is not there."""
+        """Show a time index. Raises FileNotFoundError: it, its log or its offset index is missing."""
         base = names.offset_of(path.name)
         with self.fs.open(path.with_suffix(names.LOG)) as log:
             offsets, _ = self._entries(path.with_suffix(names.INDEX), OFFSET_ENTRY)
@@ -114,7 +114,7 @@ class IndexDump:
             self._note(f"Found out of order timestamp in :{path.absolute()}", line)
 
     def show_txn_index(self, path: Path) -> None:
-        """Show a transaction index; a part of an entry at its end is passed over."""
+        """Show a transaction index; a partial entry at its end is ignored."""
         data = self.fs.read_bytes(path)
         entries = np.frombuffer(data, TXN_ENTRY, len(data) // TXN_ENTRY.itemsize)
         for version, producer_id, first_offset, last_offset, last_stable_offset in entries.tolist():
@@ -128,7 +128,7 @@ class IndexDump:
             )
 
     def finish(self) -> None:
-        """Tell what did not fit, once all files were shown."""
+        """Report the inconsistencies, after all files were shown."""
         for heading, lines in self._mistakes.items():
             self.viewer.on_mistake(heading, lines)
 
@@ -154,7 +154,7 @@ class IndexDump:
 
 
 def _last_offset_at(log: File, position: int) -> int:
-    """Return the last offset of the batch at a position; -1 where none can be."""
+    """Return the last offset of the batch at a position; -1 if no header fits there."""
     head = log.read(_HEAD.size, position) if position >= 0 else b""
     if len(head) < _HEAD.size:
         return _NOT_FOUND
@@ -163,7 +163,7 @@ def _last_offset_at(log: File, position: int) -> int:
 
 
 class _Places:
-    """Where the batches of a log are, as far as they can be told by their headers."""
+    """The positions of a log's batches, up to the first unreadable header."""
 
     def __init__(self, log: File, limit_bytes: int) -> None:
         self._log = log

@@ -1,4 +1,4 @@
-"""The batches of a `.log`, and their records if they are asked for."""
+"""Shows the batches of a `.log`, and their records on request."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _ONE_BATCH = np.zeros(1, np.uint8)
 
 
 class _ChecksumChecker:
-    """Looks at checksums alone: what is shown need not be right."""
+    """Checks only checksums: a dump also shows batches with other faults."""
 
     def check(self, path: Path, chunk: Chunk, _digest_from: int) -> CheckedChunk:
         checked = CheckedChunk(chunk, np.ones(len(chunk.batches), bool))
@@ -56,11 +56,11 @@ class LogDump:
 
     Attributes:
         file: the open file.
-        shown_path: how it was named.
+        shown_path: its path as given.
         limit_bytes: the most a batch may unpack to.
-        max_bytes: stop behind the last whole batch within so many bytes; None: the whole file.
-        with_records: show records, too.
-        viewer: shown all of it.
+        max_bytes: stop after the last whole batch within this many bytes; None: the whole file.
+        with_records: show records too.
+        viewer: called with every item.
     """
 
     file: File
@@ -76,7 +76,7 @@ class LogDump:
         self._jumps: list[tuple[int, int]] = []
 
     def run(self) -> None:
-        """Show it."""
+        """Show the file."""
         size = self.file.size()
         self._size = size if self.max_bytes is None else min(size, self.max_bytes)
         name = parse_file_name(self.file.path.name)
@@ -93,7 +93,7 @@ class LogDump:
         try:
             self._reader.run()
         finally:
-            del self._reader  # it knows this object
+            del self._reader  # breaks a reference cycle
         if self._jumps:
             lines = [f"  {before} is followed by {after}" for before, after in sorted(dict(self._jumps).items())]
             self.viewer.on_mistake(f"Non-consecutive offsets in {self.file.path.absolute()}", lines)
@@ -132,7 +132,7 @@ class LogDump:
             yield from _laid_out(layout, batch, legacy)
 
     def _legacy_checksums(self, part: Chunk, batch: ShownBatch) -> list[tuple[bool, int]]:
-        """Return of each record of magic 0 or 1 whether its checksum is right, and what it is."""
+        """Return for each record of magic 0 or 1 whether its checksum is correct, and the checksum."""
         if batch.magic == MAGIC:
             return []
         start = int(part.batches[0]["start"])
@@ -185,12 +185,12 @@ def _shown(part: Chunk, is_valid: bool) -> ShownBatch:
 
 
 def _laid_out(layout: Layout, batch: ShownBatch, legacy: Sequence[tuple[bool, int]]) -> Iterator[ShownRecord]:
-    if not len(layout):  # a batch that is kept empty, for its producer or for the log's end
+    if not len(layout):  # a batch kept without records, for its producer or for the log's end
         return
     data = layout.data.data
     starts = [column.tolist() for column in (layout.key_starts, layout.value_starts, layout.header_starts)]
     sizes = [column.tolist() for column in (layout.key_sizes, layout.value_sizes)]
-    # The next record's key lies behind a record's headers.
+    # A record's headers end where the next record's key begins.
     ends = [*starts[0][1:], len(data)]
     base_sequence, base_offset = batch.base_sequence, batch.base_offset
     rows = zip(layout.offsets.tolist(), layout.timestamps_ms.tolist(), *starts, *sizes, ends, strict=True)

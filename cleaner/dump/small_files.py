@@ -45,7 +45,7 @@ def show_snapshot(fs: FileSystem, path: Path, viewer: Viewer) -> None:
 
 
 def _back(sequence: int, count: int) -> int:
-    """Return the sequence number so many before; before 0 comes 2**31 - 1."""
+    """Return the sequence number `count` before another one; before 0 comes 2**31 - 1."""
     return sequence - count if sequence >= count else 2**31 - (count - sequence)
 
 
@@ -54,8 +54,8 @@ def show_small_file(fs: FileSystem, path: Path, viewer: Viewer) -> None:
     Show a checkpoint or a file of ids, one of `KNOWN`.
 
     Raises:
-        FileNotFoundError: there is none.
-        CorruptCheckpointError: it cannot be read; what could be was shown.
+        FileNotFoundError: the file does not exist.
+        CorruptCheckpointError: it cannot be read further; the entries before were shown.
     """
     if read_bounded(fs, path, CHECKPOINT_LIMIT_BYTES) is None:
         raise FileNotFoundError(path)

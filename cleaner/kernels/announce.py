@@ -1,10 +1,9 @@
 """
-An announcement that kernels are about to be compiled, which takes a while; made once.
+Announces once that kernels are about to be compiled, which takes some time.
 
-A command tells its operator. A library warns, as Python's libraries do; the program calls `cleaner.warm()` at a better
-moment.
+A command tells its operator. A library issues a Python warning; a program can call `cleaner.warm()` at a better time.
 
-It is apart from the kernels, so that a listener does not load numba: a command may find that there is nothing to do.
+This module has no kernels, so that registering a listener does not load numba: a command may have nothing to do.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ def _warn(kept_in: Path | None) -> None:
             "at every start, as there is no place to keep them: let NUMBA_CACHE_DIR name a directory that only this "
             "user, or root, can write to, and call cleaner.warm(), or `cleaner warm`, once"
         )
-    # Whatever the level, the warning names a line of ours: numba lies between it and the caller.
+    # No stack level would name the caller's line: numba is in between.
     warnings.warn(f"compiling kernels, up to {ABOUT_SECONDS} seconds, {often}", RuntimeWarning, stacklevel=2)
 
 
@@ -51,14 +50,14 @@ _ANNOUNCER = _Announcer()
 
 def before_compiling(listener: Listener | None) -> None:
     """
-    Have `listener` called before the first kernel is compiled; not at all if all of them are in the cache.
+    Call `listener` before the first kernel is compiled; never if all kernels are in the cache.
 
     Args:
-        listener: gets the directory the machine code will be kept in, or None where there is none. None: no listener.
+        listener: gets the directory in which the machine code will be kept, or None without one. None: no listener.
     """
     _ANNOUNCER.listen(listener)
 
 
 def announce_compiling(kept_in: Path | None) -> None:
-    """Call the listener, if there is one that was not called yet."""
+    """Call the listener, if there is one and it was not called before."""
     _ANNOUNCER.announce(kept_in)

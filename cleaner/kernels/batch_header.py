@@ -1,11 +1,11 @@
 """
-Where the fields of a batch's header lie: the one table of it, from which everything that reads or writes one is made.
+The fields of a batch's header: the only table of their positions, used by everything that reads or writes headers.
 
     magic 2 (R-210):        HEADER_FIELDS, then the records
     magic 0 and 1 (R-240):  LEGACY_FIELDS, the timestamp of magic 1 only, then key and value
 
-It stands in this package because kernels take its numbers as constants; it loads no numba. `format/chunks.py` hands it
-on to the rooms above. Values on disk are fixed for ever.
+It is in this package because kernels use its numbers as constants; it does not load numba. `format/chunks.py` exports
+it to higher layers. Values on disk never change.
 """
 
 from __future__ import annotations
@@ -50,7 +50,6 @@ def _positions(fields: tuple[tuple[str, str], ...]) -> tuple[int, ...]:
 HEADER: Final = struct.Struct(">" + "".join(code for _, code in HEADER_FIELDS))
 LEGACY_HEADER: Final = struct.Struct(">" + "".join(code for _, code in LEGACY_FIELDS))
 HEADER_DTYPE: Final = np.dtype([(name, np.dtype(code).newbyteorder(">")) for name, code in HEADER_FIELDS])
-HEAD_DTYPE: Final = np.dtype(HEADER_DTYPE.descr[:4])  # up to and with the magic, where all magics agree
 HEADER_POSITIONS: Final = _positions(HEADER_FIELDS)
 (
     BASE_OFFSET_AT,
@@ -72,13 +71,13 @@ _, _, LEGACY_CRC_AT, _, LEGACY_ATTRIBUTES_AT, LEGACY_TIMESTAMP_AT, _LEGACY_HEADE
 
 ATTRIBUTES_BYTE_AT: Final = ATTRIBUTES_AT + 1  # the low byte, all that is interpreted (R-210)
 LOG_OVERHEAD_BYTES: Final = LEADER_EPOCH_AT  # offset and length, which `length` does not count (R-201)
-HEAD_BYTES: Final = HEAD_DTYPE.itemsize
-CRC_FROM: Final = ATTRIBUTES_AT  # what the CRC-32C covers, to the batch's end (R-210)
+HEAD_BYTES: Final = MAGIC_AT + 1  # up to the magic, inclusive: the same for all magics
+CRC_FROM: Final = ATTRIBUTES_AT  # the CRC-32C covers the bytes from here to the batch's end (R-210)
 LEGACY_CRC_FROM: Final = LEGACY_CRC_AT + 4
 LEGACY_KEY_AT: Final = (LEGACY_TIMESTAMP_AT, _LEGACY_HEADER_BYTES)  # of the key's length, by magic (R-240)
 
-MAGIC: Final = 2  # what brokers write; 0 and 1 are legacy
-# Whole batches, by magic: of magic 0 and 1 with the lengths of a null key and a null value (R-202, R-240).
+MAGIC: Final = 2  # the one that brokers write; 0 and 1 are legacy
+# Smallest whole batch, by magic: for magic 0 and 1 with the lengths of a null key and a null value (R-202, R-240).
 LEAST_BATCH_BYTES: Final = (LEGACY_KEY_AT[0] + 8, LEGACY_KEY_AT[1] + 8, HEADER_BYTES)
 
 # Bits of the attributes (R-210, R-240).
@@ -90,12 +89,12 @@ DELETE_HORIZON_FLAG: Final = 0x40
 
 
 def size_of(head: bytes | memoryview) -> int:
-    """Return how large a batch says it is, offset and length included, of its first LOG_OVERHEAD_BYTES bytes."""
+    """Return the size that a batch claims, including offset and length, from its first LOG_OVERHEAD_BYTES bytes."""
     return int.from_bytes(head[LENGTH_AT:LOG_OVERHEAD_BYTES], "big", signed=True) + LOG_OVERHEAD_BYTES
 
 
 def base_offset_of(head: bytes | memoryview) -> int:
-    """Return a batch's base offset; of magic 0 and 1 its last one."""
+    """Return a batch's base offset; for magic 0 and 1 its last offset."""
     return int.from_bytes(head[BASE_OFFSET_AT:LENGTH_AT], "big", signed=True)
 
 

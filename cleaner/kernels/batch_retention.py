@@ -1,4 +1,4 @@
-"""The retention of a chunk's batches (R-540..R-545); `policy/record_filter.py` has the rules singly."""
+"""The retention of a chunk's batches (R-540..R-545); `policy/record_filter.py` has the rules in plain form."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cleaner.kernels.producer_table import NO_ROW, WORD_1, WORD_2, find_slot
 from cleaner.kernels.retain import BATCH_DROP, BATCH_KEEP_EVEN_EMPTY, BATCH_KEEP_IF_NOT_EMPTY
 
 NO_OFFSET = -1
-"""Stands for the last data offset of a producer without data."""
+"""The last data offset of a producer without data."""
 
 LAST_OFFSET, EPOCH = WORD_1, WORD_2
 """Columns of the table of active producers."""
@@ -31,7 +31,7 @@ def decide_retention(
     empties_marker,
 ):
     """
-    Decide what batches may become before their records are read.
+    Decide what happens to batches before their records are read.
 
     Args:
         batches: rows of BATCH_DTYPE.
@@ -39,10 +39,10 @@ def decide_retention(
         producers, slots, key: a table of the active producers, with LAST_OFFSET (or NO_OFFSET) and EPOCH.
         first_uncleanable_offset: the batch that ends right below it stays even if empty (R-541 b).
         now_ms: the round's time.
-        retention: int8 a batch, to be filled with BATCH_... (R-541).
-        discarded: uint8 a batch, to be filled: 1 drops all its records (R-540).
-        unread: uint8 a batch, to be filled: 1 for batches that go whole.
-        empties_marker: uint8 a batch, to be filled: 1 for a marker none of whose data is left (R-542).
+        retention: int8 a batch to fill: BATCH_... (R-541).
+        discarded: uint8 a batch to fill: 1 drops all its records (R-540).
+        unread: uint8 a batch to fill: 1 for batches that are dropped whole.
+        empties_marker: uint8 a batch to fill: 1 for a marker without any data left (R-542).
     """
     for b in range(batches.size):
         row = batches[b]
@@ -53,7 +53,7 @@ def decide_retention(
         if empties:
             goes = row.attributes & DELETE_HORIZON_FLAG != 0 and row.base_timestamp <= now_ms
         stays = row.last_offset == first_uncleanable_offset - 1
-        if row.producer_id > -1:  # what its producer's state rests on stays too (R-545)
+        if row.producer_id > -1:  # a batch from which its producer's state is derived stays too (R-545)
             producer = int64(slots[find_slot(producers, slots, row.producer_id, key[0])]) - 1
             if producer != NO_ROW:
                 if producers[producer, LAST_OFFSET] != NO_OFFSET:

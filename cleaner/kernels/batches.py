@@ -1,4 +1,4 @@
-"""Finding and checking the record batches in a chunk of a `.log` file."""
+"""Finds and checks the record batches in a chunk of a `.log` file."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MAX_LONG = 2**63 - 1
 
 @inlined_jit
 def _read_header(data, at, row):
-    """Take over the fields of a header of magic 2."""
+    """Copy the fields of a header of magic 2 to the row."""
     row.leader_epoch = int64(int32(load_u32_be(data, at + header.LEADER_EPOCH_AT)))
     row.attributes = int64(data[at + header.ATTRIBUTES_BYTE_AT])
     row.last_offset = row.base_offset + int64(int32(load_u32_be(data, at + header.LAST_OFFSET_DELTA_AT)))
@@ -49,10 +49,10 @@ def _read_header(data, at, row):
 
 @inlined_jit
 def _check_header(data, at, row):
-    """Check what Kafka checks only when it reads records. Returns SCAN_END for a header that makes sense."""
+    """Make the checks that Kafka makes only when it reads records. Returns SCAN_END for a valid header."""
     last_delta = int64(int32(load_u32_be(data, at + header.LAST_OFFSET_DELTA_AT)))
-    # Not "last < base": signed sums are compiled as if they never wrapped.
-    # The offset behind the last one has to be one, too.
+    # Not "last < base": signed sums are compiled as if they never overflowed.
+    # The offset after the last one must be valid too.
     if last_delta < 0 or row.base_offset >= _MAX_LONG - last_delta:
         return SCAN_BAD_LAST_OFFSET
     if row.count < 0:
@@ -70,9 +70,9 @@ def _check_header(data, at, row):
 @inlined_jit
 def _read_legacy_header(data, at, row, strict):
     """
-    Take over the fields of an entry of magic 0 or 1. Returns SCAN_END for one that makes sense.
+    Copy the fields of an entry of magic 0 or 1 to the row. Returns SCAN_END for a valid one.
 
-    Its checksum is another one (CRC-32); `format/batch.py` sees to it.
+    Its checksum is a CRC-32, which `format/batch.py` checks.
     """
     row.leader_epoch = -1
     row.attributes = int64(data[at + header.LEGACY_ATTRIBUTES_AT])
@@ -103,15 +103,15 @@ def _checksum_fits(data, at, size):
 @jit
 def scan_batches(data, length, file_position, previous_offset, verify_all, batches):
     """
-    List the whole batches at the head of a chunk.
+    List the whole batches at the beginning of a chunk.
 
     Args:
         data: uint8 array, padded; `data[:length]` starts at a batch.
         file_position: byte position of `data[0]` in its file.
-        previous_offset: last offset before the chunk, to check that offsets ascend and headers make sense;
+        previous_offset: last offset before the chunk, to check that offsets ascend and headers are valid;
             -2**63 leaves out all checks that Kafka's recovery does not make.
-        verify_all: False leaves checksums to `count_good_checksums`, but for control batches and those whose header
-            makes no sense: damage is to be called by its name.
+        verify_all: False leaves checksums to `count_good_checksums`, except for control batches and batches with an
+            invalid header, so that damage is reported as a bad checksum.
         batches: array of BATCH_DTYPE to fill.
     Returns:
         (batches listed, bytes they cover, SCAN_ status, size in bytes of the batch that stopped the scan or 0, their
@@ -174,7 +174,7 @@ def scan_batches(data, length, file_position, previous_offset, verify_all, batch
 
 @jit
 def count_good_checksums(data, batches):
-    """Return how many batches at the head of a chunk fit their CRC-32C; those of magic 0 and 1 have none."""
+    """Return how many batches at the beginning of a chunk fit their CRC-32C; those of magic 0 and 1 have none."""
     for b in range(batches.size):
         row = batches[b]
         if row.magic == 2 and not _checksum_fits(data, row.start, row.size):

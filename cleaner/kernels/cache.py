@@ -1,11 +1,12 @@
 """
-The compiled versions of a kernel, kept in the directories of `places.py`, one file each: a hash, and what numba takes a
-compiled function apart into.
+The compiled versions of a kernel, kept in the directories of `places.py`, one file each: a hash, and numba's reduced
+form of a compiled function.
 
-numba's own cache (`cache=True`) would not do. It knows a kernel by its own source file only, so that one whose callee
-changed would run old code. It uses a directory that other users can write to. It fails for ever on a file that a power
-cut left empty, and a full disk ends the computation. Its files have numbers from an index: two processes that compile
-different versions of one kernel at the same time can take the same number, and then run each other's machine code.
+numba's own cache (`cache=True`) is not usable. It identifies a kernel by its own source file only, so a kernel whose
+callee changed would run old code. It uses a directory that other users can write to. It fails permanently on a file
+that a power cut left empty, and a full disk ends the computation. Its files have numbers from an index: two processes
+that compile different versions of one kernel at the same time can take the same number, and then run each other's
+machine code.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _SUFFIX = ".kernel"
 
 
 def _read(path):
-    """Return what was written to a file; None if it is not there or not whole."""
+    """Return the content written to a file; None if it is missing or incomplete."""
     try:
         content = path.read_bytes()
     except OSError:
@@ -36,7 +37,7 @@ def _read(path):
 
 
 def _write(path, content):
-    """Write a file that others cannot write to, whatever the umask; it is complete once it has its name."""
+    """Write a file that others cannot write to, whatever the umask; it gets its name once it is complete."""
     temporary = path.with_name(f"{path.name}.{os.urandom(8).hex()}.new")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:
@@ -50,13 +51,13 @@ def _write(path, content):
 
 class KernelCache:
     """
-    What numba asks for the versions of one kernel, and hands new ones to; stands in for its `FunctionCache`.
+    Loads and saves the versions of one kernel for numba; replaces its `FunctionCache`.
 
     Args:
-        kernel: a function of this package: its source is part of what the directories are named by.
+        kernel: a function of this package: the directories' names depend on its source.
 
     Attributes:
-        saved: how many versions were kept.
+        saved: how many versions were saved.
     """
 
     cache_path = None  # for numba's statistics
@@ -66,7 +67,7 @@ class KernelCache:
         self.saved = 0
 
     def load_overload(self, signature, target_context):
-        """Return the version for some types of arguments; None, and an announcement, where it has to be compiled."""
+        """Return the version for some types of arguments; None, and an announcement, if it must be compiled."""
         target_context.refresh()
         for directory in cache_places().readable:
             content = _read(directory / self._file_name(signature))
@@ -78,9 +79,9 @@ class KernelCache:
         return None
 
     def save_overload(self, signature, result):
-        """Keep a version; where that fails the next process compiles it again."""
+        """Save a version; if that fails, the next process compiles it again."""
         directory = cache_places().writable
-        # What refers to addresses of this process is of no use to another.
+        # Code with addresses of this process is useless for another one.
         if directory is None or result.lifted or result.library.has_dynamic_globals:
             return
         try:

@@ -1,4 +1,4 @@
-"""Checksums of bytes outside of a chunk, by the kernels that compute them inside of one."""
+"""Checksums of Python byte buffers, by the kernels for arrays."""
 
 from __future__ import annotations
 

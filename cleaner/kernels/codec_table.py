@@ -1,7 +1,7 @@
 """
-The codecs a batch may be packed with, one row each: everything that lists codecs does so by this table.
+The codecs of batches, one row each: all lists of codecs come from this table.
 
-What packs and unpacks them is `format/compression.py`, a row each there, too. Loads no numba.
+`format/compression.py` packs and unpacks them, and also has a row for each. Does not load numba.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ class Codec(NamedTuple):
     A codec.
 
     Attributes:
-        id: the low three bits of a batch's attributes (R-210); on disk, fixed for ever.
+        id: the low three bits of a batch's attributes (R-210); on disk, never changes.
         name: Kafka's, as in `compression.type`.
-        least_magic: batches of lower magics cannot have it (R-241).
-        has_kernel: `kernels/codecs.py` packs and unpacks it, too.
+        least_magic: batches with a lower magic cannot have it (R-241).
+        has_kernel: `kernels/codecs.py` packs and unpacks it too.
     """
 
     id: int
@@ -38,6 +38,6 @@ CODECS: Final = (
 )
 CODEC_NAMES: Final = tuple(codec.name for codec in CODECS)  # by id
 
-# The largest id by magic: what is above it does not exist.
+# The largest id by magic: higher ids do not exist.
 LAST_CODEC: Final = tuple(max(codec.id for codec in CODECS if codec.least_magic <= magic) for magic in range(MAGIC + 1))
 KERNEL_CODECS: Final = sum(1 << codec.id for codec in CODECS if codec.has_kernel)  # a bit each

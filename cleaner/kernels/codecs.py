@@ -1,8 +1,8 @@
 """
-Kafka's framings of lz4 and snappy (R-251, R-252), and the records of many batches unpacked in one go.
+Kafka's framings of lz4 and snappy (R-251, R-252), and unpacking the records of many batches in one call.
 
-What `format/lz4_frame.py` and `format/compression.py` say of these framings holds here too. A kernel takes only what is
-sound; anything else it leaves to them, who find the reason (or that it is an oddity which Kafka reads).
+`format/lz4_frame.py` and `format/compression.py` describe these framings. A kernel accepts only sound streams; it
+leaves all others to those modules, which find the reason (or an oddity that Kafka accepts).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cleaner.kernels.xxhash32 import xxhash32_range
 
 BAD_STREAM = -1
 
-# Whose turn it is to unpack a batch.
+# Who unpacks a batch.
 NOT_PACKED = 0
 BY_KERNEL = 1  # of magic 2, with snappy or lz4
 BY_CALLER = 2
@@ -44,7 +44,7 @@ _SNAPPY_LARGEST_RATIO = 64
 
 @jit
 def most_packed_bytes(size):
-    """Return the room that `pack_stream` wants for `size` bytes."""
+    """Return the room that `pack_stream` needs for `size` bytes."""
     return size + size // 6 + 40 * (size // _XERIAL_CHUNK_BYTES + 1) + _XERIAL_HEADER_BYTES
 
 
@@ -96,7 +96,7 @@ def pack_stream(codec, data, start, end, table, target, at):
     Args:
         codec: SNAPPY or LZ4.
         data: uint8 array.
-        table: uint16 array of TABLE_WORDS, whatever they hold.
+        table: uint16 array of TABLE_WORDS, with any content.
         target: uint8 array with room for `most_packed_bytes` from `at` on; not `data`.
     Returns:
         The position in `target` after the stream.
@@ -191,11 +191,11 @@ def _unpack_snappy(data, source, end, out, at, room_end):
 @jit
 def unpack_stream(codec, data, source, end, out, at, room_end):
     """
-    Unpack the stream at `data[source:end]` to `out[at:room_end]`, all of which may be written to.
+    Unpack the stream at `data[source:end]` to `out[at:room_end]`; all of that range may be overwritten.
 
     Args:
         codec: SNAPPY or LZ4.
-        data: uint8 array with 8 bytes behind `end` that may be read.
+        data: uint8 array with 8 readable bytes after `end`.
         out: uint8 array, not `data`.
     Returns:
         The unpacked length, or BAD_STREAM: it is damaged, odd, or does not fit.
@@ -208,18 +208,19 @@ def unpack_stream(codec, data, source, end, out, at, room_end):
 @jit
 def unpack_batches(data, batches, ways, first, out, capacity, used, enough, limit_bytes):
     """
-    Unpack batches one behind the other, and note in their rows where their records are.
+    Unpack batches one after the other, and note in their rows where their records are.
 
     Args:
         data: uint8 array, padded.
-        batches: rows of BATCH_DTYPE, the first one to look at being number `first`.
+        batches: rows of BATCH_DTYPE.
         ways: uint8 a batch, NOT_PACKED, BY_KERNEL or BY_CALLER.
-        out, capacity, used: where to unpack to, how much of it may be used and is used up.
-        enough: begin no batch when so many bytes are used up.
+        first: number of the first batch to unpack.
+        out, capacity, used: the output, how many of its bytes may be used, and how many are used.
+        enough: begin no batch once this many bytes are used.
         limit_bytes: the most a batch may unpack to.
     Returns:
-        (the batch it stopped before, bytes used up then). That batch is the caller's, or damaged, odd, or there is not
-        enough room for it; without any such batch all are done.
+        (the batch it stopped before, bytes used by then). That batch is left to the caller: BY_CALLER, damaged, odd,
+        or without enough room; if all are done, it is the number of batches.
     """
     for b in range(first, batches.size):
         if ways[b] == NOT_PACKED:

@@ -1,6 +1,6 @@
 """
-Records of many batches laid out as columns: where each one's key, value and headers lie, its offset and its time; and
-the same bytes put one behind the other, as libraries for columns want them.
+Lists the records of many batches as columns: positions of key, value and headers, offset and timestamp; and joins their
+bytes, as column libraries need them.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ STATE_CELLS = 4
 @jit
 def fill_columns(data, unpacked, unpacked_shift, batches, skipped, first_offset, end_offset, columns, state):
     """
-    List the records of some batches that lie within [first_offset, end_offset), and check each record on the way.
+    List the records of some batches with offsets within [first_offset, end_offset), and check every record.
 
     Args:
-        data, unpacked: uint8 arrays that hold the batches' records (`row.unpacked` tells which).
-        unpacked_shift: added to positions in `unpacked`, as the caller will put it behind `data`.
+        data, unpacked: uint8 arrays with the batches' records (`row.unpacked` says which one).
+        unpacked_shift: added to positions in `unpacked`, because the caller will append it to `data`.
         batches: rows of BATCH_DTYPE.
-        skipped: uint8 a batch; 1 for those whose records are hidden; they are not read.
+        skipped: uint8 a batch; 1 for batches whose records are hidden; they are not read.
         columns: int64, shape (COLUMNS, n), room for all records of the batches that are not skipped. Sizes are -1 for
             null; headers begin with their number, a varint.
-        state: STATE_ROWS is how many records there are; the others tell of a bad record.
+        state: STATE_ROWS is the number of records; the others describe a bad record.
     Returns:
         RECORD_GOOD, or the RECORD_ status of a bad record.
     """
@@ -69,7 +69,7 @@ def fill_columns(data, unpacked, unpacked_shift, batches, skipped, first_offset,
                 status = RECORD_MISSING
                 break
             status, after, timestamp_delta, delta, _, key_start, key_size, value_size, _ = read_record(body, at, end)
-            # Not "base + delta > last": signed sums are compiled as if they never wrapped.
+            # Not "base + delta > last": signed sums are compiled as if they never overflowed.
             if status == RECORD_GOOD and (delta <= previous_delta or delta > last_delta):
                 status = RECORD_BAD_OFFSET
             if status != RECORD_GOOD:
@@ -77,7 +77,7 @@ def fill_columns(data, unpacked, unpacked_shift, batches, skipped, first_offset,
             previous_delta = delta
             offset = base_offset + delta
             if first_offset <= offset < end_offset:
-                # It was read before and is known to be sound.
+                # `read_record` has checked it.
                 _, value_start, _ = read_varint(body, key_start + max(key_size, int64(0)), end, 5)
                 if row.attributes & TIMESTAMP_TYPE_FLAG:
                     timestamp = row.max_timestamp
@@ -118,12 +118,12 @@ def _put_length(target, at, length):
 @jit
 def marshal_fields(data, starts, sizes, target):
     """
-    Write parts of an array as a marshalled list of bytes, which Python reads faster than it cuts.
+    Write parts of an array as a marshalled list of bytes: Python loads it faster than it slices the parts.
 
     Args:
         data: uint8 array.
         starts, sizes: int64 arrays; a size of -1 is None. Each part lies within `data`.
-        target: uint8 array, room for MARSHAL_HEAD_BYTES, and as much for each part beside its bytes.
+        target: uint8 array, room for MARSHAL_HEAD_BYTES, and for each part its bytes and as much again.
     Returns:
         Bytes written.
     """
@@ -146,14 +146,14 @@ def marshal_fields(data, starts, sizes, target):
 @jit
 def join_fields(data, starts, sizes, target, at, ends, is_there, row):
     """
-    Copy parts of an array one behind the other, behind those of earlier calls.
+    Copy parts of an array one after the other, after those of earlier calls.
 
     Args:
         data: uint8 array.
         starts, sizes: int64 arrays; a size of -1 is null. Each part lies within `data`.
         target: uint8 array, room for all parts from `at` on.
-        ends: int32 array; cell `row + i + 1` is set to where part i ends in `target`.
-        is_there: uint8 array, bit `row + i` (of a byte the lowest first) is set unless part i is null; zeroed before.
+        ends: int32 array; cell `row + i + 1` is set to the end of part i in `target`.
+        is_there: uint8 array, zeroed; bit `row + i` (lowest bit of a byte first) is set unless part i is null.
     Returns:
         (end of the last part, how many are null).
     """
@@ -178,10 +178,10 @@ def count_headers(data, starts, counts):
 
     Args:
         data: uint8 array, records that are known to be sound.
-        starts: int64 array, where each one's headers begin.
-        counts: int64 array, gets them.
+        starts: int64 array, where each record's headers begin.
+        counts: int64 array to fill.
     Returns:
-        Headers in all.
+        Total number of headers.
     """
     total = int64(0)
     for i in range(starts.size):
@@ -193,7 +193,7 @@ def count_headers(data, starts, counts):
 @jit
 def find_headers(data, starts, places):
     """
-    List where the headers of some records lie.
+    List the positions of some records' headers.
 
     Args:
         data, starts: as for `count_headers`.

@@ -1,4 +1,4 @@
-"""The decorator all kernels use, and what became of them: compiled, or loaded from the cache."""
+"""The decorator of all kernels, and statistics: how many were compiled or loaded from the cache."""
 
 from __future__ import annotations
 
@@ -16,28 +16,30 @@ _KEPT = []
 
 
 class KernelStatistics(NamedTuple):
-    """What this process did to have its kernels."""
+    """How this process got its kernels."""
 
     compiled: int
     saved: int
     """Of the compiled ones."""
     loaded: int
     directories: tuple[Path, ...]
-    """Where they were looked for."""
+    """Where they were searched."""
     kept_in: Path | None
-    """Where the compiled ones were written; None where no place is safe and writable."""
+    """Where the compiled ones were written; None if no directory is safe and writable."""
     cpu_name: str
-    """What they are compiled for, in LLVM's words."""
+    """LLVM's name of the processor they are compiled for."""
 
 
 def jit(function: Callable, *, inlined: bool = False) -> Callable:
     """
-    Compile a kernel on first use, from the cache where there is one; it runs without the GIL.
+    Compile a kernel on first use, or load it from the cache; it runs without the GIL.
 
-    `inlined` puts its machine code into its callers: for what is called once a record and returns several values.
+    `inlined` puts its machine code into its callers: for kernels that are called once a record and return several
+    values.
     """
     kernel = numba.njit(function, nogil=True, error_model="numpy", forceinline=inlined)
-    # A closure is not known by its name, nor is what is not of this package by the name of the cache's directory.
+    # Not cached: a closure, which its name does not identify, and functions of other packages, whose source is not
+    # part of the directory's name.
     if function.__closure__ is None and function.__module__.rpartition(".")[0] == __package__:
         kernel._cache = KernelCache(function)  # as `cache=True` does, with a cache of ours
         _KEPT.append(kernel)
@@ -50,7 +52,7 @@ def inlined_jit(function: Callable) -> Callable:
 
 
 def kernel_statistics() -> KernelStatistics:
-    """Return how many versions of kernels were compiled and loaded up to now, and where they are kept."""
+    """Return how many versions of kernels were compiled and loaded so far, and where they are kept."""
     compiled = sum(sum(kernel.stats.cache_misses.values()) for kernel in _KEPT)
     loaded = sum(sum(kernel.stats.cache_hits.values()) for kernel in _KEPT)
     saved = sum(kernel._cache.saved for kernel in _KEPT)

@@ -1,9 +1,9 @@
 """
 CRC-32C (Castagnoli), the checksum of record batches (R-201) and producer snapshots (R-125).
 
-The processor's own instruction does eight bytes in three cycles but may start a new one every cycle, so long inputs
-run in three lanes side by side; the lanes are joined by tables that say what appending zeros does to a checksum. Where
-the target or the processor has neither SSE4.2 nor the ARM CRC extension, tables of eight bytes a step do the work.
+The processor's own instruction takes three cycles for eight bytes but can start every cycle, so long inputs run in
+three parallel lanes; tables for the effect of appended zeros on a checksum combine the lanes. If the target or the
+processor has neither SSE4.2 nor the ARM CRC extension, tables for eight bytes a step are used instead.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cleaner.kernels.memory import load_u64_le
 from cleaner.kernels.target import TARGET
 
 _POLYNOMIAL = 0x82F63B78  # Castagnoli, bits reversed
-_LONG_LANE = 2048  # bytes a lane; three of them and their tables stay in the first-level cache
+_LONG_LANE = 2048  # bytes a lane; three of them and their tables fit into the first-level cache
 _SHORT_LANE = 256
 
 

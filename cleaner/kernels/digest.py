@@ -1,9 +1,9 @@
 """
 The 16-byte digest of a key: MurmurHash3 x64 128 (its low half, equal to `mmh3`) joined with a keyed SipHash-1-3.
 
-MurmurHash is quick and public, and anybody can build keys that collide in it, whatever the seed: alone it would let
-a producer delete other people's records. SipHash under a key nobody has seen settles that; it also picks the slot,
-so that nobody can build keys that crowd one place of the map.
+MurmurHash is fast and public, and anyone can build keys that collide in it, whatever the seed: alone, it would let a
+producer delete other producers' records. SipHash with a secret key prevents that; it also selects the slot, so that no
+one can build keys that crowd one place of the map.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _C2 = 0x4CF5AD432745937F
 
 @inlined_jit
 def _tail(data, at, count):
-    """Return the last `count` (0 to 7) bytes as a little-endian word; the padded buffer allows the wide load."""
+    """Return the last `count` (0 to 7) bytes as a little-endian word; the buffer's padding allows the wide load."""
     if count == 0:
         return uint64(0)
     return load_u64_le(data, at) & ((uint64(1) << uint64(8 * count)) - uint64(1))
@@ -65,7 +65,7 @@ def murmur3_low(data, start, size):
 
 @inlined_jit
 def sip_round(v0, v1, v2, v3):
-    """Mix the four words of SipHash's state once."""
+    """Do one round on the four words of SipHash's state."""
     v0 += v1
     v1 = rotate_left(v1, uint64(13)) ^ v0
     v0 = rotate_left(v0, uint64(32))

@@ -1,4 +1,4 @@
-"""Writing the records of a new batch of magic 2 (R-220, R-221) from columns of keys, values and headers."""
+"""Writes the records of a new batch of magic 2 (R-220, R-221) from columns of keys, values and headers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cleaner.kernels.compile import jit
 from cleaner.kernels.memory import copy_bytes
 from cleaner.kernels.varints import varint_size, write_field, write_varint
 
-# Cells of the state array: where the next record lies in each column, and what the last call has written.
+# Cells of the state array: the next record's position in each column, and the largest timestamp of the last call.
 (
     NEXT_RECORD,
     NEXT_KEY,
@@ -19,7 +19,7 @@ from cleaner.kernels.varints import varint_size, write_field, write_varint
 STATE_CELLS = 5
 
 MOST_OVERHEAD_BYTES = 36
-"""What a record takes beside key, value and headers at most: five varints of 5 bytes, one of 10, and the attributes."""
+"""Most bytes of a record besides key, value and headers: five varints of 5 bytes, one of 10, and the attributes."""
 
 NO_HEADERS = -1
 
@@ -29,20 +29,20 @@ def encode_records(
     keys, key_lengths, values, value_lengths, headers, header_lengths, timestamps, state, out, at, most_bytes
 ):
     """
-    Write records one behind the other, from the next one on, until `most_bytes` are full or none is left.
+    Write records one after the other, from the next one on, until `most_bytes` are full or no record is left.
 
-    The first is written however large it is. Offset deltas count from 0; timestamp deltas from the first one's.
+    The first record is written whatever its size. Offset deltas count from 0, timestamp deltas from the first record's.
 
     Args:
-        keys, values: uint8 arrays, all keys (values) one behind the other.
+        keys, values: uint8 arrays, all keys (values) one after the other.
         key_lengths, value_lengths: int64 a record, -1 for null; their sum is the array's size.
-        headers: uint8 array, each record's headers as they stand in it, the count included.
-        header_lengths: int64 a record, or NO_HEADERS for one without any, of which `headers` holds nothing.
+        headers: uint8 array, the encoded headers of each record, including their count.
+        header_lengths: int64 a record, or NO_HEADERS for a record without any; it has no bytes in `headers`.
         timestamps: int64 a record, not negative.
-        state: int64 cells, see above; MAX_TIMESTAMP is set, the others are moved on.
+        state: int64 cells, see above; MAX_TIMESTAMP is set, the others are advanced.
         out: uint8 array with room from `at` on for `most_bytes`, or for the largest record with MOST_OVERHEAD_BYTES.
     Returns:
-        The position behind the last record.
+        The position after the last record.
     """
     first = state[NEXT_RECORD]
     key_at, value_at, headers_at = state[NEXT_KEY], state[NEXT_VALUE], state[NEXT_HEADERS]
@@ -65,7 +65,7 @@ def encode_records(
             + max(key_length, int64(0))
             + varint_size(value_length)
             + max(value_length, int64(0))
-            + abs(headers_length)  # none is one byte: a count of 0
+            + abs(headers_length)  # NO_HEADERS takes one byte: a count of 0
         )
         if record > first and end - start + varint_size(size) + size > most_bytes:
             break

@@ -16,8 +16,8 @@ INDEX_TIME_FULL = 2
 INDEX_OVERFLOW = 3
 INDEX_NOT_ASCENDING = 4
 
-# Cells of the state array: what a segment being written remembers between append calls. Of both indexes the bytes in
-# all, and of these those that are not in the arrays any more; the last entries, -1 where there is none.
+# Cells of the state array: the state of a segment being written, kept between calls. For both indexes: all bytes,
+# and how many of them are no longer in the arrays; the last entries, -1 without one.
 (
     STATE_POSITION,
     STATE_SINCE_ENTRY,
@@ -58,18 +58,18 @@ def append_time_entry(time_index, base_offset, state):
 @jit
 def index_batches(batches, base_offset, interval_bytes, max_bytes, offset_index, time_index, state):
     """
-    Take note of batches appended one after the other (R-320).
+    Write the index entries for appended batches (R-320).
 
     Args:
         batches: rows with `size`, `last_offset` and `max_timestamp`.
         base_offset: the segment's.
         interval_bytes: `index.interval.bytes`.
         max_bytes: `segment.index.bytes`, the room of either index (R-310, R-311).
-        offset_index, time_index: uint8 arrays, beginning with the first byte not taken, with room for one more entry
+        offset_index, time_index: uint8 arrays that begin with the first byte not taken, with room for one more entry
             a batch.
         state: int64 cells STATE_....
     Returns:
-        INDEX_DONE, or what stood in the way; nothing of the batch concerned is then noted.
+        INDEX_DONE, or why it stopped; the batch concerned is then not indexed.
     """
     most_offset_bytes = max_bytes // OFFSET_ENTRY_BYTES * OFFSET_ENTRY_BYTES
     most_time_bytes = (max_bytes // TIME_ENTRY_BYTES - 1) * TIME_ENTRY_BYTES
@@ -91,7 +91,7 @@ def index_batches(batches, base_offset, interval_bytes, max_bytes, offset_index,
             store_u32_be(offset_index, at + 4, uint64(state[STATE_POSITION]))
             state[STATE_OFFSET_BYTES] += OFFSET_ENTRY_BYTES
             state[STATE_LAST_OFFSET] = relative
-            # A full time index raises before it is asked whether there is anything to write (R-311).
+            # As in Kafka, a full time index is an error even if there is no entry to write (R-311).
             if state[STATE_TIME_BYTES] >= most_time_bytes:
                 return INDEX_TIME_FULL
             status = append_time_entry(time_index, base_offset, state)
@@ -109,14 +109,14 @@ FOLLOW_NEXT, FOLLOW_LAST_OFFSET = range(2)
 @jit
 def follow_entries(positions, offsets, batches, state):
     """
-    Hold offset index entries against the next batches of their log (R-333).
+    Check offset index entries against the next batches of their log (R-333).
 
     Args:
         positions, offsets: int64, all entries of the index; the offsets absolute.
         batches: rows of BATCH_DTYPE, in file order.
-        state: int64 cells FOLLOW_...: the first entry not looked at yet, and the last offset of the batches so far.
+        state: int64 cells FOLLOW_...: the next entry to check, and the last offset of the batches so far.
     Returns:
-        Whether all entries that point into the batches are good; if not the state is as it was.
+        Whether all entries that point into the batches are good; if not, the state is unchanged.
     """
     entry, last_offset = state[FOLLOW_NEXT], state[FOLLOW_LAST_OFFSET]
     for b in range(batches.size):

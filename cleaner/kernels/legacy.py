@@ -1,4 +1,4 @@
-"""Records of magic 0 and 1 (R-240..R-243) turned into records of magic 2 (R-577, R-578)."""
+"""Converts records of magic 0 and 1 (R-240..R-243) to records of magic 2 (R-577, R-578)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cleaner.kernels.compile import jit
 from cleaner.kernels.memory import load_u32_be, load_u64_be
 from cleaner.kernels.varints import varint_size, write_field, write_varint
 
-# What is wrong with a set of entries. `format/legacy.py` has a sentence for each.
+# Errors of a set of entries. `format/legacy.py` has a message for each.
 LEGACY_GOOD = 0
 LEGACY_BAD_SIZE = 1
 LEGACY_BAD_MAGIC = 2
@@ -29,11 +29,11 @@ _MOST_RECORD_OVERHEAD = 32
 @jit
 def _read_entry(data, at, end):
     """
-    Read the entry at `data[at]`, which has its offset and its size.
+    Read the entry at `data[at]`, whose offset and size are before `end`.
 
     Returns:
         (status, position after it, magic, key start, key size or -1, value start, value size or -1). LEGACY_EMPTY means
-        that `end` cuts it off.
+        that it is cut off at `end`.
     """
     nothing = int64(0)
     size = int64(int32(load_u32_be(data, at + header.LENGTH_AT)))
@@ -58,13 +58,13 @@ def _read_entry(data, at, end):
     value_size = max(int64(int32(load_u32_be(data, value_start - 4))), int64(-1))
     if value_size > stop - value_start:
         return LEGACY_BAD_VALUE, nothing, nothing, nothing, nothing, nothing, nothing
-    # Bytes between the value and the end of the entry are ignored, as Kafka ignores them.
+    # Bytes between the value and the end of the entry are ignored, as in Kafka.
     return LEGACY_GOOD, stop, magic, key_start, key_size, value_start, value_size
 
 
 @jit
 def locate_value(data, end):
-    """Return (status, start, size or -1) of the value of the entry that is `data[:end]`: a wrapper's inner entries."""
+    """Return (status, start, size or -1) of the value of the entry in `data[:end]`: a wrapper's inner entries."""
     status, _, _, _, _, start, size = _read_entry(data, int64(0), end)
     return status, start, size
 
@@ -72,9 +72,9 @@ def locate_value(data, end):
 @jit
 def measure_entries(data, start, end):
     """
-    Check the entries in `data[start:end]` and say what converting them takes.
+    Check the entries in `data[start:end]` and compute the room for converting them.
 
-    An entry that `end` cuts off is left out (R-241).
+    An entry that is cut off at `end` is left out (R-241).
 
     Args:
         data: uint8 array, padded.
@@ -114,15 +114,15 @@ def measure_entries(data, start, end):
 @jit
 def convert_entries(data, start, end, base, has_append_time, append_time, target, at):
     """
-    Write the entries in `data[start:end]`, which `measure_entries` found good, as records of magic 2.
+    Write the entries in `data[start:end]`, which passed `measure_entries`, as records of magic 2.
 
     Offset deltas count from the first record's offset, timestamp deltas from its timestamp.
 
     Args:
         data: uint8 array, padded.
         base: added to each entry's offset.
-        has_append_time: whether entries of magic 1 take `append_time` for their own timestamp (R-243).
-        target: uint8 array with the room that was measured, from `at` on; not `data`.
+        has_append_time: whether entries of magic 1 get `append_time` as timestamp (R-243).
+        target: uint8 array with the measured room from `at` on; not `data`.
     Returns:
         (position after the last record, first offset, last offset, first timestamp, largest timestamp).
     """
@@ -145,7 +145,7 @@ def convert_entries(data, start, end, base, has_append_time, append_time, target
             started = True
         largest_timestamp = max(largest_timestamp, timestamp)
         offset_delta = offset - first_offset
-        # Wraps for absurd timestamps as Kafka's does: adding it to the first timestamp wraps back.
+        # Overflows for absurd timestamps as in Kafka: adding it to the first timestamp overflows back.
         timestamp_delta = timestamp - first_timestamp
         size = (
             2  # attributes before, the number of headers after: both 0

@@ -5,12 +5,12 @@ Blocks of lz4, packed and unpacked (R-252).
         offset, u16 little-endian | more
     The last sequence has literals only, at least five; the last match begins at least twelve bytes before the end.
 
-Packing chooses as the library's fast compressor does for blocks of up to 64 KiB, as Kafka writes them: the bytes are
-equal. Every position is looked up in a table of earlier positions by a hash of its four bytes, and where no match turns
-up the steps become longer. A match is extended both ways, the bytes between matches are literals.
+Packing makes the same choices as the library's fast compressor for blocks of up to 64 KiB, as Kafka writes them: the
+bytes are equal. Every position is looked up in a table of earlier positions by a hash of its four bytes; while no match
+is found, the steps become longer. A match is extended both ways; the bytes between matches are literals.
 
-Unpacking takes no block that the library would refuse, but refuses oddities that it takes. After a refusal the caller
-asks the library, which also knows the words for it.
+Unpacking accepts no block that the library would refuse, but refuses oddities that the library accepts. After a refusal
+the caller tries the library, which also gives the error message.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cleaner.kernels.memory import load_u8, load_u64_le
 TABLE_BITS = 13
 BAD_BLOCK = -1
 
-# Values of the library; what is written depends on each of them.
+# Constants of the library; the output depends on each of them.
 _HASH_FACTOR = 2654435761
 _SKIP_SHIFT = 6
 _SHORTEST_MATCH = 4
@@ -47,7 +47,7 @@ def _slot(word):
 
 @inlined_jit
 def _put_more(target, at, left):
-    """Write what of a length is left after the 15 in the token."""
+    """Write the rest of a length, after the 15 in the token."""
     while left >= 255:
         target[at] = 255
         left -= 255
@@ -58,7 +58,7 @@ def _put_more(target, at, left):
 
 @inlined_jit
 def _put_literals(target, at, limit, data, start, size):
-    """Write a token and its literals; returns where it is, and the position after them."""
+    """Write a token and its literals; returns the token's position, and the position after the literals."""
     token_at = at
     at += 1
     if size < _MORE:
@@ -77,7 +77,7 @@ def compress_block(data, start, end, table, target, at):
 
     Args:
         data: uint8 array; at most 65536 bytes of it.
-        table: uint16 array of 2**TABLE_BITS words, whatever they hold.
+        table: uint16 array of 2**TABLE_BITS words, with any content.
         target: uint8 array with room for n + n/255 + 16 bytes from `at` on; not `data`.
     Returns:
         The position in `target` after the block.
@@ -91,7 +91,7 @@ def compress_block(data, start, end, table, target, at):
         position = int64(start) + 1
         word = _word(data, position)
         while True:
-            # Step 1: look for four bytes seen before.
+            # Step 1: search four bytes that occurred before.
             next_position, step, attempts = position, int64(1), int64(1) << _SKIP_SHIFT
             candidate = int64(start)
             while True:
@@ -114,7 +114,7 @@ def compress_block(data, start, end, table, target, at):
                 position -= 1
                 candidate -= 1
             token_at, at = _put_literals(target, at, limit, data, emitted, position - emitted)
-            # Step 2: write the match, and go on while another one follows at once.
+            # Step 2: write the match, and continue while another one follows immediately.
             while True:
                 offset = position - candidate
                 more = match_length(data, candidate + _SHORTEST_MATCH, position + _SHORTEST_MATCH, end - _LAST_LITERALS)
@@ -147,7 +147,7 @@ def compress_block(data, start, end, table, target, at):
 
 @inlined_jit
 def _read_more(data, at, end, limit):
-    """Return the rest of a length and the position after it; above `limit`, or beyond `end`, it is damage."""
+    """Return the rest of a length and the position after it; a length above `limit` means damage."""
     more = int64(0)
     while at < end:
         byte = int64(load_u8(data, at))
@@ -161,12 +161,12 @@ def _read_more(data, at, end, limit):
 @jit
 def decompress_block(data, start, end, out, at, room_end):
     """
-    Unpack `data[start:end]` to `out[at:room_end]`, of which all may be written to.
+    Unpack `data[start:end]` to `out[at:room_end]`; all of that range may be overwritten.
 
     Args:
         data: uint8 array.
         out: uint8 array, not `data`; nothing before `at` is read or written.
-        room_end: the library judges the last match by it; give it the same room.
+        room_end: whether the last match is valid depends on it; pass the same room as to the library.
     Returns:
         The position after the bytes unpacked, or BAD_BLOCK.
     """

@@ -1,4 +1,4 @@
-"""What codecs of literals and matches have in common: measuring a match, and copying one's bytes."""
+"""Shared parts of lz4 and snappy: measuring a match, and copying literals and matches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST_IN_STEPS = 256
 
 @intrinsic
 def _trailing_zeros(typing_context, word):
-    """Return how many low bits of a word that is not 0 are 0."""
+    """Return the number of trailing zero bits of a word that is not 0."""
 
     def generate(context, builder, signature, arguments):
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
@@ -25,7 +25,7 @@ def _trailing_zeros(typing_context, word):
 
 @jit
 def match_length(data, candidate, at, end):
-    """Return how many bytes from `at`, up to `end`, equal those from `candidate`, which lies before it."""
+    """Return how many bytes from `at`, up to `end`, equal those from `candidate`, an earlier position."""
     start = at
     while end - at >= 8:
         difference = load_u64_le(data, candidate) ^ load_u64_le(data, at)
@@ -44,7 +44,7 @@ def copy_literal(out, at, end, data, source, size):
     """
     Copy `size` bytes of `data` to `out[at:]`.
 
-    Steps of 16 bytes are quicker than byte-exact ones: what lies behind, up to `end`, may change.
+    It copies in steps of 16 bytes, which is faster: bytes after the copy, up to `end`, may change.
     """
     stop = at + size
     if size <= _MOST_IN_STEPS and end - stop >= _STEP_BYTES and data.size - source - size >= _STEP_BYTES:
@@ -59,9 +59,9 @@ def copy_literal(out, at, end, data, source, size):
 @inlined_jit
 def copy_match(out, at, end, offset, size):
     """
-    Repeat `size` bytes of `out` that begin `offset` (at least 1) before `at`; they may overlap with what is written.
+    Copy `size` bytes of `out` from `offset` (at least 1) before `at` to `at`; the ranges may overlap.
 
-    What lies behind, up to `end`, may change; `end - at` is at least `size`.
+    Bytes after the copy, up to `end`, may change; `end - at` is at least `size`.
     """
     source = at - offset
     stop = at + size

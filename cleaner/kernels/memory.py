@@ -1,5 +1,5 @@
 """
-Words read from and written to byte arrays at any alignment, and the few machine instructions numba has no name for.
+Loads and stores words in byte arrays at any alignment, and the few machine instructions that numba does not offer.
 
 Big-endian is the order of Kafka's files, little-endian that of hash functions. The caller has checked the position; a
 bounds-checked build (NUMBA_BOUNDSCHECK=1) checks it again and raises.
@@ -84,7 +84,7 @@ def _checked_store(store, size):
     return checked
 
 
-# One byte: indexing would first ask whether the position is negative and counts from the end.
+# For one byte too: indexing would first check whether the position is negative and counts from the end.
 load_u8 = _checked_load(_make_load(8, False), 1)
 load_u64_le = _checked_load(_make_load(64, False), 8)
 load_u64_be = _checked_load(_make_load(64, True), 8)
@@ -126,7 +126,7 @@ else:
 
 @intrinsic
 def prefetch(typing_context, array, index):
-    """Ask the processor to bring the cache line of `array[index]`; the index must lie inside the array."""
+    """Prefetch the cache line of `array[index]`; the index must be inside the array."""
 
     def generate(context, builder, signature, arguments):
         pointer = builder.bitcast(_address(context, builder, signature.args[0], *arguments), _I8.as_pointer())

@@ -1,8 +1,8 @@
 """
-Bits of offsets: which records of a group stay, found out elsewhere (`cleaning/recopy/offset_bits.py`).
+A bitmap of offsets: which records of a group stay, decided elsewhere (`cleaning/recopy/offset_bits.py`).
 
-Offsets are counted from the group's first one. They lie in blocks of BLOCK_BITS bits, and a directory has the number of
-each block plus 1 (0: no bit of it is set): in a log of large gaps most blocks are not there.
+Offsets are counted from the group's first one. The bits are in blocks of BLOCK_BITS, and a directory has the number of
+each block plus 1 (0: no bit of it is set): in a log with large gaps most blocks do not exist.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def set_bits(directory, blocks, used, places):
     Set bits.
 
     Args:
-        directory: int32, a cell for each block there may be.
-        blocks: uint8, the blocks there are one behind the other, and room for one more a place.
-        used: how many there are.
+        directory: int32, a cell for each possible block.
+        blocks: uint8, the existing blocks one after the other, and room for one more a place.
+        used: how many blocks exist.
         places: int64, offsets counted from the group's first; all within the directory.
     Returns:
-        How many blocks there are then.
+        How many blocks exist afterwards.
     """
     for i in range(places.size):
         place = places[i]
@@ -80,14 +80,14 @@ def judge_by_bits(
     state,
 ):
     """
-    Give a verdict on every record of some batches, and check each record on the way; as `judge_records` does.
+    Decide on every record of some batches, and check every record, as `judge_records` does.
 
     Args:
         data, unpacked, batches, unread, discarded, latest_offset, now_ms, legacy_deletes_stay, verdicts, state: as for
             `judge_records`.
-        unmapped: uint8 a batch; 1 for those whose records were not among the keys of the dirty section.
-        first_dirty_offset: where it begins. A record that was among them stays if its bit is set, any other one if its
-            bit is not set.
+        unmapped: uint8 a batch; 1 for batches whose records were not among the keys of the dirty section.
+        first_dirty_offset: where that section begins. A record among those keys stays if its bit is set, any other
+            record if its bit is not set.
         directory, blocks, base_offset: the bits, and the offset of the first.
     Returns:
         DIGEST_GOOD or DIGEST_BAD_RECORD.

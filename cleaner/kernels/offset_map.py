@@ -1,13 +1,13 @@
 """
-The offset map's hot loops: put the keys of the dirty section, and ask of each record whether its key comes again.
+The offset map's hot loops: put the keys of the dirty section, and check for each record whether its key occurs again.
 
 An entry is three words of a flat uint64 array: SipHash, MurmurHash, offset + 1 (0 marks an empty slot). The first slot
-to try is the SipHash scaled to the number of slots; the next ones follow in line. Slots are prefetched some keys ahead,
-so that the memory's answer to one key is on its way while others are looked at.
+to try is the SipHash scaled to the number of slots; then the following ones (linear probing). Slots are prefetched some
+keys ahead, so that other keys are processed while memory is read.
 
-Beside the table a bitmap says of each offset of the dirty section whether its record is the one of its key that stays,
-so far. It is set and cleared as keys are put, at hardly any cost, and spares the second pass hashing and searching:
-there a record of the dirty section stays if its bit is set.
+Besides the table, a bitmap says for each offset of the dirty section whether its record is the one of its key that
+stays, so far. It is updated as keys are put, at almost no cost, and saves the second pass from hashing and searching:
+there, a record of the dirty section stays if its bit is set.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from cleaner.kernels.memory import multiply_high, prefetch
 from cleaner.kernels.records import RECORD_GOOD, RECORD_LEFT_OVER, read_next_record
 
 WORDS = 3  # of 8 bytes: a 16-byte digest and an offset (24 bytes an entry, R-520)
-DIGEST_WORDS = 4  # the same, and how many messages came before
-BLOCK = 64  # keys between hashing and probing: enough to hide the memory, few enough for the first-level cache
+DIGEST_WORDS = 4  # the same, and the number of messages before
+BLOCK = 64  # keys between hashing and probing: enough to hide memory latency, few enough for the first-level cache
 SCRATCH_WORDS = 4 * BLOCK
 _AHEAD = 24  # keys between prefetch and use
 
@@ -31,7 +31,7 @@ DIGEST_BAD_RECORD = 1
 
 LATEST_OFFSET = 0  # code of the survivor rule
 
-# Verdicts on a record: bit 0 says it stays.
+# Verdicts on a record: if bit 0 is set, it stays.
 KEEP = 1
 KEEP_TOMBSTONE = 3
 SUPERSEDED = 0
@@ -53,7 +53,7 @@ STATE_CELLS = 6
 
 @inlined_jit
 def tombstones_stay(attributes, magic, base_timestamp, now_ms, legacy_deletes_stay):
-    """Tell whether the tombstones of a batch stay, unless a later record takes their place (R-551)."""
+    """Tell whether the tombstones of a batch stay, unless a later record supersedes them (R-551)."""
     if magic < 2:
         return legacy_deletes_stay
     return attributes & DELETE_HORIZON_FLAG == 0 or now_ms < base_timestamp
@@ -62,11 +62,11 @@ def tombstones_stay(attributes, magic, base_timestamp, now_ms, legacy_deletes_st
 @inlined_jit
 def verdict_alone(is_discarded, is_control, is_covered, key_size, value_size, deletes_stay):
     """
-    Return the verdict on a record by what it is itself, and whether a later one of its key can take its place (R-550,
-    R-551).
+    Return the verdict on a record from its own properties, and whether a later record with its key can supersede it
+    (R-550, R-551).
 
     Args:
-        is_covered: its offset is at most the last one that was looked at for keys.
+        is_covered: its offset is at most the last one in the map.
     """
     if is_discarded:
         return int64(DISCARDED), False
@@ -87,21 +87,21 @@ def _first_slot(hash_word, slots):
 @jit
 def digest_records(data, unpacked, batches, skipped, first_dirty_offset, keys, digests, state):
     """
-    Check the records of some batches and list the digests of those that belong into the map (R-511).
+    Check the records of some batches and list the digests of those that belong in the map (R-511).
 
     Args:
-        data, unpacked: uint8 arrays that hold the batches' records (`row.unpacked` tells which).
+        data, unpacked: uint8 arrays with the batches' records (`row.unpacked` says which one).
         batches: rows of BATCH_DTYPE.
         skipped: uint8 a batch; 1 for control and aborted batches, which are counted (R-718) but not indexed.
         first_dirty_offset: records below it are left out.
         keys: two words, the SipHash key of this round.
         digests: uint64, room for DIGEST_WORDS a record from STATE_KEYED on: SipHash, MurmurHash, offset + 1, and
             STATE_MESSAGES before the record.
-        state: int64 cells STATE_...; the first three are advanced, STATE_BATCH says at which batch the call ended.
+        state: int64 cells STATE_...; the first three are advanced, STATE_BATCH is the batch with a bad record.
     Returns:
         DIGEST_GOOD, or DIGEST_BAD_RECORD with STATE_STATUS.
     """
-    # Counted in registers: what is stored to `digests` might be `state` as far as the compiler knows.
+    # Counted in local variables: for the compiler, `digests` and `state` may overlap.
     keyed, messages, keyless = state[STATE_KEYED], state[STATE_MESSAGES], state[STATE_KEYLESS]
     status = RECORD_GOOD
     at = int64(0)
@@ -148,10 +148,10 @@ def digest_records(data, unpacked, batches, skipped, first_dirty_offset, keys, d
 @inlined_jit
 def supersedes(rule, word, other):
     """
-    Tell whether a record takes the place of another one of its key: `policy/survivor_rule.py`, compiled.
+    Tell whether a record supersedes another one of its key: the compiled form of `policy/survivor_rule.py`.
 
     Args:
-        rule: LATEST_OFFSET. Any other number is its reverse, which no round goes by: tests see by it who asks.
+        rule: LATEST_OFFSET. Any other number reverses it; rounds never do that, tests use it to find who uses the rule.
         word, other: offsets + 1.
     """
     return word > other if rule == LATEST_OFFSET else word < other
@@ -170,11 +170,12 @@ def put_digests(table, slots, rule, digests, count, entries, limit, latest, late
     Args:
         table, slots: the map; `slots` is above `limit`.
         rule: code of the survivor rule.
-        digests, count: what `digest_records` listed.
+        digests, count: from `digest_records`.
         entries, limit: distinct keys in the map, and how many it may have (R-512).
-        latest, latest_base: the bitmap, and the offset its first bit stands for; offsets beyond it have no bit.
+        latest, latest_base: the bitmap, and the offset of its first bit; offsets beyond it have no bit.
     Returns:
-        (keys put, entries then). Fewer than `count` when there was no room even to ask for the next (R-511).
+        (keys put, entries afterwards). Fewer than `count` if the map is full; then it is not even checked whether the
+        next key is new (R-511).
     """
     for i in range(min(_AHEAD, count)):
         prefetch(table, WORDS * _first_slot(digests[DIGEST_WORDS * i], slots))
@@ -217,7 +218,7 @@ def put_digests(table, slots, rule, digests, count, entries, limit, latest, late
 
 @jit
 def _judge_block(table, slots, rule, block, count, verdicts):
-    """Take `KEEP` from records that the map's record of their key supersedes."""
+    """Set SUPERSEDED for records that the map's record of their key supersedes."""
     for i in range(count):
         sip, murmur, marked = block[WORDS * i], block[WORDS * i + 1], block[WORDS * i + 2]
         slot = _first_slot(sip, slots)
@@ -256,19 +257,19 @@ def judge_records(
     state,
 ):
     """
-    Give a verdict on every record of some batches (R-550, R-551), and check each record on the way.
+    Decide on every record of some batches (R-550, R-551), and check every record.
 
     Args:
         data, unpacked, batches, keys: as for `digest_records`.
         table, slots, rule, latest, latest_base: as for `put_digests`.
         scratch: SCRATCH_WORDS words.
-        unread: uint8 a batch; 1 leaves its records alone (the batch goes whole, R-541 c).
+        unread: uint8 a batch; 1 skips its records (the batch is dropped whole, R-541 c).
         discarded: uint8 a batch; 1 drops all its records (R-550, first case).
-        latest_offset: last offset the map covers; records above it stay.
+        latest_offset: last offset in the map; records above it stay.
         now_ms: the round's time; a tombstone stays while it is below its batch's delete horizon.
         legacy_deletes_stay: whether tombstones of magic 0 and 1 stay (R-551).
-        verdicts: uint8 a record, counting through all batches but the unread ones, whose counts may lie.
-        state: STATE_BATCH, STATE_STATUS and STATE_RECORD_POSITION tell of a bad record.
+        verdicts: uint8 a record, numbered through all batches except the unread ones, whose counts may be wrong.
+        state: STATE_BATCH, STATE_STATUS and STATE_RECORD_POSITION describe a bad record.
     Returns:
         DIGEST_GOOD or DIGEST_BAD_RECORD.
     """
@@ -283,7 +284,7 @@ def judge_records(
         is_control = row.attributes & CONTROL_FLAG != 0
         deletes_stay = tombstones_stay(row.attributes, row.magic, row.base_timestamp, now_ms, legacy_deletes_stay)
         # A transactional batch may count as aborted in one pass and not in the other, as in Kafka: then its records
-        # were never put, have no bit, and the table alone can answer (R-550).
+        # were never put and have no bit, so the table decides (R-550).
         has_bits = row.attributes & TRANSACTIONAL_FLAG == 0
         is_discarded = discarded[b] != 0
         at, end = row.body_start, row.body_end
@@ -332,7 +333,7 @@ def judge_records(
 
 @jit
 def move_entries(source, target, target_slots, first, last):
-    """Put the entries in slots [first, last) of one table into a larger one, whose keys they do not repeat."""
+    """Put the entries in slots [first, last) of one table into a larger one that has none of their keys."""
     for slot in range(first, last):
         at = WORDS * slot
         if source[at + 2] != uint64(0):
@@ -347,7 +348,7 @@ def move_entries(source, target, target_slots, first, last):
 
 @jit
 def find_offset(data, start, size, table, slots, keys):
-    """Return the offset the map holds for the key `data[start:start + size]`, -1 when there is none."""
+    """Return the map's offset for the key `data[start:start + size]`, -1 without one."""
     sip = siphash13(data, start, size, keys[0], keys[1])
     murmur = murmur3_low(data, start, size)
     slot = _first_slot(sip, slots)

@@ -1,21 +1,21 @@
 """
-Where the machine code of kernels is kept between runs, and who is trusted to have put it there.
+The directories in which machine code of kernels is kept between runs, and which of them are trusted.
 
-A directory's name carries a hash of all kernel sources, of the exact versions of Python, numpy, numba and llvmlite, and
-of the target; bounds-checked code (NUMBA_BOUNDSCHECK=1) has a directory of its own. No path is part of it: a cache made
-in one place serves an installation in another.
+A directory's name contains a hash of all kernel sources, of the exact versions of Python, numpy, numba and llvmlite,
+and of the target; bounds-checked code (NUMBA_BOUNDSCHECK=1) has its own directory. The hash includes no path: a cache
+made in one place works for an installation in another.
 
-The files are programs: a user who can write them, or exchange the directory they are in, can run code as us. So a
-directory counts only if it, its files, and every directory from it up to the root belong to this process's user or to
-root, and nobody else may write there. For root only root's own count: under `sudo -E` the home directory is somebody
-else's, and nothing is read or made below it. One exception: a directory above that is sticky, as `/tmp` is, may be open
-to others, since what is ours in it they can neither rename nor remove.
+The files are programs: a user who can write them, or exchange their directory, can run code as this process. So a
+directory is used only if it, its files, and every directory from it up to the root belong to this process's user or to
+root, and no one else may write there. For root, only root's own count: under `sudo -E` the home directory is another
+user's, and nothing is read or created below it. One exception: a sticky directory above, such as `/tmp`, may be
+writable by others, since they can neither rename nor remove our entries in it.
 
-Looking comes before using, by the same path, and nothing can change in between: links are resolved first, then it is
-looked at from the root downwards, and each directory that passed keeps others from changing the name of the next.
+The check comes before the use, by the same path, and nothing can change in between: links are resolved first, then the
+path is checked from the root downwards, and each directory that passed keeps others from changing the next name.
 
-Code is read from every such directory, in order, and written to the first that takes it, which is made when there is
-something to keep. Without any place kernels are compiled at every start: some seconds later, still right.
+Code is read from every such directory, in order, and written to the first writable one, which is created when there is
+something to save. Without any directory, kernels are compiled at every start: slower by some seconds, but correct.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class CachePlaces(NamedTuple):
     """Directories for compiled kernels."""
 
     readable: tuple[Path, ...]
-    """Those that are there."""
+    """The existing ones."""
     writable: Path | None
-    """The one to write to, which may have to be made; None where no place is safe and writable."""
+    """The one to write to, which may not exist yet; None if no directory is safe and writable."""
 
 
 def cache_key(target: Target, *, bounds_checked: bool) -> str:
-    """Return a name for everything machine code depends on."""
+    """Return a hash of everything that machine code depends on."""
     digest = hashlib.sha256()
     for source in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
@@ -70,7 +70,7 @@ def _cache_roots() -> list[Path]:
 
 
 def _reason_against(path: Path, has_expected_type: Callable[[int], bool], *, is_on_the_way: bool = False) -> str | None:
-    """Say why what lies at `path` cannot be trusted; None if it can."""
+    """Say why the file or directory at `path` cannot be trusted; None if it can."""
     about = path.lstat()
     if not has_expected_type(about.st_mode):
         return f"{path} is a link or something else that does not belong there"
@@ -79,10 +79,9 @@ def _reason_against(path: Path, has_expected_type: Callable[[int], bool], *, is_
 
 def _reason_against_directory(directory: Path, *, makes: bool) -> str | None:
     """
-    Say why code in a directory cannot be trusted, for its own sake, a file's, or a directory's above; None if it can.
+    Say why code in a directory cannot be trusted, because of it, a file in it, or a directory above; None if it can.
 
-    With `makes` it is made where it is missing, below what can be trusted and nowhere else; without, what is missing is
-    taken for made.
+    With `makes`, missing directories are created, but only below trusted ones; without, missing ones count as trusted.
     """
     for above in reversed(directory.parents):
         if makes:
@@ -90,7 +89,7 @@ def _reason_against_directory(directory: Path, *, makes: bool) -> str | None:
         elif not os.path.lexists(above):
             return None
         if not stat.S_ISDIR(above.lstat().st_mode):
-            raise NotADirectoryError(above)  # a file in the way: nobody has ever used this place
+            raise NotADirectoryError(above)  # a file in the path: the directory was never used
         reason = _reason_against(above, stat.S_ISDIR, is_on_the_way=True)
         if reason is not None:
             return reason
@@ -108,9 +107,9 @@ def _reason_against_directory(directory: Path, *, makes: bool) -> str | None:
 
 
 def _make(directory: Path) -> None:
-    """Make a directory that is missing, readable for everybody: what root compiles is for users of lower rank, too."""
+    """Create a missing directory, readable for everyone: other users may use code that root compiled."""
     if not os.path.lexists(directory):
-        with contextlib.suppress(FileExistsError):  # another process that starts
+        with contextlib.suppress(FileExistsError):  # another starting process created it
             directory.mkdir(mode=0o755)
 
 
@@ -120,10 +119,10 @@ def _warn(directory: Path, reason: str) -> None:
 
 def make_place(directory: Path) -> None:
     """
-    Make the place to write to, if it is not there.
+    Create the directory to write to, if it does not exist.
 
     Raises:
-        OSError: the system refused; PermissionError also where somebody was faster, and it is not to be trusted.
+        OSError: the system refused; PermissionError also if another process was faster and it cannot be trusted.
     """
     reason = _reason_against_directory(directory, makes=True)
     if reason is not None:
@@ -132,21 +131,21 @@ def make_place(directory: Path) -> None:
 
 def find_cache_places(name: str) -> CachePlaces:
     """
-    Return the directories for compiled kernels; none where no place is safe. Nothing is made.
+    Return the directories for compiled kernels; none if none is safe. Creates nothing.
 
-    One that is not to be trusted is passed over with a `RuntimeWarning`.
+    A directory that cannot be trusted is skipped with a `RuntimeWarning`.
 
     Args:
-        name: what they are called, in all places.
+        name: the directory's name, the same below every root.
     """
     readable = []
     for root in dict.fromkeys(_cache_roots()):
         try:
-            # By the name that was given: what is missing must not be made where somebody's link leads.
+            # Checked by the given name: nothing must be created where another user's link leads.
             reason = why_way_is_open_to_others(root / name)
             directory = root.resolve() / name
             reason = reason or _reason_against_directory(directory, makes=False)
-        except (OSError, RuntimeError):  # links in a circle, or what cannot be looked at
+        except (OSError, RuntimeError):  # links in a circle, or a status that cannot be read
             continue
         if reason is not None:
             _warn(directory, reason)
@@ -161,5 +160,5 @@ def find_cache_places(name: str) -> CachePlaces:
 
 @functools.cache
 def cache_places() -> CachePlaces:
-    """Return the directories of this process; looked for, and warned about, once."""
+    """Return the directories of this process; searched, and warned about, once."""
     return find_cache_places(f"kernels-{cache_key(TARGET, bounds_checked=BOUNDS_CHECKED)}")

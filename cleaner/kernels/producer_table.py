@@ -1,9 +1,9 @@
 """
 A table from producer ids to a few words each, so that kernels can look one up for every batch.
 
-Rows lie one behind the other as producers were met; beside them an open-addressing array of slots holds row numbers
-plus 1 (0 is free). Slots are few bytes, and producers met together lie together: both stay in the caches even with
-very many producers. The number of slots is a power of two, at least one of them is free.
+Rows are in the order in which producers were met; an open-addressing array of slots has row numbers plus 1 (0 is free).
+Slots take few bytes, and producers that were met together are close together: both stay in the caches even with very
+many producers. The number of slots is a power of two, and at least one of them is free.
 
 Producer ids are mixed with a secret word, so that a producer cannot choose ids that crowd one place.
 """
@@ -18,7 +18,7 @@ from cleaner.kernels.compile import jit
 ID, STATE, WORD_1, WORD_2, WORD_3 = range(5)
 COLUMNS = 5
 
-NO_ROW = -1  # what a free slot holds, minus 1
+NO_ROW = -1  # the value of a free slot, minus 1
 
 
 @jit
@@ -47,6 +47,6 @@ def take_row(rows, slots, slot, producer_id, row):
 
 @jit
 def index_rows(rows, count, slots, key):
-    """Fill empty slots with the first `count` rows; of a producer that comes twice the last counts."""
+    """Fill empty slots with the first `count` rows; of two rows for one producer the last counts."""
     for row in range(count):
         slots[find_slot(rows, slots, rows[row, ID], key[0])] = int32(row + 1)

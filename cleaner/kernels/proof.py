@@ -1,8 +1,8 @@
 """
-What proving a cleaned log takes a look at every byte for: digests of keys, and batches and records held side by side.
+The parts of a proof that read every byte: digests of keys, and comparison of batches and records.
 
-The digest is SipHash-2-4 with 128 bits of result, under a key drawn for each proof: nobody can craft two keys with one
-digest, and that two of a thousand million meet by chance takes 10^20 proofs. Cleaning goes by another digest.
+The digest is SipHash-2-4 with a 128-bit result, with a random key for each proof: no one can craft two keys with the
+same digest, and by chance two of 10^9 keys collide once in 10^20 proofs. Cleaning uses another digest.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cleaner.kernels.records import skip_headers
 
 DIGEST_WORDS = 2
 
-# What `compare_records` says of two records at one offset.
+# Results of `compare_records` for two records at one offset.
 SAME, KEY_DIFFERS, VALUE_DIFFERS, HEADERS_DIFFER, TIMESTAMP_DIFFERS = range(5)
 
 
@@ -57,8 +57,8 @@ def digest_fields(data, starts, sizes, keys, digests):
     Digest parts of an array.
 
     Args:
-        data: uint8 array that holds them all.
-        starts, sizes: int64 arrays; a size of -1 is null, whose digest is left as it is.
+        data: uint8 array with all parts.
+        starts, sizes: int64 arrays; a size of -1 is null, whose digest is not written.
         keys: uint64, the two words of the key.
         digests: uint64, DIGEST_WORDS a part.
     """
@@ -89,7 +89,7 @@ def find_same_batches(left, left_rows, right, right_rows, partners, same):
     Tell which batches are the same bytes as their partners.
 
     Args:
-        left, right: uint8 arrays that hold the batches.
+        left, right: uint8 arrays with the batches.
         left_rows, right_rows: rows of BATCH_DTYPE.
         partners: int64, for each left row its right row, or -1.
         same: uint8, for each left row: set to 1 or 0.
@@ -132,7 +132,7 @@ def compare_records(
 
     Args:
         partners: int64, for each right record its left one, or -1.
-        verdicts: uint8, for each right record: set to SAME or what differs first; SAME without a partner.
+        verdicts: uint8, for each right record: set to SAME or the first difference; SAME without a partner.
     """
     for r in range(partners.size):
         mate = partners[r]

@@ -1,4 +1,4 @@
-"""Reading one record of magic 2 (R-220): every length checked before it is used."""
+"""Reads one record of magic 2 (R-220); checks every length before using it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from numba import int64, uint64
 from cleaner.kernels.compile import inlined_jit, jit
 from cleaner.kernels.memory import load_u8
 
-# What is wrong with a record, or with a batch as a sequence of records. `format/records.py` has a sentence for each.
+# Errors of a record, or of a batch as a sequence of records. `format/records.py` has a message for each.
 RECORD_GOOD = 0
 RECORD_BAD_LENGTH = 1
 RECORD_BAD_VARINT = 2
@@ -31,7 +31,7 @@ def _long_varint(data, at, end, most_bytes):
         byte = load_u8(data, at)
         at += 1
         if i == most_bytes - 1:
-            # The last byte has room for 4 bits of 32, or 1 of 64: more would silently be lost.
+            # The last byte has room for 4 of 32 bits, or 1 of 64: more bits would be lost silently.
             room = uint64(15) if most_bytes == 5 else uint64(1)
             if byte > room:
                 return int64(0), int64(-1), False
@@ -49,7 +49,7 @@ def read_varint(data, at, end, most_bytes):
     Read a zig-zag varint (R-221): `most_bytes` 5 for an int, 10 for a long.
 
     Returns:
-        (value, position after it or -1 when it does not end in time, whether its encoding is the shortest).
+        (value, position after it or -1 if it is too long, whether its encoding is the shortest).
     """
     if at < end:
         byte = load_u8(data, at)
@@ -144,10 +144,10 @@ def read_record(data, at, end):
 @inlined_jit
 def read_next_record(body, end, last_delta, at, previous_delta):
     """
-    Read the next record of a batch, and hold its offset against its neighbour's and the batch's.
+    Read the next record of a batch, and check its offset against the previous record's and the batch's.
 
     Args:
-        body: the array that holds the batch's records.
+        body: the array with the batch's records.
         end: where they end.
         last_delta: the batch's last offset delta.
         at: where the record begins.
@@ -158,7 +158,7 @@ def read_next_record(body, end, last_delta, at, previous_delta):
     if at >= end:
         return RECORD_MISSING, at, int64(0), int64(0), int64(0), int64(0)
     status, after, _, delta, _, key_start, key_size, value_size, _ = read_record(body, at, end)
-    # Not "base + delta > last": signed sums are compiled as if they never wrapped.
+    # Not "base + delta > last": signed sums are compiled as if they never overflowed.
     if status == RECORD_GOOD and (delta <= previous_delta or delta > last_delta):
         status = RECORD_BAD_OFFSET
     return status, after, delta, key_start, key_size, value_size

@@ -1,9 +1,9 @@
 """
-Writing what stays of a chunk's batches, packed ones included (R-560..R-578).
+Writes the surviving parts of a chunk's batches, including compressed ones (R-560..R-578).
 
-`retain_batches` stops at a compressed batch that is to be rebuilt. Here it is rebuilt in a buffer of its own and packed
-from there: with snappy and lz4 at once, so that a whole chunk needs one call. With other codecs the caller packs, and
-says so in the next call, which seals the batch and goes on.
+`retain_batches` stops at a compressed batch that must be rebuilt. Here it is rebuilt in a separate buffer and packed
+from there: snappy and lz4 immediately, so that a whole chunk needs one call. With other codecs the caller packs, and
+notes that for the next call, which seals the batch and continues.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from cleaner.kernels.retain import (
     seal_batch,
 )
 
-# Cells of the array that tells of the batch rebuilt last.
+# Cells of the array for the last rebuilt batch.
 (
-    REBUILT_END,  # its end in the buffer it was rebuilt in; 0: none is waiting
-    REBUILT_PACKED_BYTES,  # what its records take in the output, behind room for the header; set by who packs
+    REBUILT_END,  # its end in the buffer; 0: no batch is waiting
+    REBUILT_PACKED_BYTES,  # packed size of its records, in the output after the header's room; set by the packer
     _REBUILT_LAST_OFFSET,
     _REBUILT_MAX_TIMESTAMP,
     _REBUILT_KEPT,
@@ -44,7 +44,7 @@ REBUILT_CELLS = 5
 
 @jit
 def _seal_packed(batches, rebuilt, rebuilt_state, out, written, state):
-    """Put header and checksum to the batch that has been packed to the output, and count it."""
+    """Write header and checksum of the batch that was packed to the output, and count it."""
     row = batches[state[STATE_BATCH]]
     at = state[STATE_OUT]
     size = HEADER_BYTES + rebuilt_state[REBUILT_PACKED_BYTES]
@@ -69,7 +69,7 @@ def _seal_packed(batches, rebuilt, rebuilt_state, out, written, state):
 
 @jit
 def note_rebuilt(rebuilt_state, end, last_offset, max_timestamp, kept):
-    """Note a batch that lies rebuilt, not packed, at the head of its buffer."""
+    """Note a batch that is rebuilt, but not packed, at the beginning of its buffer."""
     rebuilt_state[REBUILT_END] = end
     rebuilt_state[_REBUILT_LAST_OFFSET] = last_offset
     rebuilt_state[_REBUILT_MAX_TIMESTAMP] = max_timestamp
@@ -82,16 +82,16 @@ def retain_and_pack(
     rebuilt, rebuilt_capacity, rebuilt_state, table,
 ):  # fmt: skip
     """
-    Write what stays of some batches, from STATE_BATCH on, until all are done or the caller has to help.
+    Write the surviving parts of some batches, from STATE_BATCH on, until all are done or the caller must help.
 
     Args:
-        data ... state: as `retain_batches` has them.
+        data ... state: as for `retain_batches`.
         rebuilt, rebuilt_capacity: a buffer for one batch, and how much of it may be filled.
         rebuilt_state: int64 cells REBUILT_... If a batch is waiting there, it has been packed to the output.
         table: for `pack_stream`.
     Returns:
-        a RETAIN_ status; RETAIN_COMPRESS when a batch is waiting to be packed, RETAIN_OUT_FULL when the output or the
-        buffer cannot take the batch at STATE_BATCH, others as from `retain_batches`.
+        a RETAIN_ status; RETAIN_COMPRESS if a batch is waiting to be packed, RETAIN_OUT_FULL if the output or the
+        buffer has no room for the batch at STATE_BATCH, others as from `retain_batches`.
     """
     if rebuilt_state[REBUILT_END] > 0:
         _seal_packed(batches, rebuilt, rebuilt_state, out, written, state)

@@ -1,8 +1,8 @@
 """
-Writing what stays of a chunk's batches (R-560..R-578): copied verbatim, rebuilt, or kept as an empty header.
+Writes the surviving parts of a chunk's batches (R-560..R-578): copied unchanged, rebuilt, or kept as an empty header.
 
 The records' verdicts are known. A compressed batch is rebuilt uncompressed into a side buffer, packed by the caller and
-sealed with `seal_batch`; everything else goes straight to the output.
+sealed with `seal_batch`; everything else is written directly to the output.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from cleaner.kernels.varints import varint_size, write_varint
 # Why `retain_batches` returned.
 RETAIN_DONE = 0
 RETAIN_OUT_FULL = 1
-RETAIN_COMPRESS = 2  # the batch at STATE_BATCH is to be rebuilt by the caller: it is compressed
-RETAIN_ODD_BYTES = 3  # ... or holds a record whose bytes a rewrite would change (R-220, R-223)
+RETAIN_COMPRESS = 2  # the caller must rebuild the batch at STATE_BATCH: it is compressed
+RETAIN_ODD_BYTES = 3  # ... or has a record whose bytes a rewrite would change (R-220, R-223)
 RETAIN_EMPTY_LEGACY = 4  # R-546
 RETAIN_BAD_TIMESTAMP = 5  # R-576, this and the next four
 RETAIN_NO_PRODUCER_ID = 6
@@ -33,7 +33,7 @@ RETAIN_OFFSET_TOO_FAR = 9
 BATCH_KEEP_IF_NOT_EMPTY = 0
 BATCH_KEEP_EVEN_EMPTY = 1
 BATCH_DROP = 2
-BATCH_COPY = 3  # as it is, whatever is in it: its records are not read
+BATCH_COPY = 3  # unchanged, whatever its content: its records are not read
 
 # Cells of the state array.
 (
@@ -53,9 +53,9 @@ BATCH_COPY = 3  # as it is, whatever is in it: its records are not read
 ) = range(13)
 STATE_CELLS = 13
 
-GROWTH_PER_RECORD = 20  # a longer length (5), timestamp delta (10) and offset delta (5) at most
+GROWTH_PER_RECORD = 20  # at most: a longer length (5), timestamp delta (10) and offset delta (5)
 _MAX_INT = 2**31 - 1
-# Of the attributes, what an empty batch keeps, a rebuilt one, and one that was of magic 0 or 1.
+# Attributes that an empty batch keeps, a rebuilt one, and one that had magic 0 or 1.
 _KEPT_EMPTY = header.TIMESTAMP_TYPE_FLAG | header.TRANSACTIONAL_FLAG | header.CONTROL_FLAG
 _KEPT_REBUILT = header.COMPRESSION_MASK | _KEPT_EMPTY
 _KEPT_LEGACY = header.COMPRESSION_MASK | header.TIMESTAMP_TYPE_FLAG
@@ -65,7 +65,7 @@ _KEPT_LEGACY = header.COMPRESSION_MASK | header.TIMESTAMP_TYPE_FLAG
 def _write_header(
     out, at, row, base_offset, last_offset, attributes, base_timestamp, max_timestamp, count, leader_epoch
 ):
-    """Write all of a header but its length and CRC (R-210, R-570)."""
+    """Write a header except its length and CRC (R-210, R-570)."""
     store_u64_be(out, at + header.BASE_OFFSET_AT, uint64(base_offset))
     store_u32_be(out, at + header.LEADER_EPOCH_AT, uint64(leader_epoch))
     out[at + header.MAGIC_AT] = header.MAGIC
@@ -81,7 +81,7 @@ def _write_header(
 
 @jit
 def seal_batch(out, at, end):
-    """Write length and CRC of the batch at `out[at:end]`, everything else of it being in place."""
+    """Write length and CRC of the batch at `out[at:end]`, after the rest of it is written."""
     store_u32_be(out, at + header.LENGTH_AT, uint64(end - at - header.LOG_OVERHEAD_BYTES))
     store_u32_be(out, at + header.CRC_AT, uint64(crc32c_range(out, at + header.CRC_FROM, end)))
 
@@ -145,7 +145,7 @@ def _headers_survive_rewriting(body, at, end):
 
 @jit
 def _survives_rewriting(body, at, after):
-    """Tell whether a record that is not plain would still be written as it stands."""
+    """Tell whether a record that is not plain would still be rewritten with the same bytes."""
     _, at, shortest = read_varint(body, at, after, 5)
     if body[at] != 0:
         return False
@@ -162,7 +162,7 @@ def _survives_rewriting(body, at, after):
 
 @jit
 def _check_rebuild(row):
-    """Return why Kafka's builder would refuse this batch (R-576), RETAIN_DONE when it would not."""
+    """Return why Kafka's builder would refuse this batch (R-576); RETAIN_DONE if it would not."""
     if row.attributes & header.TRANSACTIONAL_FLAG and row.producer_id == -1:
         return RETAIN_NO_PRODUCER_ID
     if row.producer_id != -1:
@@ -176,10 +176,10 @@ def _check_rebuild(row):
 @jit
 def rebuild_batch(body, row, verdicts, ordinal, horizon_ms, out, at):
     """
-    Write a batch anew with the records that stay, uncompressed and not yet sealed (R-570..R-578).
+    Rebuild a batch from its surviving records, uncompressed and not sealed (R-570..R-578).
 
     Args:
-        body: the array that holds the batch's records.
+        body: the array with the batch's records.
         verdicts, ordinal: the batch's verdicts begin at `verdicts[ordinal]`; at least one record stays.
         horizon_ms: the delete horizon, or negative for none (R-563, R-568).
         out, at: where to write; there is room for the body, GROWTH_PER_RECORD a record, and a header.
@@ -198,7 +198,7 @@ def rebuild_batch(body, row, verdicts, ordinal, horizon_ms, out, at):
     kept = 0
     for i in range(row.count):
         if not verdicts[ordinal + i] & KEEP:
-            # The record was read for its verdict: its length is enough to step over it.
+            # The record was checked when its verdict was given, so its length is enough to skip it.
             size, read_at, _ = read_varint(body, read_at, row.body_end, 5)
             read_at += size
             continue
@@ -256,14 +256,14 @@ def batch_horizon(row, has_tombstones, empties_marker, new_horizon_ms):
 
 @jit
 def count_verdicts(verdicts, first, count, is_control, state):
-    """Count the records of a batch that go, by reason."""
+    """Count the removed records of a batch, by reason."""
     kept = superseded = 0
     for i in range(first, first + count):
         kept += verdicts[i] & KEEP
         superseded += verdicts[i] == SUPERSEDED
     state[STATE_SUPERSEDED] += superseded
     if kept + superseded == count:
-        return  # as nearly always, and without a branch for each record
+        return  # the usual case, without a branch for each record
     for i in range(first, first + count):
         verdict = verdicts[i]
         if verdict == EXPIRED_TOMBSTONE:
@@ -280,10 +280,10 @@ def count_verdicts(verdicts, first, count, is_control, state):
 @jit
 def rebuild_apart(data, unpacked, rows, verdicts, ordinal, empties_marker, new_horizon_ms, out, state):
     """
-    Rebuild the one batch in `rows` at the head of a buffer of its own, and count its verdicts.
+    Rebuild the one batch in `rows` at the beginning of a separate buffer, and count its verdicts.
 
     Returns:
-        (RETAIN_ status, end of the batch in `out`, last offset, maximum timestamp, records that stay).
+        (RETAIN_ status, end of the batch in `out`, last offset, maximum timestamp, number of surviving records).
     """
     row = rows[0]
     kept = 0
@@ -303,7 +303,7 @@ def rebuild_apart(data, unpacked, rows, verdicts, ordinal, empties_marker, new_h
 
 @jit
 def note_written(written, state, size, last_offset, max_timestamp, messages, largest_offset):
-    """Note a batch that went to the output: its row for the indexes, and the counters."""
+    """Note a batch written to the output: its row for the indexes, and the counters."""
     row = written[state[STATE_WRITTEN_ROWS]]
     row.size = size
     row.last_offset = last_offset
@@ -319,19 +319,19 @@ def retain_batches(
     data, unpacked, batches, retention, empties_marker, verdicts, new_horizon_ms, out, capacity, written, state
 ):
     """
-    Write what stays of some batches, from STATE_BATCH on, until all are done or the caller has to help.
+    Write the surviving parts of some batches, from STATE_BATCH on, until all are done or the caller must help.
 
     Args:
         data, unpacked, batches: the batches and their records.
         retention: int8 a batch, BATCH_... (R-541).
-        empties_marker: uint8 a batch; 1 for a marker none of whose data is left (R-542).
-        verdicts: uint8 a record of batches not dropped, as `judge_records` left them.
+        empties_marker: uint8 a batch; 1 for a marker without any data left (R-542).
+        verdicts: uint8 a record of batches that are not dropped, from `judge_records`.
         new_horizon_ms: now + delete.retention.ms (R-563).
         out, capacity: the output and how much of it may be filled.
         written: rows of WRITTEN_DTYPE, one for each batch written, as many as there are batches.
         state: int64 cells STATE_..., advanced batch by batch.
     Returns:
-        a RETAIN_ status; anything but RETAIN_DONE concerns the batch at STATE_BATCH, which is not counted yet.
+        a RETAIN_ status; any except RETAIN_DONE concerns the batch at STATE_BATCH, which is not counted yet.
     """
     for b in range(state[STATE_BATCH], batches.size):
         row = batches[b]

@@ -1,8 +1,8 @@
-"""Why a scan of batches stopped; in a file of its own, so that naming a reason does not load numba."""
+"""Why a scan of batches stopped; in a separate file, so that importing these names does not load numba."""
 
 from __future__ import annotations
 
-# Positive values are damage; `format/chunks.py` has a sentence for each.
+# Positive values are damage; `format/chunks.py` has a message for each.
 SCAN_END = 0  # the rest of the chunk is shorter than the batch that starts there
 SCAN_TABLE_FULL = -1
 SCAN_TOO_SHORT = 1
@@ -17,6 +17,6 @@ SCAN_COUNT_ABOVE_BYTES = 9
 
 SMALLEST_RECORD_BYTES = 7  # R-220: length, attributes, two deltas, null key, null value, no headers
 
-# What is among a chunk's batches, beside the bits of their attributes.
+# Kinds of batches in a chunk, besides the bits of their attributes.
 KIND_LEGACY = 0x100  # magic 0 or 1
 KIND_PRODUCER = 0x200  # a batch with a producer id

@@ -5,11 +5,11 @@ Blocks of snappy, packed and unpacked (R-251).
     element: tag | length | offset | bytes
         the tag's low two bits: 0 literal, 1 copy with 11 bits of offset, 2 with 16, 3 with 32
 
-Packing chooses as the library does that Kafka uses (snappy-java 1.1.10.7): the bytes are equal. Every position is
-looked up in a table of earlier positions by a hash of its four bytes; a match is extended as far as it goes, the bytes
-between matches are literals. Where no match turns up the steps become longer.
+Packing makes the same choices as Kafka's library (snappy-java 1.1.10.7): the bytes are equal. Every position is looked
+up in a table of earlier positions by a hash of its four bytes; a match is extended as far as possible, the bytes
+between matches are literals. While no match is found, the steps become longer.
 
-Unpacking takes what is sound and refuses all else without a reason; for one the caller asks a library.
+Unpacking accepts sound blocks and refuses others without a reason; for one, the caller tries a library.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cleaner.kernels.compile import jit
 from cleaner.kernels.matches import copy_literal, copy_match, match_length
 from cleaner.kernels.memory import copy_bytes, load_u8, load_u64_be, load_u64_le, store_u64_be
 
-# Values of the library; the output depends on each of them.
+# Constants of the library; the output depends on each of them.
 TABLE_BITS = 14
 _SMALLEST_TABLE = 256
 _HASH_FACTOR = 0x1E35A7BD
@@ -64,7 +64,7 @@ def _put_literal(data, start, size, target, at):
 @jit
 def _put_copy(target, at, offset, size):
     while size > 0:
-        # At least four bytes must stay for the last copy.
+        # At least four bytes must remain for the last copy.
         step = size
         if size >= _MOST_COPY + 4:
             step = int64(_MOST_COPY)
@@ -90,7 +90,7 @@ def compress_block(data, start, end, table, target, at):
 
     Args:
         data: uint8 array; 1 to 65536 bytes of it.
-        table: uint16 array of 2**TABLE_BITS words, whatever they hold.
+        table: uint16 array of 2**TABLE_BITS words, with any content.
         target: uint8 array with room for 32 + n + n/6 bytes from `at` on; not `data`.
     Returns:
         The position in `target` after the block.
@@ -114,7 +114,7 @@ def compress_block(data, start, end, table, target, at):
     if size < _MARGIN_BYTES:
         return _put_literal(data, emitted, size, target, at)
     while True:
-        # Step 1: look for four bytes seen before.
+        # Step 1: search four bytes that occurred before.
         position += 1
         skip = int64(_FIRST_SKIP)
         while True:
@@ -131,15 +131,15 @@ def compress_block(data, start, end, table, target, at):
             position = next_position
         literal = position - emitted
         if literal <= 16:
-            # Copying 16 bytes is quicker than asking how many; the surplus is overwritten later, and no match begins
-            # so late that there were not 16 bytes to read.
+            # Always copying 16 bytes is faster; the surplus is overwritten later, and no match begins so late that
+            # fewer than 16 bytes could be read.
             target[at] = uint8((literal - 1) << 2)
             store_u64_be(target, at + 1, load_u64_be(data, emitted))
             store_u64_be(target, at + 9, load_u64_be(data, emitted + 8))
             at += 1 + literal
         else:
             at = _put_literal(data, emitted, literal, target, at)
-        # Step 2: copy it, and go on copying while another match follows at once.
+        # Step 2: copy it, and continue while another match follows immediately.
         while True:
             matched = 4 + match_length(data, candidate + 4, position + 4, end)
             at = _put_copy(target, at, position - candidate, matched)
@@ -161,9 +161,9 @@ def compress_block(data, start, end, table, target, at):
 @jit
 def read_length(data, start, end):
     """
-    Return what a block at `data[start:end]` claims to unpack to, and where its elements begin.
+    Return the unpacked length that a block at `data[start:end]` claims, and where its elements begin.
 
-    BAD_BLOCK in place of the length: none that takes at most four bytes and is above 0.
+    The length is BAD_BLOCK if it is not a varint of at most four bytes, or not above 0.
     """
     length, shift, at = int64(0), int64(0), int64(start)
     while at < end and shift < 28:
@@ -182,10 +182,10 @@ def decompress_elements(data, source, end, out, at, room_end):
     Unpack the elements at `data[source:end]` so that they fill `out[at:room_end]`.
 
     Args:
-        data: uint8 array with 8 bytes behind `end` that may be read.
+        data: uint8 array with 8 readable bytes after `end`.
         out: uint8 array, not `data`; nothing before `at` is read or written.
     Returns:
-        Whether they filled it and are sound.
+        Whether they are sound and filled it exactly.
     """
     begin = int64(at)
     at = begin

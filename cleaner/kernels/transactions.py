@@ -1,8 +1,8 @@
 """
-What becomes of transactional batches while a log is read in order (R-530..R-534): aborted data and empty markers.
+Decides about transactional batches while a log is read in order (R-530..R-534): aborted data and empty markers.
 
-The state between chunks is the caller's: a table of producers (`producer_table.py`), the aborted transactions not yet
-come to, and those whose marker stays. All arrays are large enough when a kernel is called; none is made here.
+The caller keeps the state between chunks: a table of producers (`producer_table.py`), the aborted transactions not yet
+reached, and those whose marker stays. All arrays are large enough when a kernel is called; none is created here.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from cleaner.kernels.records import read_varint
 TXN_DONE = 0
 TXN_BAD_MARKER = 1  # the control record of the batch at STATE_BATCH cannot be read
 
-# Cells of the state array; the first is the table's.
+# Cells of the state array; the first is the number of rows in the table.
 STATE_PRODUCERS, STATE_PENDING, STATE_RETAINED, STATE_BATCH = range(4)
 STATE_CELLS = 4
 
 # Columns of an aborted transaction, in the order of `model.AbortedTxn`.
 ABORT_PRODUCER, ABORT_FIRST, ABORT_LAST, ABORT_LAST_STABLE = range(4)
 
-# What is known of a producer; with ABORTED, its words are the offsets of the transaction index entry.
-COMMITTED = 1  # transactional data seen that no entry calls aborted, and no marker since
+# State of a producer; with ABORTED, its words are the offsets of the transaction index entry.
+COMMITTED = 1  # it has transactional data that is not aborted, and no marker since
 ABORTED = 2
 HAS_DATA = 4  # of the aborted transaction
 
@@ -36,7 +36,7 @@ NO_MARKER = -1
 
 @jit
 def _skip_field(data, at, end):
-    """Return (start, size or -1 for null) of the bytes whose length is at `data[at]`; size -2 when it does not fit."""
+    """Return (start, size or -1 for null) of the bytes whose length is at `data[at]`; size -2 if they do not fit."""
     size, at, _ = read_varint(data, at, end, 5)
     if at < 0 or size < -1 or size > end - at:
         return int64(0), int64(-2)
@@ -45,7 +45,7 @@ def _skip_field(data, at, end):
 
 @jit
 def marker_kind(data, at, end):
-    """Return what the control record in `data[at:end]` says of a transaction (R-230, R-231)."""
+    """Return the kind of the control record in `data[at:end]` (R-230, R-231)."""
     if at == end:
         return _MARKER_OTHER
     size, at, _ = read_varint(data, at, end, 5)
@@ -70,11 +70,11 @@ def marker_kind(data, at, end):
 @jit
 def list_markers(data, batches, kinds):
     """
-    Tell what the control batches of a chunk say of transactions.
+    List the kinds of the control batches of a chunk.
 
     Args:
         data, batches: the chunk; rows of BATCH_DTYPE.
-        kinds: int8 a batch, to be filled with MARKER_...; NO_MARKER for batches of data.
+        kinds: int8 a batch to fill: MARKER_...; NO_MARKER for batches of data.
     """
     for b in range(batches.size):
         row = batches[b]
@@ -85,7 +85,7 @@ def list_markers(data, batches, kinds):
 
 @jit
 def _begin_abort(pending, at, producers, slots, key_word, rows):
-    """Open an aborted transaction, but not beside one that is open (R-531). Returns the rows in use."""
+    """Open an aborted transaction, unless the producer has one open (R-531). Returns the number of rows in use."""
     producer_id = pending[at, ABORT_PRODUCER]
     slot = find_slot(producers, slots, producer_id, key_word)
     if slots[slot] == 0:
@@ -110,19 +110,19 @@ def _retain(producers, producer, retained, at):
 @jit
 def discard_batches(data, batches, pending, producers, slots, key, retained, discarded, state):
     """
-    Tell for each batch of a chunk whether it may go on behalf of its transaction, and advance the state.
+    Decide for each batch of a chunk whether its transaction allows to discard it, and advance the state.
 
     Args:
         data, batches: the chunk; rows of BATCH_DTYPE.
-        pending: aborted transactions by first offset, ABORT_... columns; those before STATE_PENDING are done with.
+        pending: aborted transactions by first offset, ABORT_... columns; those before STATE_PENDING are done.
         producers, slots, key: a table of producers with room for each batch and each pending entry.
         retained: aborted transactions whose marker stays, STATE_RETAINED of them; room for one more a batch.
-        discarded: uint8 a batch, all 0; 1 for aborted data, and for markers none of whose data was seen.
+        discarded: uint8 a batch, all 0; set to 1 for aborted data, and for markers without any data seen.
         state: int64 cells STATE_....
     Returns:
         TXN_DONE, or TXN_BAD_MARKER.
     """
-    # Arrays are handed to other functions on rare ways only: it costs as much as all the rest.
+    # Arrays are passed to other functions in rare cases only: it costs as much as everything else.
     at = state[STATE_PENDING]
     for b in range(batches.size):
         row = batches[b]

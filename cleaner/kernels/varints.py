@@ -1,4 +1,4 @@
-"""Writing zig-zag varints (R-221), and keys and values behind their lengths (R-220)."""
+"""Writes zig-zag varints (R-221), and keys and values after their lengths (R-220)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def varint_size(value):
 
 @inlined_jit
 def write_varint(out, at, value):
-    """Write an int64 in its shortest form; returns the position behind it."""
+    """Write an int64 in its shortest form; returns the position after it."""
     word = (uint64(value) << uint64(1)) ^ uint64(value >> 63)
     while word >= uint64(128):
         out[at] = (word & uint64(127)) | uint64(128)
@@ -33,7 +33,7 @@ def write_varint(out, at, value):
 
 @jit
 def write_field(out, at, source, source_at, length):
-    """Write a length, -1 for null, and so many bytes of `source`; returns the position behind them."""
+    """Write a length, -1 for null, and that many bytes of `source`; returns the position after them."""
     at = write_varint(out, at, length)
     if length > 0:
         copy_bytes(out, at, source, source_at, length)

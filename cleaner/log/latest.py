@@ -11,12 +11,13 @@ result is the state at exactly that offset, and following from there nothing is 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
 import numpy as np
 
-from cleaner.errors import LogChangedError, LogClosedError, LogTruncatedError
+from cleaner.errors import LogChangedError, LogTruncatedError
 from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk, Flags
 from cleaner.format.key_digests import Words
 from cleaner.format.layout import lay_out
@@ -26,80 +27,15 @@ from cleaner.log.record import Record
 from cleaner.log.stream import Isolation, reach
 from cleaner.read.aborted import AbortedTransactions
 from cleaner.read.cursor import Cursor
+from cleaner.read.held_files import HeldFiles
 from cleaner.read.latest import Digest, LatestByKey
-from cleaner.read.open_segment import OpenSegment, SegmentFiles
-from cleaner.read.partition_files import PartitionFiles, PartitionListing
+from cleaner.read.partition_files import PartitionFiles
 from cleaner.read.view import ReadView
-from cleaner.storage.segment.aborted import hidden_batches
 
 _MOST_TRIES = 100
 _UNKNOWN: tuple[int, bytes] | None = (-1, b"")
 _FEWEST_KEYS = 1 << 20
 _USUAL_RECORD_BYTES = 16  # small ones, packed well; where there are more the map is made anew, larger
-
-
-class HeldFiles:
-    """
-    Segments that are held open: what a cursor reads, whatever happens to their names. Close it.
-
-    Args:
-        segments: open, ascending.
-        listing: where they were found.
-        batch_limit_bytes: what a batch may unpack to.
-    """
-
-    def __init__(
-        self, directory: Path, listing: PartitionListing, segments: list[OpenSegment], batch_limit_bytes: int
-    ) -> None:
-        self.directory = directory
-        self.batch_limit_bytes = batch_limit_bytes
-        self._listing = listing
-        self._is_closed = False
-        self._sizes = [_size_and_time(segment) for segment in segments]
-        self._segments = {segment.base_offset: segment for segment in segments}
-
-    def listing(self) -> PartitionListing:
-        """Return the segments as they were."""
-        return self._listing
-
-    def is_current(self, _: PartitionListing) -> bool:
-        """Nothing changes."""
-        self._require_open()
-        return True
-
-    def open(self, place: SegmentFiles) -> OpenSegment:
-        """Return a segment of its own that shares the file."""
-        self._require_open()
-        return self._segments[place.base_offset].again()
-
-    def is_uncut(self) -> bool:
-        """Tell whether nobody has cut one of them: all but the last were closed, and that one only grows."""
-        now = [_size_and_time(segment) for segment in self._segments.values()]
-        return now[:-1] == self._sizes[:-1] and now[-1:] >= [(size, 0) for size, _ in self._sizes[-1:]]
-
-    def end_of_epoch(self, _: int) -> None:
-        """Whatever was cut since is still open here."""
-
-    @property
-    def size(self) -> int:
-        """Bytes of all of them."""
-        self._require_open()
-        return sum(segment.file.size() for segment in self._segments.values())
-
-    def close(self) -> None:
-        """Close them."""
-        self._is_closed = True
-        for segment in self._segments.values():
-            segment.close()
-
-    def _require_open(self) -> None:
-        if self._is_closed:
-            raise LogClosedError(self.directory, "what was held of it is closed")
-
-
-def _size_and_time(segment: OpenSegment) -> tuple[int, int]:
-    about = segment.file.stat()
-    return about.st_size, about.st_mtime_ns
 
 
 class Latest:
@@ -193,9 +129,7 @@ class Latest:
         hidden: Flags = ((rows["magic"] == 2) & (rows["attributes"] & CONTROL_FLAG != 0)).astype(np.uint8)
         hidden[rows["last_offset"] < self._start_offset] = 1
         if self._aborted is not None and chunk.kinds & TRANSACTIONAL_FLAG and cursor.segment is not None:
-            number = self._held.listing().holder_of(cursor.segment.base_offset)
-            first, last = int(rows[0]["base_offset"]), int(rows[-1]["last_offset"])
-            hidden |= hidden_batches(rows, self._aborted.reaching_into(first, last + 1, number))
+            hidden |= self._aborted.hidden(rows, self._held.listing().holder_of(cursor.segment.base_offset))
         return hidden
 
 
@@ -208,7 +142,7 @@ def take_latest(files: PartitionFiles, view: ReadView, isolation: Isolation) -> 
         LogDirOfflineError: the disk failed, or there are more segments than files may be open.
     """
     for _ in range(_MOST_TRIES):
-        listing, held = files.open_all(lambda found: _hold(files, found))
+        listing, held = files.open_all(partial(HeldFiles.hold, files))
         try:
             # Behind the listing: what was cleaned then, was cleaned for the sake of records below this.
             start_offset, next_offset = view.log_start_offset, reach(view, isolation, "high_watermark")
@@ -223,15 +157,3 @@ def take_latest(files: PartitionFiles, view: ReadView, isolation: Isolation) -> 
             raise
         held.close()
     raise LogChangedError(f"{files.directory}: its segments change faster than they can be opened")
-
-
-def _hold(files: PartitionFiles, listing: PartitionListing) -> HeldFiles:
-    segments: list[OpenSegment] = []
-    try:
-        for place in listing.places:
-            segments.append(files.open(place))
-        return HeldFiles(files.directory, listing, segments, files.batch_limit_bytes)
-    except BaseException:
-        for segment in segments:
-            segment.close()
-        raise

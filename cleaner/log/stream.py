@@ -15,7 +15,6 @@ from cleaner.read.aborted import AbortedTransactions
 from cleaner.read.cursor import LARGEST_CHUNK_BYTES, Cursor
 from cleaner.read.partition_files import PartitionFiles, PartitionListing
 from cleaner.read.view import ReadView
-from cleaner.storage.segment.aborted import hidden_batches
 
 Isolation = Literal["read_uncommitted", "read_committed"]
 Until = Literal["high_watermark", "end"]
@@ -127,11 +126,9 @@ class RecordStream:
             return hidden
         if self._aborted is None or self._aborted[0] is not listing:
             self._aborted = (listing, AbortedTransactions(self._files.fs, listing.places, self._view.unlisted_aborts()))
-        first, last = int(rows[0]["base_offset"]), int(rows[-1]["last_offset"])
-        aborts = self._aborted[1].reaching_into(first, last + 1, listing.holder_of(segment.base_offset))
+        aborted = self._aborted[1].hidden(rows, listing.holder_of(segment.base_offset))
         # A swap leaves out of the transaction index what it leaves out of the log. With the index of the new files the
         # old one's aborted records would come to light.
         if not self._files.is_unchanged(listing):
             return None
-        hidden |= hidden_batches(rows, aborts)
-        return hidden
+        return hidden | aborted

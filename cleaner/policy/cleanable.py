@@ -28,17 +28,17 @@ AnySegment = TypeVar("AnySegment", bound=HasBaseOffset)
 @dataclass(frozen=True)
 class Cleanable:
     """
-    The cleanable range of a log and what it weighs.
+    The cleanable range of a log and its size.
 
     Attributes:
         first_dirty_offset: where the cleanable section begins.
         first_uncleanable_offset: its exclusive end, rounded down to the base of a segment (R-408).
         clean_bytes: log bytes of the segments below `first_dirty_offset`.
-        cleanable_bytes: log bytes of the segments in the range. A segment that `first_dirty_offset` falls inside counts
-            in both (R-409).
+        cleanable_bytes: log bytes of the segments in the range. A segment that contains `first_dirty_offset` counts in
+            both (R-409).
         uncleanable_bytes: log bytes from `first_uncleanable_offset` on.
-        force_checkpoint: the checkpoint was outside the log and has to be set to `first_dirty_offset` whatever happens.
-        bounded_by: what ends the range: `active segment`, `high watermark`, `last stable offset` (an open
+        force_checkpoint: the checkpoint was outside the log and must be set to `first_dirty_offset` in any case.
+        bounded_by: the bound that ends the range: `active segment`, `high watermark`, `last stable offset` (an open
             transaction) or `min.compaction.lag.ms`.
     """
 
@@ -54,7 +54,7 @@ class Cleanable:
 
     @property
     def ratio(self) -> float:
-        """Cleanable bytes as a part of clean and cleanable bytes; 0 for a log without either (R-410)."""
+        """Cleanable bytes divided by clean and cleanable bytes; 0 for a log without either (R-410)."""
         total_bytes = self.clean_bytes + self.cleanable_bytes
         return self.cleanable_bytes / total_bytes if total_bytes else 0.0
 
@@ -62,7 +62,7 @@ class Cleanable:
 @dataclass(frozen=True)
 class Bound:
     """
-    One of what may end a cleanable range (R-406): its name, as in `Cleanable.bounded_by`, and its offset.
+    A bound that may end a cleanable range (R-406): its name, as in `Cleanable.bounded_by`, and its offset.
 
     The range ends at the lowest of them, rounded down to the base offset of a segment (R-408).
     """
@@ -78,7 +78,7 @@ def segments_between(segments: Sequence[AnySegment], from_offset: int, to_offset
     Args:
         segments: ascending by base offset.
         from_offset: lies in the first segment returned, unless it is below all of them.
-        to_offset: exclusive; equal to `from_offset` gives nothing at all.
+        to_offset: exclusive; if equal to `from_offset`, the result is empty.
     Raises:
         ValueError: `to_offset` is below `from_offset`.
     """
@@ -101,14 +101,14 @@ def cleanable(log: CleanableLog, checkpoint: int | None, topic: TopicConfig, now
     """
     Find the range of a log that one round may clean now.
 
-    A checkpoint outside the log (cut short, or its start raised) is not an error: the range then begins at the log
-    start offset and `force_checkpoint` is set. Largest timestamps are only asked for when the topic has a minimum lag.
+    A checkpoint outside the log (the log was cut, or its start raised) is not an error: the range then begins at the
+    log start offset and `force_checkpoint` is set. Largest timestamps are read only if the topic has a minimum lag.
 
     Args:
-        log: loaded at least as far as offsets and segment sizes.
-        checkpoint: the partition's line in `cleaner-offset-checkpoint`; None when there is none.
+        log: needs offsets and segment sizes at least.
+        checkpoint: the partition's line in `cleaner-offset-checkpoint`; None without one.
         topic: `min_compaction_lag_ms` is used.
-        now_ms: the moment of the round.
+        now_ms: the time of the round.
     Returns:
         The range, possibly empty (`cleanable_bytes` is then 0).
     Source:
@@ -137,9 +137,9 @@ def cleanable(log: CleanableLog, checkpoint: int | None, topic: TopicConfig, now
 
 def first_young_segment(log: CleanableLog, first_dirty_offset: int, min_lag_ms: int, now_ms: int) -> SegmentView | None:
     """
-    Return the first dirty segment that is too young to be cleaned; None when there is none or no minimum lag (R-406).
+    Return the first dirty segment that is too young to be cleaned; None without one or without a minimum lag (R-406).
 
-    It stays so until `min_lag_ms` after its largest timestamp: the one thing about a range that time alone changes.
+    It is too young until `min_lag_ms` after its largest timestamp; nothing else in a range changes with time alone.
     """
     if min_lag_ms <= 0:
         return None
@@ -148,7 +148,7 @@ def first_young_segment(log: CleanableLog, first_dirty_offset: int, min_lag_ms: 
 
 
 def bounds_of(log: CleanableLog, first_dirty_offset: int, min_lag_ms: int, now_ms: int) -> list[Bound]:
-    """Return the bounds of R-406, not yet rounded; that of the minimum lag only where a dirty segment is too young."""
+    """Return the bounds of R-406, not rounded; the minimum lag's only if a dirty segment is too young."""
     bounds = [
         Bound("active segment", log.segments[-1].base_offset),
         Bound("high watermark", log.high_watermark),

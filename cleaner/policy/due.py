@@ -1,4 +1,4 @@
-"""Whether a log should be cleaned now, and if not, why not."""
+"""Decides whether a log should be cleaned now, and if not, why not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Due:
     """
-    The answer for one log.
+    The result for one log.
 
     Attributes:
         is_due: Kafka's cleaner would consider it now.
@@ -32,10 +32,10 @@ class Due:
 
 def earliest_dirty_timestamp_ms(log: CleanableLog, first_dirty_offset: int) -> int | None:
     """
-    Return the time of the oldest dirty segment; None when no dirty segment has one (R-415, R-416).
+    Return the time of the oldest dirty segment; None if no dirty segment has one (R-415, R-416).
 
-    All non-active segments from the first dirty offset count, also those above the cleanable range. A segment's time is
-    that of its first batch; one without a positive time does not count.
+    All non-active segments from the first dirty offset on count, also those above the cleanable range. A segment's time
+    is that of its first batch; a segment without a positive time does not count.
     """
     timestamps = (s.first_batch_timestamp() for s in non_active_from(log.segments, first_dirty_offset))
     return min((t for t in timestamps if t > 0), default=None)
@@ -51,7 +51,7 @@ def overdue_ms(earliest_dirty_timestamp_ms: int | None, max_lag_ms: int, now_ms:
 def compaction_delay_ms(log: CleanableLog, first_dirty_offset: int, max_lag_ms: int, now_ms: int) -> int:
     """Return by how many ms the oldest dirty segment is over the maximum compaction lag (R-415)."""
     if max_lag_ms >= now_ms:
-        return 0  # as with the default: no time is as old, and each that is asked for opens a file
+        return 0  # for example the default: no record is so old, and reading each segment's time opens a file
     return overdue_ms(earliest_dirty_timestamp_ms(log, first_dirty_offset), max_lag_ms, now_ms)
 
 
@@ -59,10 +59,10 @@ def judge(cleanable: Cleanable, delay_ms: int, min_ratio: float) -> Reason:
     """
     Judge a log by its numbers, whatever else may stand in its way (R-421).
 
-    The ratio must be *above* the setting, so 1.0 means that only the lag forces a round, and 0 still takes one byte.
+    The ratio must be *above* the setting, so 1.0 means that only the lag forces a round, and 0 still needs one byte.
 
     Args:
-        cleanable: what it weighs.
+        cleanable: its range and bytes.
         delay_ms: see `compaction_delay_ms`.
         min_ratio: `min.cleanable.dirty.ratio`.
     """
@@ -81,7 +81,7 @@ def due(log: CleanableLog, cleanable: Cleanable, topic: TopicConfig, now_ms: int
 
 
 def due_words(dueness: Reason, cleanable: Cleanable, delay_ms: int, min_ratio: float) -> str:
-    """Say what was judged, with the numbers; the arguments are those of `judge` and its answer."""
+    """Describe a result of `judge` with its numbers; the arguments are those of `judge`."""
     if dueness is Reason.NOTHING_TO_CLEAN:
         return f"nothing to clean: the range ends at the {_bound_words(cleanable.bounded_by)}"
     if dueness is Reason.OVERDUE:

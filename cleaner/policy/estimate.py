@@ -1,4 +1,4 @@
-"""What cleaning one log would do, foretold from a sample of it."""
+"""An estimate, from a sample, of what cleaning one log would do."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Estimate:
     """
-    What all rounds together would do, from samples.
+    The effect of all rounds together, estimated from samples.
 
     Attributes:
-        sampled_bytes, sample_part: how much was read, and which part that is of what a round recopies.
+        sampled_bytes, sample_part: how much was read, and as a part of the bytes that a round recopies.
         records: how many are left, one a key.
         dirty_keys: distinct keys of the dirty section.
-        bytes_before, bytes_after, bytes_freed: of the `.log` files that are recopied, and of what takes their place.
-        least_bytes_freed, most_bytes_freed: the 95 % range, as far as the sample can tell; where it is wide a larger
-            sample is needed. Not a proof: the true number may lie outside.
-        extra_disk_bytes: the most that is there beside the old segments at any moment, and not yet paid back by groups
-            that are done.
-        seconds: on this machine with these settings, from rates measured while sampling; half as much more or less.
+        bytes_before, bytes_after, bytes_freed: of the `.log` files that are recopied, and of those that replace them.
+        least_bytes_freed, most_bytes_freed: the 95 % range, as far as the sample shows; if it is wide, a larger sample
+            is needed. Not a proof: the true number may lie outside.
+        extra_disk_bytes: the most room needed at any time besides the old segments, minus what finished groups freed.
+        seconds: on this machine with these settings, from rates measured while sampling; may be off by half.
     """
 
     sampled_bytes: int

@@ -1,4 +1,4 @@
-"""Which neighbouring segments are recopied into one."""
+"""Decides which neighbouring segments are recopied into one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_RELATIVE_OFFSET = 2**31 - 1
 
 
 class SegmentSizes(SizedSegment, Protocol):
-    """What grouping asks of a segment: where it begins and the bytes of its files in use."""
+    """What grouping needs of a segment: its base offset and the used bytes of its files."""
 
     @property
     def index_bytes(self) -> int:
@@ -37,17 +37,17 @@ def group_segments(
     """
     Divide segments, in order, into the groups that become one segment each.
 
-    Sums are of *source* sizes, so a group's output is smaller in all but rare cases and may exceed the limits when
-    batches grow (R-582). A segment over a limit forms a group of its own. An empty segment joins whatever its offsets,
-    lest one empty file stay for every 2^31 offsets.
+    The limits apply to *source* sizes, so a group's output is almost always smaller, but may exceed them if batches
+    grow (R-582). A segment over a limit forms its own group. An empty segment joins a group whatever its offsets, so
+    that no empty file stays for every 2^31 offsets.
 
     Args:
-        segments: ascending; those from the log's first up to the end of the round.
-        max_log_bytes: `segment.bytes`, or what `internal.segment.bytes` puts in its place.
-        max_index_bytes: `segment.index.bytes`, for the offset and the time index alike.
+        segments: ascending, from the log's first up to the end of the round.
+        max_log_bytes: `segment.bytes`, or `internal.segment.bytes` if set.
+        max_index_bytes: `segment.index.bytes`, for both the offset and the time index.
         first_uncleanable_offset: bounds the offsets of the last segment.
     Returns:
-        Non-empty lists which, joined, are `segments`.
+        Non-empty lists that together are `segments`.
     Source:
         R-580, R-581, R-582.
     """
@@ -72,6 +72,6 @@ def group_segments(
 
 
 def _last_offsets(segments: Sequence[SegmentSizes], first_uncleanable_offset: int) -> Iterable[int]:
-    """Estimate each segment's last offset from where the next begins: its own index may be empty (R-581)."""
+    """Estimate each segment's last offset from the next one's base: its own index may be empty (R-581)."""
     between = (following.base_offset - 1 for _, following in pairwise(segments))
     return chain(between, [first_uncleanable_offset - 1] if segments else [])

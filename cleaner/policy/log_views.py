@@ -1,4 +1,4 @@
-"""What the rules ask of a log and of its segments; `LoadedLog` is one, and so is `LogSummary`."""
+"""Protocols for what the policies need of a log and its segments; `LoadedLog` and `LogSummary` implement them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class HasBaseOffset(Protocol):
 
 
 class SizedSegment(HasBaseOffset, Protocol):
-    """A segment that takes room."""
+    """A segment with a size."""
 
     @property
     def size(self) -> int:
@@ -23,14 +23,14 @@ class SizedSegment(HasBaseOffset, Protocol):
 
 
 class RetentionSegment(SizedSegment, Protocol):
-    """What retention asks of a segment."""
+    """What retention needs of a segment."""
 
     def largest_timestamp(self) -> int:
-        """Return the largest timestamp (ms), or the file's mtime when the segment has none (R-324)."""
+        """Return the largest timestamp (ms), or the file's mtime if the segment has none (R-324)."""
 
 
 class SegmentView(RetentionSegment, Protocol):
-    """What the choice of a cleanable range asks of a segment."""
+    """What the choice of a cleanable range needs of a segment."""
 
     def first_batch_timestamp(self) -> int:
         """Return the maximum timestamp (ms) of the first batch on disk; -1 without one (R-416)."""
@@ -40,7 +40,7 @@ SegmentT_co = TypeVar("SegmentT_co", bound=HasBaseOffset, covariant=True)
 
 
 class LogExtent(Protocol[SegmentT_co]):
-    """The segments of a log, and from where to where it reaches."""
+    """The segments of a log, with its start and end offset."""
 
     @property
     def segments(self) -> Sequence[SegmentT_co]:
@@ -48,7 +48,7 @@ class LogExtent(Protocol[SegmentT_co]):
 
     @property
     def log_start_offset(self) -> int:
-        """First offset a reader may ask for."""
+        """First offset a reader may request."""
 
     @property
     def log_end_offset(self) -> int:
@@ -56,15 +56,15 @@ class LogExtent(Protocol[SegmentT_co]):
 
 
 class RetentionLog(LogExtent[RetentionSegment], Protocol):
-    """What retention asks of a log."""
+    """What retention needs of a log."""
 
     @property
     def high_watermark(self) -> int:
-        """First offset not known to be on all in-sync replicas."""
+        """First offset that may not be on all in-sync replicas."""
 
 
 class CleanableLog(RetentionLog, Protocol):
-    """What the choice of a cleanable range asks of a log."""
+    """What the choice of a cleanable range needs of a log."""
 
     @property
     def segments(self) -> Sequence[SegmentView]:

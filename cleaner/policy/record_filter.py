@@ -1,11 +1,11 @@
 """
-What survives a round: a batch, a record, and the time from which a tombstone may go.
+The survivor rules of a round: for batches, for records, and for the time from which a tombstone may be removed.
 
-One of three things is decided of a batch before its records are read; its records are then asked one by one; what is
-left decides whether it is copied as it stands, rebuilt, kept as an empty header, or gone.
+A batch gets one of three `BatchRetention` values before its records are read; then each record is decided; what is left
+decides whether the batch is copied unchanged, rebuilt, kept as an empty header, or dropped.
 
-These functions are the rules in their plainest form, one batch and one record at a time. The engine decides whole
-arrays at once; its tests hold it to these.
+These functions are the rules in their plainest form, one batch and one record at a time. Kernels decide whole arrays
+at once; tests compare them with these functions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NEVER_MS = -(2**63)
 
 
 class BatchRetention(IntEnum):
-    """What happens to a batch whose records are all gone. The numbers are those the kernels use."""
+    """What happens to a batch without surviving records. The kernels use the same numbers."""
 
     KEEP_IF_NOT_EMPTY = 0
     KEEP_EVEN_EMPTY = 1
@@ -34,13 +34,13 @@ class BatchRetention(IntEnum):
 
 def discards_records(*, is_control: bool, can_discard: bool, delete_horizon_ms: int | None, now_ms: int) -> bool:
     """
-    Tell whether every record of a batch goes without being asked (R-540).
+    Tell whether all records of a batch are removed, whatever they are (R-540).
 
     Args:
-        is_control: the batch holds a marker.
-        can_discard: data of an aborted transaction, or a marker whose transaction has left no data (R-532, R-533).
-        delete_horizon_ms: the batch's own; None when it has none. Only markers wait for it: aborted data goes.
-        now_ms: the moment of the round.
+        is_control: the batch has a marker.
+        can_discard: data of an aborted transaction, or a marker whose transaction has no data left (R-532, R-533).
+        delete_horizon_ms: the batch's own; None without one. Only markers wait for it: aborted data is removed at once.
+        now_ms: the time of the round.
     """
     if not is_control:
         return can_discard
@@ -56,13 +56,13 @@ def is_last_of_producer(
     is_control: bool,
 ) -> bool:
     """
-    Tell whether a batch is what an active producer's state rests on (R-545).
+    Tell whether an active producer's state is derived from a batch (R-545).
 
-    With a known last data offset that batch is it, whatever its epoch. Without one the state is an epoch alone, which
-    every marker of that epoch carries: all of them are kept.
+    If the last data offset is known, it is that batch, whatever its epoch. Otherwise the state is only an epoch, which
+    every marker of that epoch has: all of them are kept.
 
     Args:
-        last_record: what is remembered of the batch's producer; None when it is not active.
+        last_record: the last record of the batch's producer; None if it is not active.
     """
     if producer_id == NO_PRODUCER_ID or last_record is None:
         return False
@@ -79,7 +79,7 @@ def batch_retention(
     discards_records: bool,
 ) -> BatchRetention:
     """
-    Decide what a batch may become (R-541, R-651).
+    Decide what happens to a batch (R-541, R-651).
 
     An active producer's last batch stays for its sequence number and epoch; the batch that ends where the range ends
     stays so that the log end offset can be read from the files. Both may stay without records.
@@ -110,17 +110,17 @@ def retains_record(
     """
     Decide whether a record stays (R-550).
 
-    Note the order: above the map's end everything stays, keyed or not, tombstone or not (R-552). A record without a
-    key below it goes and counts as invalid.
+    Note the order: above the map's end every record stays, with or without a key or value (R-552). Below it, a record
+    without a key is removed and counts as invalid.
 
     Args:
-        discards_records: the batch's answer.
+        discards_records: the result of `discards_records` for the batch.
         is_control: the record is a marker.
         offset: the record's.
-        latest_offset: the last offset the map has seen.
-        has_key, has_value: neither is null.
-        newest_offset: the offset the map has for the key; -1 for a key it does not know.
-        retains_deletes: the answer of `retains_deletes` for the record's batch.
+        latest_offset: the last offset in the map.
+        has_key, has_value: whether key and value are not null.
+        newest_offset: the map's offset for the key; -1 for a key that is not in the map.
+        retains_deletes: the result of `retains_deletes` for the batch.
         rule: which of two records of a key stays.
     """
     if discards_records:
@@ -140,12 +140,12 @@ def retains_deletes(
     legacy_horizon_ms: int,
 ) -> bool:
     """
-    Tell whether the tombstones of a batch stay for now (R-551).
+    Tell whether the tombstones of a batch stay in this round (R-551).
 
     Args:
-        magic: 2 goes by the horizon in the batch; 0 and 1 have none and go by the age of their segment's file.
-        delete_horizon_ms: None when the batch has none: its tombstones are seen for the first time and stay.
-        now_ms: the moment of the round.
+        magic: for 2 the horizon in the batch counts; 0 and 1 have none, and the age of their segment's file counts.
+        delete_horizon_ms: None without one: the tombstones are cleaned for the first time and stay.
+        now_ms: the time of the round.
         segment_mtime_ms: of the source segment's `.log`.
         legacy_horizon_ms: see `legacy_delete_horizon_ms`.
     """
@@ -156,10 +156,10 @@ def retains_deletes(
 
 def legacy_delete_horizon_ms(last_clean_segment_mtime_ms: int | None, delete_retention_ms: int) -> int:
     """
-    Return the file time up to which tombstones of magic 0 and 1 are old enough to go (R-502).
+    Return the file time up to which tombstones of magic 0 and 1 are old enough to be removed (R-502).
 
     Args:
-        last_clean_segment_mtime_ms: of the last segment of the clean section; None when there is none.
+        last_clean_segment_mtime_ms: of the last segment of the clean section; None without one.
         delete_retention_ms: the topic's `delete.retention.ms`.
     """
     return 0 if last_clean_segment_mtime_ms is None else last_clean_segment_mtime_ms - delete_retention_ms
@@ -167,12 +167,12 @@ def legacy_delete_horizon_ms(last_clean_segment_mtime_ms: int | None, delete_ret
 
 def removal_moment_ms(now_ms: int, *, keeps_tombstones: bool) -> int:
     """
-    Return the moment that horizons are held against, here and in `discards_records` and `retains_deletes`.
+    Return the time with which horizons are compared, in `discards_records` and `retains_deletes`.
 
     Args:
-        now_ms: the moment of the round.
-        keeps_tombstones: tombstones and markers get their horizons, and stay although they have passed: replicas that
-            were away may not have seen them (D-13). The legacy horizon is then this moment too.
+        now_ms: the time of the round.
+        keeps_tombstones: tombstones and markers get horizons, but stay even after them: replicas that were offline may
+            not have read them (D-13). The legacy horizon is then this time too.
     """
     return NEVER_MS if keeps_tombstones else now_ms
 
@@ -182,19 +182,19 @@ def needs_horizon(*, keeps_tombstone: bool, is_empty_transaction_marker: bool, d
     Tell whether a batch gets its delete horizon in this round (R-561).
 
     Args:
-        keeps_tombstone: a record that stays has a null value, with a key or without.
+        keeps_tombstone: a surviving record has a null value, with or without a key.
         is_empty_transaction_marker: a marker that can be discarded (R-542).
-        delete_horizon_ms: the batch's own so far; one that is set is never moved.
+        delete_horizon_ms: the batch's current one; a horizon never changes once it is set.
     """
     return delete_horizon_ms is None and (keeps_tombstone or is_empty_transaction_marker)
 
 
 def delete_horizon(*, needs_horizon: bool, delete_horizon_ms: int | None, now_ms: int, delete_retention_ms: int) -> int:
     """
-    Return the delete horizon (ms) a rebuilt batch carries; negative: none (R-563, R-568).
+    Return the delete horizon (ms) of a rebuilt batch; negative: none (R-563, R-568).
 
-    The sum wraps like Java's: a huge `delete.retention.ms` gives a negative number, so that the batch carries no
-    horizon, is rebuilt in every round, and its tombstones stay for ever.
+    The sum overflows as in Java: a huge `delete.retention.ms` gives a negative number, so the batch has no horizon, is
+    rebuilt in every round, and its tombstones stay forever.
     """
     if not needs_horizon:
         return NO_HORIZON if delete_horizon_ms is None else delete_horizon_ms

@@ -1,8 +1,8 @@
 """
-Which old segments expire: below the log start offset, over the size limit, past the time limit.
+Decides which old segments expire: below the log start offset, over the size limit, past the time limit.
 
-Three passes, each from the oldest segment on, and each stops at the first segment that may stay: what remains is always
-one unbroken piece up to the log end. Nothing at or above the high watermark goes.
+Three passes, each from the oldest segment on, stopping at the first segment that may stay: the remaining segments never
+have a gap up to the log end. Nothing at or above the high watermark is deleted.
 
 Source: rules R-901 to R-912, R-914; `UnifiedLog.java` (deletableSegments and the three conditions).
 """
@@ -32,7 +32,7 @@ def limits(topic: TopicConfig) -> tuple[Limit, ...]:
     """
     Return the passes to make over a topic's logs (R-901).
 
-    None for a tiered log: what may go there depends on what remote storage holds, which is not known here (R-914).
+    None for a tiered log: what may be deleted there depends on remote storage, which is not known here (R-914).
     """
     if topic.is_tiered:
         return ()
@@ -41,13 +41,13 @@ def limits(topic: TopicConfig) -> tuple[Limit, ...]:
 
 def daemon_limits(topic: TopicConfig, *, is_trusted: bool) -> tuple[Limit, ...]:
     """
-    Return the passes a daemon makes over a topic's logs on its own account.
+    Return the passes that a daemon makes over a topic's logs without being asked.
 
-    A policy that only a default gives deletes nothing: an archive, whose topics nobody has described, would lose all
-    that is older than a week. What lies below the log start offset cannot be read any more and goes all the same.
+    A policy that is only a default deletes nothing: otherwise an archive without topic settings would lose everything
+    older than a week. Segments below the log start offset can no longer be read and are deleted anyway.
 
     Args:
-        is_trusted: somebody said the policy of this topic, or that the default is right.
+        is_trusted: the policy is set for this topic, or the default is confirmed.
     """
     return tuple(limit for limit in limits(topic) if is_trusted or limit is Limit.LOG_START)
 
@@ -55,11 +55,11 @@ def daemon_limits(topic: TopicConfig, *, is_trusted: bool) -> tuple[Limit, ...]:
 @dataclass(frozen=True)
 class Expired:
     """
-    What all passes over one log delete, counted from the oldest segment on.
+    The segments that all passes over one log delete, counted from the oldest on.
 
     Attributes:
-        count: how many segments in all.
-        by_limit: how many by each pass; those that delete none are not in it.
+        count: total number of segments.
+        by_limit: number of segments by pass; without passes that delete none.
     """
 
     count: int
@@ -68,7 +68,7 @@ class Expired:
 
 @dataclass(frozen=True)
 class KeptLog:
-    """A log as it is, or as the passes so far leave it."""
+    """A log as the passes so far leave it."""
 
     segments: Sequence[RetentionSegment]
     log_start_offset: int
@@ -80,14 +80,14 @@ def find_expired(
     log: RetentionLog, topic: TopicConfig, now_ms: int, *, is_trusted: bool, keeps_active: bool
 ) -> Expired:
     """
-    Find what is to be deleted: what all passes would, one after the other.
+    Find the segments that all passes delete, one after the other.
 
     Args:
-        log: as it is.
+        log: before the passes.
         topic: its settings.
-        now_ms: the moment to judge ages by.
+        now_ms: the time for ages.
         is_trusted: see `daemon_limits`.
-        keeps_active: never the active segment, which is its writer's, who rolls it first (R-913).
+        keeps_active: never delete the active segment: its writer rolls it first (R-913).
     """
     rest = KeptLog(log.segments, log.log_start_offset, log.log_end_offset, log.high_watermark)
     by_limit = {}
@@ -107,10 +107,10 @@ def count_expired(log: RetentionLog, limit: Limit, topic: TopicConfig, now_ms: i
     Count the oldest segments that one pass deletes; it may be all of them.
 
     Args:
-        log: as the passes before have left it.
+        log: as the earlier passes left it.
         limit: the pass.
         topic: `retention_bytes` and `retention_ms` are used.
-        now_ms: the moment to judge ages by.
+        now_ms: the time for ages.
     Source:
         R-903, R-910 to R-912.
     """
@@ -125,7 +125,7 @@ def count_expired(log: RetentionLog, limit: Limit, topic: TopicConfig, now_ms: i
 
 
 def _count(log: RetentionLog, is_expired: Callable[[int], bool]) -> int:
-    """Walk from the oldest segment to the first that stays (R-903); `is_expired` is asked of each row at most once."""
+    """Walk from the oldest segment to the first that stays (R-903); calls `is_expired` at most once a row."""
     last = len(log.segments) - 1
     for row, segment in enumerate(log.segments):
         upper_offset = log.segments[row + 1].base_offset if row < last else log.log_end_offset
@@ -140,7 +140,7 @@ def _is_below_log_start(log: RetentionLog, row: int) -> bool:
 
 
 def _over_size(log: RetentionLog, retention_bytes: int) -> Callable[[int], bool]:
-    """Return the condition of R-911: without the segment the log still has `retention_bytes`."""
+    """Return the condition of R-911: without the segment, the log still has `retention_bytes`."""
     excess_bytes = sum(segment.size for segment in log.segments) - retention_bytes
 
     def is_over(row: int) -> bool:

@@ -1,9 +1,9 @@
 """
-When a log that failed is tried again.
+Decides when a log that failed is tried again.
 
-A failure that may pass (an I/O error, no room) is retried after a delay that doubles with each further failure, up to a
-limit; one success forgets them all. The delay is a function of the count alone, without chance: what an operator is
-told will happen happens.
+A failure that may be temporary (an I/O error, no room) is retried after a delay that doubles with each further failure,
+up to a limit; one success resets it. The delay depends only on the count, without randomness, so the time shown to an
+operator is exact.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from cleaner.config.values import CleanerConfig
 
-# Beyond this many doublings of a millisecond every limit is reached (2^63 ms); it keeps the numbers small.
+# After this many doublings of a millisecond every limit is reached (2^63 ms); it keeps the numbers small.
 MOST_DOUBLINGS = 63
 
 
@@ -24,8 +24,8 @@ class RetryDelays:
     How delays grow.
 
     Attributes:
-        first_ms: the delay after the first failure, at least 1; `log.cleaner.backoff.ms` is the natural choice.
-        limit_ms: no delay is longer; not below the first.
+        first_ms: the delay after the first failure, at least 1; usually `log.cleaner.backoff.ms`.
+        limit_ms: the longest delay; not below the first.
     """
 
     first_ms: int = 15_000
@@ -42,7 +42,7 @@ class RetryDelays:
 
     def after(self, failures: int) -> int:
         """
-        Return the delay (ms) after so many failures in a row.
+        Return the delay (ms) after this many failures in a row.
 
         Raises:
             ValueError: there was no failure.
@@ -55,13 +55,13 @@ class RetryDelays:
 @dataclass(frozen=True)
 class Retry:
     """
-    What is remembered of a log that failed.
+    The state of a log that failed.
 
     Attributes:
         failures: how many in a row.
-        failed_at_ms: when the last one was.
-        not_before_ms: the next try comes at this moment or later.
-        cause: what the operating system said, for the operator.
+        failed_at_ms: time of the last one.
+        not_before_ms: earliest time of the next try.
+        cause: the error's message, for the operator.
     """
 
     failures: int
@@ -71,22 +71,23 @@ class Retry:
 
     def remaining_ms(self, now_ms: int) -> int:
         """
-        Return how long to wait yet; 0: it may be tried.
+        Return how long to wait still; 0: it may be tried.
 
-        A wall clock set back to before the failure ends the wait: it would else last as long as the clock was wrong.
+        If the wall clock is set back to before the failure, the wait ends: otherwise it could last as long as the clock
+        was wrong.
         """
         return max(0, self.not_before_ms - now_ms) if now_ms >= self.failed_at_ms else 0
 
 
 def after_failure(previous: Retry | None, now_ms: int, cause: str, delays: RetryDelays) -> Retry:
     """
-    Return what to remember after a failure.
+    Return the state after a failure.
 
     Args:
-        previous: what was remembered; None after a success, or when there was no failure before.
-        now_ms: the moment of this failure.
-        cause: in words.
-        delays: how they grow.
+        previous: the state before; None after a success, or without an earlier failure.
+        now_ms: the time of this failure.
+        cause: its message.
+        delays: how delays grow.
     """
     failures = 1 if previous is None else previous.failures + 1
     return Retry(failures, now_ms, now_ms + delays.after(failures), cause)

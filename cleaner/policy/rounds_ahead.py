@@ -1,4 +1,4 @@
-"""How many rounds a dirty section takes with a dedupe buffer, and how large a buffer takes it in one (R-511, R-512)."""
+"""How many rounds a dirty section needs with a dedupe buffer, and which buffer is enough for one (R-511, R-512)."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from cleaner.config.values import KAFKA_MAP_CAP_BYTES, MAP_ENTRY_BYTES, CleanerC
 @dataclass(frozen=True)
 class RoundsAhead:
     """
-    What is ahead of one log.
+    The rounds that one log needs.
 
     Attributes:
         buffer_bytes: one thread's share of `log.cleaner.dedupe.buffer.size`.
-        slots: entries it has room for.
-        most_keys: distinct keys a round takes; beyond, the round ends and the next one goes on.
-        keys: distinct keys of the dirty section; without an estimate the most there can be: one an offset.
-        head_bytes: how much of the dirty section a round takes; without an estimate at least so much, were all bytes
-            spread evenly over the offsets.
-        count: rounds; without an estimate at most so many.
-        one_round_buffer_size: the least `log.cleaner.dedupe.buffer.size` that takes all in one round; without an
-            estimate it may be less. None where `cleaner.map.kafka.cap` forbids it.
+        slots: entries that fit into it.
+        most_keys: distinct keys a round takes; with more, the round ends and the next one continues.
+        keys: distinct keys of the dirty section; without an estimate the maximum: one an offset.
+        head_bytes: how much of the dirty section a round takes; without an estimate a lower bound, assuming that bytes
+            are spread evenly over the offsets.
+        count: rounds; without an estimate an upper bound.
+        one_round_buffer_size: the least `log.cleaner.dedupe.buffer.size` for a single round; without an estimate, less
+            may be enough. None if `cleaner.map.kafka.cap` forbids it.
     """
 
     buffer_bytes: int
@@ -36,15 +36,15 @@ class RoundsAhead:
 
 def rounds_ahead(config: CleanerConfig, *, keys: int, dirty_bytes: int, head_part: float | None = None) -> RoundsAhead:
     """
-    Foretell rounds from how many distinct keys there may be.
+    Estimate the rounds from the number of distinct keys.
 
     Args:
         config: the process's settings.
-        keys: distinct keys of the dirty section, at most.
-        dirty_bytes: what it weighs.
-        head_part: which part of it has as many keys as a round takes; None: as if no key came twice.
+        keys: the most distinct keys that the dirty section can have.
+        dirty_bytes: its bytes.
+        head_part: the part of it with as many keys as a round takes; None: assume that no key occurs twice.
     """
-    # A full map ends the round before anybody knows that what follows holds no new key: room for one more is needed.
+    # A full map ends the round even if no new key follows, so one more entry is needed.
     share = min(1.0, config.key_limit / (keys + 1) if head_part is None or keys < config.key_limit else head_part)
     return RoundsAhead(
         buffer_bytes=config.map_bytes,
@@ -58,10 +58,10 @@ def rounds_ahead(config: CleanerConfig, *, keys: int, dirty_bytes: int, head_par
 
 
 def buffer_for(config: CleanerConfig, keys: int) -> int | None:
-    """Return the least dedupe buffer of which a thread's share takes so many keys; None where the cap forbids it."""
+    """Return the least dedupe buffer whose share for a thread holds this many keys; None if the cap forbids it."""
     load_factor = min(1.0, config.io_buffer_load_factor)
     slots = math.ceil(keys / load_factor)
-    slots += int(slots * load_factor) < keys  # where the product falls short by its last bit
+    slots += int(slots * load_factor) < keys  # if the product is too small by its last bit
     if config.map_kafka_cap and slots * MAP_ENTRY_BYTES > KAFKA_MAP_CAP_BYTES:
         return None
     return slots * MAP_ENTRY_BYTES * config.threads

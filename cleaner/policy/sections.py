@@ -1,4 +1,4 @@
-"""A log to scale: which of its segments are clean, dirty, uncleanable, and where its tombstones have had their time."""
+"""The sections of a log for a diagram: clean, dirty, uncleanable, and where tombstones have passed their retention."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cleaner.policy.record_filter import legacy_delete_horizon_ms
 
 
 class DatedSegment(SizedSegment, Protocol):
-    """What is asked of a segment here."""
+    """What this module needs of a segment."""
 
     @property
     def mtime_ms(self) -> int:
@@ -22,15 +22,15 @@ class DatedSegment(SizedSegment, Protocol):
 @dataclass(frozen=True, slots=True)
 class Sections:
     """
-    A log to scale: where its parts end. Offsets are exclusive ends, bytes those of `.log` files.
+    The sections of a log. Offsets are exclusive ends; bytes are those of `.log` files.
 
-    The parts follow each other: clean section, dirty section, uncleanable part, active segment. A log that is not
-    compacted is all `uncleanable_bytes` and `active_bytes`.
+    In this order: clean section, dirty section, uncleanable part, active segment. A log that is not compacted has only
+    `uncleanable_bytes` and `active_bytes`.
 
     Attributes:
-        log_start_offset, log_end_offset: what a reader may ask for. The end is that of the last look, and only known to
-            be at least the active segment's base offset where another process appends.
-        delete_retention_offset: below it tombstones have had their time; None where nothing is clean yet.
+        log_start_offset, log_end_offset: the offsets a reader may request. The end is as of the last inspection; while
+            another process appends, it is only known to be at least the active segment's base offset.
+        delete_retention_offset: below it, tombstones have passed their retention; None if nothing is clean yet.
         first_dirty_offset, first_uncleanable_offset, active_base_offset: where the parts end.
         delete_retention_bytes: how much of the clean section lies below the delete retention point.
         clean_bytes, dirty_bytes, uncleanable_bytes, active_bytes: the parts.
@@ -52,19 +52,19 @@ class Sections:
 
     @property
     def total_bytes(self) -> int:
-        """All of the log."""
+        """Bytes of the whole log."""
         return self.clean_bytes + self.dirty_bytes + self.uncleanable_bytes + self.active_bytes
 
 
 def sections_of(log: LogExtent[DatedSegment], found: Cleanable | None, delete_retention_ms: int) -> Sections:
     """
-    Part a log.
+    Divide a log into its sections.
 
-    Bytes are those of whole segments: one that the first dirty offset falls inside is dirty, as a round reads all of
-    it. So every byte is in one part alone, unlike in the ratio (R-409).
+    Whole segments are counted: one that contains the first dirty offset is dirty, as a round reads all of it. So every
+    byte is in exactly one section, unlike in the ratio (R-409).
 
     Args:
-        log: as it was seen.
+        log: as inspected.
         found: its cleanable range; None for a log that is not compacted.
         delete_retention_ms: the topic's `delete.retention.ms`.
     """
@@ -116,9 +116,9 @@ def shared(sizes: Sequence[int], width: int, least: int = 1) -> list[int]:
 
 def _count_past_retention(clean: Sequence[DatedSegment], delete_retention_ms: int) -> int:
     """
-    Count the clean segments up to the last whose tombstones may go by the age of its file (R-502).
+    Count the clean segments up to the last one whose tombstones may be removed by the age of its file (R-502).
 
-    Batches of magic 2 carry horizons of their own; these come to about the same, a round later.
+    Batches of magic 2 have their own horizons, which give about the same result one round later.
     """
     if not clean:
         return 0

@@ -1,17 +1,17 @@
 """
-Which log is cleaned next, and why every other one is not.
+Decides which log is cleaned next, and why every other one is not.
 
     kafka      the highest ratio among the logs that are due, overdue or not (R-421, R-422)
-    deadline   those overdue first, the longest overdue at their head; then the others by ratio
+    deadline   overdue logs first, the longest overdue at the head; then the others by ratio
 
-In both a log that somebody asked for comes first, one whose checkpoint only has to be set right last, and of equals the
-one given first (R-422 leaves that open; Kafka takes the first of its map). A log dir that is offline, locked or full of
-workers holds up its own logs only.
+In both, a requested log comes first, one that only needs its checkpoint corrected comes last, and of equals the first
+one given (R-422 leaves that open; Kafka takes the first of its map). A log dir that is offline, locked or has all its
+workers busy holds up only its own logs.
 
-`deadline` keeps a log with a maximum lag from waiting behind ever new, ever dirtier ones: who became overdue later is
-further back, for good. For that a log's time counts from its last round, well ended or not, where that was after its
-deadline: one fed with records dated years ago is overdue again at once, one that fails is overdue still, but both have
-waited only since they last had a worker. So an overdue log waits for at most one round of each of those ahead of it.
+With `deadline`, a log with a maximum lag does not wait behind ever new, dirtier logs: a log that becomes overdue later
+always comes after it. For this, a log's waiting time counts from its last round, successful or not, if that was after
+its deadline: a log that gets records dated years ago is overdue again at once, and a log that fails stays overdue, but
+both have waited only since they last had a worker. So an overdue log waits for at most one round of each log ahead.
 
 Source: rules R-410, R-420 to R-422, R-433, R-452.
 """
@@ -43,7 +43,7 @@ class Order(enum.Enum):
 
 
 class Basis(NamedTuple):
-    """What of the context verdicts rest on; copies, as those that are handed in may change."""
+    """The parts of the context on which results depend; copies, as the context may change."""
 
     now_ms: int
     states: Mapping[TopicPartition, PartitionState]
@@ -55,8 +55,8 @@ class Basis(NamedTuple):
 
     @staticmethod
     def of(at: SelectionContext) -> Basis:
-        """Copy it."""
-        # How many work in a log dir is of no interest where any number may.
+        """Copy the parts from a context."""
+        # The number of workers in a log dir is irrelevant without a limit.
         log_dirs = {
             path: facts if facts.max_workers is not None else replace(facts, workers=0)
             for path, facts in at.log_dirs.items()
@@ -72,12 +72,12 @@ class Basis(NamedTuple):
 @dataclass(frozen=True)
 class Survey:
     """
-    One look at all logs.
+    The result for all logs.
 
     Attributes:
         queue: the logs that only wait for a worker, in the order in which they should get one.
         verdicts: one a log, in the order the logs were given.
-        logs, basis: what it rests on.
+        logs, basis: the input.
     """
 
     queue: tuple[LogFacts, ...]
@@ -88,29 +88,29 @@ class Survey:
     @property
     def next(self) -> LogFacts | None:
         """
-        The log to clean now; None when there is nothing to do.
+        The log to clean now; None if there is none.
 
-        Once it is begun the survey is out of date: `LogDirFacts.workers` and the states have changed.
+        Once its round begins, the survey is out of date: `LogDirFacts.workers` and the states have changed.
         """
         return self.queue[0] if self.queue else None
 
 
 def survey(logs: Sequence[LogFacts], context: SelectionContext, order: Order, before: Survey | None = None) -> Survey:
     """
-    Judge every log and put those that are due and free in order; see the head of the file.
+    Judge every log and order those that are due and free; see the module's docstring.
 
     Args:
-        logs: all of them.
-        context: all that matters beside them.
+        logs: all logs.
+        context: everything else that matters.
         order: of the queue.
-        before: an earlier survey. What it says of a log is taken over where nothing it rests on has changed, so that
-            of thousands of logs those few are judged. The outcome is the same as without.
+        before: an earlier survey. Its result for a log is reused if its input has not changed, so that of thousands of
+            logs only a few are judged. The outcome is the same as without.
     """
     basis = Basis.of(context)
     kept = {} if before is None else _verdicts_that_stand(before, basis)
     verdicts = [kept.get(id(log)) or _judge(log, context) for log in logs]
     queue = [row for row, verdict in enumerate(verdicts) if verdict.reason.is_due_and_free]
-    # A stable sort leaves equals in the order given.
+    # A stable sort keeps equals in the given order.
     queue.sort(key=lambda row: _rank(logs[row], verdicts[row], context, order))
     for place, row in enumerate(queue, start=1):
         if verdicts[row].place != place:
@@ -119,9 +119,9 @@ def survey(logs: Sequence[LogFacts], context: SelectionContext, order: Order, be
 
 
 def _verdicts_that_stand(before: Survey, basis: Basis) -> dict[int, CleaningStatus]:
-    """Return the verdicts that neither time nor context have changed, by the `id` of the facts they are about."""
+    """Return the results that neither time nor context has changed, by the `id` of the log's facts."""
     then = before.basis
-    # What has passed is to come again after the clock was set back.
+    # After the clock was set back, past times lie in the future again.
     if then.of_all != basis.of_all or then.now_ms > basis.now_ms:
         return {}
     moved = (
@@ -134,7 +134,7 @@ def _verdicts_that_stand(before: Survey, basis: Basis) -> dict[int, CleaningStat
     return {
         id(log): verdict
         for log, verdict in zip(before.logs, before.verdicts, strict=True)
-        # Those that speak of a time are other ones a moment later.
+        # Results that contain a time change with the clock.
         if verdict.wait_ms is None
         and verdict.overdue_in_ms is None
         and not verdict.overdue_ms
@@ -145,10 +145,10 @@ def _verdicts_that_stand(before: Survey, basis: Basis) -> dict[int, CleaningStat
 
 def deletable(logs: Sequence[LogFacts], context: SelectionContext) -> list[LogFacts]:
     """
-    Return the logs a retention pass may take now: old segments, and nobody at work on them (R-433).
+    Return the logs that a retention pass may take now: they have expired segments, and no worker (R-433).
 
-    Windows, ratios, busy workers and `log.cleaner.enable` do not matter to it, nor do retries: a log whose rounds find
-    no room has all the more reason to lose what has expired.
+    Windows, ratios, busy workers and `log.cleaner.enable` do not matter for it, nor do retries: a log whose rounds find
+    no room needs its expired segments deleted all the more.
     """
     return [
         log
@@ -182,12 +182,12 @@ def _judge(log: LogFacts, at: SelectionContext) -> CleaningStatus:
 
 
 def _reason(log: LogFacts, dueness: Reason, at: SelectionContext) -> Reason:
-    """Return the first reason of `Reason` that holds."""
+    """Return the first applicable value of `Reason`."""
     lasting = _lasting_obstacle(log, at)
     if lasting is not None:
         return lasting
-    # R-420, R-630: a checkpoint outside of the log is set right, and what a stop has left is settled, whether or not
-    # there is anything to clean. Kafka does the one at each turn and the other when it starts.
+    # R-420, R-630: a checkpoint outside the log is corrected, and an interrupted swap is settled, even if there is
+    # nothing to clean. Kafka does the first at each turn and the second when it starts.
     is_odd = log.cleanable.force_checkpoint or log.has_unfinished_swap
     if dueness is Reason.NOTHING_TO_CLEAN and not is_odd:
         return Reason.NOTHING_TO_CLEAN
@@ -214,7 +214,7 @@ def _reason(log: LogFacts, dueness: Reason, at: SelectionContext) -> Reason:
 
 
 def _lasting_obstacle(log: LogFacts, at: SelectionContext) -> Reason | None:
-    """Return what holds a log whatever its numbers say."""
+    """Return the obstacle that holds a log whatever its numbers are, if any."""
     phase = at.states.get(log.partition, IDLE).phase
     if phase is Phase.IN_PROGRESS:
         return Reason.IN_PROGRESS
@@ -244,7 +244,7 @@ def _dir_obstacle(log: LogFacts, at: SelectionContext) -> Reason | None:
 
 
 def _with_figures(verdict: CleaningStatus, log: LogFacts, at: SelectionContext) -> CleaningStatus:
-    """Add the numbers and words that belong to the reason."""
+    """Add the numbers and texts that belong to the reason."""
     reason, place = verdict.reason, at.log_dirs.get(log.log_dir, LogDirFacts())
     if reason in (Reason.IN_PROGRESS, Reason.ABORTED):
         return replace(verdict, detail=at.states[log.partition].holder or "")
@@ -277,19 +277,19 @@ def _lock_remaining_ms(log: LogFacts, at: SelectionContext) -> int:
 
 
 def _overdue_in_ms(log: LogFacts, now_ms: int) -> int | None:
-    """Return how long until the log is over its maximum lag: strictly, hence the one."""
+    """Return how long until the log is over its maximum lag; strictly over, hence the + 1."""
     earliest_ms, lag_ms = log.earliest_dirty_timestamp_ms, log.max_compaction_lag_ms
     return None if earliest_ms is None or lag_ms == LONG_MAX else earliest_ms + lag_ms + 1 - now_ms
 
 
 def _rank(log: LogFacts, verdict: CleaningStatus, at: SelectionContext, order: Order) -> tuple[int, int, float]:
-    """Return what the queue is sorted by, ascending."""
+    """Return the queue's sort key, ascending."""
     if verdict.reason is Reason.REQUESTED:
         return (0, at.requested[log.partition], 0.0)
     if order is Order.DEADLINE and verdict.reason is Reason.OVERDUE:
         waited_ms = verdict.overdue_ms
         if log.last_round_ms is not None:
-            # Below 0 after the clock was set back; the order is still that of the last rounds.
+            # Negative after the clock was set back; the order is still that of the last rounds.
             waited_ms = min(waited_ms, at.now_ms - log.last_round_ms)
         return (1, -waited_ms, -log.cleanable.ratio)
     return (2 if verdict.dueness.is_due else 3, 0, -log.cleanable.ratio)

@@ -1,4 +1,4 @@
-"""What a choice between logs rests on: the logs, their log dirs, and all that holds some of them for now."""
+"""The input for choosing a log: the logs, their log dirs, and everything that holds some of them."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from cleaner.policy.states import PartitionState
 @dataclass(frozen=True)
 class LogFacts:
     """
-    What is known of a log; true until the log or its topic's settings change, so it may be kept from turn to turn.
+    Facts of a log; valid until the log or its topic's settings change, so they may be kept from turn to turn.
 
     Attributes:
-        partition: whose log.
-        log_dir: where it lies.
-        cleanable: range and bytes, as of the last look (`min.compaction.lag.ms` makes it a matter of time).
+        partition: the log's partition.
+        log_dir: its log dir.
+        cleanable: range and bytes, as of the last inspection (with `min.compaction.lag.ms` they change with time).
         earliest_dirty_timestamp_ms: see `due.earliest_dirty_timestamp_ms`.
         min_cleanable_dirty_ratio, max_compaction_lag_ms: the topic's settings.
         is_compacted: `compact` is in the topic's policy.
-        has_segments_to_delete: retention would remove something now.
-        has_unfinished_swap: somebody stopped in the middle of a swap; a load settles it.
-        last_round_ms: when its last round ended, well or not; None when that was before this process, or never.
+        has_segments_to_delete: retention would delete something now.
+        has_unfinished_swap: a process stopped in the middle of a swap; a load settles it.
+        last_round_ms: when its last round ended, successful or not; None if before this process started, or never.
     """
 
     partition: TopicPartition
@@ -53,14 +53,14 @@ class DirCondition(enum.Enum):
 @dataclass(frozen=True)
 class LogDirFacts:
     """
-    What is known of a log dir.
+    Facts of a log dir.
 
     Attributes:
         condition: see `DirCondition`.
-        detail: what failed, or who holds it, in words.
+        detail: what failed, or who holds it, as text.
         not_before_ms: when a locked log dir is tried again; then its logs are candidates like others.
-        workers: how many work in it now.
-        max_workers: how many may; None: any number.
+        workers: how many workers it has now.
+        max_workers: how many it may have; None: any number.
     """
 
     condition: DirCondition = DirCondition.ONLINE
@@ -73,16 +73,16 @@ class LogDirFacts:
 @dataclass(frozen=True)
 class SelectionContext:
     """
-    All that matters beside the logs themselves.
+    Everything that matters for the choice besides the logs.
 
     Attributes:
-        now_ms: the moment of the choice.
+        now_ms: the time of the choice.
         states: the partitions that are not idle (`PartitionStates.not_idle`).
-        log_dirs: what is known of log dirs; one not named is online and without limit.
-        quarantined: partitions set aside, with the reason (R-452).
+        log_dirs: facts of log dirs; others are online and without limit.
+        quarantined: quarantined partitions, with the reason (R-452).
         retries: partitions that failed last time.
-        requested: partitions somebody asked for, with the number of the request. They go before all others, and
-            neither ratio nor window nor retry delay holds them.
+        requested: partitions requested by an operator, with the number of the request. They come before all others,
+            and neither ratio nor window nor retry delay holds them.
         is_enabled: `log.cleaner.enable`.
         is_paused: the operator has paused all cleaning.
         opens_at_ms: when the next window opens; None: one is open.

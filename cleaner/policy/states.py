@@ -1,13 +1,13 @@
 """
-The state of every partition: idle, in progress, aborted, or paused so many times.
+The state of every partition: idle, in progress, aborted, or paused n times.
 
-    idle          nobody works on it; only these may be picked
+    idle          no worker has it; only these may be picked
     in progress   one worker has it, for a round or for a retention pass (R-433)
-    aborted       somebody wants it paused and the worker has not noticed yet; it asks at every buffer (R-431)
+    aborted       a pause was requested and the worker has not noticed yet; it checks at every buffer (R-431)
     paused(n)     n pauses are outstanding; the last resume makes it idle
 
-The transitions are one table, the arithmetic of pauses included; whatever the table does not name is illegal and
-raises. A partition is entered in `PartitionStates` only while it is not idle, as in Kafka's `inProgress` map.
+One table has all transitions, including the count of pauses; a transition that is not in it is illegal and raises. A
+partition is in `PartitionStates` only while it is not idle, as in Kafka's `inProgress` map.
 
 Source: rules R-430 to R-434; `LogCleanerManager.java`.
 """
@@ -23,12 +23,12 @@ from typing import NamedTuple
 
 from cleaner.base.model import TopicPartition
 
-# Enough to see how a few partitions came to where they are, and nothing for the memory of a daemon.
+# Enough to see how a few partitions got into their states, and little memory for a daemon.
 HISTORY_LENGTH = 256
 
 
 class Phase(enum.Enum):
-    """Where a partition stands; the values are words for the operator."""
+    """A partition's phase; the values are shown to the operator."""
 
     IDLE = "idle"
     IN_PROGRESS = "in progress"
@@ -46,13 +46,13 @@ class Event(enum.Enum):
 
 
 class StateChange(NamedTuple):
-    """The outcome of an event: the next phase, and by how much the outstanding pauses change."""
+    """The result of an event: the next phase, and the change in the number of outstanding pauses."""
 
     phase: Phase
     pauses: int = 0
 
 
-# Paused with no pause left is idle: `_after` sees to it, so that pauses nest to any depth in two lines.
+# `_after` turns "paused" without outstanding pauses into "idle", so two lines are enough for pauses of any depth.
 TRANSITIONS: Mapping[tuple[Phase, Event], StateChange] = MappingProxyType(
     {
         (Phase.IDLE, Event.BEGIN): StateChange(Phase.IN_PROGRESS),
@@ -72,9 +72,9 @@ class PartitionState:
     One partition's state.
 
     Attributes:
-        phase: see the head of the file.
+        phase: see the module's docstring.
         pauses: outstanding pauses; above 0 exactly when paused.
-        holder: who works on it (a worker's name, for the operator); None unless in progress or aborted.
+        holder: the worker's name, for the operator; None unless in progress or aborted.
     """
 
     phase: Phase = Phase.IDLE
@@ -83,10 +83,10 @@ class PartitionState:
 
     def validate(self) -> None:
         """
-        Check what must hold of any state.
+        Check the invariants of a state.
 
         Raises:
-            AssertionError: it does not hold.
+            AssertionError: one does not hold.
         """
         is_held = self.phase in (Phase.IN_PROGRESS, Phase.ABORTED)
         if (self.pauses > 0) is not (self.phase is Phase.PAUSED) or (self.holder is not None) is not is_held:
@@ -115,15 +115,15 @@ class Transition(NamedTuple):
 
 class InvalidTransitionError(Exception):
     """
-    An event that a partition's state does not allow: a mistake in the program, not in data or settings.
+    An event that a partition's state does not allow: an internal error, not one in data or settings.
 
-    It is no `CleanerError`, which would be shown without a traceback. Who passes on an operator's wish asks `allows`
-    first.
+    It is not a `CleanerError`, which would be shown without a traceback. Code that passes on an operator's request
+    calls `allows` first.
 
     Args:
-        partition: whose state it is.
-        event: what was asked.
-        state: where the partition stands.
+        partition: the partition.
+        event: the event.
+        state: the partition's state.
         reason: why that is not allowed.
         history: the partition's last transitions, oldest first.
     """
@@ -141,10 +141,10 @@ class InvalidTransitionError(Exception):
 
 class PartitionStates:
     """
-    The states of all partitions; those not entered are idle.
+    The states of all partitions; a partition without an entry is idle.
 
-    Not guarded: its owner holds one lock from picking a log to `begin`, or two workers get one log.
-    Waiting for an aborted partition to become paused (R-430) is the caller's part too.
+    Not thread-safe: its owner holds one lock from picking a log to `begin`; otherwise two workers could get one log.
+    The caller also waits for an aborted partition to become paused (R-430).
     """
 
     def __init__(self) -> None:
@@ -153,7 +153,7 @@ class PartitionStates:
 
     @property
     def not_idle(self) -> Mapping[TopicPartition, PartitionState]:
-        """Return the partitions that are not idle; a view that follows what happens later."""
+        """Return the partitions that are not idle; a live view."""
         return MappingProxyType(self._states)
 
     def of(self, partition: TopicPartition) -> PartitionState:
@@ -165,7 +165,7 @@ class PartitionStates:
         return (self.of(partition).phase, event) in TRANSITIONS
 
     def is_aborted(self, partition: TopicPartition) -> bool:
-        """Tell whether its worker should stop; what a worker asks before each buffer (R-431)."""
+        """Tell whether its worker should stop; workers call this before each buffer (R-431)."""
         return self.of(partition).phase is Phase.ABORTED
 
     def begin(self, partition: TopicPartition, holder: str) -> None:
@@ -173,9 +173,9 @@ class PartitionStates:
         Give an idle partition to a worker, for a round or a retention pass.
 
         Args:
-            holder: names the worker; the same name has to give the partition back.
+            holder: the worker's name; the same name must give the partition back.
         Raises:
-            InvalidTransitionError: somebody has it already, or it is paused.
+            InvalidTransitionError: another worker has it already, or it is paused.
         """
         self._apply(partition, Event.BEGIN, holder)
 
@@ -186,12 +186,12 @@ class PartitionStates:
         Returns:
             The new state. If that is aborted, the partition is paused only when its worker has given it back.
         Raises:
-            InvalidTransitionError: it is aborted already: the first who asked is still waiting.
+            InvalidTransitionError: it is already aborted: the first caller is still waiting.
         """
         return self._apply(partition, Event.ABORT_AND_PAUSE)
 
     def pause_if_idle(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Pause those that are idle and return them, as a retention pass does with logs it wants to itself (R-433)."""
+        """Pause the idle ones and return them; a retention pass does this to have logs to itself (R-433)."""
         free = [partition for partition in partitions if partition not in self._states]
         for partition in free:
             self._apply(partition, Event.ABORT_AND_PAUSE)
@@ -202,7 +202,7 @@ class PartitionStates:
         Take one pause back (R-430); the last one makes the partition idle.
 
         Raises:
-            InvalidTransitionError: it is not paused, or its worker has not stopped yet.
+            InvalidTransitionError: it is not paused, or its worker has not yet stopped.
         """
         return self._apply(partition, Event.RESUME)
 
@@ -213,7 +213,7 @@ class PartitionStates:
         Returns:
             Whether the checkpoint is to be written: not after an abort (R-432).
         Raises:
-            InvalidTransitionError: nobody, or somebody else, works on it.
+            InvalidTransitionError: no worker, or another one, has it.
         """
         was_aborted = self.is_aborted(partition)
         self._apply(partition, Event.DONE, holder)
@@ -224,21 +224,21 @@ class PartitionStates:
         Take a partition back after a retention pass, which has no checkpoint to write (R-432).
 
         Raises:
-            InvalidTransitionError: nobody, or somebody else, works on it.
+            InvalidTransitionError: no worker, or another one, has it.
         """
         self._apply(partition, Event.DONE, holder)
 
     def history(self, partition: TopicPartition) -> list[Transition]:
-        """Return what is remembered of a partition, oldest first."""
+        """Return a partition's remembered transitions, oldest first."""
         return [transition for transition in self._history if transition.partition == partition]
 
     def validate(self) -> None:
         """
-        Check what must hold between any two calls.
+        Check the invariants between any two calls.
 
         Raises:
-            AssertionError: a state that cannot be, an idle partition that is entered, or a state that does not follow
-                from the last transition.
+            AssertionError: an impossible state, an entry for an idle partition, or a state that does not follow from
+                the last transition.
         """
         last = {transition.partition: transition.after for transition in self._history}
         for partition, state in self._states.items():

@@ -1,10 +1,10 @@
 """
-Which of the records of one key stays: the rule that the map, its kernels, Spark's reductions, readers of latest values
-and `check` ask wherever two records of a key meet.
+Decides which record of a key stays. The map, its kernels, Spark's reductions, readers of latest values and `check` use
+this rule wherever two records have the same key.
 
-A rule gives every record a rank, and of one key's records the one of the highest rank stays. There is one rule,
-Kafka's: the latest offset (R-550). The proof (`verification/proof/last_values.py`) and the tests' twin
-(`tests/reference/`) have rules of their own, on purpose: they would find a mistake of this one right.
+A rule gives every record a rank, and the record of a key with the highest rank stays. There is one rule, Kafka's: the
+latest offset (R-550). The proof (`verification/proof/last_values.py`) and the tests' twin (`tests/reference/`) have
+their own rules, on purpose: with this one they would not find an error in it.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ Ranked = TypeVar("Ranked")
 @dataclass(frozen=True)
 class SurvivorRule:
     """
-    How two records of one key compare; this one by their offsets.
+    Compares two records of one key; this rule compares their offsets.
 
     Attributes:
-        code: the number by which kernels know it: `supersedes` in `kernels/offset_map.py` is the rule compiled.
+        code: its number in kernels: `supersedes` in `kernels/offset_map.py` is the compiled rule.
     """
 
     code: int = 0
 
     def rank(self, offset: Ranked) -> Ranked:
-        """Return the rank of what stands for an offset and ascends with it: a number, an array, a column of Spark's."""
+        """Return the rank of an offset, or of an array or Spark column of offsets."""
         return offset
 
     def offset_of(self, rank: Ranked) -> Ranked:
-        """Return what had this rank."""
+        """Return the offset with this rank."""
         return rank
 
     def supersedes(self, offset: int, other: int) -> bool:
-        """Tell whether a record takes the place of another one of its key."""
+        """Tell whether a record supersedes another one of its key."""
         return self.rank(offset) > self.rank(other)
 
 

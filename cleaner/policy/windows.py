@@ -1,10 +1,9 @@
 """
 The hours in which rounds may start: `cleaner.windows=22:00-06:00,12:00-13:00`.
 
-A window is open whenever the clock on the wall of its time zone shows a time in it, from its start up to, not
-including, its end. So when summer time begins, hours that the clock leaps over are not there, and a window that lies
-within them is left out that day; when it ends, hours that the clock shows twice count twice, and a window that ended
-within them opens a second time.
+A window is open while the local time of its time zone is in it, from its start inclusive to its end exclusive. So when
+summer time begins, a window within the skipped hour does not open that day; when it ends, the repeated hour counts
+twice, and a window that ended within it opens a second time.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ ZONE_KEY = "cleaner.windows.time.zone"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND = timedelta(milliseconds=1)
 MINUTES_A_DAY = 24 * 60
-# A window opens and ends every day; a zone may leap over one (Samoa did), and today's may be past.
+# A window opens and ends every day; a zone may skip a day (Samoa did), and today's window may be over.
 DAYS_AHEAD = 4
 
 _WINDOW = re.compile(r"(\d\d):(\d\d)-(\d\d):(\d\d)\Z", re.ASCII)
@@ -34,12 +33,12 @@ _ALLOWED = "windows are HH:MM-HH:MM, comma between them, 00:00 to 24:00"
 @dataclass(frozen=True)
 class Windows:
     """
-    Windows and their time zone. Make them with `parse`, or with `Windows()` for always.
+    Windows and their time zone. Create them with `parse`, or with `Windows()` for always.
 
     Attributes:
-        edges: minutes of the day at which it becomes open, closed, open and so on, ascending, from midnight on; empty
-            for always. What reaches over midnight is cut in two there.
-        zone: whose clock counts.
+        edges: minutes of the day at which it opens, closes, opens and so on, ascending, from midnight on; empty for
+            always. A window over midnight is split there.
+        zone: the time zone.
     """
 
     edges: tuple[int, ...] = ()
@@ -48,12 +47,12 @@ class Windows:
     @staticmethod
     def parse(text: str, zone: tzinfo = UTC) -> Windows:
         """
-        Read the setting; an empty text means always.
+        Parse the setting; an empty text means always.
 
-        Windows may overlap or touch; one whose end is before its start goes on past midnight.
+        Windows may overlap or touch; one whose end is before its start continues past midnight.
 
         Raises:
-            ConfigError: not of the form, no such time of day, or an end that is the start.
+            ConfigError: another syntax, an invalid time of day, or an end equal to the start.
         """
         if not text.strip():
             return Windows((), zone)
@@ -79,7 +78,7 @@ class Windows:
         return self._next_change(now_ms, to_open=False)
 
     def _next_change(self, now_ms: int, *, to_open: bool) -> int | None:
-        # Between two candidates nothing changes, so those at which nothing does are passed over.
+        # The state can change only at a candidate, and not at each of them.
         was_open = self.is_open(now_ms)
         for candidate_ms in sorted(ms for ms in self._candidates(now_ms) if ms > now_ms):
             is_open = self.is_open(candidate_ms)
@@ -89,7 +88,7 @@ class Windows:
         return None
 
     def _candidates(self, now_ms: int) -> set[int]:
-        """Return all moments of the next days at which the clock shows an edge, or leaps near one."""
+        """Return all times of the next days at which the clock shows an edge, or jumps near one."""
         today = _at(now_ms).astimezone(self.zone).date()
         candidates: set[int] = set()
         for day in range(-1, DAYS_AHEAD + 1):
@@ -103,11 +102,11 @@ def time_zone(name: str) -> tzinfo:
     Return a zone by its name in the system's time zone database (`Europe/Berlin`); `UTC` works without one.
 
     Raises:
-        ConfigError: there is no such zone, or no database on this machine.
+        ConfigError: the zone does not exist, or this machine has no database.
     """
     if name == "UTC":
         return UTC
-    from zoneinfo import ZoneInfo  # slow to load, and seldom asked for
+    from zoneinfo import ZoneInfo  # slow to load, and rarely needed
 
     try:
         return ZoneInfo(name)
@@ -145,7 +144,7 @@ def _join(pieces: Iterable[tuple[int, int]]) -> tuple[int, ...]:
 
 
 def _moments(day: date, edge: int, zone: tzinfo) -> set[int]:
-    """Return when the clock shows a minute of a day; where it shows it twice or never, also when the clock leaps."""
+    """Return when the clock shows a minute of a day; if it shows it twice or never, also when the clock jumps."""
     wall = datetime.combine(day + timedelta(days=edge // MINUTES_A_DAY), time(edge // 60 % 24, edge % 60), zone)
     moments = {_ms(wall.replace(fold=0)), _ms(wall.replace(fold=1))}
     if len(moments) == 2:
@@ -154,7 +153,7 @@ def _moments(day: date, edge: int, zone: tzinfo) -> set[int]:
 
 
 def _leap(before_ms: int, after_ms: int, zone: tzinfo) -> int:
-    """Return the first moment with the offset of `after_ms`, between two moments with different offsets from UTC."""
+    """Return the first time with the UTC offset of `after_ms`, between two times with different UTC offsets."""
     after = _at(after_ms).astimezone(zone).utcoffset()
     while after_ms - before_ms > 1:
         middle_ms = (before_ms + after_ms) // 2

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from cleaner.format.chunks import Batches, Flags
 from cleaner.read.open_segment import SegmentFiles
 from cleaner.storage.fs.readable import ReadableFiles
 from cleaner.storage.segment import names
-from cleaner.storage.segment.aborted import found_below
+from cleaner.storage.segment.aborted import found_below, hidden_batches
 from cleaner.storage.segment.indexes import (
     FIRST_OFFSET,
     LAST_OFFSET,
@@ -40,19 +41,20 @@ class AbortedTransactions:
         self._read: dict[int, Aborts] = {}
         self._more = abort_rows(()) if more is None else more
 
-    def reaching_into(self, first_offset: int, end_offset: int, number: int) -> Aborts:
+    def hidden(self, batches: Batches, number: int) -> Flags:
         """
-        Return those that reach into [first, end).
+        Tell for each of some neighbouring batches whether it is of an aborted transaction: uint8, 1 if it is.
 
         Args:
-            number: of the place that holds the first offset.
+            number: of the place that holds them.
         Raises:
             CorruptIndexError: a transaction index is damaged.
         """
+        first_offset, end_offset = int(batches[0]["base_offset"]), int(batches[-1]["last_offset"]) + 1
         indexes = (self._of(at) for at in range(number, len(self._places)))
-        rows = np.concatenate([self._more, *found_below(indexes, end_offset)])
-        is_wanted = (rows[:, LAST_OFFSET] >= first_offset) & (rows[:, FIRST_OFFSET] < end_offset)
-        return rows[is_wanted]
+        aborts = np.concatenate([self._more, *found_below(indexes, end_offset)])
+        is_near = (aborts[:, LAST_OFFSET] >= first_offset) & (aborts[:, FIRST_OFFSET] < end_offset)
+        return hidden_batches(batches, aborts[is_near])
 
     def read_all(self) -> None:
         """Read all indexes now, and not again."""

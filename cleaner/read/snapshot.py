@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 from cleaner.base.clock import SystemClock
 from cleaner.base.model import TopicPartition
+from cleaner.errors import LogChangedError
 from cleaner.format.chunks import Chunk
 from cleaner.read.log_end import LogEnd, end_of, is_torn
 from cleaner.read.open_segment import OpenSegment, SegmentFiles
@@ -24,6 +26,10 @@ from cleaner.storage.fs.readable import OpenedFile, ReadableFiles
 from cleaner.storage.segment.batch_source import batch_headers
 from cleaner.storage.segment.indexes import Aborts, abort_rows
 from cleaner.storage.segment.names import CLEANER_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT
+
+Result = TypeVar("Result")
+
+_MOST_TRIES = 10
 
 UNKNOWN_END = 2**63 - 1
 """Stands for the end of a log whose last segment is damaged: only reading it tells."""
@@ -169,6 +175,30 @@ class LogSnapshots:
         return LogSnapshot(
             self._fs, topic_partition, directory, listing.places, listing.snapshots, start or 0, high_watermark
         )
+
+    def look(
+        self,
+        topic_partition: TopicPartition,
+        directory: Path,
+        work: Callable[[LogSnapshot], Result],
+        log: LogSnapshot | None = None,
+    ) -> Result:
+        """
+        Return what some work on a snapshot gives, which is done again with a new one when files have gone.
+
+        Args:
+            work: raises FileNotFoundError where a segment is not there any more.
+            log: a snapshot to begin with.
+        Raises:
+            LogChangedError: that does not end.
+            others: as `take`.
+        """
+        for _ in range(_MOST_TRIES):
+            try:
+                return work(log or self.take(topic_partition, directory))
+            except FileNotFoundError:
+                log = None
+        raise LogChangedError(f"{directory}: its segments change faster than they can be opened")
 
     def clean_end(self, log: LogSnapshot) -> int:
         """Return the offset up to which a log was cleaned; raises CorruptCheckpointError."""

@@ -1,4 +1,4 @@
-"""Where settings come from: command line, files, the cluster's metadata, Kafka's own, and in which order."""
+"""The sources of settings and their precedence: command line, files, the cluster's metadata, Kafka's own."""
 
 from __future__ import annotations
 

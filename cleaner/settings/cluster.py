@@ -1,5 +1,5 @@
 """
-The cluster's metadata as a source of settings: where it is, whether it means this topic, what it says of the broker.
+The cluster's metadata as a source of settings: finds it, checks that it means this topic, reads broker settings.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cleaner.storage.files.meta_properties import read_meta_properties
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.segment.names import META_PROPERTIES
 
-# Broker settings that a cluster may change at run time (R-801); the others count as the file has them.
+# Broker settings that a cluster may change at run time (R-801); for others only the file counts.
 DYNAMIC_BROKER_KEYS = (
     "log.cleaner.threads",
     "log.cleaner.dedupe.buffer.size",
@@ -31,21 +31,21 @@ DYNAMIC_BROKER_KEYS = (
     "message.max.bytes",
     "producer.id.expiration.ms",
 )
-# A broker setting of a topic is dynamic under the first of its names (R-802).
+# A topic's broker setting is dynamic under the first of its names (R-802).
 _DYNAMIC_TOPIC_KEYS = frozenset(setting.synonyms[0].name for setting in TOPIC_SETTINGS.values() if setting.synonyms)
 
 
 class Cluster:
     """
-    The metadata at hand; without any it knows no topic and says nothing.
+    The available metadata; without any it knows no topic and has no settings.
 
     Args:
         fs: the file system.
-        log_dir: the log dir, which may hold a metadata log itself and tells the node id; None: there is none.
+        log_dir: the log dir, which may contain a metadata log and has the node id; None: no log dir.
         given: `--metadata-dir`: the metadata log, or the directory it is in.
         broker: the broker settings of the command, for `metadata.log.dir` and the node id.
     Raises:
-        ConfigError: there is no metadata log in `given`.
+        ConfigError: no metadata log is in `given`.
         CorruptCheckpointError: the metadata log or `meta.properties` is damaged.
     """
 
@@ -59,7 +59,7 @@ class Cluster:
         log_dirs = [] if given is not None else [path for path in (log_dir, Path(first) if first else None) if path]
         found = (find_metadata_log(fs, place) for place in (*named, *log_dirs))
         directory = next((place for place in found if place is not None), None)
-        # Before it is read: what is written meanwhile is then seen as changed.
+        # Before reading: a write during the read is then seen as a change.
         self._look = MetadataLook(fs, named, log_dirs, directory)
         self.read_states = self._look.states()
         if given is not None and directory is None:
@@ -75,15 +75,15 @@ class Cluster:
             self.dynamic_layers = self._read_dynamic(_node_id(fs, log_dir, broker))
 
     def topic_layer(self, topic: str) -> Layer:
-        """Return the settings of a topic, to be asked for after `is_same_topic`."""
+        """Return the settings of a topic; call `is_same_topic` first."""
         return Layer("cluster metadata", LayerScope.TOPIC, self.image.topic_configs.get(topic, {}))
 
     def replicas(self, topic_id: UUID) -> int | None:
-        """Return how many replicas a topic's partitions have, the most of any; None: nothing is known of them."""
+        """Return the largest number of replicas of a topic's partitions; None: unknown."""
         return max(self.image.replicas.get(topic_id, {}).values(), default=None)
 
     def dynamic_broker_settings(self) -> dict[str, Given]:
-        """Return the settings of the process that the cluster sets: those of this node win over those of all."""
+        """Return the process's settings that the cluster sets; this node's settings win over those of all nodes."""
         merged: dict[str, Given] = {}
         for layer in reversed(self.dynamic_layers):
             merged |= {
@@ -92,7 +92,7 @@ class Cluster:
         return merged
 
     def is_same_topic(self, topic: str, topic_id: UUID | None, warnings: list[str]) -> bool:
-        """Tell whether the metadata speaks of this very topic and not of another one that had the name."""
+        """Tell whether the metadata means this topic, not another one that had the same name."""
         known_id = self.image.topic_ids.get(topic)
         if known_id is not None and known_id == topic_id:
             return True
@@ -107,11 +107,11 @@ class Cluster:
         return False
 
     def states(self) -> tuple[object, ...]:
-        """Return what the metadata log is like now; `read_states` is what it was like when read."""
+        """Return the current state of the metadata log; `read_states` is its state when it was read."""
         return self._look.states()
 
     def _read_dynamic(self, node_id: str | None) -> list[Layer]:
-        """Return the broker settings in the metadata: those of this node, then those of all nodes."""
+        """Return the broker settings in the metadata: this node's, then those of all nodes."""
         resources = [("", "cluster metadata (all brokers)")]
         if node_id is not None:
             resources.insert(0, (node_id, f"cluster metadata (broker {node_id})"))

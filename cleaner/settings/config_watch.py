@@ -1,8 +1,8 @@
 """
-Noticing that the `--config` file changed (`cleaner.config.watch=true`).
+Detects changes of the `--config` file (`cleaner.config.watch=true`).
 
-By asking now and then, not by inotify: that works on network file systems too, and for a ConfigMap of Kubernetes, where
-the file is a link to a link and it is the one in the middle that is replaced.
+It polls instead of using inotify: that works on network file systems too, and for a ConfigMap of Kubernetes, where the
+file is a link to a link and the link in the middle is replaced.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ SETTLED_NS = 1_000_000_000
 
 
 def fingerprint(data: bytes) -> bytes:
-    """Return what tells one content of a file from another."""
+    """Return a hash of a file's content."""
     return hashlib.sha256(data).digest()
 
 
 class ConfigWatch:
     """
-    See the head of the file. One thread only.
+    See the module's docstring. One thread only.
 
     Args:
         fs: the file system.
         path: the file.
-        known: fingerprint of the content that is in force.
-        clock: tells how long a content has stayed.
+        known: fingerprint of the content in force.
+        clock: measures how long a content has stayed the same.
     """
 
     def __init__(self, fs: FileSystem, path: Path, known: bytes, clock: Clock) -> None:
@@ -45,10 +45,10 @@ class ConfigWatch:
 
     def has_changed(self) -> bool:
         """
-        Tell, once for each change, that the file has another content, which has stayed for a second.
+        Return True once for each change: the file has another content, which has stayed the same for a second.
 
-        A file that is being written, is gone or cannot be read has not changed yet; one that only got a new time has
-        not changed at all.
+        A file that is being written, is gone or cannot be read has not changed yet; a new modification time alone is
+        not a change.
         """
         state = file_state(self._fs, self._path)
         if state is None or (state == self._state and self._unsettled is None):

@@ -1,12 +1,12 @@
 """
 Settings in environment variables, for containers: `CLEANER_LOG_CLEANER_THREADS=2`.
 
-A variable is called `CLEANER_` and the setting's name in capitals, with `_` for `.` and `-`; the `cleaner.` that our
-own names begin with is not said twice (`CLEANER_HTTP_LISTEN`). Settings of single topics have no variables.
+A variable's name is `CLEANER_` and the setting's name in capitals, with `_` for `.` and `-`; the prefix `cleaner.` of
+our own settings is not repeated (`CLEANER_HTTP_LISTEN`). Settings of single topics have no variables.
 
-A `CLEANER_` variable that is no setting is an error: passed over in silence, a slip in a pod's manifest would go
-unnoticed for years. The exception are the variables that Kubernetes and container links set for a service of the name
-`cleaner` or `cleaner-...`, such as `CLEANER_SERVICE_HOST` and `CLEANER_METRICS_PORT_9404_TCP_ADDR`.
+A `CLEANER_` variable that is not a setting is an error: otherwise a typo in a pod's manifest would go unnoticed for
+years. Exceptions are the variables that Kubernetes and container links set for a service named `cleaner` or
+`cleaner-...`, such as `CLEANER_SERVICE_HOST` and `CLEANER_METRICS_PORT_9404_TCP_ADDR`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cleaner.errors import ConfigError
 
 PREFIX = "CLEANER_"
 _OUR_PREFIX = "cleaner."
-_MOST_ALIKE_CHARACTERS = 100  # of a variable, for the search for what it may have meant
+_MOST_ALIKE_CHARACTERS = 100  # of a variable's name, in the search for the nearest setting
 _PORT_OF_A_SERVICE = re.compile(r"_PORT_[0-9]++_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?\Z")
 
 
@@ -37,9 +37,9 @@ def read_environment(environment: Mapping[str, str]) -> dict[str, str]:
     Return the settings in environment variables, by key.
 
     Args:
-        environment: `os.environ`, say; other variables are ignored.
+        environment: for example `os.environ`; other variables are ignored.
     Raises:
-        ConfigError: `CLEANER_` variables that are no settings, each with the nearest one.
+        ConfigError: `CLEANER_` variables that are not settings, each with the nearest setting.
     """
     mistakes = Mistakes()
     values = read_known_variables(environment, mistakes)
@@ -48,7 +48,7 @@ def read_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def read_known_variables(environment: Mapping[str, str], mistakes: Mistakes) -> dict[str, str]:
-    """Do as `read_environment`, but remember what is wrong and go on."""
+    """Do as `read_environment`, but collect errors and continue."""
     values = {}
     for variable in sorted(name for name in environment if name.startswith(PREFIX)):
         key = _KEY_OF_VARIABLE.get(variable)
@@ -62,7 +62,7 @@ def read_known_variables(environment: Mapping[str, str], mistakes: Mistakes) -> 
 
 
 def _is_of_a_service(variable: str) -> bool:
-    """Tell whether Kubernetes, or a container link, may have set it for a service `cleaner` or `cleaner-...`."""
+    """Tell whether Kubernetes or a container link may have set it, for a service `cleaner` or `cleaner-...`."""
     name = "_" + variable.removeprefix(PREFIX)
     is_plain = variable.isascii() and variable.isupper() and variable.replace("_", "").isalnum()
     is_named = name.endswith(("_SERVICE_HOST", "_SERVICE_PORT", "_PORT")) or "_SERVICE_PORT_" in name

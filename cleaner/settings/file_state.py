@@ -1,4 +1,4 @@
-"""What a file looked like when it was read, to see later, without reading it, whether it changed."""
+"""The state of a file when it was read, to detect a later change without reading it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from cleaner.storage.fs.file_system import FileSystem
 
 class FileState(NamedTuple):
     """
-    What `stat` says of a file or directory, links followed.
+    The `stat` of a file or directory, links followed.
 
-    The time of the last change of the inode is among it: a copy that keeps its times (`cp -p`) is seen by that.
+    It includes the time of the inode's last change, which also detects a copy that keeps its times (`cp -p`).
     """
 
     inode: int
@@ -23,7 +23,7 @@ class FileState(NamedTuple):
 
 
 def file_state(fs: FileSystem, path: Path) -> FileState | None:
-    """Return the state of a file or directory; None when there is none, or it cannot be asked."""
+    """Return the state of a file or directory; None if it does not exist or its status cannot be read."""
     try:
         found = fs.stat_followed(path)
     except (OSError, CleanerError):

@@ -1,8 +1,8 @@
 """
-The files an operator writes settings into, and the `--set` option.
+The files in which an operator writes settings, and the `--set` option.
 
-Files named on the command line may be links (a mounted Kubernetes ConfigMap is nothing but links); the one inside the
-log dir may not, because those who can write there are not trusted to choose what is read.
+Files named on the command line may be links (a mounted Kubernetes ConfigMap consists of links); the one inside the log
+dir may not, because users who can write there must not choose which file is read.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from cleaner.storage.which_dir import Nature, nature_of
 
 CLEANER_TOPICS = "cleaner-topics.properties"
 
-# A configuration is written by hand; what is larger was given by mistake.
+# A configuration is written by hand; a larger file was named by mistake.
 _LIMIT_BYTES = 16 << 20
 _MOST_TOPIC_CHARACTERS = 249
-_MOST_KEY_CHARACTERS = 1000  # of topic and setting; far more than the longest two
+_MOST_KEY_CHARACTERS = 1000  # of topic and setting together; far more than the longest
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
 _TOPIC_KEYS = frozenset(TOPIC_SETTINGS) | UNUSED_TOPIC_KEYS | FORMER_TOPIC_KEYS | frozenset(SETTING_OF_SYNONYM)
 
 
 def read_config_file(fs: FileSystem, path: Path) -> dict[str, str]:
     """
-    Read a properties file the operator named.
+    Read a properties file that the operator named.
 
     Raises:
-        ConfigError: there is none, it cannot be read, or it is malformed.
+        ConfigError: it does not exist, cannot be read, or is malformed.
     """
     return parse_properties(read_config_bytes(fs, path), str(path))
 
 
 def read_config_bytes(fs: FileSystem, path: Path) -> bytes:
-    """Read a file the operator named, whatever it holds. Raises ConfigError: there is none, or it cannot be read."""
+    """Read the bytes of a file that the operator named. Raises ConfigError: it does not exist or cannot be read."""
     try:
-        # Resolving a path takes longer than reading the file, so it is left for links.
+        # Only links are resolved, as resolving a path takes longer than reading the file.
         is_link = stat.S_ISLNK(fs.stat(path).st_mode)
         return fs.read_bytes(real_path(path) if is_link else path, _LIMIT_BYTES)
     except FileNotFoundError:
@@ -57,7 +57,7 @@ def read_config_bytes(fs: FileSystem, path: Path) -> bytes:
 
 
 def check_topics_dir(fs: FileSystem, topics_dir: Path, key: str) -> None:
-    """Raise ConfigError in the name of `key` when a directory of topic files cannot be listed, or is one of logs."""
+    """Raise ConfigError for `key` if a directory of topic files cannot be listed, or contains logs."""
     try:
         fs.list_dir(topics_dir)
         nature = nature_of(fs, topics_dir)
@@ -70,12 +70,12 @@ def check_topics_dir(fs: FileSystem, topics_dir: Path, key: str) -> None:
 
 
 def topic_file(topics_dir: Path, topic: str) -> Path:
-    """Return where a topic's own settings are."""
+    """Return the path of a topic's file."""
     return topics_dir / f"{topic}.properties"
 
 
 def read_topic_file(fs: FileSystem, topics_dir: Path, topic: str) -> dict[str, str] | None:
-    """Read `<topic>.properties` in `--topics-dir`; None when the topic has no file. Raises ConfigError."""
+    """Read `<topic>.properties` in `--topics-dir`; None if the topic has no file. Raises ConfigError."""
     path = topic_file(topics_dir, topic)
     return read_config_file(fs, path) if fs.exists(path) else None
 
@@ -85,15 +85,15 @@ def parse_set(text: str) -> tuple[str | None, str, str]:
     Read one `--set [TOPIC:]key=value`; returns topic (None for all), key and value.
 
     Raises:
-        UsageError: no `=`, an empty key, or a topic name Kafka refuses.
+        UsageError: no `=`, an empty key, or a topic name that Kafka refuses.
     """
     name, equals, value = text.partition("=")
-    # Neither topic names nor keys hold a colon, so the first one ends the topic.
+    # Neither topic names nor keys contain a colon.
     topic, colon, key = name.rpartition(":")
     if not equals or not key.strip():
         raise UsageError(f"--set {text}: expected [TOPIC:]key=value")
     if colon and not _TOPIC_NAME.match(topic):
-        raise UsageError(f"--set {text}: {topic!r} is no topic name")
+        raise UsageError(f"--set {text}: {topic!r} is not a topic name")
     return (topic if colon else None), key.strip(), value
 
 
@@ -103,18 +103,18 @@ def read_cleaner_topics(
     """
     Read `cleaner-topics.properties` of a log dir: lines `topic.key=value`.
 
-    Topics and keys both hold dots, so `a.delete.retention.ms` may be topic `a` or topic `a.delete`. A topic that is in
-    the log dir is meant before one that is not; between two that are, the longer key counts, with a warning.
+    Topics and keys both contain dots, so `a.delete.retention.ms` may be topic `a` or topic `a.delete`. A topic that is
+    in the log dir wins over one that is not; of two that are, the one with the longer key wins, with a warning.
 
     Args:
         fs: the file system.
         log_dir: the log dir.
         topics: names of the topics that have a partition there.
-        warnings: gets a line for what is passed over or taken by that rule.
+        warnings: gets a line for each key that is ignored, or decided by that rule.
     Returns:
-        Settings by topic; none without the file.
+        Settings by topic; empty without the file.
     Raises:
-        ConfigError: a malformed file, or keys very like ones that matter.
+        ConfigError: a malformed file, or keys very similar to known ones.
     """
     path = log_dir / CLEANER_TOPICS
     if not fs.exists(path):
@@ -125,7 +125,7 @@ def read_cleaner_topics(
 def parse_cleaner_topics(
     values: Mapping[str, str], topics: Collection[str], warnings: list[str]
 ) -> dict[str, dict[str, str]]:
-    """Sort the lines of a `cleaner-topics.properties` by topic; arguments and errors are those of its reader."""
+    """Group the lines of a `cleaner-topics.properties` by topic; arguments and errors as `read_cleaner_topics`."""
     settings: dict[str, dict[str, str]] = {}
     unknown = UnknownNames()
     mistakes = Mistakes()
@@ -143,7 +143,7 @@ def parse_cleaner_topics(
 
 
 def _split_topic(line_key: str, topics: Collection[str], warnings: list[str]) -> tuple[str, str] | None:
-    # A topic's name has an end, and so have the keys that follow one: no dot behind both is looked at.
+    # Topic names and keys have limited lengths, so no dot beyond those limits is tried.
     splits = [
         (line_key[:at], line_key[at + 1 :])
         for at, letter in enumerate(line_key[: _MOST_TOPIC_CHARACTERS + 1])
@@ -159,7 +159,7 @@ def _split_topic(line_key: str, topics: Collection[str], warnings: list[str]) ->
     for topic, key in splits:
         if topic in topics:
             refuse_slip(key, _TOPIC_KEYS)
-    warnings.append(f"{CLEANER_TOPICS}: {shortened(line_key)} names no topic setting: passed over")
+    warnings.append(f"{CLEANER_TOPICS}: {shortened(line_key)} is not a topic setting: ignored")
     return None
 
 
@@ -167,9 +167,9 @@ def split_by_table(
     values: Mapping[str, str], broker_settings: Mapping[str, Setting]
 ) -> tuple[dict[str, str], dict[str, str]]:
     """
-    Part the keys of a `--config` file: those under a topic's own names, and those a broker has.
+    Split the keys of a `--config` file into those with a topic setting's own name, and the broker's.
 
-    `compression.type` is both and counts as the broker's, so that a plain `server.properties` names no topic setting.
+    `compression.type` is both and counts as the broker's, so that a plain `server.properties` has no topic settings.
     """
     of_broker = {key: text for key, text in values.items() if key in SETTING_OF_SYNONYM or key in broker_settings}
     of_topics = {key: text for key, text in values.items() if key in TOPIC_SETTINGS and key not in of_broker}

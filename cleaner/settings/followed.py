@@ -1,16 +1,16 @@
 """
-The settings of a log dir's topics, followed as they change.
+The settings of a log dir's topics, kept up to date as their sources change.
 
-A daemon asks once a turn whether anything changed. That costs one `stat` for each file there is; nothing is read again
-but what changed, and 5000 topics with files of their own are looked through in some milliseconds.
+A daemon asks once a turn whether anything changed. That costs one `stat` per file; only changed files are read again,
+and 5000 topics with their own files are checked in some milliseconds.
 
-- A file that changes is taken over when it has stayed the same for a second: somebody may be writing it, and half a
-  file can mean the opposite of the whole. The metadata log is taken over at once, its batches are whole or not there.
-- What cannot be taken over (a bad value, a file that cannot be read) leaves the settings as they were, and is said in
-  `errors` or in the topic's warnings until it is mended.
-- A topic that is asked for the first time is read as it is; if that fails there are no settings, and so no cleaning.
+- A changed file takes effect when it has stayed the same for a second: an editor may still be writing it, and half a
+  file can mean the opposite of the whole. The metadata log takes effect at once: a batch is whole or absent.
+- A change that cannot take effect (a bad value, an unreadable file) leaves the settings as they were, and is reported
+  in `errors` or in the topic's warnings until it is fixed.
+- A topic that is requested for the first time is read at once; if that fails, it has no settings, and is not cleaned.
 
-Every call may come from any thread; one `look` is made for all of them.
+Every call may come from any thread; one `look` serves all of them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NOT_TAKEN_OVER = "a change was not taken over: "
 
 @dataclass
 class _Known:
-    """A topic that was asked for: what its file was like, and what came of it for each topic id."""
+    """A topic that was requested: the state of its file, and the settings for each topic id."""
 
     state: FileState | None
     settings: dict[UUID | None, ResolvedTopic] = field(default_factory=dict)
@@ -43,11 +43,11 @@ class _Known:
 
 class FollowedSettings:
     """
-    See the head of the file.
+    See the module's docstring.
 
     Args:
         fs: the file system.
-        log_dir: whose topics.
+        log_dir: the topics' log dir.
         sources: where settings come from.
     Raises:
         ConfigError, CorruptCheckpointError: as `SettingsResolver`.
@@ -67,21 +67,21 @@ class FollowedSettings:
 
     @property
     def resolver(self) -> SettingsResolver:
-        """The resolver in force; another one after a `look` or `follow` that changed something."""
+        """The resolver in force; replaced by a `look` or `follow` that changes something."""
         return self._resolver
 
     @property
     def errors(self) -> Mapping[str, str]:
-        """What could not be taken over, by topic; under an empty name what concerns all."""
+        """Why a change did not take effect, by topic; under an empty name for errors that concern all topics."""
         with self._lock:
             return {topic: reason for topic, (_, reason) in self._refused.items()}
 
     def topic(self, topic: str, topic_id: UUID | None) -> ResolvedTopic:
         """
-        Return a topic's settings; the same object as long as they are the same.
+        Return a topic's settings; the same object as long as they do not change.
 
         Raises:
-            ConfigError: a bad value or name in a source of this topic, or settings that do not go together.
+            ConfigError: a bad value or name in a source of this topic, or settings that contradict each other.
         """
         with self._lock:
             known = self._topics.get(topic)
@@ -94,17 +94,17 @@ class FollowedSettings:
 
     def look(self, now_ms: int) -> bool:
         """
-        Look at all files; tells whether something changed, so that topics have to be asked for again.
+        Check all files for changes; returns whether something changed, so that topics must be requested again.
 
         Args:
-            now_ms: the wall clock, which file systems date changes by too.
+            now_ms: the wall clock, by which file systems date changes.
         """
         with self._lock:
             has_changed = self._look_at_sources(now_ms)
             return self._look_at_topic_files(now_ms) or has_changed
 
     def keep_only(self, topics: Collection[str]) -> None:
-        """Forget topics that are no longer there."""
+        """Forget all other topics."""
         with self._lock:
             for gone in [topic for topic in self._topics if topic not in topics]:
                 del self._topics[gone]
@@ -112,10 +112,10 @@ class FollowedSettings:
 
     def follow(self, sources: SourcesLike) -> None:
         """
-        Take over other sources, after a reload.
+        Change to other sources, after a reload.
 
         Raises:
-            ConfigError, CorruptCheckpointError: as `SettingsResolver`; nothing has changed then.
+            ConfigError, CorruptCheckpointError: as `SettingsResolver`; then nothing has changed.
         """
         resolver = SettingsResolver.of(self._fs, self._log_dir, sources)
         with self._lock:

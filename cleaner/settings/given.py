@@ -1,8 +1,8 @@
 """
-What command line, environment and `--config` say, parted into what is said of topics and of the process.
+The settings in command line, environment and `--config`, split into those of topics and those of the process.
 
-For the process the first of these that has a setting gives its value: `--set`, the environment, the cluster's dynamic
-settings (where a log dir with metadata is at hand), the file, the default.
+A setting of the process comes from the first of these that has it: `--set`, the environment, the cluster's dynamic
+settings (if a log dir with metadata is available), the file, the default.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SET, _ENVIRONMENT, _FILE = "--set", "environment", "--config"
 
 
 class Given(NamedTuple):
-    """A value as text, and who says so."""
+    """A value as text, and its source."""
 
     text: str
     origin: str
@@ -39,16 +39,16 @@ class Given(NamedTuple):
 
 class GivenSettings:
     """
-    See the head of the file.
+    See the module's docstring.
 
     Attributes:
-        topics_dir, topics_dir_key: `--topics-dir`, or else `cleaner.topics.dir`; and who says so.
+        topics_dir, topics_dir_key: `--topics-dir`, or else `cleaner.topics.dir`; and which of them.
         set_everywhere: `--set` of topic settings, without a topic.
-        warnings: what the operator should know.
+        warnings: for the operator.
 
     Args:
-        sources: what is given.
-        mistakes: gets what is wrong with names and with values of topic settings.
+        sources: command line, environment and file.
+        mistakes: collects errors in names and in values of topic settings.
     """
 
     def __init__(self, sources: SourcesLike, mistakes: Mistakes) -> None:
@@ -66,14 +66,14 @@ class GivenSettings:
                 check_values(layer)
         for key in sources.environment if sources.environment else ():
             if key in UNUSED_TOPIC_KEYS:
-                self.warnings.append(f"{variable_of(key)} means nothing to a cleaner: passed over")
+                self.warnings.append(f"{variable_of(key)} is not used by a cleaner: ignored")
         self.topics_dir, self.topics_dir_key = sources.topics_dir, "--topics-dir"
         configured = self._text(_TOPICS_DIR_KEY).strip()
         if self.topics_dir is None and configured:
             self.topics_dir, self.topics_dir_key = Path(configured), _TOPICS_DIR_KEY
 
     def process_values(self, dynamic: Mapping[str, Given]) -> dict[str, Given]:
-        """Return the settings of the process that are given, among them those the cluster sets."""
+        """Return the process's settings that are given, including those the cluster sets."""
         given = {key: Given(text, _FILE) for key, text in self._file.values.items()}
         given |= dynamic
         given |= {
@@ -84,12 +84,12 @@ class GivenSettings:
 
     def cleaner_config(self, dynamic: Mapping[str, Given]) -> CleanerConfig:
         """
-        Return the settings of the process as values.
+        Return the process's settings as typed values.
 
         Args:
-            dynamic: those the cluster sets, and who says so.
+            dynamic: settings that the cluster sets, with their source.
         Raises:
-            ConfigError: bad values or names, each with who says so.
+            ConfigError: bad values or names, each with its source.
         """
         given = self.process_values(dynamic)
         everything = {**self._sources.config, **{key: value.text for key, value in given.items()}}
@@ -109,26 +109,26 @@ class GivenSettings:
         return config
 
     def broker_texts(self) -> dict[str, str]:
-        """Return the broker settings, those of `--set` before the environment's before the file's."""
+        """Return the broker settings: `--set` wins over the environment, and that over the file."""
         return {**self._sources.config, **self._sources.environment, **self._set.values}
 
     def topic_layers(self) -> list[Layer]:
-        """Return what is said of every topic under the topic's names, between a topic's files and the metadata."""
+        """Return the layers for every topic under the topic settings' names, between a topic's files and metadata."""
         return [self._environment_topics, self._file_topics]
 
     def broker_layers(self, topic: str | None, dynamic: list[Layer]) -> list[Layer]:
         """
-        Return what broker settings say of a topic without settings of its own, in falling precedence.
+        Return the broker settings that apply to a topic without its own settings, highest precedence first.
 
         Args:
-            topic: its name; None for any that is not Kafka's own.
-            dynamic: what the cluster says.
+            topic: its name; None for any topic that is not Kafka's own.
+            dynamic: the cluster's layers.
         """
         internal = None if topic is None else INTERNAL_TOPICS.get(topic)
         layers = [self._set]
         for layer, following in ((self._environment, dynamic), (self._file, [])):
             if internal is not None and internal.segment_bytes_key in layer.values:
-                # It means this topic alone, so it goes before a `log.segment.bytes` of the same source.
+                # It applies to this topic only, so it wins over a `log.segment.bytes` of the same source.
                 own = {"segment.bytes": layer.values[internal.segment_bytes_key]}
                 name = layer.origin.partition(" ")[0]
                 layers.append(Layer(f"{name} ({internal.segment_bytes_key})", LayerScope.TOPIC, own))
@@ -136,7 +136,7 @@ class GivenSettings:
         return layers
 
     def topic_defaults(self, mistakes: Mistakes) -> dict[str, Given]:
-        """Return the topic settings that are given for topics nobody speaks of by name; bad values are left out."""
+        """Return the topic settings for topics that no source names; bad values are left out."""
         layers = [self.set_everywhere, *self.topic_layers(), *self.broker_layers(None, [])]
         found = find_sound_settings(layers, mistakes)
         return {name: Given(value.text, value.layer.origin) for name, value in found.items()}
@@ -151,7 +151,7 @@ class GivenSettings:
         return Layer(f"{origin} (broker settings)", LayerScope.BROKER, values, names_topic_settings=False)
 
     def _part_unscoped_sets(self, mistakes: Mistakes) -> tuple[Layer, Layer]:
-        """Part `--set` without a topic into settings of all topics and settings of the process."""
+        """Split `--set` without a topic into settings of all topics and settings of the process."""
         of_topics, of_broker = {}, {}
         known = [*BROKER_SETTINGS, *TOPIC_SETTINGS, *SETTING_OF_SYNONYM]
         for option in self._sources.sets:
@@ -164,7 +164,7 @@ class GivenSettings:
             elif option.key not in UNUSED_TOPIC_KEYS and option.key not in FORMER_TOPIC_KEYS:
                 with mistakes.collected():
                     refuse_slip(option.key, known)
-                    self.warnings.append(f"--set {option.key}: unknown, passed over")
+                    self.warnings.append(f"--set {option.key}: unknown, ignored")
         self.warnings += [f"--set: {warning}" for warning in check_topic_keys(of_topics)]
         everywhere = Layer(_SET, LayerScope.EVERY_TOPIC, of_topics)
         return everywhere, Layer(_SET, LayerScope.BROKER, of_broker, names_topic_settings=False)

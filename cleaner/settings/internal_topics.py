@@ -1,9 +1,9 @@
 """
-Kafka's own settings for the topics its coordinators make.
+Kafka's own settings for the topics that its coordinators create.
 
-A broker gives them to the topic when it creates it, so in a cluster they stand in the metadata like any other; this
-table serves where no metadata is at hand. Facts of 4.3.1: GroupCoordinatorService, TransactionStateManager and
-ShareCoordinatorService, each `...TopicConfigs`.
+A broker sets them when it creates the topic, so in a cluster they are in the metadata like any other; this table is for
+logs without metadata. Source (4.3.1): GroupCoordinatorService, TransactionStateManager and ShareCoordinatorService,
+each `...TopicConfigs`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class InternalTopic(NamedTuple):
-    """What a coordinator asks for its topic, and the broker setting that changes its `segment.bytes`."""
+    """The settings of a coordinator's topic, and the broker setting that changes its `segment.bytes`."""
 
     values: Mapping[str, str]
     segment_bytes_key: str
@@ -31,7 +31,7 @@ INTERNAL_TOPICS: Mapping[str, InternalTopic] = {
         {"cleanup.policy": "compact", "compression.type": "uncompressed", "segment.bytes": _SEGMENT_BYTES},
         "transaction.state.log.segment.bytes",
     ),
-    # Not compacted: the share coordinator deletes records up to the oldest state it still needs, by itself.
+    # Not compacted: the share coordinator itself deletes records up to the oldest state it still needs.
     "__share_group_state": InternalTopic(
         {
             "cleanup.policy": "delete",
@@ -49,4 +49,4 @@ REPLICATION_KEYS: Mapping[str, str] = {
     "__transaction_state": "transaction.state.log.replication.factor",
     "__share_group_state": "share.coordinator.state.topic.replication.factor",
 }
-"""Broker settings by which topics are made with so many replicas: those of Kafka's own topics, and of all others."""
+"""Broker settings for the number of replicas of Kafka's own topics; other topics have `DEFAULT_REPLICATION_KEY`."""

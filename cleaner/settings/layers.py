@@ -1,8 +1,8 @@
 """
-One source of settings after the other, and which of them counts.
+Layers of settings, and which of them wins.
 
-A layer is what one source says, with the words it goes by in messages and how far it reaches. Layers stand in falling
-precedence; the first that has a setting, under the topic's name or a broker's name for it, gives its value.
+A layer has the settings of one source, the source's name for messages, and its scope. Layers are in order of
+precedence, highest first; the first one that has a setting, under the topic's or a broker's name for it, wins.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cleaner.errors import ConfigError
 
 
 class LayerScope(enum.Enum):
-    """Whom a layer speaks of; a cleanup policy is trusted when the layer means this very topic."""
+    """The topics for which a layer is meant; a cleanup policy is trusted if the layer means exactly this topic."""
 
     TOPIC = "this topic"
     EVERY_TOPIC = "every topic of the command"
@@ -27,10 +27,10 @@ class LayerScope(enum.Enum):
 
 class Layer(NamedTuple):
     """
-    What one source says.
+    The settings of one source.
 
-    `names_topic_settings` tells whether topic settings stand there under their own names; in a `server.properties`
-    they stand under the broker's names only.
+    `names_topic_settings` tells whether topic settings may have their own names there; in a `server.properties` they
+    have the broker's names only.
     """
 
     origin: str
@@ -48,10 +48,10 @@ class FoundSetting(NamedTuple):
 
 def find_settings(layers: Sequence[Layer]) -> dict[str, FoundSetting]:
     """
-    Return the topic settings that some layer gives, each from the first layer that does.
+    Return the topic settings that the layers give, each from the first layer that has it.
 
     Raises:
-        ConfigError: bad values, in whatever layer they would win.
+        ConfigError: bad values that would win, in any layer.
     """
     mistakes = Mistakes()
     found = find_sound_settings(layers, mistakes)
@@ -60,7 +60,7 @@ def find_settings(layers: Sequence[Layer]) -> dict[str, FoundSetting]:
 
 
 def find_sound_settings(layers: Sequence[Layer], mistakes: Mistakes) -> dict[str, FoundSetting]:
-    """Do as `find_settings`, but leave out what is bad, and remember it."""
+    """Do as `find_settings`, but leave out bad values, and collect their errors."""
     found: dict[str, FoundSetting] = {}
     for layer in layers:
         for setting in _settings_in(layer):
@@ -78,10 +78,10 @@ def find_sound_settings(layers: Sequence[Layer], mistakes: Mistakes) -> dict[str
 
 def check_values(layer: Layer) -> None:
     """
-    Read every topic setting in a layer, even those no topic would take.
+    Check every topic setting in a layer, even if no topic uses it.
 
     Raises:
-        ConfigError: bad values, all of them. Those of settings that the process has too are left to its reader.
+        ConfigError: all bad values, except of settings that the process has too: those are checked when it reads them.
     """
     mistakes = Mistakes()
     for setting in TOPIC_SETTINGS.values():
@@ -94,7 +94,7 @@ def check_values(layer: Layer) -> None:
 
 
 def _settings_in(layer: Layer) -> list[Setting]:
-    """Return the topic settings that a layer may speak of, some perhaps twice."""
+    """Return the topic settings that a layer may contain, some perhaps twice."""
     settings = []
     for name in layer.values:
         if name in SETTING_OF_SYNONYM:
@@ -113,7 +113,7 @@ def _value_in(layer: Layer, setting: Setting) -> Value | None:
 
 
 def _names_in(layer: Layer, setting: Setting) -> tuple[Synonym | None, ...]:
-    """Return the names a setting may have in a layer; None stands for its own."""
+    """Return the names that a setting may have in a layer; None means its own."""
     return (None, *setting.synonyms) if layer.names_topic_settings else setting.synonyms
 
 

@@ -1,9 +1,9 @@
 """
-Reading a KRaft metadata log from disk: the newest whole snapshot, then the log behind it.
+Reads a KRaft metadata log from disk: the newest complete snapshot, then the log after it.
 
-The directory is the one a controller or broker keeps as `__cluster_metadata-0`, perhaps a copy of a live one, so the
-last segment may end in the middle of a batch: what follows the last whole batch is left out, as Kafka cuts it off on
-its next start. Damage anywhere else is an error, because the settings behind it would be missed.
+The directory is a controller's or broker's `__cluster_metadata-0`, perhaps a copy of a live one, so the last segment
+may end in the middle of a batch: bytes after the last whole batch are ignored, as Kafka cuts them off on its next
+start. Damage anywhere else is an error, because the settings after it would be missed.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from cleaner.storage.fs.file_system import File, FileSystem
 METADATA_LOG = "__cluster_metadata-0"
 
 _SEGMENT = re.compile(r"([0-9]{20})\.log\Z")
-# End offset (exclusive) and epoch. One being written is called `.checkpoint.part`.
+# End offset (exclusive) and epoch. An unfinished snapshot is named `.checkpoint.part`.
 _SNAPSHOT = re.compile(r"([0-9]{20})-[0-9]{10}\.checkpoint\Z")
 
 
 class MetadataReading(NamedTuple):
-    """What a metadata log says, up to which offset (exclusive), and what the operator should know about it."""
+    """The content of a metadata log, its end offset (exclusive), and warnings for the operator."""
 
     image: MetadataImage
     end_offset: int
@@ -35,7 +35,7 @@ class MetadataReading(NamedTuple):
 
 
 def find_metadata_log(fs: FileSystem, directory: Path) -> Path | None:
-    """Return the metadata log that `directory` is or holds, or None. Raises LogDirOfflineError: it cannot be listed."""
+    """Return the metadata log that is `directory` or in it, or None. Raises LogDirOfflineError: cannot be listed."""
     for candidate in (directory / METADATA_LOG, directory):
         try:
             names = fs.list_dir(candidate)
@@ -51,13 +51,13 @@ def find_metadata_log(fs: FileSystem, directory: Path) -> Path | None:
 
 
 def newest_segment(names: Iterable[str]) -> str | None:
-    """Return the name of the segment that is appended to; None when there is none."""
+    """Return the name of the newest segment; None without segments."""
     return max((name for name in names if _SEGMENT.match(name)), default=None)
 
 
 def read_metadata_log(fs: FileSystem, directory: Path) -> MetadataReading:
     """
-    Read all of a metadata log.
+    Read a whole metadata log.
 
     Args:
         fs: the file system.
@@ -70,7 +70,7 @@ def read_metadata_log(fs: FileSystem, directory: Path) -> MetadataReading:
     image, next_offset = _read_newest_snapshot(fs, directory, names, warnings)
     segments = sorted(name for name in names if _SEGMENT.match(name))
     for name, following in itertools.zip_longest(segments, segments[1:]):
-        # A segment that a later one shows to lie wholly below the snapshot has nothing new.
+        # If the next segment begins at or below the snapshot's end, this one has nothing new.
         if following is not None and int(following[:20]) <= next_offset:
             continue
         reader = _Reader(fs, directory / name, may_be_torn=following is None)
@@ -88,7 +88,7 @@ def _read_newest_snapshot(
         try:
             _Reader(fs, directory / name, may_be_torn=False).load_snapshot(image)
         except CorruptCheckpointError as error:
-            # An older snapshot and a longer stretch of log lead to the same end; a gap between them is found below.
+            # An older snapshot and more of the log give the same result; a gap between them is found later.
             warnings.append(f"snapshot of the cluster metadata left out: {error}")
         else:
             return image, int(name[:20])
@@ -105,8 +105,8 @@ class _Reader:
         self.warnings: list[str] = []
 
     def replay(self, image: MetadataImage, next_offset: int) -> int:
-        """Apply the batches from `next_offset` on; returns the offset behind the last one."""
-        # A metadata log is never compacted: offsets follow each other without a gap, from the segment's name on.
+        """Apply the batches from `next_offset` on; returns the offset after the last one."""
+        # A metadata log is never compacted: offsets have no gaps, beginning with the offset in the segment's name.
         expected = int(self._path.name[:20])
         if expected > next_offset:
             reason = f"offset {expected} follows {next_offset - 1}: records are missing"
@@ -125,7 +125,7 @@ class _Reader:
         return next_offset
 
     def load_snapshot(self, image: MetadataImage) -> None:
-        """Apply all batches of a snapshot, which is whole when its last batch is the footer."""
+        """Apply all batches of a snapshot, which is complete if its last batch is the footer."""
         with self._fs.open(self._path) as file:
             window = _Window(file)
             last = None
@@ -172,7 +172,7 @@ class _Window:
         self.position = 0
 
     def is_at_end(self) -> bool:
-        """Tell whether all bytes are used up."""
+        """Tell whether all bytes were read."""
         return self.position >= self._size
 
     def view(self) -> memoryview:
@@ -185,7 +185,7 @@ class _Window:
         return view
 
     def is_torn_here(self) -> bool:
-        """Tell whether what stands at `position` can be the last write, cut short: it reaches the end, or is zeros."""
+        """Tell whether the bytes at `position` can be a torn last write: they reach the end, or are zeros."""
         view = self.view()
         size = size_of(view)
         reaches_end = LOG_OVERHEAD_BYTES < size <= MAX_BATCH_BYTES and self.position + size >= self._size

@@ -1,4 +1,4 @@
-"""Seeing, with a few `stat`, that the cluster's metadata log changed, or that there is another one now."""
+"""Detects with a few `stat` calls that the cluster's metadata log changed, or that another one is found now."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from cleaner.storage.fs.file_system import FileSystem
 
 class MetadataLook:
     """
-    The places where a metadata log may be.
+    The directories where a metadata log may be.
 
     A new snapshot or segment changes its directory, and records are appended to the newest segment only; so these two
-    are asked, and the directory is listed only after it changed.
+    are checked, and the directory is listed only after it changed.
 
     Args:
         fs: the file system.
-        named: directories that may be a metadata log or hold one, in the order they are asked.
-        log_dirs: directories that may only hold one, asked after them. They change all the time.
+        named: directories that may be a metadata log or contain one, in the order of search.
+        log_dirs: directories that may only contain one, searched after them. They change all the time.
         directory: the metadata log that was found; None: none.
     """
 
@@ -34,7 +34,7 @@ class MetadataLook:
         self._newest: str | None = None
 
     def states(self) -> tuple[object, ...]:
-        """Return what is there now: equal as long as the same metadata log is found and says the same."""
+        """Return the current state: equal as long as the same metadata log is found and has not changed."""
         states: list[object] = []
         for candidate in self._candidates:
             states.append(file_state(self._fs, candidate))

@@ -1,7 +1,7 @@
 """
-Where a topic's settings come from.
+Resolves a topic's settings from all their sources.
 
-In falling precedence:
+Highest precedence first:
 
 1. `--set TOPIC:key=value`, then `--set key=value`;
 2. `<topic>.properties` in `--topics-dir`;
@@ -9,14 +9,14 @@ In falling precedence:
 4. topic settings under their own names in the environment, then in `--config`;
 5. the cluster's metadata: the topic's settings, if its id is that of `partition.metadata`; then the dynamic settings
    of the broker, then those of all brokers;
-6. broker settings in `--config`, which is a `server.properties`. Those in the environment are meant for this very
-   process and go before what the metadata says of brokers;
+6. broker settings in `--config`, which is a `server.properties`. Broker settings in the environment are meant for this
+   process and win over the metadata's settings of brokers;
 7. Kafka's own settings for the topics of its coordinators;
 8. Kafka's defaults.
 
-**A policy is trusted only when somebody said it of this very topic**: in 1 (with the topic), 2, 3, 5 or 7. In 4 and 6
-it is said of all topics. But where the metadata knows the topic and gives it no policy, the broker's policy is known
-to be the topic's, and trusted. Compacting a topic that is not meant to be compacted destroys it.
+**A cleanup policy is trusted only if its source names this topic**: 1 (with the topic), 2, 3, 5 or 7. In 4 and 6 it
+applies to all topics. But if the metadata knows the topic and has no policy for it, the broker's policy is the topic's,
+and trusted. Compacting a topic that is not meant to be compacted destroys it.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ class ResolvedTopic:
 
     Attributes:
         config: the settings.
-        origins: for each topic setting that is not Kafka's default, who says so.
-        policy_trusted: somebody said the cleanup policy of this very topic.
+        origins: for each topic setting that is not Kafka's default, its source.
+        policy_trusted: the cleanup policy is known to be meant for this topic.
         policy_is_unscoped_set: the policy is from a `--set` without a topic.
-        warnings: what the operator should know about this topic's settings.
-        values: the settings that are not Kafka's default, as texts.
-        replicas: how many brokers have the topic's partitions, the most of any; None where nobody says so.
-        replicas_origin: who says so.
+        warnings: about this topic's settings, for the operator.
+        values: the settings that are not Kafka's default, as text.
+        replicas: the largest number of replicas of the topic's partitions; None if unknown.
+        replicas_origin: the source of `replicas`.
     """
 
     config: TopicConfig
@@ -75,9 +75,9 @@ class ResolvedTopic:
 
     def in_force(self, key: str) -> Given:
         """
-        Return a setting's value, as text, and who says so: what every command, page and answer shows.
+        Return a setting's value as text, and its source; every command, page and answer shows this.
 
-        Where nobody does it is the default; an empty text where there is none of its own either.
+        Without a source it is the default, or an empty text if the setting has no default of its own.
         """
         default = TOPIC_SETTINGS[key].default or ""
         return Given(self.values.get(key, default), self.origins.get(key, DEFAULT))
@@ -85,9 +85,9 @@ class ResolvedTopic:
 
 class FilesOfLogDir(NamedTuple):
     """
-    What the files beside the metadata log are like; equal as long as nothing changes in them.
+    The states of the files other than the metadata log; equal as long as they do not change.
 
-    `topics` are those that are there, which decides what a line of `cleaner-topics.properties` means; None without it.
+    `topics` are those in the log dir: they decide what a line of `cleaner-topics.properties` means. None without it.
     """
 
     cleaner_topics: FileState | None = None
@@ -97,17 +97,17 @@ class FilesOfLogDir(NamedTuple):
 
 class SettingsResolver:
     """
-    Answers which settings a topic has; reads everything but the files of `--topics-dir` when made.
+    Resolves the settings of topics; its constructor reads all sources except the files of `--topics-dir`.
 
-    `cleaner` are the settings of the process, `process_values` those of them that are given, `warnings` what the
-    operator should know about the sources themselves, `read_states` what files and metadata were like.
+    `cleaner` has the settings of the process, `process_values` those of them that are given, `warnings` are about the
+    sources, for the operator, `read_states` has the states of files and metadata when they were read.
 
     Args:
         fs: the file system.
-        log_dir: the log dir whose topics are asked for; None: settings alone are of interest.
-        sources: where else settings come from.
+        log_dir: the topics' log dir; None: only settings are needed.
+        sources: the other sources of settings.
     Raises:
-        ConfigError: bad values, or names very like known ones, in any source of all topics; all of them in one error.
+        ConfigError: bad values, or names very similar to known ones, in any source for all topics; all in one error.
         CorruptCheckpointError: damaged metadata.
     """
 
@@ -129,7 +129,7 @@ class SettingsResolver:
         self._topics_here = self._list_topics()
         with mistakes.collected():
             self._check_scoped_sets()
-        # Before anything is read: what changes meanwhile is then seen as changed.
+        # Before reading: a change during the read is then seen as a change.
         files = self.file_states()
         self._cleaner_topics: Mapping[str, Mapping[str, str]] = {}
         if log_dir is not None:
@@ -149,7 +149,7 @@ class SettingsResolver:
 
     @staticmethod
     def of(fs: FileSystem, log_dir: Path | None, sources: SourcesLike) -> SettingsResolver:
-        """Make a resolver."""
+        """Create a resolver."""
         return SettingsResolver(fs, log_dir, sources)
 
     def topic(self, topic: str, topic_id: UUID | None) -> ResolvedTopic:
@@ -160,7 +160,7 @@ class SettingsResolver:
             topic: its name.
             topic_id: the id in the partition's `partition.metadata`, None without one.
         Raises:
-            ConfigError: a bad value or name in a source of this topic, or settings that do not go together.
+            ConfigError: a bad value or name in a source of this topic, or settings that contradict each other.
         """
         warnings: list[str] = []
         is_in_metadata = self._cluster.is_same_topic(topic, topic_id, warnings)
@@ -187,7 +187,7 @@ class SettingsResolver:
         )
 
     def _replicas(self, topic: str, id_in_metadata: UUID | None) -> tuple[int | None, str]:
-        """Return how many replicas a topic has, by the metadata or else by what the broker makes topics with."""
+        """Return the number of replicas by the metadata, or else by the broker's default, and its source."""
         known = None if id_in_metadata is None else self._cluster.replicas(id_in_metadata)
         if known is not None:
             return known, "cluster metadata"
@@ -199,15 +199,15 @@ class SettingsResolver:
         return None, ""
 
     def is_current(self) -> bool:
-        """Tell whether all that was read when it was made is as it was; files of single topics are not looked at."""
+        """Tell whether no source has changed since the constructor read it; files of single topics are not checked."""
         return (self.file_states(), self.metadata_states()) == self.read_states
 
     def metadata_states(self) -> tuple[object, ...]:
-        """Return what the metadata log is like now; a live cluster writes to its own all the time."""
+        """Return the current state of the metadata log; a live cluster writes to its own all the time."""
         return self._cluster.states()
 
     def file_states(self) -> FilesOfLogDir:
-        """Return what the files beside the metadata log are like now."""
+        """Return the current states of the files other than the metadata log."""
         if self._log_dir is None:
             return FilesOfLogDir()
         cleaner_topics = file_state(self._fs, self._log_dir / CLEANER_TOPICS)
@@ -216,7 +216,7 @@ class SettingsResolver:
             listed_as = file_state(self._fs, self._log_dir)
             if self._listed_as != listed_as:
                 self._listed_as = listed_as
-                # Every round changes the directory, but seldom the names in it.
+                # Every round changes the directory, but rarely the names in it.
                 names = self._fs.list_dir(self._log_dir)
                 if names != self._listed_names:
                     self._listed_names, self._listed_topics = names, frozenset(self._list_topics())
@@ -224,15 +224,15 @@ class SettingsResolver:
         return FilesOfLogDir(cleaner_topics, topics, file_state(self._fs, self._log_dir / META_PROPERTIES))
 
     def topic_file_state(self, topic: str) -> FileState | None:
-        """Return what a topic's file in `--topics-dir` is like now; None when it has none."""
+        """Return the current state of a topic's file in `--topics-dir`; None if it has none."""
         return None if self._topics_dir is None else file_state(self._fs, topic_file(self._topics_dir, topic))
 
     def topics_dir_state(self) -> FileState | None:
-        """Return what `--topics-dir` is like now: as long as it stays so, no file appears in it or goes."""
+        """Return the current state of `--topics-dir`: while it is equal, no file appears in it or vanishes."""
         return None if self._topics_dir is None else file_state(self._fs, self._topics_dir)
 
     def _layers(self, topic: str, is_in_metadata: bool, warnings: list[str]) -> list[Layer]:
-        """Return what the sources say about one topic, in falling precedence."""
+        """Return the layers for one topic, highest precedence first."""
         scoped = {option.key: option.value for option in self._sets if option.topic == topic}
         everywhere = self._given.set_everywhere
         layers = [Layer(f"--set {topic}:", LayerScope.TOPIC, scoped), everywhere]
@@ -264,7 +264,7 @@ class SettingsResolver:
             try:
                 directory = parse_partition_dir(name)
             except ValueError:
-                continue  # a plain file, or a directory that LogDir refuses in its own words
+                continue  # a plain file, or a directory that LogDir refuses with its own message
             if directory.kind is DirKind.CURRENT:
                 topics.add(directory.topic_partition.topic)
         return topics

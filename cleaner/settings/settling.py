@@ -1,4 +1,4 @@
-"""Whether a file that changed is complete: when nobody has touched it for a second."""
+"""Decides whether a changed file is complete: it is if it has not changed for a second."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ SETTLED_MS = 1000
 
 class Settling:
     """
-    Judges files by the time of their last change, which needs no memory; only a file that is gone has none.
+    Judges files by the time of their last change, so it must remember only files that are gone, which have none.
 
-    A time ahead of the wall clock says nothing, so such a file counts as complete.
+    A time in the future is useless, so such a file counts as complete.
     """
 
     def __init__(self) -> None:
@@ -19,12 +19,12 @@ class Settling:
 
     def is_settled(self, name: str, state: FileState | None, directory: FileState | None, now_ms: int) -> bool:
         """
-        Tell whether a change may be taken over.
+        Tell whether a change may take effect.
 
         Args:
-            name: tells one file from another.
-            state: of the file; None when it is gone, perhaps only for the moment in which an editor replaces it.
-            directory: state of its directory, which tells since when it is gone at the latest.
+            name: identifies the file.
+            state: of the file; None if it is gone, perhaps only for a moment while an editor replaces it.
+            directory: state of its directory, which changed when the file vanished, or later.
             now_ms: the wall clock.
         """
         if state is not None:

@@ -1,4 +1,4 @@
-"""What the settings need of the command line, as a protocol."""
+"""Protocols for what the settings need of the command line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SetLike(Protocol):
 
 
 class SourcesLike(Protocol):
-    """Where settings come from, beside the log dir itself."""
+    """Where settings come from, besides the log dir."""
 
     @property
     def config(self) -> Mapping[str, str]:
@@ -32,11 +32,11 @@ class SourcesLike(Protocol):
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """The keys that stand in the environment; they win over those of `--config`."""
+        """The keys in the environment; they win over those of `--config`."""
 
     @property
     def sets(self) -> Sequence[SetLike]:
-        """The `--set` options; of two equal ones the last counts."""
+        """The `--set` options; of two for one setting the last counts."""
 
     @property
     def topics_dir(self) -> Path | None:
@@ -44,4 +44,4 @@ class SourcesLike(Protocol):
 
     @property
     def metadata_dir(self) -> Path | None:
-        """The directory of a metadata log, or the one it is in."""
+        """The directory of a metadata log, or the directory that contains it."""

@@ -1,4 +1,4 @@
-"""The windows of the settings as the policy reads them."""
+"""Converts the settings of windows to the policy's type."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ def windows_of(config: CleanerConfig) -> Windows:
 
 def read_windows(windows: str, zone: str) -> Windows:
     """
-    Read `cleaner.windows` and `cleaner.windows.time.zone`.
+    Parse `cleaner.windows` and `cleaner.windows.time.zone`.
 
     Raises:
-        ConfigError: the windows are malformed, there is no such time zone, or both.
+        ConfigError: the windows are malformed, the time zone does not exist, or both.
     """
     mistakes = Mistakes()
     read = Windows()

@@ -1,15 +1,15 @@
 """
-A journal of what was done and by whose order: one JSON object a line, in files of bounded size.
+A journal of actions and who ordered them: one JSON object a line, in files of bounded size.
 
     journal.v1.00000007.jsonl        the highest number is the newest, and the only one that still grows
 
-Files are numbered and never renamed, so no crash while one follows the other can cost an entry; the oldest are removed.
-The version is part of the name: files of another release are neither read nor removed.
+Files are numbered and never renamed, so a crash during the change to the next file costs no entry; the oldest files are
+removed. The version is part of the name: files of another format version are neither read nor removed.
 
-A crash, or a full disk, may leave half a line at the end. The next entry begins on a line of its own, and readers pass
-over what is no entry.
+A crash, or a full disk, may leave half a line at the end. The next entry begins on a new line, and readers skip lines
+that are not entries.
 
-One process appends. Others may read meanwhile.
+One process appends. Others may read at the same time.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from cleaner.storage.fs.file_system import File, FileSystem
 MAX_LINE_BYTES = 256 << 10
 """Longest entry: far more than a round's figures and a topic's settings."""
 
-_NAME = re.compile(r"journal\.v1\.([0-9]{8})\.jsonl\Z")  # Names on disk, fixed for ever.
+_NAME = re.compile(r"journal\.v1\.([0-9]{8})\.jsonl\Z")  # Names on disk, never change.
 
 
 @dataclass(frozen=True)
 class JournalEntry:
     """
-    One thing that was done.
+    One action.
 
     Attributes:
         time_ms: wall clock.
-        kind: what it was: `round`, or the name of a command.
-        partition: the partition or topic it was done to; None for the whole process.
-        details: all else, as JSON values.
+        kind: `round`, or the name of a command.
+        partition: the partition or topic concerned; None for the whole process.
+        details: everything else, as JSON values.
     """
 
     time_ms: int
@@ -53,7 +53,7 @@ class JournalEntry:
         Return the entry's line.
 
         Raises:
-            TypeError, ValueError: details that are no JSON, or more than fits a line.
+            TypeError, ValueError: details without a JSON form, or too long for a line.
         """
         values = {"time_ms": self.time_ms, "kind": self.kind, "partition": self.partition, "details": self.details}
         line = format_json(values).encode("ascii") + b"\n"
@@ -63,7 +63,7 @@ class JournalEntry:
 
     @staticmethod
     def from_line(line: bytes) -> JournalEntry | None:
-        """Read a line; None when it is none of ours, or only a part of one."""
+        """Parse a line; None if it is not an entry, or only a part of one."""
         try:
             values = parse_json(line)
         except NotJsonError:
@@ -93,13 +93,13 @@ class Journal:
     Appends entries. Thread-safe.
 
     Args:
-        fs: the door to the file system.
-        state_dir: a directory that is there.
+        fs: the file system.
+        state_dir: an existing directory.
         clock: gives entries their time.
-        max_file_bytes: a file that would become longer is followed by another one.
-        kept_files: how many files there are at most, the one that grows included.
-        fsync_every_ms: 0: each entry is on disk when `append` returns. Else fsyncs are at least so far apart, and a
-            power cut takes the entries since the last one.
+        max_file_bytes: a new file is begun before one becomes longer.
+        kept_files: the most files kept, including the one that grows.
+        fsync_every_ms: 0: each entry is on disk when `append` returns. Else the least time between fsyncs; a power cut
+            loses the entries since the last one.
     """
 
     def __init__(
@@ -125,16 +125,16 @@ class Journal:
         self._synced_at_ns = clock.monotonic_ns() - self._fsync_every_ns
         self._is_synced = False
         self._named = 0  # the file whose name is known to be on disk
-        # Whose fsync failed: what it holds may be lost whatever a later one says (C-2), so nothing is added to it.
+        # The file whose fsync failed: its data may be lost even if a later fsync succeeds (C-2), so nothing is added.
         self._distrusted: int | None = None
 
     def append(self, kind: str, partition: str | None = None, details: Mapping[str, JsonValue] | None = None) -> None:
         """
-        Add an entry with the time of now.
+        Add an entry with the current time.
 
         Raises:
-            TypeError, ValueError: details that are no JSON, or too many; nothing was written.
-            NoSpaceError, LogDirOfflineError: the entry may be there or not; the next one is not harmed by it.
+            TypeError, ValueError: details without a JSON form, or too long; nothing was written.
+            NoSpaceError, LogDirOfflineError: the entry may be written or not; later entries are not affected.
         """
         line = JournalEntry(self._clock.now_ms(), kind, partition, details or {}).to_line()
         with self._lock:
@@ -142,10 +142,10 @@ class Journal:
 
     def sync(self) -> None:
         """
-        Have all entries on disk when this returns.
+        Force all entries to disk.
 
         Raises:
-            LogDirOfflineError: they may not be.
+            LogDirOfflineError: they may not be on disk.
         """
         with self._lock:
             numbers = journal_numbers(self._fs, self._state_dir)

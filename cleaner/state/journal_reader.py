@@ -1,4 +1,4 @@
-"""Reading a journal back, the newest entry first, without holding a file in memory."""
+"""Reads a journal, the newest entry first, without keeping a file in memory."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _BLOCK_BYTES = 64 << 10
 @dataclass(frozen=True)
 class JournalFilter:
     """
-    Which entries are wanted; None: all.
+    Which entries are wanted; None: no restriction.
 
     Attributes:
-        kinds: one of these.
+        kinds: entries of these kinds.
         partition: a partition (`orders-0`), or a topic (`orders`) with all of its partitions.
         since_ms: from this time on.
         until_ms: before this time.
@@ -48,10 +48,10 @@ class JournalFilter:
 
 class JournalReader:
     """
-    Reads the journal of a state directory, also while it is written.
+    Reads the journal of a state directory, also while it is being written.
 
     Attributes:
-        unreadable_lines: lines that were no entries, among those read so far.
+        unreadable_lines: lines read so far that were not entries.
     """
 
     def __init__(self, fs: FileSystem, state_dir: Path) -> None:
@@ -61,16 +61,16 @@ class JournalReader:
 
     def entries(self, wanted: JournalFilter | None = None) -> Iterator[JournalEntry]:
         """
-        Yield entries in the opposite order of their appending.
+        Yield entries, the newest first.
 
         Raises:
-            LogDirOfflineError: the disk failed, or a file of the journal is no regular one.
+            LogDirOfflineError: the disk failed, or a file of the journal is not a regular file.
         """
         for number in reversed(journal_numbers(self._fs, self._state_dir)):
             try:
                 file = self._fs.open(journal_path(self._state_dir, number))
             except FileNotFoundError:
-                continue  # the oldest was removed meanwhile
+                continue  # the oldest file was removed since the listing
             with file:
                 for line in _lines_backwards(file):
                     entry = JournalEntry.from_line(line)
@@ -88,7 +88,7 @@ def _lines_backwards(file: File) -> Iterator[bytes]:
         start = max(0, end - _BLOCK_BYTES)
         first, *lines = (file.read(end - start, start) + rest).split(b"\n")
         yield from (line for line in reversed(lines) if line)
-        # What is longer than any entry is none; a zero byte in its place keeps the whole line from being one.
+        # A longer line is not an entry; the zero byte makes sure that its beginning is not read as one either.
         rest = first if len(first) <= MAX_LINE_BYTES else b"\0"
         end = start
     if rest:

@@ -1,12 +1,12 @@
 """
-What `clean --keep-old` keeps of a partition: the segments that rounds have replaced, and by what.
+The manifest of `clean --keep-old` for a partition: the segments that rounds replaced, and the new ones.
 
     {
      "format": "cleaner-kept-segments",
      "version": 1,
      "log_dir": "/var/lib/kafka", "partition": "prices-0",
      "checkpoint": 120000,                     the line before the first round; null for none
-     "active_base": 900000, "active_bytes": 5120,      what nobody may have appended to
+     "active_base": 900000, "active_bytes": 5120,      an undo requires that nothing was appended
      "groups": [                               in the order in which they were swapped
       {
        "directory": "000001",
@@ -16,7 +16,7 @@ What `clean --keep-old` keeps of a partition: the segments that rounds have repl
      ]
     }
 
-A group is written down before it is swapped: one at the end may never have been.
+A group is recorded before it is swapped: the last one may never have been swapped.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.segment import names
 
 GROUP_DIGITS = 6
-VERSION = 1  # Value on disk, fixed for ever; another meaning of a field is another version.
+VERSION = 1  # Value on disk, never changes; another meaning of a field is another version.
 
 
 @dataclass(frozen=True)
 class KeptFile:
-    """A file as it was: its name in the partition directory, its bytes, and their CRC-32."""
+    """A file: its name in the partition directory, its size in bytes, and its CRC-32."""
 
     name: str
     bytes: int
@@ -47,11 +47,11 @@ class KeptFile:
 @dataclass(frozen=True)
 class KeptGroup:
     """
-    Segments and the one that took their place.
+    Old segments and the one that replaced them.
 
     Attributes:
-        directory: where the old files are, within the partition's.
-        old: their files, snapshots too.
+        directory: where the old files are, relative to the manifest.
+        old: their files, including snapshots.
         new: the files of the segment that replaced them.
     """
 
@@ -73,7 +73,7 @@ class KeptGroup:
 
 @dataclass(frozen=True)
 class KeptPartition:
-    """All that is kept of a partition; the fields are those of the file."""
+    """The manifest of a partition; the fields are those of the file."""
 
     log_dir: str
     partition: str
@@ -132,27 +132,27 @@ def _file(value: JsonValue) -> KeptFile:
     name = _plain_name(fields["name"])
     parsed = names.parse_file_name(name)
     if parsed is None or parsed.temporary:
-        raise BadStateError(f"{shortened(repr(name))} is no file of a segment")
+        raise BadStateError(f"{shortened(repr(name))} is not a file of a segment")
     return KeptFile(name, _count(fields["bytes"]), _count(fields["crc32"]))
 
 
 def _plain_name(value: JsonValue) -> str:
-    """Take a name that leads nowhere else: what is in a manifest is joined to paths."""
+    """Accept only a plain file name, because names in a manifest are joined to paths."""
     name = _text(value)
     if not name or name != Path(name).name:
-        raise BadStateError(f"{shortened(repr(name))} is no name")
+        raise BadStateError(f"{shortened(repr(name))} is not a file name")
     return name
 
 
 def _text(value: JsonValue) -> str:
     if not isinstance(value, str):
-        raise BadStateError(f"{shortened(repr(value))} is no text")
+        raise BadStateError(f"{shortened(repr(value))} is not a text")
     return value
 
 
 def _count(value: JsonValue) -> int:
     if type(value) is not int or value < 0:
-        raise BadStateError(f"{shortened(repr(value))} is no number from 0 on")
+        raise BadStateError(f"{shortened(repr(value))} is not a number of at least 0")
     return value
 
 

@@ -1,9 +1,9 @@
 """
-A lock of our own: one process has it, and a second one is told which.
+A lock file: one process holds it, and a second one learns which.
 
-An open-file description lock, as that of a log dir (see `storage/lock/byte_ranges.py` for why). The kernel forgets who
-holds one, so the holder writes its number into the file; the number is for people, the lock alone counts. The file
-stays behind: removing it would let two processes hold locks on two files of one name.
+It uses an open-file-description lock, like a log dir (`storage/lock/byte_ranges.py` says why). The kernel does not know
+who holds one, so the holder writes its pid into the file; the pid is for people, only the lock counts. The file is
+never removed: otherwise two processes could hold locks on two files of one name.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class LockFile:
     """
     A lock, taken on creation; use it in a `with` block or call `release`.
 
-    It stays the process's that took it: in a forked child it is not held.
+    It belongs to the process that took it: a forked child does not hold it.
 
     Args:
-        fs: the door to the file system.
-        path: the file, created like its directory if it is not there.
-        what: names what is locked, at the head of the error.
+        fs: the file system.
+        path: the file; created with its directory's ownership if missing.
+        what: names the locked thing, at the beginning of the error.
     Raises:
         StateDirLockedError: another process has it.
         LogDirOfflineError, NoSpaceError: the file cannot be opened, created or written.
@@ -57,7 +57,7 @@ class LockFile:
         file.truncate(len(line))
 
     def release(self) -> None:
-        """Give the lock back, leaving the file; a second call does nothing."""
+        """Release the lock and leave the file; a second call does nothing."""
         file, self._file = self._file, None
         if file is not None:
             file.close()
@@ -70,7 +70,7 @@ class LockFile:
 
 
 def _open(fs: FileSystem, path: Path) -> File:
-    """Open the file or create it; somebody may be faster in between."""
+    """Open the file or create it; another process may be faster in between."""
     for _ in range(2):
         try:
             return fs.open(path, write=True)
@@ -86,6 +86,6 @@ def _open(fs: FileSystem, path: Path) -> File:
 
 
 def _holder(file: File) -> str:
-    """Say who signed; a number may be that of another container, or of a process just about to sign."""
+    """Say who wrote its pid; it may be from another container, or of an earlier holder."""
     found = _HOLDER.match(file.read(_HOLDER_BYTES, 0))
     return found.group().decode("ascii").strip() if found else "another process"

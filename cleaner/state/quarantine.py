@@ -1,8 +1,8 @@
 """
-Logs set aside after an unexpected error, with the reason, until somebody releases them.
+Logs quarantined after an unexpected error, with the reason, until an operator releases them.
 
-Kafka's cleaner forgets at a restart which partitions it could not clean (R-452) and runs into each of them again. Here
-they are remembered, and released by command when the cause is gone.
+Kafka's cleaner forgets at a restart which partitions it could not clean (R-452) and fails on each of them again. Here
+they are remembered, and released by command when the cause is fixed.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from cleaner.state.state_file import BadStateError, StateFile
 from cleaner.storage.fs.file_system import FileSystem
 
 FILE_NAME = "quarantine.json"
-VERSION = 1  # Value on disk, fixed for ever; another meaning of a field is another version.
+VERSION = 1  # Value on disk, never changes; another meaning of a field is another version.
 
 
 @dataclass(frozen=True)
 class QuarantinedLog:
     """
-    One log set aside.
+    One quarantined log.
 
     Attributes:
-        topic_partition, log_dir: which log. A partition may lie in two log dirs (R-442): each has an entry of its own.
+        topic_partition, log_dir: which log. A partition may be in two log dirs (R-442): each has its own entry.
         reason: what is wrong, for the operator.
         kind: the error's class.
-        file: the damaged file, where one is known.
+        file: the damaged file, if known.
         position: byte position in it.
         since_ms: when, wall clock.
     """
@@ -50,12 +50,12 @@ class QuarantinedLog:
 
     @property
     def partition(self) -> TopicPartition:
-        """Which, by the name that everything shown to programs has for it."""
+        """The partition, under the name used in all output for programs."""
         return self.topic_partition
 
     @staticmethod
     def of(topic_partition: TopicPartition, log_dir: Path, error: Exception, now_ms: int) -> QuarantinedLog:
-        """Make the entry of an error."""
+        """Create the entry for an error."""
         named = error if isinstance(error, CorruptLogError | UncleanableError) else None
         return QuarantinedLog(
             topic_partition=topic_partition,
@@ -74,15 +74,15 @@ _Entries = dict[_Key, QuarantinedLog]
 
 class Quarantine:
     """
-    The logs set aside. Thread-safe; every change is on disk when the call returns.
+    The quarantined logs. Thread-safe; every change is on disk when the call returns.
 
-    When the disk of the state directory refuses a change, the change still counts for this process, and is written with
+    If the disk of the state directory refuses a change, the change still counts for this process, and is written with
     the next one, or by `save`.
 
     Args:
-        fs: the door to the file system.
-        state_dir: a directory that is there.
-        warn: told when a file found there cannot be used, and where it is now.
+        fs: the file system.
+        state_dir: an existing directory.
+        warn: called if the existing file cannot be used; says where it was moved.
     Raises:
         LogDirOfflineError: the disk failed.
     """
@@ -102,16 +102,16 @@ class Quarantine:
             return [self._entries[key] for key in sorted(self._entries)]
 
     def find(self, topic_partition: TopicPartition, log_dir: Path) -> QuarantinedLog | None:
-        """Return a log's entry; None: it is not set aside."""
+        """Return a log's entry; None: it is not quarantined."""
         with self._lock:
             return self._entries.get((topic_partition, str(log_dir)))
 
     def add(self, entry: QuarantinedLog) -> None:
         """
-        Set a log aside; an earlier entry for it goes.
+        Quarantine a log; replaces an earlier entry.
 
         Raises:
-            NoSpaceError, LogDirOfflineError: not on disk; it counts all the same.
+            NoSpaceError, LogDirOfflineError: not on disk; it counts for this process anyway.
         """
         with self._lock:
             self._entries[entry.topic_partition, entry.log_dir] = entry
@@ -119,10 +119,10 @@ class Quarantine:
 
     def release(self, topic_partition: TopicPartition, log_dir: Path | None = None) -> list[QuarantinedLog]:
         """
-        Let a partition be cleaned again, in one log dir or (None) in all; returns what its entries were.
+        Release a partition, in one log dir or (None) in all; returns the removed entries.
 
         Raises:
-            NoSpaceError, LogDirOfflineError: not on disk; it counts all the same.
+            NoSpaceError, LogDirOfflineError: not on disk; it counts for this process anyway.
         """
         with self._lock:
             keys = [key for key in sorted(self._entries) if key[0] == topic_partition]
@@ -133,10 +133,10 @@ class Quarantine:
 
     def save(self) -> None:
         """
-        Write what could not be written before, if anything.
+        Write changes that could not be written before, if any.
 
         Raises:
-            NoSpaceError, LogDirOfflineError: still not.
+            NoSpaceError, LogDirOfflineError: they still could not be written.
         """
         with self._lock:
             if not self._is_saved:
@@ -150,7 +150,7 @@ class Quarantine:
 
 def read_quarantine(fs: FileSystem, state_dir: Path) -> list[QuarantinedLog]:
     """
-    Return what another process keeps in a state directory, and change nothing there.
+    Return another process's entries from its state directory; changes nothing there.
 
     Raises:
         BadStateError: its file cannot be used.
@@ -180,18 +180,18 @@ def _read(_version: int, values: Mapping[str, JsonValue]) -> _Entries:
 
 def _entry(row: JsonValue, number: int) -> QuarantinedLog:
     if not isinstance(row, dict):
-        raise BadStateError(f"entry {number} is no object")
+        raise BadStateError(f"entry {number} is not an object")
 
     def text(name: str) -> str:
         value = row.get(name)
         if not isinstance(value, str):
-            raise BadStateError(f"entry {number}: {name} is no text")
+            raise BadStateError(f"entry {number}: {name} is not a text")
         return value
 
     def whole(name: str) -> int:
         value = row.get(name)
         if type(value) is not int:
-            raise BadStateError(f"entry {number}: {name} is no whole number")
+            raise BadStateError(f"entry {number}: {name} is not a whole number")
         return value
 
     try:

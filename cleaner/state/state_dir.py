@@ -1,9 +1,8 @@
 """
-Where state is kept: in a directory of one daemon's own, that no broker, writer or reader of logs looks into
-(D-08).
+The directory for a daemon's state, which no broker, writer or reader of logs uses (D-08).
 
-What is in it decides what is cleaned and which logs are passed over, so nobody but its owner may write there; members
-of its group may read it, and reach the control socket.
+Its contents decide what is cleaned and which logs are skipped, so only its owner may write there; members of its group
+may read it, and reach the control socket.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ class StateDir:
     """
     The state directory, locked by this process; use it in a `with` block or call `release`.
 
-    It is created if it is not there, readable by its group.
+    It is created if missing, readable by its group.
 
     Args:
-        fs: the door to the file system.
+        fs: the file system.
         path: the directory; links to it are followed once, here.
-        log_dirs: it must be in none of them.
+        log_dirs: it must not be inside any of them.
     Attributes:
         path: the directory, links followed.
     Raises:
-        ConfigError: in a log dir, no directory, of another user, or open for others to write; it may then hold
-            anything. Also when it is not there and cannot be created.
+        ConfigError: it is in a log dir, not a directory, another user's, or writable by others, who could have put
+            anything there; or it is missing and cannot be created.
         StateDirLockedError: another daemon has it.
         LogDirOfflineError, NoSpaceError: its disk failed.
     """
@@ -54,7 +53,7 @@ class StateDir:
         self._lock = LockFile(fs, self.path / LOCK_NAME, f"the state directory {path}")
 
     def release(self) -> None:
-        """Let another process have it; a second call does nothing."""
+        """Release the lock; a second call does nothing."""
         self._lock.release()
 
     def __enter__(self) -> StateDir:
@@ -66,11 +65,11 @@ class StateDir:
 
 def require_outside_log_dirs(state_dir: Path, log_dirs: Iterable[Path]) -> None:
     """
-    Make sure that the state directory is no log dir and in none; links are followed.
+    Make sure that the state directory is not a log dir and not inside one; links are followed.
 
     Raises:
-        ConfigError: a broker would take a foreign directory among its partitions for damage (R-104), and one in a
-            partition's directory would be lost when it moves.
+        ConfigError: it is. A broker would treat a foreign directory among its partitions as damage (R-104), and one in
+            a partition's directory would be lost when that moves.
     """
     resolved = real_path(state_dir)
     for log_dir in log_dirs:
@@ -80,31 +79,31 @@ def require_outside_log_dirs(state_dir: Path, log_dirs: Iterable[Path]) -> None:
 
 def require_own_way(directory: Path, key: str, value: object) -> None:
     """
-    Make sure, as root, that nobody else can have a path lead elsewhere: it is looked at, and used later.
+    Make sure, as root, that no other user can make a path lead elsewhere between this check and its use.
 
-    Any other user has no rights there that the owner of a directory on the way would like to have.
+    For processes of other users this is not checked: they have no rights that an attacker would gain.
 
     Raises:
-        ConfigError: somebody can.
+        ConfigError: another user can.
     """
     reason = None
     if os.geteuid() == 0:
-        with contextlib.suppress(FileNotFoundError):  # somebody else's to complain about; all above have been looked at
+        with contextlib.suppress(FileNotFoundError):  # the caller reports it; all directories above were checked
             reason = why_way_is_open_to_others(directory)
     if reason is not None:
-        raise ConfigError(key, value, f"{reason}: another directory could be put in its place while root works there")
+        raise ConfigError(key, value, f"{reason}: another directory could replace it while root works there")
 
 
 def require_private(fs: FileSystem, directory: Path, key: str, value: object) -> None:
     """
-    Make sure that nobody but this process's user can put anything into a directory.
+    Make sure that only this process's user can write to a directory.
 
     Args:
-        fs: the door to the file system.
+        fs: the file system.
         directory: links are not followed.
         key, value: the setting that names it, for the error.
     Raises:
-        ConfigError: it is no directory, another user's, or its group or others may write to it.
+        ConfigError: it is not a directory, is another user's, or its group or others may write to it.
     """
     require_own_way(directory, key, value)
     status = fs.stat(directory)
@@ -127,7 +126,7 @@ def _make(fs: FileSystem, resolved: Path, given: Path) -> None:
         fs.make_dir(resolved, MODE)
         fs.fsync_dir(resolved.parent)
     except FileExistsError:
-        return  # another daemon that starts; the lock decides
+        return  # another starting daemon created it; the lock decides
     except LogDirOfflineError as error:
         reason = error.cause.strerror or "cannot be created"
         raise ConfigError(STATE_DIR_KEY, given, f"cannot be created: {reason}") from error

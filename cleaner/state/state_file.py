@@ -1,5 +1,5 @@
 """
-A small file that survives restarts: one JSON object with a name and a version, replaced whole.
+A small file that survives restarts: one JSON object with a format name and a version, replaced as a whole.
 
     {
      "format": "cleaner-quarantine",
@@ -7,8 +7,8 @@ A small file that survives restarts: one JSON object with a name and a version, 
      ...
     }
 
-A file that cannot be used is never overwritten. It is renamed, to `<name>.newer-1` when a later release wrote it and to
-`<name>.damaged-1` when it is not what it should be, with the next free number; one begins anew, and says so.
+A file that cannot be used is never overwritten. It is renamed to `<name>.newer-1` if a later release wrote it, or to
+`<name>.damaged-1` if its content is wrong, with the next free number; the caller starts with no content and reports it.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ Content = TypeVar("Content")
 
 
 class BadStateError(ValueError):
-    """Content that a state file of this format and version cannot have; says what is wrong."""
+    """The content is invalid for a state file of this format and version; the message says why."""
 
 
 @dataclass(frozen=True)
 class LoadedState(Generic[Content]):
     """
-    What was found.
+    The result of loading a file.
 
     Attributes:
-        content: None when there is no file, or none that can be used.
-        kept_aside: where a file that cannot be used is now.
-        reason: why it cannot.
+        content: None if the file does not exist or cannot be used.
+        kept_aside: the new path of a file that cannot be used.
+        reason: why it cannot be used.
     """
 
     content: Content | None
@@ -53,12 +53,12 @@ class StateFile(Generic[Content]):
     One state file.
 
     Args:
-        fs: the door to the file system.
-        path: the file; its directory must be there.
-        format_name: stands in the file, fixed for ever.
-        version: of what `write` makes; all versions from 1 up to it can be read.
-        read: makes the content of a version and an object; raises BadStateError.
-        write: makes an object of the content; `format` and `version` are added here.
+        fs: the file system.
+        path: the file; its directory must exist.
+        format_name: the name in the file; never changes.
+        version: of the output of `write`; all versions from 1 up to it can be read.
+        read: converts a version and an object to the content; raises BadStateError.
+        write: converts the content to an object; `format` and `version` are added here.
     """
 
     def __init__(
@@ -80,10 +80,10 @@ class StateFile(Generic[Content]):
 
     def load(self) -> LoadedState[Content]:
         """
-        Read the file; one that cannot be used is out of the way when this returns.
+        Read the file; one that cannot be used is renamed.
 
         Raises:
-            LogDirOfflineError: the disk failed, or the file is no regular one; nothing was changed.
+            LogDirOfflineError: the disk failed, or it is not a regular file; nothing was changed.
         """
         try:
             with self._fs.open(self.path) as file:
@@ -101,13 +101,13 @@ class StateFile(Generic[Content]):
 
     def peek(self) -> Content | None:
         """
-        Read the file and leave it as it is, as another process may that the file does not belong to.
+        Read the file and change nothing, for a process that does not own the file.
 
         Returns:
-            None when there is none.
+            None if it does not exist.
         Raises:
             BadStateError: it cannot be used: damaged, or of a later release.
-            LogDirOfflineError: the disk failed, or the file is no regular one.
+            LogDirOfflineError: the disk failed, or it is not a regular file.
         """
         try:
             data = self._fs.read_bytes(self.path, LIMIT_BYTES)
@@ -139,7 +139,7 @@ class StateFile(Generic[Content]):
             raise BadStateError(f"its format is not {self._format_name}")
         version = values.get("version")
         if type(version) is not int or version < 1:
-            raise BadStateError("its version is no number from 1 on")
+            raise BadStateError("its version is not a number of at least 1")
         return version, values
 
     def _keep_aside(self, why: str) -> Path:

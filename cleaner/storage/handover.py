@@ -1,23 +1,23 @@
 """
-A partition's files put in the place of a broker's empty ones, so that a crash leaves the one or the other.
+Puts a partition's files in the place of a broker's empty ones, so that a crash leaves either the old or the new log.
 
-A directory cannot be filled at one stroke, but it can be renamed. So the files are copied into a directory of another
-name, which is renamed when it is whole. That name is one of a partition that waits to be deleted: a broker that starts
-in the middle removes it, and no broker refuses to start beside it (R-102, R-105). It is made from the topic's id, so
-that the next try finds what this one has left.
+A directory cannot be filled atomically, but it can be renamed. So the files are copied into a directory with another
+name, which is renamed when it is complete. Its name is that of a partition waiting for deletion: a broker that starts
+in the middle removes it, and no broker refuses to start because of it (R-102, R-105). The name is derived from the
+topic's id, so that the next attempt finds what this one left.
 
     step  what happens                                             a crash right after it leaves
-    H1    our files -> `T-0.<copy>-delete`, and all durable        the broker's empty log, and rubbish
-    H2    `T-0` -> `T-0.<aside>-delete`, durably                   no log; a broker makes an empty one, as it did before
-    H3    the four checkpoints' lines of `T-0`                     the same: for a log that it makes a broker reads none
-    H4    `T-0.<copy>-delete` -> `T-0`, durably: handed over       our log, whole, and its lines
-    H5    `T-0.<aside>-delete` goes                                our log
+    H1    our files -> `T-0.<copy>-delete`, all durable            the broker's empty log, and garbage
+    H2    `T-0` -> `T-0.<aside>-delete`, durably                   no log; a broker creates an empty one, as before
+    H3    the four checkpoints' lines of `T-0`                     the same: a broker does not read them for a new log
+    H4    `T-0.<copy>-delete` -> `T-0`, durably: handed over       our log, complete, and its lines
+    H5    `T-0.<aside>-delete` is removed                          our log
 
-Invariant: the lines are written while there is no `T-0`. A log start offset beyond the end of the broker's empty log
-would have it begin there (R-641), and without its line ours would begin too early and show records that were deleted.
+Invariant: the lines are written while there is no `T-0`. With a log start offset beyond the end of the broker's empty
+log, that log would begin at this offset (R-641); without its line, ours would begin too early and show deleted records.
 
-`settle_handover` begins every try and ends it: from H2 and H3 it goes back to the broker's log, without the lines; and
-it removes what is left.
+`settle_handover` begins and ends every attempt: from H2 and H3 it goes back to the broker's log, without the lines, and
+it removes the rest.
 
 Source: rules R-102 to R-107, R-641; `LogManager.java` (loadLogs, getOrCreateLog).
 """
@@ -44,24 +44,24 @@ from cleaner.storage.swap.backup import clone, may_clone, write_range
 
 _FIRST_EPOCH = 0
 
-# The log start last: of all lines it is the one that a broker must not find for an empty log.
+# The log start last: it is the one line that a broker must not find for an empty log.
 _IN_ORDER = (OffsetKind.RECOVERY_POINT, OffsetKind.HIGH_WATERMARK, OffsetKind.CLEANER, OffsetKind.LOG_START)
 
 
 def is_log_file(name: str) -> bool:
-    """Tell whether a file of a partition's directory goes along: segments, indexes and snapshots."""
+    """Tell whether a file of a partition's directory is copied: segments, indexes and snapshots are."""
     parsed = names.parse_file_name(name)
     return parsed is not None and not parsed.temporary
 
 
 def is_same_log(fs: FileSystem, one: Path, other: Path) -> bool:
-    """Tell whether one directory's segments are those of another, by names, sizes and times (ns)."""
+    """Tell whether two directories hold the same segments, by names, sizes and times (ns)."""
     found = [{each.name: each[2:] for each in fs.look_through(where, (names.LOG,))} for where in (one, other)]
     return found[0] == found[1]
 
 
 def settle_handover(log_dir: LogDir, topic_partition: TopicPartition, topic_id: UUID) -> None:
-    """Undo what a crash has left of a handover: the broker's own log is there again, and no copy."""
+    """Undo a handover that a crash interrupted: restore the broker's own log and remove the copy."""
     fs, home = log_dir.fs, log_dir.path / str(topic_partition)
     copy, aside = copy_and_aside(log_dir.path, topic_partition, topic_id)
     if fs.exists(aside) and not fs.exists(home):
@@ -75,7 +75,7 @@ def settle_handover(log_dir: LogDir, topic_partition: TopicPartition, topic_id: 
 
 
 def stands_aside(log_dir: LogDir, topic_partition: TopicPartition, topic_id: UUID) -> Path | None:
-    """Return where a handover that a crash has ended between H2 and H4 has put the broker's own directory."""
+    """Return where a handover that crashed between H2 and H4 put the broker's own directory; else None."""
     _, aside = copy_and_aside(log_dir.path, topic_partition, topic_id)
     return aside if log_dir.fs.exists(aside) and not log_dir.fs.exists(log_dir.path / str(topic_partition)) else None
 
@@ -92,18 +92,18 @@ def hand_over_partition(
     check_done: Callable[[], None],
 ) -> None:
     """
-    Copy a closed log and put it in the place of the empty one in `log_dir`, after `settle_handover`.
+    Copy a closed log and put it in the place of the empty one in `log_dir`; call `settle_handover` first.
 
     Args:
         log_dir: the broker's; both log dirs are locked.
-        topic_partition, topic_id: whose.
+        topic_partition, topic_id: the partition and its topic's id.
         source: the directory of the closed log.
-        lines: of the broker's checkpoints; None: there is to be none.
+        lines: the partition's lines in the broker's checkpoints; None: no line.
         log_start_offset: of the log.
         still_held: raises if a lock was lost.
-        check_done: raises to stop; asked before each file.
+        check_done: called before each file; raises to stop.
     Raises:
-        NoSpaceError, LogDirOfflineError: the disk. The broker's directory is as it was, if the disk lets us.
+        NoSpaceError, LogDirOfflineError: the disk. The broker's directory is restored, if the disk lets us.
     """
     fs, home = log_dir.fs, log_dir.path / str(topic_partition)
     copy, aside = copy_and_aside(log_dir.path, topic_partition, topic_id)
@@ -126,7 +126,7 @@ def hand_over_partition(
     except (NoSpaceError, LogDirOfflineError) as error:
         if not error.path.is_relative_to(copy):
             raise
-        # The copy is gone by the time anybody reads this.
+        # Name the log dir: the copy is gone by the time the message is read.
         if isinstance(error, NoSpaceError):
             raise NoSpaceError(log_dir.path, error.missing_bytes) from error
         raise LogDirOfflineError(log_dir.path, error.cause) from error
@@ -136,10 +136,10 @@ def hand_over_partition(
 
 def bytes_to_write(log_dir: LogDir, topic_partition: TopicPartition, topic_id: UUID, source: Path) -> int:
     """
-    Return how much less room there will be once a log is in the place of the empty one in `log_dir`.
+    Return how much free space the handover of a log to `log_dir` takes.
 
-    Nothing where a copy may share the disk's blocks: whether it does is seen when it is made. What an earlier try has
-    left goes first, so the result can be negative.
+    0 where a copy may share the disk's blocks: whether it does is seen only when it is made. Files that an earlier
+    attempt left are removed first, so the result can be negative.
     """
     fs = log_dir.fs
     if may_clone(fs, source, log_dir.path):
@@ -153,7 +153,7 @@ def _bytes_in(fs: FileSystem, directory: Path) -> int:
 
 
 def copy_and_aside(log_dir: Path, topic_partition: TopicPartition, topic_id: UUID) -> tuple[Path, Path]:
-    """Return the directories that a handover fills, and that it puts the broker's own in."""
+    """Return the directory that a handover fills, and the one to which it moves the broker's own."""
 
     def named(use: str) -> Path:
         unique = uuid5(topic_id, f"handover/{topic_partition.partition}/{use}").hex
@@ -164,9 +164,9 @@ def copy_and_aside(log_dir: Path, topic_partition: TopicPartition, topic_id: UUI
 
 def _copy_files(fs: FileSystem, source: Path, copy: Path, like: Path, check_done: Callable[[], None]) -> None:
     """
-    Copy the files of a log, durably, with their times; they share the disk's blocks where the file system can do that.
+    Copy the files of a log, durably, with their times; copies share the disk's blocks where the file system allows it.
 
-    Never a hard link: the broker appends to the last segment, cuts it and rewrites indexes, and its owner is another.
+    Never by hard links: the broker appends to the last segment, cuts it and rewrites indexes, and owns its own files.
     """
     found = [name for name in fs.list_files(source) if is_log_file(name)]
     sizes = {name: fs.stat(source / name).st_size for name in found}
@@ -175,7 +175,7 @@ def _copy_files(fs: FileSystem, source: Path, copy: Path, like: Path, check_done
         check_done()
         with fs.open(source / name) as file:
             _require_owner(fs, source, file)
-            # Found in the source, so that damage is told of a file that stays.
+            # Searched in the source, so that an error about damage names a file that stays.
             later = _positions_of_later_epochs(fs, source, name) if name.endswith(names.LOG) else ()
             is_cloned = is_cloned and clone(fs, file, copy / name, like=like)
             if not is_cloned:
@@ -188,14 +188,14 @@ def _copy_files(fs: FileSystem, source: Path, copy: Path, like: Path, check_done
 
 
 def _require_owner(fs: FileSystem, directory: Path, file: File) -> None:
-    """Refuse a file that is not its directory's owner's: root would read it for somebody who may not."""
+    """Refuse a file whose owner is not its directory's: root would read it for a user who may not."""
     mine, owner = file.stat().st_uid, fs.stat(directory).st_uid
     if mine != owner:
         raise HandoverRefusedError(file.path, f"belongs to user {mine}, and its directory to user {owner}")
 
 
 def require_room(fs: FileSystem, directory: Path, wanted_bytes: int) -> None:
-    """Make sure that so much can be written in a directory. Raises NoSpaceError: it cannot."""
+    """Raise NoSpaceError if fewer than `wanted_bytes` can be written in a directory."""
     missing = wanted_bytes - fs.free_bytes(directory)
     if missing > 0:
         raise NoSpaceError(directory, missing)
@@ -203,11 +203,11 @@ def require_room(fs: FileSystem, directory: Path, wanted_bytes: int) -> None:
 
 def _begin_epochs(fs: FileSystem, path: Path, positions: Sequence[int]) -> None:
     """
-    Give the batches at some byte positions of a copied segment, those with a higher one, the first leader epoch.
+    Set the leader epoch of the batches at some byte positions of a copied segment to the first one.
 
-    Ours count openings, a cluster's its elections. A broker that becomes leader with a lower epoch than the log's last
-    forgets where the higher ones began, and a follower that has those in its batches can then never be told where its
-    log and the leader's part ways.
+    Our epochs count openings of the log, a cluster's count elections. A broker that becomes leader with a lower epoch
+    than the log's last one forgets where the higher epochs began. It could then never tell a follower that has those
+    epochs in its batches where the two logs diverge.
     """
     if positions:
         with fs.open(path, write=True) as file:

@@ -9,8 +9,8 @@ A log dir: the partitions in it, its four offset checkpoints and its clean-shutd
         .kafka_cleanshutdown                only after a clean stop
         orders-0/  orders-1/ ...            one directory a partition
 
-Partitions and checkpoints are read again whenever they are asked for: the directory is the truth. With thousands of
-partitions sorting and parsing would take far longer than reading, so what was made of the same names or bytes is kept.
+Partitions and checkpoints are read again on every call: the directory is the truth. With thousands of partitions,
+sorting and parsing take far longer than reading, so their result is kept and reused while names or bytes are the same.
 
 Source: rules R-102, R-105, R-112 to R-118, R-440, R-442, D-07, D-12, D-14.
 """
@@ -57,7 +57,7 @@ class LogDirListing:
         current: the partitions served from here; the only ones that may be cleaned.
         future: copies being moved here from another log dir.
         set_aside: names of `-delete` and `-stray` directories, left alone.
-        linked: current partitions that are symbolic links to elsewhere; they are seen but never opened.
+        linked: current partitions that are symbolic links; they are listed but never opened.
     """
 
     current: dict[TopicPartition, Path] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class LogDir:
     One entry of `log.dirs`. Safe to share between threads.
 
     Args:
-        fs: the door to the file system.
+        fs: the file system.
         path: the directory; a link to it is followed once, here.
     """
 
@@ -80,18 +80,19 @@ class LogDir:
         self.path = real_path(path)
         # Held while a checkpoint is read, changed and written, so that two rounds do not undo each other's lines.
         self._lock = threading.RLock()
-        # What was made of names and bytes last; each is replaced as a whole.
+        # The last results of parsing and listing; each is replaced as a whole.
         self._parsed: dict[OffsetKind, tuple[bytes, Mapping[TopicPartition, int]]] = {}
         self._listed: tuple[Sequence[str], LogDirListing] | None = None
 
     def listing(self, on_fault: Callable[[UncleanableError], None] | None = None) -> LogDirListing:
         """
-        Sort the sub-directories.
+        List the sub-directories by kind.
 
         Args:
-            on_fault: called with each directory that is refused, which is then left out; None raises.
+            on_fault: called for each refused directory, which is then left out; None raises.
         Raises:
-            UncleanableError: a name no broker would start beside (R-102), or two directories for one partition (R-105).
+            UncleanableError: a name with which no broker would start (R-102), or two directories for one partition
+                (R-105).
             LogDirOfflineError: the directory cannot be listed.
         """
         found = LogDirListing()
@@ -145,7 +146,7 @@ class LogDir:
         Read one of the four checkpoints; a missing or empty file is an empty map.
 
         Raises:
-            CorruptCheckpointError: the file is damaged. It holds lines of every partition, so none may be cleaned.
+            CorruptCheckpointError: the file is damaged. It has lines for all partitions, so none may be cleaned.
         """
         path = self.path / kind.value
         data = read_bounded(self.fs, path, CHECKPOINT_LIMIT_BYTES) or b""
@@ -161,7 +162,7 @@ class LogDir:
 
     @property
     def recovery_points(self) -> dict[TopicPartition, int]:
-        """First offsets not known to be flushed (R-116)."""
+        """First offsets that may not be flushed (R-116)."""
         return self.offsets(OffsetKind.RECOVERY_POINT)
 
     @property
@@ -188,12 +189,12 @@ class LogDir:
         """
         Set or drop (None) partitions' lines and write the checkpoint durably; True when the file changed.
 
-        Changes that depend on something that changes itself are given as a call: it is made while no other thread can
-        write the checkpoint, so that nothing older comes after something newer.
+        If the values may change at any time, pass a function: it is called while no other thread can write the
+        checkpoint, so that an older value never overwrites a newer one.
 
-        Lines of partitions that have no directory here go too (D-12): a broker whose two log dirs name one partition
-        loses all its cleaner threads (R-442). Those of `coming` are about to have one. Nothing is written when nothing
-        changes.
+        Lines of partitions without a directory here are dropped (D-12): a broker whose two log dirs name one partition
+        loses all its cleaner threads (R-442). Partitions of `coming` are about to get a directory. Nothing is written
+        if nothing changes.
 
         Raises:
             CorruptCheckpointError: the file on disk is damaged; it is left as it is.
@@ -213,13 +214,13 @@ class LogDir:
             return True
 
     def _listing_of_names(self) -> LogDirListing:
-        """Return the directories sorted, as last time if they are the same names; raises as `listing`."""
+        """Return `listing`, or the last result if the names are the same."""
         with disk_errors(self.path):
             found = self.fs.list_dir(self.path)
             if self._listed is None or self._listed[0] != found:
                 self._listed = None
                 listing = self.listing()
-                # One that came or went meanwhile would be missing for as long as the names stay the same.
+                # Do not keep it if a name appeared or vanished during the listing: it might stay wrong for long.
                 if self.fs.list_dir(self.path) != found:
                     return listing
                 self._listed = (found, listing)
@@ -231,7 +232,7 @@ class LogDir:
 
     def check(self) -> None:
         """
-        Read everything that belongs to the directory as a whole, so that damage refuses it before anything changes.
+        Read everything that concerns the directory as a whole, so that damage is found before anything is changed.
 
         Raises:
             CorruptCheckpointError: a damaged checkpoint or `meta.properties`.
@@ -243,7 +244,7 @@ class LogDir:
         self.listing()
 
     def has_clean_shutdown_marker(self) -> bool:
-        """Tell whether the directory was left in order (R-112)."""
+        """Tell whether the directory was shut down cleanly (R-112)."""
         return clean_shutdown.has_marker(self.fs, self.path)
 
     def write_marker(self) -> None:
@@ -257,9 +258,9 @@ class LogDir:
 
 class StillLogDir(LogDir):
     """
-    A log dir with its checkpoints as they were when first asked for: for a look at all of its logs.
+    A log dir that reads each checkpoint only once: for inspecting all of its logs.
 
-    Read once a log, a checkpoint with thousands of lines would take most of the time.
+    Reading a checkpoint with thousands of lines again for every log would take most of the time.
     """
 
     def __init__(self, fs: FileSystem, path: Path) -> None:
@@ -267,7 +268,7 @@ class StillLogDir(LogDir):
         self._offsets: dict[OffsetKind, dict[TopicPartition, int]] = {}
 
     def offsets(self, kind: OffsetKind) -> dict[TopicPartition, int]:
-        """Return what the checkpoint said; not to be changed. Raises as `LogDir.offsets`."""
+        """Return the checkpoint as first read; do not change the result. Raises as `LogDir.offsets`."""
         if kind not in self._offsets:
             self._offsets[kind] = super().offsets(kind)
         return self._offsets[kind]
@@ -278,7 +279,7 @@ class Conflict(NamedTuple):
     A partition that two log dirs of one broker claim (D-14); prints as a sentence.
 
     `what` is "directory" (a broker does not start, R-105) or "cleaner-offset-checkpoint" (its cleaner threads die,
-    R-442). Of the latter, `droppable` are the log dirs that lack the partition: their line can go.
+    R-442). In the second case, `droppable` lists the log dirs without the partition: their line can be dropped.
     """
 
     topic_partition: TopicPartition
@@ -294,7 +295,7 @@ class Conflict(NamedTuple):
 
 def find_conflicts(log_dirs: Sequence[LogDir]) -> list[Conflict]:
     """
-    List the partitions that more than one of a broker's log dirs names (D-14). Changes nothing.
+    List the partitions that are in more than one of a broker's log dirs (D-14). Changes nothing.
 
     Raises:
         CorruptCheckpointError, UncleanableError: as `LogDir.offsets` and `LogDir.listing`.
@@ -308,11 +309,11 @@ def conflicts_of(
     directories: Mapping[Path, Set[TopicPartition]], lines: Mapping[Path, Set[TopicPartition]]
 ) -> list[Conflict]:
     """
-    List the partitions that are named twice.
+    List the partitions that are in more than one log dir.
 
     Args:
         directories: by log dir, the partitions that have a directory there.
-        lines: by log dir, those with a line in `cleaner-offset-checkpoint`.
+        lines: by log dir, the partitions with a line in `cleaner-offset-checkpoint`.
     """
     conflicts = [Conflict(tp, "directory", paths, ()) for tp, paths in _claimed_twice(directories)]
     for tp, paths in _claimed_twice(lines):

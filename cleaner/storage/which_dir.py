@@ -1,11 +1,11 @@
 """
-What a path that somebody named is: a log dir, or what is easily taken for one.
+Whether a given path is a log dir, or something easily mistaken for one.
 
-Every command and call that takes a log dir asks here before it locks, writes or even lists anything there. Taken for a
-log dir, a partition's directory looks like one without partitions, and a directory of log dirs named `kafka-1` and
-`kafka-2` like one with two partitions of a topic `kafka`; a recovery would write its marker, or even logs, into them.
+Every command and call that takes a log dir checks the path here before it locks, writes or lists anything in it. A
+partition's directory looks like a log dir without partitions, and a directory of log dirs named `kafka-1` and `kafka-2`
+looks like one with two partitions of a topic `kafka`; a recovery would write its marker, or even logs, into them.
 
-What tells is what a directory holds, not its name: a log dir may well be named `kafka-logs-1`.
+The contents of a directory decide, not its name: a log dir may be named `kafka-logs-1`.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ _OF_LOG_DIR = (
     names.HIGH_WATERMARK_CHECKPOINT,
     names.LOG_START_CHECKPOINT,
 )
-# Less telling: they are left behind wherever something was taken for a log dir.
+# Weaker evidence: they also remain in a directory that was once mistaken for a log dir.
 _LEFT_BEHIND = (names.CLEAN_SHUTDOWN, names.GENERATIONS)
 _OF_PARTITION = (names.LEADER_EPOCHS, names.PARTITION_METADATA)
-_SAY_NOTHING = {"lost+found", names.LOCK}  # that of a file system mounted here; a name that others use, too
+_SAY_NOTHING = {"lost+found", names.LOCK}  # the first is in every mounted file system; other programs use the second
 
 _NEVER_THERE = (errno.ENOTDIR, errno.ENAMETOOLONG)
-_MOST_LOOKED_AT = 100  # sub-directories, where neither the directory itself nor the first of them tells
+_MOST_LOOKED_AT = 100  # sub-directories inspected while nothing before them decides
 _MOST_NAMED = 4
-_LONGEST_NAME = 255  # bytes, of all of Linux's file systems
+_LONGEST_NAME = 255  # bytes, in all of Linux's file systems
 
 
 class Nature(enum.Enum):
-    """What a path is; the values are words for the operator."""
+    """What a path is; the values are shown to the operator."""
 
     LOG_DIR = "a log dir"
     PARTITION = "the directory of a partition"
@@ -56,10 +56,10 @@ class Nature(enum.Enum):
 
 def nature_of(fs: FileSystem, path: Path) -> Nature:
     """
-    Tell what a path is; links are followed. Nothing is changed, and of thousands of partitions one is looked at.
+    Tell what a path is; links are followed. Changes nothing; of thousands of partitions it inspects only one.
 
     Raises:
-        LogDirOfflineError: it cannot be looked at.
+        LogDirOfflineError: the path cannot be read.
     """
     return _nature_of(fs, real_path(path), depth=1)
 
@@ -74,10 +74,10 @@ def require_log_dir(fs: FileSystem, path: Path, *, may_be_new: bool = False) -> 
     Make sure that a path is a log dir.
 
     Args:
-        may_be_new: or that it can be made one: it is not there, or there is nothing of another log in it.
+        may_be_new: also accept a path that can become one: it is missing, or has nothing of another log in it.
     Raises:
-        UsageError: it is not. Says what it is, and what was probably meant.
-        LogDirOfflineError: it cannot be looked at.
+        UsageError: it is not a log dir. Says what it is, and what was probably meant.
+        LogDirOfflineError: the path cannot be read.
     """
     reason = why_no_log_dir(fs, path, may_be_new=may_be_new)
     if reason is not None:
@@ -85,13 +85,13 @@ def require_log_dir(fs: FileSystem, path: Path, *, may_be_new: bool = False) -> 
 
 
 def require_there(fs: FileSystem, path: Path) -> None:
-    """Raise UsageError, with what was probably meant, for a path where there is nothing."""
+    """Raise UsageError, with what was probably meant, for a path that does not exist."""
     if nature_of(fs, path) is Nature.MISSING:
         require_log_dir(fs, path)
 
 
 def why_no_log_dir(fs: FileSystem, path: Path, *, may_be_new: bool = False) -> str | None:
-    """Return what a path is instead of a log dir, and what was probably meant; None for a log dir. See above."""
+    """Say what a path is instead of a log dir, and what was probably meant; None for a log dir."""
     nature, real = nature_of(fs, path), real_path(path)
     match nature:
         case Nature.LOG_DIR:
@@ -117,7 +117,7 @@ def why_no_log_dir(fs: FileSystem, path: Path, *, may_be_new: bool = False) -> s
 
 
 def place_around(fs: FileSystem, path: Path) -> str | None:
-    """Name the log dir or partition that a path is, or lies in, as words; None where there is none."""
+    """Say which log dir or partition a path is, or is in; None if there is none."""
     for above in (real_path(path), *real_path(path).parents):
         if any(fs.exists(above / name) for name in _OF_LOG_DIR):
             return f"the log dir {above}"
@@ -152,7 +152,7 @@ def _nature_of(fs: FileSystem, path: Path, depth: int) -> Nature:
 
 
 def _by_those_below(fs: FileSystem, path: Path, named: Sequence[str], entries: Sequence[str]) -> Nature | None:
-    """Tell what a directory without any file of a log dir is by what is in it; None when that tells nothing."""
+    """Tell what a directory without files of a log dir is, by its sub-directories; None if they do not decide."""
     is_parent = False
     for name in islice((*named, *(name for name in entries if name not in named)), _MOST_LOOKED_AT):
         try:
@@ -162,7 +162,7 @@ def _by_those_below(fs: FileSystem, path: Path, named: Sequence[str], entries: S
             if name in named and names.KEPT_MANIFEST in fs.list_dir(path / name):
                 return Nature.KEPT
         except (LogDirOfflineError, FileNotFoundError):
-            continue  # not for us to look at, or gone: others tell
+            continue  # unreadable, or gone: the other sub-directories decide
         is_parent |= below is Nature.LOG_DIR
     return Nature.PARENT if is_parent else None
 
@@ -187,7 +187,7 @@ def _is_partition_name(name: str) -> bool:
 
 
 def _why_not_below(fs: FileSystem, real: Path) -> str | None:
-    """Return why a new log dir cannot be made where it would lie in another one."""
+    """Return why a new log dir cannot be created: it would be inside another one; else None."""
     around = place_around(fs, real.parent)
     return None if around is None else f"in {around}, where no log dir can be made"
 
@@ -202,7 +202,7 @@ def _of_file(fs: FileSystem, real: Path) -> str:
 
 
 def _of_partition(real: Path) -> str:
-    """Say which log dir and partition was meant with a partition's directory."""
+    """Say which log dir and partition was meant by a partition's directory."""
     try:
         found = names.parse_partition_dir(real.name)
     except ValueError:
@@ -214,8 +214,8 @@ def _of_partition(real: Path) -> str:
 
 
 def _meant(real: Path) -> str:
-    """Return the directory that was probably meant by a name that is not there, as words."""
-    import difflib  # slow to load, and for mistakes only
+    """Say which directory was probably meant by a missing one."""
+    import difflib  # slow to load, and needed only here
 
     if any(len(os.fsencode(part)) > _LONGEST_NAME for part in real.parts):
         return ": a name in it is too long"

@@ -159,7 +159,9 @@ def test_follower_elsewhere_does_not_go_on_in_another_log_of_the_same_name(
                 manager.log("t").append([Record(b"k", b"new")] * 15)
                 manager.log("t").flush()
                 for _ in range(2):
-                    with pytest.raises(LogTruncatedError, match="created anew: not the log that was read up to offset"):
+                    with pytest.raises(
+                        LogTruncatedError, match="created again: not the log that was read up to offset"
+                    ):
                         follower.poll()
             with reader.follow(0, isolation=isolation) as follower:
                 assert {record.value for record in follower.poll()} == {b"new"}

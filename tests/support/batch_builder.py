@@ -1,8 +1,8 @@
 """
-Record batches for tests, one function a kind: data of magic 2, markers, empty batches, magic 0 and 1.
+Builds record batches for tests, one function a kind: data of magic 2, markers, empty batches, magic 0 and 1.
 
-Everything Kafka can write can be made here, and much that it would not (wrong counts, foreign attributes), because a
-caller may override any header field. Slow and obvious on purpose; nothing of `cleaner.format` is used.
+It can build everything that Kafka writes, and much that Kafka does not (wrong counts, foreign attributes), because a
+caller may override any header field. Slow and simple on purpose; it does not use `cleaner.format`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Record(NamedTuple):
     """
     One record of a batch under construction.
 
-    `offset` None follows its predecessor by one; `timestamp_ms` None takes the batch's default.
+    `offset` None: one after the previous record's; `timestamp_ms` None: the batch's default.
     """
 
     key: bytes | None
@@ -109,15 +109,15 @@ def data_batch(
     overrides: Mapping[str, int] | None = None,
 ) -> bytes:
     """
-    Build a batch of magic 2 with a right CRC.
+    Build a batch of magic 2 with a correct CRC.
 
     Args:
-        records: what is inside; may be empty.
-        timestamp_ms: time of records that have none of their own.
+        records: its records; may be empty.
+        timestamp_ms: time of records without one.
         last_offset: defaults to the last record's; higher leaves a gap, as after a rewrite (R-572).
-        append_time_ms: makes it a log-append-time batch of this time (R-222).
-        delete_horizon_ms: sets bit 6 and takes the place of the base timestamp (R-573).
-        payload: takes the place of the encoded (and compressed) records.
+        append_time_ms: makes it a log-append-time batch with this time (R-222).
+        delete_horizon_ms: sets bit 6 and replaces the base timestamp (R-573).
+        payload: replaces the encoded (and compressed) records.
         overrides: `attributes`, `count`, `length`, `magic`, `crc`, `last_offset_delta`, `base_timestamp`,
             `max_timestamp`: written as given, the CRC computed over them unless given too.
     """
@@ -219,7 +219,7 @@ def empty_batch(
 def legacy_entry(
     offset: int, key: bytes | None, value: bytes | None, magic: int, timestamp_ms: int = -1, attributes: int = 0
 ) -> bytes:
-    """Build one uncompressed entry of magic 0 or 1, or a wrapper around a value already compressed (R-240)."""
+    """Build one uncompressed entry of magic 0 or 1, or a wrapper around an already compressed value (R-240)."""
     payload = bytes([magic, attributes])
     if magic == 1:
         payload += struct.pack(">q", timestamp_ms)
@@ -238,7 +238,7 @@ def legacy_batch(
     append_time_ms: int | None = None,
 ) -> bytes:
     """
-    Build entries of magic 0 or 1: one a record when uncompressed, else one wrapper around all (R-241..R-243).
+    Build entries of magic 0 or 1: one a record if uncompressed, else one wrapper around all (R-241..R-243).
 
     Inner offsets are absolute in a wrapper of magic 0 and relative to the first record in one of magic 1.
     """

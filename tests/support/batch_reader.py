@@ -1,4 +1,4 @@
-"""The little that tests read back from batches: headers, markers, where one ends. Whole, sound bytes only."""
+"""Reads back what tests need from batches: headers, markers, ends. For whole, sound bytes only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.support.batch_builder import HEADER, HEADER_BYTES, NO_PRODUCER, TRANS
 
 
 class BatchInfo(NamedTuple):
-    """What a log has to know of a batch it appends."""
+    """What a log must know of a batch that it appends."""
 
     base_offset: int
     last_offset: int
@@ -49,7 +49,7 @@ def split_batches(log: bytes) -> list[bytes]:
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Decode one varint or varlong; returns the value and the position behind it."""
+    """Decode one varint or varlong; returns the value and the position after it."""
     number = shift = 0
     while True:
         number |= (data[at] & 0x7F) << shift

@@ -1,7 +1,7 @@
 """
 Plain codecs and checksums for tests: whole bytes in, whole bytes out, in Kafka's framings (R-250..R-253).
 
-They share nothing with `cleaner.format.compression`, so a test that packs here and unpacks there proves something.
+They share no code with `cleaner.format.compression`, so a test that packs here and unpacks there is a real check.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _LZ4_STORED = 1 << 31
 _LZ4_HEADER = bytes.fromhex("04224d186040")
 _LZ4_CHECK = b"\x82"
 _LZ4_CHECK_MAGIC_0 = b"\x1a"
-_GZIP_LOOKS_AHEAD_BYTES = 19  # the JDK takes fewer than these behind a member for no other, whatever they are
+_GZIP_LOOKS_AHEAD_BYTES = 19  # the JDK ignores fewer bytes than this after a member, whatever they are
 
 
 class BadStream(Exception):
-    """Bytes that are not a whole stream of their codec."""
+    """The bytes are not a whole stream of their codec."""
 
 
 def crc32c(data: bytes) -> int:
@@ -35,7 +35,7 @@ def crc32c(data: bytes) -> int:
 
 
 def compress(codec: str, data: bytes, magic: int = 2) -> bytes:
-    """Compress `data` as one stream at Kafka's default level; `none` returns it as it is."""
+    """Compress `data` as one stream at Kafka's default level; `none` returns it unchanged."""
     if codec == "none":
         return data
     if codec == "gzip":
@@ -68,10 +68,10 @@ def compress_snappy_raw(data: bytes) -> bytes:
 
 def decompress(codec: str, data: bytes) -> bytes:
     """
-    Unpack one whole stream. Unbounded: for data a test made itself, never for hostile bytes.
+    Unpack one whole stream. Unbounded: for a test's own data, never for hostile bytes.
 
     Raises:
-        BadStream: the stream is damaged, cut short or followed by other bytes; behind gzip, by more than Kafka ignores.
+        BadStream: the stream is damaged, cut or followed by other bytes; after gzip, by more than Kafka ignores.
     """
     if codec == "none":
         return data
@@ -109,7 +109,7 @@ def _snappy(data: bytes) -> bytes:
 
 
 def _lz4(data: bytes) -> bytes:
-    """Walk Kafka's frame by hand: the check byte of magic 0 is one that no library accepts."""
+    """Walk Kafka's frame by hand: no library accepts the check byte of magic 0."""
     flags = data[4]
     at = 7 + (8 if flags & 0x08 else 0)
     limit = 1 << (8 + 2 * ((data[5] >> 4) & 7))
@@ -128,6 +128,6 @@ def _lz4(data: bytes) -> bytes:
 
 
 def _lz4_block(block: bytes, limit_bytes: int) -> bytes:
-    # `decompress_block` would pad its answer with zeros up to the limit; this one tells the length.
+    # `decompress_block` would pad the result with zeros up to the limit; this one returns the length.
     out = bytearray(limit_bytes)
     return bytes(out[: cramjam.lz4.decompress_block_into(block, out)])

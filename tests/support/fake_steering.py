@@ -1,4 +1,4 @@
-"""A daemon that never ran, for tests of what steers one: it notes what it is told and answers from a given snapshot."""
+"""A fake daemon for tests of its control interface: it records requests and answers from a given snapshot."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from cleaner.errors import SteeringError
 
 class FakeSteering:
     """
-    Grants every wish that concerns a log, topic or job of its snapshot.
+    Grants every request for a log, topic or job of its snapshot.
 
     Attributes:
-        shown: what it is like; may be replaced.
-        calls: name and arguments of every wish, in order.
+        shown: its snapshot; may be replaced.
+        calls: name and arguments of every request, in order.
         reloaded: what `reload` returns.
-        error: raised by everything when it is not None.
+        error: raised by every call unless it is None.
     """
 
     def __init__(self, shown: ServiceSnapshot) -> None:
@@ -29,13 +29,13 @@ class FakeSteering:
         self.error: Exception | None = None
 
     def snapshot(self, settings_of: Collection[str] = ()) -> ServiceSnapshot:
-        """Return what it is like."""
+        """Return the snapshot."""
         if self.error is not None:
             raise self.error
         return self.shown
 
     def request(self, partition: TopicPartition, uid: int) -> JobView:
-        """Make a job that waits."""
+        """Create a waiting job."""
         self._note("request", partition, uid)
         self._require(str(partition))
         last = max((job.id for job in self.shown.jobs), default=0)
@@ -49,7 +49,7 @@ class FakeSteering:
         return self.update_job(job_id, state="cancelled", ended_ms=self.shown.now_ms, detail="cancelled")
 
     def update_job(self, job_id: int, **fields: object) -> JobView:
-        """Change a job of the snapshot, as the daemon's work does."""
+        """Change a job of the snapshot, as the daemon's workers do."""
         found = [job for job in self.shown.jobs if job.id == job_id]
         if not found:
             raise SteeringError(f"there is no job {job_id}")
@@ -65,7 +65,7 @@ class FakeSteering:
         return [worker.partition for worker in self.shown.workers if worker.partition is not None][:1]
 
     def resume(self, scope: str | None, uid: int) -> None:
-        """Take a pause back."""
+        """End one pause."""
         self._note("resume", scope, uid)
         pauses = list(self.shown.pauses)
         if (scope or "all") not in pauses:
@@ -74,7 +74,7 @@ class FakeSteering:
         self.shown = replace(self.shown, pauses=tuple(pauses))
 
     def release(self, partition: TopicPartition, uid: int) -> None:
-        """Take out of quarantine."""
+        """Release from quarantine."""
         self._note("release", partition, uid)
         left = tuple(entry for entry in self.shown.quarantine if entry.topic_partition != partition)
         if left == self.shown.quarantine:
@@ -88,7 +88,7 @@ class FakeSteering:
             raise SteeringError(f"{log_dir} is no log dir of this daemon")
 
     def reload(self, uid: int) -> ReloadResult:
-        """Return what it was given to return."""
+        """Return `reloaded`."""
         self._note("reload", uid)
         return self.reloaded
 

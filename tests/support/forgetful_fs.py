@@ -1,16 +1,16 @@
 """
-A disk that forgets, and in any order, whatever was not fsynced.
+A disk that forgets changes that were not fsynced, in any order.
 
-`ForgetfulFileSystem` works on a real directory and writes a journal of every change. From the journal it tells what a
-power cut at some moment may leave, going by what POSIX promises and no more:
+`ForgetfulFileSystem` works on a real directory and keeps a journal of every change. From the journal it computes what a
+power cut at some time may leave, assuming only what POSIX promises:
 
-- what was written to a file before its last fsync is there; each later write may be there, missing, torn, or zeros;
-- names created, renamed or removed before the directory's last fsync are so; each later change of a name may have
-  happened or not, one independently of the other; a rename is atomic: the file has its old name or its new one;
+- writes to a file before its last fsync are on disk; each later write may be complete, missing, torn, or zeros;
+- names created, renamed or removed before the directory's last fsync are durable; each later change of a name may have
+  happened or not, independently of the others; a rename is atomic: the file has its old name or its new one;
 - fsync of a file does not make its name durable, fsync of a directory not the files' contents.
 
-Real file systems forget less (ext4 and XFS carry out names in order), so what is safe here is safe on them.
-The journal is exact and choices come from a seed: a state that broke something can be had again.
+Real file systems forget less (ext4 and XFS apply name changes in order), so code that is safe here is safe on them.
+The journal is exact and choices come from a seed: a state that broke something can be reproduced.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from typing import NamedTuple
 
 from tests.support.watched_fs import Operation, WatchedFileSystem
 
-# What a file shows as its mtime when the time set was forgotten; no test sets this one.
+# A file's mtime if a change of it was forgotten; no test sets this one.
 FORGOTTEN_MTIME_NS = 1_000_000_000
 
 
 class FileState(NamedTuple):
-    """What a file holds after the power cut."""
+    """A file's content after the power cut."""
 
     data: bytes
     mtime_ns: int
@@ -41,9 +41,9 @@ class FileState(NamedTuple):
 @dataclass(frozen=True)
 class DiskState:
     """
-    What a power cut left: files by path relative to the root, and the directories to hold them.
+    The disk after a power cut: files by path relative to the root, and their directories.
 
-    `note` says which changes were forgotten; it plays no part in comparisons.
+    `note` says which changes were forgotten; comparisons ignore it.
     """
 
     files: tuple[tuple[Path, FileState], ...]
@@ -51,7 +51,7 @@ class DiskState:
     note: str = field(default="", compare=False)
 
     def write_to(self, root: Path) -> None:
-        """Lay the state out in a directory that is empty or does not exist yet."""
+        """Write the state to a directory that is empty or does not exist yet."""
         for directory in (Path(), *self.directories):
             (root / directory).mkdir(parents=True, exist_ok=True)
         for path, state in self.files:
@@ -60,7 +60,7 @@ class DiskState:
 
 
 class _Disk:
-    """The disk while a state is worked out: files by their numbers, and their names."""
+    """The disk while a state is computed: files by their numbers, and their names."""
 
     def __init__(self, files: dict[int, FileState], names: dict[Path, int]) -> None:
         self.files = files
@@ -70,7 +70,7 @@ class _Disk:
         return _Disk(dict(self.files), dict(self.names))
 
     def apply(self, operation: Operation, is_kept: bool, rng: random.Random) -> None:
-        """Carry out one change, or what a power cut leaves of it."""
+        """Apply one change, or what a power cut leaves of it."""
         if operation.kind == "create":
             self.files[operation.inode] = FileState(b"", FORGOTTEN_MTIME_NS)
         if operation.kind in ("create", "rename", "remove"):
@@ -85,12 +85,12 @@ class ForgetfulFileSystem(WatchedFileSystem):
     A real directory with a journal of every change made to it.
 
     `journal` begins with the files found at the start; `start` is its length then. `syncs` lists every fsync in order,
-    and `sync_sites` the places in the program that asked for them.
+    and `sync_sites` the places in the program that called them.
 
     Args:
-        root: directory to work on; files that are in it now are taken for durable.
-        unsynced: says for each of them whether it is *not*: contents and name were never fsynced.
-        skip_sync: number (from 0) of an fsync or directory fsync to leave out, to see whether anyone notices.
+        root: directory to work on; files in it now count as durable.
+        unsynced: says for each of these files whether it is *not* durable: contents and name were never fsynced.
+        skip_sync: number (from 0) of an fsync or directory fsync to leave out, to see whether a test notices.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class ForgetfulFileSystem(WatchedFileSystem):
         self._skip_sync = skip_sync
         self._skipped: tuple[int, Operation] | None = None
         self._directories = tuple(sorted(path.relative_to(root) for path in root.rglob("*") if path.is_dir()))
-        # Files are told apart by numbers of our own: a file system may give an inode's number to a later file.
+        # Files get our own numbers: a file system may reuse an inode's number for a later file.
         self._numbers = itertools.count()
         self._number_of_inode: dict[int, int] = {}
         self._number_of_name: dict[Path, int] = {}
@@ -118,7 +118,7 @@ class ForgetfulFileSystem(WatchedFileSystem):
         self.start = len(self.journal)
 
     def after(self, operation: Operation) -> None:
-        """Enter the change in the journal, unless it is the fsync to be left out."""
+        """Add the change to the journal, unless it is the fsync to leave out."""
         if operation.kind in ("fsync", "fsync_dir"):
             self.syncs.append(operation)
             self.sync_sites.append(_calling_place())
@@ -129,7 +129,7 @@ class ForgetfulFileSystem(WatchedFileSystem):
         self._enter(operation)
 
     def _enter(self, operation: Operation) -> None:
-        """Add to the journal, with our number of the file in the place of its inode."""
+        """Add to the journal, with our number of the file instead of its inode."""
         number = 0
         if operation.kind == "create":
             number = next(self._numbers)
@@ -147,9 +147,9 @@ class ForgetfulFileSystem(WatchedFileSystem):
         """
         Return the lengths of the journal at which a power cut can leave something new: before each fsync, at the end.
 
-        With an fsync left out only those behind it: before it nothing is different.
+        With an fsync left out, only those after it: before it nothing is different.
 
-        What may be there at any other moment may be there at the next of these too, since each change in between can
+        A state possible at any other time is possible at the next of these too, since each change in between can
         still be forgotten.
         """
         first = 0 if self._skipped is None else self._skipped[0]
@@ -160,13 +160,13 @@ class ForgetfulFileSystem(WatchedFileSystem):
         """
         Yield different states that a power cut after the first `point` changes may leave, at most `limit` of them.
 
-        All of them, if every combination of forgotten changes is within the limit. Else telling ones come first: what
+        All of them, if all combinations of forgotten changes are within the limit. Else useful ones come first: what
         only a skipped fsync would have kept, nothing, everything, one change alone, all but one, everything from one
         change on, all later changes of one file; and then random combinations.
         """
         pending = self._pending(point)
         rng = random.Random(f"{seed}/{point}")
-        # What lies before the first pending change is the same in every state.
+        # Everything before the first pending change is the same in every state.
         settled = pending[0] if pending else point
         disk = _Disk({}, {})
         for operation in self.journal[:settled]:
@@ -181,7 +181,7 @@ class ForgetfulFileSystem(WatchedFileSystem):
                 return
 
     def _choices(self, pending: list[int], limit: int, rng: random.Random) -> Iterator[frozenset[int]]:
-        """Yield which of the pending changes are forgotten, by their places in the journal."""
+        """Yield sets of pending changes to forget, by their places in the journal."""
         if 2 ** len(pending) <= limit:
             for kept in itertools.product((True, False), repeat=len(pending)):
                 yield frozenset(place for place, is_kept in zip(pending, kept, strict=True) if not is_kept)
@@ -244,7 +244,7 @@ class ForgetfulFileSystem(WatchedFileSystem):
         return pending
 
     def _state(self, disk: _Disk, settled: int, point: int, forgotten: frozenset[int], rng: random.Random) -> DiskState:
-        """Carry out the changes from `settled` to `point` but for those forgotten."""
+        """Apply the changes from `settled` to `point` except forgotten ones."""
         for place in range(settled, point):
             disk.apply(self.journal[place], place not in forgotten, rng)
         note = ", ".join(str(self.journal[place]) for place in sorted(forgotten))
@@ -256,7 +256,7 @@ class ForgetfulFileSystem(WatchedFileSystem):
 
 
 def _calling_place() -> str:
-    """Return file, function and line outside of this package that called."""
+    """Return file, function and line of the caller outside this package."""
     frame = sys._getframe(1)
     while frame.f_back is not None and Path(frame.f_code.co_filename).parent == Path(__file__).parent:
         frame = frame.f_back
@@ -265,10 +265,10 @@ def _calling_place() -> str:
 
 def _change_name(names: dict[Path, int], operation: Operation) -> None:
     """
-    Carry out one change of a name, perhaps without those before it.
+    Apply one change of a name, perhaps without the changes before it.
 
-    A file has one name. A rename whose forerunner was forgotten still takes the file from the name it has to the new
-    one, and a removal removes it whatever its name is.
+    A file has one name. If an earlier rename was forgotten, a rename still moves the file from its name to the new
+    one, and a removal removes it whatever its name.
     """
     for path in [path for path, number in names.items() if number == operation.inode]:
         del names[path]
@@ -279,7 +279,7 @@ def _change_name(names: dict[Path, int], operation: Operation) -> None:
 
 
 def _changed_file(file: FileState, operation: Operation, is_kept: bool, rng: random.Random) -> FileState:
-    """Carry out one change of a file's contents; a forgotten write may leave nothing, zeros, or its first half."""
+    """Apply one change of a file's contents; a forgotten write may leave nothing, zeros, or its first half."""
     if operation.kind == "set_mtime":
         return FileState(file.data, operation.number) if is_kept else file
     if operation.kind == "truncate":

@@ -1,5 +1,5 @@
 """
-Whole logs and log dirs for tests, as a broker leaves them after a clean stop.
+Builds whole logs and log dirs for tests, as a broker leaves them after a clean stop.
 
     log = LogBuilder()
     log.append(("k1", "v1"), ("k2", None), codec="gzip")
@@ -8,7 +8,7 @@ Whole logs and log dirs for tests, as a broker leaves them after a clean stop.
     log.end_transaction(7, 0, commit=False)
     write_log_dir(tmp_path, log)
 
-A builder keeps what a broker would: the index entries of each batch (R-320, R-322), the transaction index (R-303),
+A builder keeps what a broker keeps: the index entries of each batch (R-320, R-322), the transaction index (R-303),
 producer snapshots at every roll and at the end (R-125, R-126), leader epochs (R-123). `write_log_dir` adds the four
 checkpoints, the marker and `meta.properties`.
 """
@@ -56,7 +56,7 @@ def offset_checkpoint(entries: Mapping[TopicPartition, int]) -> bytes:
 
 
 def as_record(pair: Pair | Record) -> Record:
-    """Take a (key, value) pair, text or bytes, for a record."""
+    """Convert a (key, value) pair, text or bytes, to a record."""
     if isinstance(pair, Record):
         return pair
     key, value = (part.encode() if isinstance(part, str) else part for part in pair)
@@ -65,12 +65,12 @@ def as_record(pair: Pair | Record) -> Record:
 
 class LogBuilder:
     """
-    One partition's log under construction. Offsets and times are kept by the builder; a caller may set either.
+    One partition's log under construction. The builder keeps offsets and times; a caller may set either.
 
     Args:
         base_offset: of the first segment.
-        segment_bytes: roll by itself before a batch that would not fit; None rolls only when told, or an index is full,
-            or an offset lies too far from the base offset.
+        segment_bytes: rolls before a batch that would not fit; None: rolls only on request, or if an index is full,
+            or an offset is too far from the base offset.
         index_interval_bytes, segment_index_bytes: of the offset and time indexes (R-310, R-320).
     """
 
@@ -181,7 +181,7 @@ class LogBuilder:
             segment, info = self._segments[-1], batch_info(batch)
             too_large = self.segment_bytes is not None and len(segment.log) + len(batch) > self.segment_bytes
             too_far = info.last_offset - segment.base_offset > _INT_MAX
-            # A segment that is still empty is left behind, too, when the offsets jump.
+            # If the offsets jump, even an empty segment is closed.
             if too_far or (segment.log and (too_large or segment.is_full)):
                 segment = self.roll()
             segment.append(batch, info)
@@ -192,7 +192,7 @@ class LogBuilder:
             self.next_offset = info.last_offset + 1
 
     def append_damaged(self, data: bytes) -> None:
-        """Append bytes that need not be a batch, past every index: for tests of damage."""
+        """Append any bytes, without index entries: for tests of damage."""
         self._segments[-1].log += data
 
     def skip(self, offsets: int) -> None:
@@ -208,21 +208,21 @@ class LogBuilder:
         return self._segments[-1]
 
     def set_mtime(self, mtime_ms: int, segment: int = -1) -> None:
-        """Set the modification time of one segment's files (the last unless told)."""
+        """Set the modification time of one segment's files (by default the last)."""
         self._segments[segment].mtime_ms = mtime_ms
 
     def snapshot(self) -> bytes:
-        """Return a producer snapshot of the present (R-125)."""
+        """Return a producer snapshot of the current state (R-125)."""
         return encode_snapshot(self.producers)
 
     def files(self) -> dict[str, bytes]:
-        """Return the partition directory's files by name, as after a clean stop at this moment."""
+        """Return the partition directory's files by name, as after a clean stop now."""
         found: dict[str, bytes] = {}
         for segment in self._segments:
             found |= segment.files()
         snapshots = dict(self.snapshots)
         if self.next_offset > self._segments[0].base_offset:
-            # Kafka writes none for a log that is still empty, and deletes one at the log start offset.
+            # Kafka writes no snapshot for an empty log, and deletes one at the log start offset.
             snapshots[self.next_offset] = self.snapshot()
         for offset, snapshot in snapshots.items():
             found[offset_name(offset) + ".snapshot"] = snapshot

@@ -1,8 +1,8 @@
 """
-Clocks that tests turn by hand.
+Clocks that tests control.
 
-`ManualClock` belongs to one thread: sleeping moves it. `LockstepClock` is for several: it moves only when all of them
-sleep, to the moment the first one wakes, so that what threads do is a matter of the clock and not of the machine.
+`ManualClock` is for one thread: sleeping moves it. `LockstepClock` is for several: it moves only when all of them
+sleep, to the time when the first one wakes, so that the threads' order depends on the clock and not on the machine.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ START_MS = 1_700_000_000_000
 
 class ManualClock:
     """
-    Stands still until it is moved on, or until somebody sleeps.
+    Stands still until it is moved, or until a caller sleeps.
 
     Attributes:
         slept: every sleep so far, seconds.
@@ -35,7 +35,7 @@ class ManualClock:
         return self._ns
 
     def sleep(self, seconds: float) -> None:
-        """Move on at once."""
+        """Move the clock immediately."""
         self.slept.append(seconds)
         self.move_on(seconds)
 
@@ -64,7 +64,7 @@ class LockstepClock:
             return self._ns
 
     def sleep(self, seconds: float) -> None:
-        """Sleep until the clock has come that far; never real time."""
+        """Sleep until the clock has moved that far; takes no real time."""
         with self._change:
             wake_ns = self._ns + round(seconds * 1e9)
             if wake_ns == self._ns:
@@ -76,7 +76,7 @@ class LockstepClock:
 
     @contextlib.contextmanager
     def taking_part(self) -> Iterator[None]:
-        """Be one of the threads until the end of the block; those still there need not wait for it then."""
+        """Be one of the threads until the end of the block; after that the others do not wait for this one."""
         try:
             yield
         finally:

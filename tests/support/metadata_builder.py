@@ -52,7 +52,7 @@ def remove_topic_record(topic_id: UUID) -> bytes:
 
 
 def partition_record(topic_id: UUID, partition: int, replicas: Sequence[int], *, version: int = 2) -> bytes:
-    """Return a PartitionRecord, of which the fields behind the in-sync replicas are left out."""
+    """Return a PartitionRecord, without the fields after the in-sync replicas."""
     return record(3, struct.pack(">i", partition) + topic_id.bytes + 2 * int32s(replicas), version=version)
 
 
@@ -83,7 +83,7 @@ NO_OP = record(20, b"")
 
 
 def batch(base_offset: int, values: Sequence[bytes], *, attributes: int = 0) -> bytes:
-    """Return a record batch of magic 2 with a right checksum."""
+    """Return a record batch of magic 2 with a correct checksum."""
     body = bytearray()
     for delta, value in enumerate(values):
         fields = b"\0" + zigzag(0) + zigzag(delta) + zigzag(-1) + zigzag(len(value)) + value + zigzag(0)
@@ -99,7 +99,7 @@ def footer(base_offset: int) -> bytes:
 
 
 def write_segment(directory: Path, base_offset: int, batches: Sequence[Sequence[bytes]], tail: bytes = b"") -> Path:
-    """Write a segment of consecutive batches, and `tail` behind them."""
+    """Write a segment of consecutive batches, and `tail` after them."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{base_offset:020}.log"
     data, offset = b"", base_offset
@@ -111,7 +111,7 @@ def write_segment(directory: Path, base_offset: int, batches: Sequence[Sequence[
 
 
 def write_snapshot(directory: Path, end_offset: int, values: Sequence[bytes]) -> Path:
-    """Write a whole snapshot of the records before `end_offset`."""
+    """Write a complete snapshot of the records before `end_offset`."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{end_offset:020}-{1:010}.checkpoint"
     path.write_bytes(batch(0, values) + footer(len(values)))

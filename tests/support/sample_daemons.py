@@ -1,7 +1,7 @@
 """
-Whole daemons for tests of everything that shows one: at work, in trouble, with thousands of logs, told to stop.
+Snapshots of whole daemons for tests of output: at work, with problems, with thousands of logs, hostile.
 
-They are the same every time; what a person sees of them is looked at in screenshots.
+They are the same every time, so screenshots of them can be compared.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tests.support.snapshots import (
 SECOND_DIR = "/mnt/disk2/kafka"
 THIRD_DIR = "/mnt/disk3/kafka"
 
-# What a topic name or an error could be if everybody else were careless; nothing of it may come out as it went in.
+# The worst content of a topic name or an error; no output may contain it unescaped.
 HOSTILE_TOPIC = "<script>alert('x')</script>\"'&\n{evil=\"1\"} 9\n# HELP x\x1b[31m"
 HOSTILE_WORDS = "</title></svg><img src=x onerror=alert(1)>\r\nSet-Cookie: a=b\x00\x1b]0;x\x07"
 
@@ -81,7 +81,7 @@ def at_work() -> ServiceSnapshot:
 
 
 def in_trouble() -> ServiceSnapshot:
-    """Ten logs in three log dirs: a disk gone, one in use, two logs set aside, retries, a pause, a bad reload."""
+    """Ten logs in three log dirs: a failed disk, one in use, two quarantined logs, retries, a pause, a bad reload."""
     ledger = TopicPartition("ledger", 2)
     logs = (
         log("accounts", 0, reason=Reason.OVERDUE, clean_bytes=2 * GB, dirty_bytes=300 * MB),
@@ -153,7 +153,7 @@ def in_trouble() -> ServiceSnapshot:
 
 
 def with_many_logs(count: int = 5000, seed: int = 5) -> ServiceSnapshot:
-    """Return so many logs of one tenth as many topics in four log dirs, a few of them due."""
+    """Return `count` logs of a tenth as many topics in four log dirs, a few of them due."""
     random_ = random.Random(seed)
     dirs = (LOG_DIR, SECOND_DIR, THIRD_DIR, "/mnt/disk4/kafka")
     logs = [_some_log(random_, f"topic-{number // 10:04d}", number % 10, dirs[number % 4]) for number in range(count)]
@@ -172,7 +172,7 @@ def with_many_logs(count: int = 5000, seed: int = 5) -> ServiceSnapshot:
 
 
 def hostile() -> ServiceSnapshot:
-    """Everything that is text holds markup, quotes, line ends, terminal codes and NUL."""
+    """Every text contains markup, quotes, line ends, terminal codes and NUL."""
     evil = TopicPartition(HOSTILE_TOPIC, 0)
     words = HOSTILE_WORDS
     return snapshot(

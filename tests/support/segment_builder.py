@@ -1,4 +1,4 @@
-"""One segment under construction, and what a batch changes in its indexes and in a producer's state."""
+"""Builds one segment, with the changes of each batch to its indexes and to a producer's state."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ class SegmentBuilder:
 
     def append(self, batch: bytes, info: BatchInfo) -> None:
         """
-        Append one batch. R-320: the maximum first; entries once more than the interval lies behind the last ones.
+        Append one batch. R-320: first the maximum; then entries, if more than the interval was written since the last.
 
         Raises:
-            ValueError: an index is full (R-311), or the offset too far from the base offset.
+            ValueError: an index is full (R-311), or the offset is too far from the base offset.
         """
         if info.max_timestamp_ms > self.max_timestamp[0]:
             self.max_timestamp = (info.max_timestamp_ms, info.last_offset)
@@ -70,7 +70,7 @@ class SegmentBuilder:
 
     @property
     def is_full(self) -> bool:
-        """Tell whether an index takes no further entry, so that a broker would roll (R-311)."""
+        """Tell whether an index has no room for another entry, so that a broker would roll (R-311)."""
         limits = (self.segment_index_bytes // 8 * 8, self.segment_index_bytes // 12 * 12 - 12)
         return len(self.index) >= limits[0] or len(self.time_index) >= limits[1]
 
@@ -85,7 +85,7 @@ class SegmentBuilder:
         self.since_last_entry = 0
 
     def closing_entry(self) -> bytes:
-        """Return the time index entry of the maximum so far, or nothing when that time has one (R-313, R-322)."""
+        """Return the time index entry of the maximum so far, or nothing if that time has one (R-313, R-322)."""
         time, offset = self.max_timestamp
         if time <= self.last_indexed_timestamp_ms:
             return b""
@@ -107,7 +107,7 @@ class SegmentBuilder:
 def remember_producer(
     producers: dict[int, ProducerState], segment: SegmentBuilder, info: BatchInfo, batch: bytes
 ) -> None:
-    """Update the producer's state by one batch (R-653), adding an abort to the segment's transaction index."""
+    """Update the producer's state by one batch (R-653), and add an abort to the segment's transaction index."""
     producer_id, epoch, base_sequence, transactional = info.producer
     known = producers.get(producer_id, ProducerState(producer_id, epoch, -1, -1, 0, -1, -1, -1))
     if info.attributes & CONTROL and not info.record_count:

@@ -1,8 +1,8 @@
 """
-Snapshots of a daemon that never ran: every piece with a default for every field, consistent with each other.
+Builds snapshots of a daemon: every part has consistent defaults for all fields.
 
-A test names what it is about and leaves the rest: `snapshot(logs=(log("orders", 3, dirty_bytes=GB),))`. What follows
-from the logs (the queue, the ratios, who is overdue, the counts of a log dir) is worked out unless it is given. Whole
+A test gives only the fields it is about: `snapshot(logs=(log("orders", 3, dirty_bytes=GB),))`. Fields that follow
+from the logs (the queue, the ratios, overdue logs, the counts of a log dir) are computed unless given. Whole
 scenes are in `sample_daemons.py`.
 """
 
@@ -53,7 +53,7 @@ _DUENESS_OF = {
 
 
 def partition(topic: str = "orders", number: int = 0) -> TopicPartition:
-    """Return a partition; the topic may hold anything, also what Kafka refuses."""
+    """Return a partition; the topic may be any text, even one that Kafka refuses."""
     return TopicPartition(topic, number)
 
 
@@ -65,7 +65,7 @@ def sections(
     log_start_offset: int = 0,
     retention_part: float = 0.6,
 ) -> Sections:
-    """Return the sections of a log with one offset every 100 bytes; `retention_part` of the clean section is old."""
+    """Return the sections of a log with one offset per 100 bytes; `retention_part` of the clean section is old."""
     first_dirty = log_start_offset + clean_bytes // BYTES_AN_OFFSET
     first_uncleanable = first_dirty + dirty_bytes // BYTES_AN_OFFSET
     active_base = first_uncleanable + uncleanable_bytes // BYTES_AN_OFFSET
@@ -88,7 +88,7 @@ def sections(
 def verdict(
     of: TopicPartition, parts: Sections, reason: Reason | None = None, min_ratio: float = 0.5, **fields: Any
 ) -> CleaningStatus:
-    """Return the verdict on a log with such sections; without a reason its ratio decides."""
+    """Return the status of a log with these sections; without a reason its ratio decides."""
     cleanable = Cleanable(
         first_dirty_offset=parts.first_dirty_offset,
         first_uncleanable_offset=parts.first_uncleanable_offset,
@@ -125,9 +125,9 @@ def log(
     Return a compacted log.
 
     Args:
-        topic, number, log_dir: which.
-        reason: of its verdict; None: what its ratio says.
-        clean_bytes, dirty_bytes, uncleanable_bytes, active_bytes: its parts.
+        topic, number, log_dir: its partition and log dir.
+        reason: of its status; None: decided by its ratio.
+        clean_bytes, dirty_bytes, uncleanable_bytes, active_bytes: its sections.
         verdict_fields: further fields of its `CleaningStatus` (`count`, `detail`, `wait_ms`, ...).
         fields: further fields of `LogView`, also `sections=None` and `verdict=None`.
     """
@@ -146,7 +146,7 @@ def log(
 
 
 def log_dir(path: str = LOG_DIR, **fields: Any) -> LogDirView:
-    """Return a log dir that is well and half full."""
+    """Return a healthy log dir that is half full."""
     defaults: dict[str, Any] = {
         "condition": DirCondition.ONLINE,
         "detail": "",
@@ -163,7 +163,7 @@ def log_dir(path: str = LOG_DIR, **fields: Any) -> LogDirView:
 
 
 def worker(number: int = 0, of: TopicPartition | None = None, **fields: Any) -> WorkerView:
-    """Return a worker that waits, or one a third through its copy."""
+    """Return a waiting worker, or one that has copied a third."""
     defaults: dict[str, Any] = {
         "log_dir": LOG_DIR if of else None,
         "phase": "copy" if of else "",
@@ -189,7 +189,7 @@ def job(id: int = 1, of: TopicPartition | None = None, **fields: Any) -> JobView
 
 
 def round_of(of: TopicPartition | None = None, **fields: Any) -> RoundView:
-    """Return a good round that made 800 MB into 240 MB."""
+    """Return a successful round that reduced 800 MB to 240 MB."""
     defaults: dict[str, Any] = {
         "log_dir": LOG_DIR,
         "worker": "cleaner-0",
@@ -213,7 +213,7 @@ def round_of(of: TopicPartition | None = None, **fields: Any) -> RoundView:
 
 
 def quarantined(of: TopicPartition | None = None, **fields: Any) -> QuarantinedLog:
-    """Return a log set aside for a batch whose checksum is wrong."""
+    """Return a log quarantined for a batch with a wrong checksum."""
     named = of or partition("ledger", 2)
     defaults: dict[str, Any] = {
         "log_dir": LOG_DIR,
@@ -227,7 +227,7 @@ def quarantined(of: TopicPartition | None = None, **fields: Any) -> QuarantinedL
 
 
 def retry(failures: int = 3, cause: str = "No space left on device: 1.2 GB are missing") -> Retry:
-    """Return a log that failed a minute ago and waits for another."""
+    """Return the retry of a log that failed a minute ago and waits another minute."""
     return Retry(failures, NOW_MS - MINUTE_MS, NOW_MS + MINUTE_MS, cause)
 
 
@@ -248,7 +248,7 @@ def topic_totals(**fields: Any) -> TopicTotals:
 
 
 def throttle(bytes_per_second: float | None = None, **fields: Any) -> ThrottleView:
-    """Return a limit (None: none) under which 9 GB were read and written."""
+    """Return a limit (None: no limit) under which 9 GB were read and written."""
     return ThrottleView(bytes_per_second, **{"bytes": 9 * GB, "waited_seconds": 0.0, **fields})
 
 
@@ -266,11 +266,11 @@ def config(**fields: Any) -> ConfigView:
 
 def snapshot(logs: Sequence[LogView] | None = None, **fields: Any) -> ServiceSnapshot:
     """
-    Return a daemon that has run for three days and is well.
+    Return a healthy daemon that has run for three days.
 
     Args:
         logs: its logs; None: `orders-0` and `orders-1`, one of them due, and `clicks-0` with nothing to clean.
-        fields: any field of `ServiceSnapshot`; those left out follow from the logs.
+        fields: any field of `ServiceSnapshot`; the others follow from the logs.
     """
     views = tuple(_numbered(_some_logs() if logs is None else logs))
     judged = [view.verdict for view in views if view.verdict is not None]
@@ -319,7 +319,7 @@ def _some_logs() -> tuple[LogView, ...]:
 
 
 def _numbered(logs: Sequence[LogView]) -> Iterator[LogView]:
-    """Give places in the queue, the filthiest first, to the logs that only wait for a worker."""
+    """Number the logs that only wait for a worker as in the queue, the dirtiest first."""
     free = [view.verdict for view in logs if view.verdict is not None and view.verdict.reason.is_due_and_free]
     free.sort(key=lambda said: (-said.overdue_ms, -said.cleanable.ratio))
     places = {id(said): place for place, said in enumerate(free, start=1)}

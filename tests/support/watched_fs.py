@@ -1,8 +1,8 @@
 """
-A door to the file system that tells of every change on its way through.
+A file system that reports every change.
 
-`before` is called ahead of each call that changes something and may raise, so that a test can make the n-th call fail;
-`after` is called once it is done. The forgetful disk and the failing disk are both built on this.
+`before` is called before each call that changes something and may raise, so that a test can make the n-th call fail;
+`after` is called afterwards. The forgetful disk and the failing disk are built on this.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Kind = Literal["create", "write", "truncate", "set_mtime", "fsync", "rename", "r
 @dataclass(frozen=True)
 class Operation:
     """
-    One change asked of the file system.
+    One requested change of the file system.
 
-    `inode` says which file is meant, whatever its name is by then (0: not known, or a directory). `target` is the new
+    `inode` identifies the file, whatever its name is by then (0: unknown, or a directory). `target` is the new
     name of a rename; `number` the length of a truncate or the nanoseconds of a set_mtime.
     """
 
@@ -43,7 +43,7 @@ class Operation:
 
 
 class WatchedFile(File):
-    """An open file whose writes are told to a `WatchedFileSystem`."""
+    """An open file that reports its writes to a `WatchedFileSystem`."""
 
     def __init__(self, path: Path, handle: io.FileIO, watcher: WatchedFileSystem) -> None:
         super().__init__(path, handle)
@@ -81,19 +81,19 @@ class WatchedFileSystem(FileSystem):
     The real file system, with `before` and `after` around every call that changes something.
 
     Attributes:
-        syncs_really: carry out each fsync. Most of these disks live in memory, where it would only be slow.
+        syncs_really: make real fsyncs. Most of these disks are in memory, where they would only be slow.
     """
 
     syncs_really = False
 
     def before(self, operation: Operation) -> None:
-        """Look at a change about to be made. An `OSError` raised here is taken for the disk's."""
+        """Called before a change. An `OSError` raised here counts as the disk's."""
 
     def after(self, operation: Operation) -> None:
-        """Look at a change that was made."""
+        """Called after a change."""
 
     def open(self, path: Path, *, write: bool = False) -> File:
-        """Open as `FileSystem.open`; also a file opened for reading can be fsynced."""
+        """Open as `FileSystem.open`; a file opened for reading can be fsynced too."""
         return self._watched(super().open(path, write=write))
 
     def create(self, path: Path, *, like: Path | None) -> File:
@@ -109,9 +109,9 @@ class WatchedFileSystem(FileSystem):
 
     def link(self, source: Path, target: Path) -> bool:
         """
-        Link as `FileSystem.link`; told as a new file with the same content, which is durable once it was fsynced.
+        Link as `FileSystem.link`; reported as a new file with the same content, which is durable once fsynced.
 
-        That is less than a disk gives: what has two names is one file. But each name can be forgotten by itself.
+        A real disk gives more: two names are one file. But each name can be forgotten separately.
         """
         with disk_errors(target):
             self.before(Operation("create", target))
@@ -155,7 +155,7 @@ class WatchedFileSystem(FileSystem):
             self.remove(directory / name)
 
     def fsync_all(self, directory: Path, names: Sequence[str]) -> None:
-        """Fsync one by one, however many there are: each can be left out, forgotten, or fail."""
+        """Fsync one by one, whatever their number: each can be left out, forgotten, or fail."""
         for name in self.find(directory, names):
             with self.open(directory / name) as file:
                 file.fsync()
@@ -182,9 +182,9 @@ class WatchedFileSystem(FileSystem):
 
 class FailingFileSystem(WatchedFileSystem):
     """
-    A disk on which one change fails: the `fail_at`-th (from 0), and with `lasting` every one behind it too.
+    A disk on which one change fails: the `fail_at`-th (from 0), and with `lasting` every later one too.
 
-    `kinds` narrows it to some kinds of change; `calls` then counts those. A failing write first writes half of its
+    `kinds` limits it to some kinds of change; `calls` then counts those. A failing write first writes half of its
     bytes, as a full disk does.
     """
 
@@ -204,7 +204,7 @@ class FailingFileSystem(WatchedFileSystem):
         self._lasting = lasting
 
     def before(self, operation: Operation) -> None:
-        """Count the call, and fail it if its turn has come."""
+        """Count the call, and fail it if it is the chosen one."""
         if operation.kind not in self._kinds:
             return
         number, self.calls = self.calls, self.calls + 1

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import TypeVar
 
 from cleaner.base.model import TopicPartition
 from cleaner.errors import LogChangedError, UsageError
-from cleaner.read.snapshot import UNKNOWN_END, LogSnapshot, LogSnapshots
+from cleaner.read.snapshot import UNKNOWN_END, LogSnapshot, LogSnapshots, Result
 from cleaner.spark.source.damage import passing
 from cleaner.spark.source.find import find_partitions
 from cleaner.spark.source.marks import Marks, StreamMark, change, mark_of
@@ -25,10 +24,6 @@ from cleaner.spark.source.spans import Span, spans_of
 from cleaner.storage.fs.file_system import FileSystem
 
 Positions = dict[TopicPartition, int]
-
-Result = TypeVar("Result")
-
-_MOST_TRIES = 10
 
 
 def _to_stderr(text: str) -> None:
@@ -105,7 +100,7 @@ class FollowedLogs:
         taker, found = LogSnapshots(self._fs), dict(known)
         for name, log in self._logs().items():
             if name in end and (name not in found or end[name] != start.get(name)):
-                found[name] = _while_changing(taker, log, lambda log: mark_of(taker, log, end[log.topic_partition]))
+                found[name] = _look(taker, log, lambda log: mark_of(taker, log, end[log.topic_partition]))
         return found
 
     def tasks(
@@ -151,12 +146,12 @@ class FollowedLogs:
                 raise out_of_range(log, lost)
             return list(spans_of(log, begin, until, self._options.task_bytes, None, most_records))
 
-        return _while_changing(LogSnapshots(self._fs), log, found)
+        return _look(LogSnapshots(self._fs), log, found)
 
     def _compare(self, log: LogSnapshot, begin: int, offset: int, mark: StreamMark) -> None:
         """Check that the records between two offsets are still those of the mark: raise or warn if not."""
         taker = LogSnapshots(self._fs)
-        now = _while_changing(taker, log, lambda log: mark_of(taker, log, offset))
+        now = _look(taker, log, lambda log: mark_of(taker, log, offset))
         since = f"{log.directory}: since a micro-batch was to read up to offset {offset}"
         try:
             why = change(mark, now, begin)
@@ -195,14 +190,8 @@ class FollowedLogs:
             )
 
 
-def _while_changing(taker: LogSnapshots, log: LogSnapshot, look: Callable[[LogSnapshot], Result]) -> Result:
-    """Call `look` again while segments are replaced under it; raises LogChangedError if that does not end."""
-    for _ in range(_MOST_TRIES):
-        try:
-            return look(log)
-        except FileNotFoundError:
-            log = taker.take(log.topic_partition, log.directory)
-    raise LogChangedError(f"{log.directory}: its segments change faster than they can be opened")
+def _look(taker: LogSnapshots, log: LogSnapshot, work: Callable[[LogSnapshot], Result]) -> Result:
+    return taker.look(log.topic_partition, log.directory, work, log)
 
 
 def _limited(start: Positions, end: Positions, most: int) -> Positions:

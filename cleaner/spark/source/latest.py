@@ -13,13 +13,13 @@ from dataclasses import replace
 from errno import ENOENT
 from pathlib import Path
 
-from cleaner.errors import LogChangedError, LogDirOfflineError
+from cleaner.errors import LogDirOfflineError
 from cleaner.format.chunks import Flags
 from cleaner.format.key_digests import Words
 from cleaner.format.layout import Layout, lay_out
 from cleaner.format.records import Block
 from cleaner.read.latest import Digest, LatestByKey, keys_within
-from cleaner.read.snapshot import LogSnapshots
+from cleaner.read.snapshot import LogSnapshot, LogSnapshots
 from cleaner.spark.source.arrow import ArrowRows
 from cleaner.spark.source.damage import Damage, passing
 from cleaner.spark.source.options import ReadOptions
@@ -28,7 +28,6 @@ from cleaner.spark.source.read import SpanReader
 from cleaner.spark.source.spans import Span, spans_of
 from cleaner.storage.fs.file_system import File, FileSystem
 
-_MOST_TRIES = 10
 _WHOLE_SEGMENTS = 2**62
 
 
@@ -67,31 +66,25 @@ def _hold(
     fs: FileSystem, options: ReadOptions, task: LatestTask, stack: ExitStack
 ) -> tuple[list[tuple[Span, File]], int, int]:
     """Open all segments, then determine the end offset to read to."""
-    for _ in range(_MOST_TRIES):
-        log = LogSnapshots(fs).take(task.topic_partition, task.directory)
+
+    def hold(log: LogSnapshot) -> tuple[list[tuple[Span, File]], int, int]:
         if not log.places and options.fail_on_data_loss:
             # It had segments when it was planned, and nothing removes the last one.
             gone = FileNotFoundError(ENOENT, "its segments have gone, or never were there")
             raise LogDirOfflineError(task.directory, gone)
-        attempt = ExitStack()
-        try:
-            spans = list(spans_of(log, task.first_offset, log.end_offset, _WHOLE_SEGMENTS))
-            held = [(span, attempt.enter_context(fs.open(span.path))) for span in spans]
+        with ExitStack() as attempt:
+            spans = spans_of(log, task.first_offset, log.end_offset, _WHOLE_SEGMENTS)
+            held = [(span, attempt.enter_context(fs.open(span.path))) for span in list(spans)]
+            if any(file.stat().st_ino != span.inode for span, file in held):
+                raise FileNotFoundError(ENOENT, "another file has its name", task.directory)
             end = log.end_offset if task.end_offset is None else min(task.end_offset, log.end_offset)
             if options.committed:
                 end = min(end, log.last_stable_offset(passing(options.bad_batches)))
-        except FileNotFoundError:
-            attempt.close()
-            continue
-        except BaseException:
-            attempt.close()
-            raise
-        if all(file.stat().st_ino == span.inode for span, file in held):
-            stack.push(attempt)
-            wanted = [(span, file) for span, file in held if span.first_offset < end]
-            return [(_up_to(span, end), file) for span, file in wanted], task.first_offset, end
-        attempt.close()
-    raise LogChangedError(f"{task.directory}: its segments change faster than they can be opened")
+            stack.push(attempt.pop_all())
+        wanted = [(span, file) for span, file in held if span.first_offset < end]
+        return [(_up_to(span, end), file) for span, file in wanted], task.first_offset, end
+
+    return LogSnapshots(fs).look(task.topic_partition, task.directory, hold)
 
 
 def _up_to(span: Span, end_offset: int) -> Span:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cleaner.base.clock import SystemClock
 from cleaner.base.model import TopicPartition
-from cleaner.errors import LogDirOfflineError, OffsetOutOfRangeError, UsageError
+from cleaner.errors import OffsetOutOfRangeError, UsageError
 from cleaner.read.partition_files import PartitionFiles
 from cleaner.read.snapshot import UNKNOWN_END, LogSnapshot, LogSnapshots
 from cleaner.read.time_search import find_by_time
@@ -25,7 +25,6 @@ from cleaner.spark.source.options import ReadOptions
 from cleaner.spark.source.spans import Span, spans_of
 from cleaner.storage.fs.file_system import FileSystem
 
-_MOST_TRIES = 10
 _LEAST_COST = 64 << 10  # bytes a span: opening a file takes as long as reading this many
 
 
@@ -131,12 +130,7 @@ def planned_spans(
         first, end = max(first, pruning.first_offset), min(end, pruning.end_offset)
         return list(spans_of(log, first, end, options.task_bytes, pruning.least_timestamp_ms, most_records))
 
-    for _ in range(_MOST_TRIES):
-        try:
-            return found(taker.take(topic_partition, directory))
-        except FileNotFoundError as error:
-            gone = error
-    raise LogDirOfflineError(directory, gone) from gone
+    return taker.look(topic_partition, directory, found)
 
 
 def _latest(

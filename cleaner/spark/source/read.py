@@ -8,13 +8,14 @@ looked up again; if retention has removed them, that is an error unless the quer
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from cleaner.errors import CorruptBatchError, LogChangedError
+from cleaner.errors import CorruptBatchError
 from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk, Flags, ReadBuffer
 from cleaner.format.records import Block, Unpacker, leave_out
 from cleaner.read.snapshot import LogSnapshot, LogSnapshots
@@ -29,7 +30,6 @@ from cleaner.storage.segment.indexes import Aborts
 Result = TypeVar("Result")
 Work = Callable[[Path, Block, Flags], Result]
 
-_MOST_TRIES = 10
 _MODERN = 2
 
 
@@ -112,11 +112,12 @@ class SpanReader:
                 self._damage.meet(error)
 
     def _aborts(self, span: Span) -> Aborts:
-        def found() -> Aborts:
-            log = LogSnapshots(self._fs).take(span.topic_partition, span.directory)
-            return log.aborted_within(span.first_offset, span.end_offset, passing(self._options.bad_batches))
-
-        return _again(span, found)
+        mode = self._options.bad_batches
+        return LogSnapshots(self._fs).look(
+            span.topic_partition,
+            span.directory,
+            lambda log: log.aborted_within(span.first_offset, span.end_offset, passing(mode)),
+        )
 
     # ---- files -----------------------------------------------------------------------------------------------------
 
@@ -128,7 +129,9 @@ class SpanReader:
             return
         following = span.first_offset
         while following < span.end_offset:
-            part, file = _again(span, lambda: self._look_up(span, following))  # noqa: B023
+            part, file = LogSnapshots(self._fs).look(
+                span.topic_partition, span.directory, partial(self._look_up, span, following)
+            )
             if part is None or file is None:
                 return
             yield part, file
@@ -145,9 +148,8 @@ class SpanReader:
         file.close()
         return None
 
-    def _look_up(self, span: Span, offset: int) -> tuple[Span | None, File | None]:
+    def _look_up(self, span: Span, offset: int, log: LogSnapshot) -> tuple[Span | None, File | None]:
         """Return the span that now holds a span's offsets from `offset` on, and its file."""
-        log = LogSnapshots(self._fs).take(span.topic_partition, span.directory)
         if offset < log.start_offset and self._options.fail_on_data_loss:
             raise out_of_range(log, offset)
         for part in spans_of(log, offset, min(span.end_offset, log.end_offset), self._options.task_bytes):
@@ -161,13 +163,3 @@ class SpanReader:
     def _require_end(self, log: LogSnapshot, span: Span) -> None:
         if log.end_offset < span.end_offset and self._options.fail_on_data_loss:
             raise out_of_range(log, span.end_offset)
-
-
-def _again(span: Span, look: Callable[[], Result]) -> Result:
-    """Call `look`, again if files of the partition are removed while it runs."""
-    for _ in range(_MOST_TRIES):
-        try:
-            return look()
-        except FileNotFoundError:
-            continue
-    raise LogChangedError(f"{span.directory}: its segments change faster than they can be opened")

@@ -2,12 +2,12 @@
 Checkpoint files: small text files that map partitions (or leader epochs) to offsets.
 
     0                   the version
-    2                   how many entries follow
+    2                   the number of entries
     orders 0 1234       topic, partition, offset
     orders 1 99
 
-A missing, an empty and a one-line file are all "nothing is known": Kafka creates these files empty. Anything else that
-is not exactly this format is refused; guessing an offset here would decide which records are deleted.
+A missing, an empty and a one-line file all mean "no entries": Kafka creates these files empty. Anything else that is
+not exactly this format is refused; a guessed offset would decide which records are deleted.
 
 Source: rules R-113, R-114; `CheckpointFile.java`, `OffsetCheckpointFile.java`.
 """
@@ -28,21 +28,21 @@ CHECKPOINT_LIMIT_BYTES = 32 << 20
 """Largest checkpoint read: some 100 000 partitions with the longest names; a broker has a few thousand."""
 
 MOST_ENTRIES = 500_000
-"""In a checkpoint: a hundred times what a broker has."""
+"""Most entries accepted in a checkpoint: a hundred times what a broker has."""
 
-VERSION = 0  # Value on disk, fixed for ever.
+VERSION = 0  # Value on disk, never changes.
 
 _NUMBER = re.compile(rb"[+-]?[0-9]{1,20}\Z")
 _PARTITION = re.compile(rb"[0-9]{1,10}\Z")
-# A file as Kafka and we write it, which nearly all are: read many times as fast as line by line. What is wrong with any
-# other is told by reading its lines.
+# The form in which Kafka and we write nearly all files: parsed many times as fast as line by line. Any other file is
+# parsed by lines, which finds its errors.
 _PLAIN = re.compile(rb"0\n([0-9]{1,9})\n((?:[a-zA-Z0-9._-]{1,249}+ [0-9]{1,9}+ [0-9]{1,18}+\n)*+)\Z")
 # Java's readLine ends a line at any of these.
 _LINE = re.compile(rb"[^\r\n]*+(\r\n|\n|\r|\Z)")
 
 
 class CheckpointLine(NamedTuple):
-    """One entry as it stands in the file: its byte position and its words."""
+    """One entry of the file: its byte position and its words."""
 
     position: int
     words: list[bytes]
@@ -50,10 +50,10 @@ class CheckpointLine(NamedTuple):
 
 def read_bounded(fs: ReadableFiles, path: Path, limit_bytes: int) -> bytes | None:
     """
-    Return a small file's bytes, or None when there is no such file.
+    Return a small file's bytes, or None if it does not exist.
 
     Raises:
-        CorruptCheckpointError: longer than `limit_bytes`; nothing is read then.
+        CorruptCheckpointError: longer than `limit_bytes`; then nothing is read.
         LogDirOfflineError: not a regular file, or the disk failed.
     """
     try:
@@ -69,10 +69,10 @@ def read_bounded(fs: ReadableFiles, path: Path, limit_bytes: int) -> bytes | Non
 
 def read_number(word: bytes, bits: int, path: Path, position: int, what: str) -> int:
     """
-    Read a signed decimal as Java's `parseInt` and `parseLong` do.
+    Parse a signed decimal as Java's `parseInt` and `parseLong` do.
 
     Raises:
-        CorruptCheckpointError: no number, or one that does not fit into `bits`.
+        CorruptCheckpointError: not a number, or one that does not fit into `bits`.
     """
     if not _NUMBER.match(word) or not -(1 << (bits - 1)) <= int(word) < 1 << (bits - 1):
         raise CorruptCheckpointError(path, position, f"{what} is {_shown(word)}, not a number of {bits} bits")
@@ -84,12 +84,12 @@ def read_checkpoint(fs: ReadableFiles, path: Path, words: int, limit_bytes: int)
     List the entries of a checkpoint file; none when the file is missing, empty or has only its version.
 
     Args:
-        fs: the door to the file system.
+        fs: the file system.
         path: the file.
         words: how many words each entry must have.
-        limit_bytes: how long the file may be.
+        limit_bytes: the longest file accepted.
     Raises:
-        CorruptCheckpointError: another version, a line with more or fewer words, or a count that does not fit.
+        CorruptCheckpointError: another version, a line with more or fewer words, or a wrong count.
     """
     return _parse(read_bounded(fs, path, limit_bytes) or b"", path, words)
 
@@ -135,16 +135,16 @@ def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _shown(line: bytes) -> str:
-    """A foreign line for an error message: escaped, and not a screenful."""
+    """Return a line for an error message: escaped and shortened."""
     text = line[:80].decode("ascii", "backslashreplace")
     return repr(text) + ("..." if len(line) > 80 else "")
 
 
 def write_checkpoint(fs: FileSystem, path: Path, entries: list[str]) -> bytes:
     """
-    Replace a checkpoint file by one with these lines, durably; returns what was written.
+    Replace a checkpoint file by one with these lines, durably; returns the bytes written.
 
-    A crash leaves the old or the new (R-114).
+    A crash leaves the old or the new file (R-114).
     """
     data = "".join(f"{line}\n" for line in (VERSION, len(entries), *entries)).encode("ascii")
     fs.write_atomically(path, data)
@@ -155,8 +155,8 @@ def read_offset_checkpoint(fs: ReadableFiles, path: Path) -> dict[TopicPartition
     """
     Read `topic partition offset` lines; a missing or empty file is an empty map.
 
-    Of two lines for one partition the last counts (R-442). An offset may be any 64-bit number, as in Kafka: whether
-    it lies within the log is for the reader of the log to judge (R-405).
+    Of two lines for one partition the last counts (R-442). An offset may be any 64-bit number, as in Kafka: the code
+    that loads the log checks whether it lies within the log (R-405).
 
     Raises:
         CorruptCheckpointError: malformed; names the byte position of the line.
@@ -166,7 +166,7 @@ def read_offset_checkpoint(fs: ReadableFiles, path: Path) -> dict[TopicPartition
 
 def parse_offset_checkpoint(data: bytes, path: Path) -> dict[TopicPartition, int]:
     """
-    Read the content of an offset checkpoint.
+    Parse the content of an offset checkpoint.
 
     Args:
         data: the file's bytes.
@@ -195,16 +195,16 @@ def parse_offset_checkpoint(data: bytes, path: Path) -> dict[TopicPartition, int
 
 def write_offset_checkpoint(fs: FileSystem, path: Path, entries: Mapping[TopicPartition, int]) -> bytes:
     """
-    Replace an offset checkpoint durably; returns what was written.
+    Replace an offset checkpoint durably; returns the bytes written.
 
-    Sorted, so that equal content is equal bytes (Kafka's order is random).
+    Entries are sorted, so that equal content gives equal bytes (Kafka's order is random).
     """
     return write_checkpoint(fs, path, [f"{tp.topic} {tp.partition} {offset}" for tp, offset in sorted(entries.items())])
 
 
 def create_checkpoint(fs: FileSystem, path: Path) -> bool:
     """
-    Create an empty checkpoint file if there is none, as Kafka does on opening one (R-114); True when it was missing.
+    Create an empty checkpoint file if it does not exist, as Kafka does on opening one (R-114); True if it was missing.
 
     Not synced: an empty and a missing file mean the same.
     """

@@ -4,8 +4,8 @@ The clean-shutdown marker, `.kafka_cleanshutdown`: a promise that every byte of 
     {"version":0,"brokerEpoch":12}
 
 A broker that finds it skips recovery. So it may be written only after all logs of the directory were loaded or
-recovered without error and everything is on disk. Only its existence counts; its content tells a broker which epoch it
-had.
+recovered without error and everything is on disk. Only its existence counts; from its content a broker learns its last
+epoch.
 
 Source: rules R-106, R-112, D-02; `CleanShutdownFileHandler.java`.
 """
@@ -24,16 +24,16 @@ LIMIT_BYTES = 4096
 """Far more than the forty-odd bytes Kafka writes."""
 
 NO_EPOCH = -1
-"""The broker epoch of a marker no broker wrote."""
+"""The broker epoch of a marker that no broker wrote."""
 
 
 def has_marker(fs: FileSystem, log_dir: Path) -> bool:
-    """Tell whether the log dir was left in order; what is in the marker does not matter."""
+    """Tell whether the log dir was shut down cleanly; the marker's content does not matter."""
     return fs.exists(log_dir / CLEAN_SHUTDOWN)
 
 
 def read_broker_epoch(fs: FileSystem, log_dir: Path) -> int | None:
-    """Return the epoch in the marker; None when there is no marker or it does not hold one, as in Kafka."""
+    """Return the epoch in the marker; None without a marker or an epoch in it, as in Kafka."""
     try:
         data = read_bounded(fs, log_dir / CLEAN_SHUTDOWN, LIMIT_BYTES)
         content = json.loads(data or b"")
@@ -47,7 +47,7 @@ def write_marker(fs: FileSystem, log_dir: Path, broker_epoch: int = NO_EPOCH) ->
     """
     Write the marker durably.
 
-    Unlike Kafka's, the directory is synced too: a marker that a power cut takes away costs a needless recovery.
+    Unlike Kafka, this syncs the directory too: a marker lost in a power cut costs a needless recovery.
     """
     content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
     fs.write_atomically(log_dir / CLEAN_SHUTDOWN, content.encode("ascii"))
@@ -55,9 +55,9 @@ def write_marker(fs: FileSystem, log_dir: Path, broker_epoch: int = NO_EPOCH) ->
 
 def remove_marker(fs: FileSystem, log_dir: Path) -> None:
     """
-    Remove the marker durably; nothing happens when there is none.
+    Remove the marker durably, if there is one.
 
-    Invariant: this is on disk before the first change that leaves a log in need of recovery. A marker that a power cut
+    Invariant: the removal is on disk before the first change that makes a log need recovery. A marker that a power cut
     brings back would let a broker trust a torn log.
     """
     if has_marker(fs, log_dir):

@@ -1,5 +1,5 @@
 """
-Kafka's way to write a UUID: 16 bytes as URL-safe base64 without padding, 22 characters.
+Kafka's text form of a UUID: 16 bytes as URL-safe base64 without padding, 22 characters.
 
 Source: rules R-110, R-124; `Uuid.java`.
 """
@@ -15,7 +15,7 @@ _TEXT = re.compile(r"[A-Za-z0-9_-]{22}(==)?\Z")
 
 def parse_uuid(text: str) -> UUID:
     """
-    Read the 22 characters; the padding that Kafka leaves out is accepted, as Kafka accepts it.
+    Parse the 22 characters; padding is accepted too, as in Kafka.
 
     Raises:
         ValueError: anything else.

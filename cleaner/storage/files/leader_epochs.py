@@ -1,9 +1,9 @@
 """
-Leader epochs: at which offset each leader's reign over a partition began.
+Leader epochs: the offset at which each leader of a partition began.
 
-Followers and consumers compare these epochs to find out where their copy and the leader's part ways, so they may never
-name an offset beyond the log. Kafka cuts them to the log whenever it loads one; the functions here are those cuts, on
-plain lists in ascending order, and the file they come from.
+Followers and consumers compare these epochs to find where their copy and the leader's diverge, so an epoch must never
+name an offset beyond the log. Kafka cuts them to the log whenever it loads one; the functions here make those cuts, on
+plain lists in ascending order, and read and write the file.
 
 Source: rules R-113, R-123; `LeaderEpochFileCache.java`.
 """
@@ -24,8 +24,8 @@ def read_leader_epochs(fs: ReadableFiles, path: Path) -> list[EpochEntry]:
     """
     Read `leader-epoch-checkpoint`; a missing or empty file is an empty list.
 
-    Entries are taken one by one as `assign_epoch` takes them, so the result ascends in epoch and in offset even where
-    the lines do not.
+    Entries are added one by one as in `assign_epoch`, so the result ascends in epoch and in offset even if the lines
+    do not.
 
     Raises:
         CorruptCheckpointError: malformed, or a negative epoch or offset, with which Kafka could not load the log.
@@ -49,8 +49,8 @@ def assign_epoch(entries: Sequence[EpochEntry], epoch: int, start_offset: int) -
     """
     Note that `epoch` begins at `start_offset`, as a batch of a new leader does.
 
-    Nothing changes while the latest epoch goes on. Otherwise entries from the end that are not older in both epoch and
-    offset give way to the new one.
+    Nothing changes while the latest epoch continues. Otherwise the new entry replaces entries at the end that are not
+    older in both epoch and offset.
     """
     result = list(entries)
     _assign(result, EpochEntry(epoch, start_offset))
@@ -75,9 +75,9 @@ def truncate_from_end(entries: Sequence[EpochEntry], end_offset: int) -> list[Ep
 
 def truncate_from_start(entries: Sequence[EpochEntry], start_offset: int) -> list[EpochEntry]:
     """
-    Drop the epochs that begin at or below `start_offset`, but keep the last of them, beginning there.
+    Drop the epochs that begin at or below `start_offset`, except the last of them, which then begins there.
 
-    On loading, `start_offset` is the *checkpointed* log start offset, 0 when there is none (R-123).
+    On loading, `start_offset` is the *checkpointed* log start offset, 0 without one (R-123).
     """
     gone = 0
     while gone < len(entries) and entries[gone].start_offset <= start_offset:

@@ -1,7 +1,7 @@
 """
 `meta.properties`: which cluster, node and directory a log dir belongs to.
 
-Read to tell a broker's log dir from a bare copy, and to name the node in messages; cleaning never writes it.
+Read to distinguish a broker's log dir from a bare copy, and to name the node in messages; cleaning never writes it.
 
 Source: rule R-110; `MetaProperties.java`, `PropertiesUtils.java`.
 """
@@ -43,11 +43,11 @@ class MetaProperties:
 
 def read_meta_properties(fs: FileSystem, path: Path) -> MetaProperties | None:
     """
-    Read `meta.properties`; None when there is no such file.
+    Read `meta.properties`; None if it does not exist.
 
     Raises:
-        CorruptCheckpointError: what a broker would refuse to start with: another version, a version 1 without
-            cluster or node, a number or id that is none, a broken escape.
+        CorruptCheckpointError: content with which a broker would not start: another version, a version 1 without
+            cluster or node, an invalid number or id, a broken escape.
     """
     data = read_bounded(fs, path, LIMIT_BYTES)
     if data is None:
@@ -89,7 +89,7 @@ def _directory_id(values: Mapping[str, str], path: Path, data: bytes) -> UUID | 
 
 
 def _position(data: bytes, key: str) -> int:
-    """Where the key's last line starts (the last one counts); 0 when it is written in an unusual way."""
+    """Return where the key's last line starts (the last one counts); 0 if it is written in an unusual way."""
     return data.rfind(b"\n" + key.encode("ascii")) + 1
 
 

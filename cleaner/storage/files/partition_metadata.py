@@ -4,8 +4,8 @@
     version: 0
     topic_id: YtvD2zgwZDjoVl7HCIonJw
 
-A broker sets a directory aside when this id is missing or not the cluster's id of the topic (R-107), so the file is
-read and never touched by cleaning. It has no newline at its end.
+A broker renames a directory to `-stray` if this id is missing or not the cluster's id of the topic (R-107), so cleaning
+reads the file and never changes it. It has no newline at its end.
 
 Source: rule R-124; `PartitionMetadata.java`, `PartitionMetadataReadBuffer.java`.
 """
@@ -24,7 +24,7 @@ from cleaner.storage.fs.file_system import FileSystem
 LIMIT_BYTES = 4096
 """Far more than the 44 bytes Kafka writes."""
 
-VERSION = 0  # Value on disk, fixed for ever.
+VERSION = 0  # Value on disk, never changes.
 
 _FIRST_LINE = re.compile(rb"version:[ \t]++([^\r\n]*+)(?:\r\n|\r|\n)")
 _SECOND_LINE = re.compile(rb"topic_id:[ \t]++([^\r\n]*+)")
@@ -32,12 +32,12 @@ _SECOND_LINE = re.compile(rb"topic_id:[ \t]++([^\r\n]*+)")
 
 def read_topic_id(fs: FileSystem, path: Path) -> UUID | None:
     """
-    Read the topic id from a `partition.metadata` file; None when there is no such file.
+    Read the topic id from a `partition.metadata` file; None if it does not exist.
 
     A version above 0 is accepted, as in Kafka: newer brokers keep these two lines.
 
     Raises:
-        CorruptCheckpointError: not these two lines, a negative version, no UUID, or the all-zero one.
+        CorruptCheckpointError: not these two lines, a negative version, an invalid UUID, or the all-zero one.
     """
     data = read_bounded(fs, path, LIMIT_BYTES)
     if data is None:

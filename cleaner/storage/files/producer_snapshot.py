@@ -1,10 +1,10 @@
 """
-Producer snapshots: `<offset>.snapshot`, what is known of every active producer up to an offset, exclusive.
+Producer snapshots: `<offset>.snapshot`, the state of every active producer up to an offset, exclusive.
 
-    i16 version = 1 | u32 CRC-32C of all that follows | i32 number of entries | entries of 46 bytes each
+    i16 version = 1 | u32 CRC-32C of the rest | i32 number of entries | entries of 46 bytes each
 
-Kafka writes the entries in the order in which a Java `HashMap<Long, ...>` is walked. `java_order` retraces that walk,
-so that a snapshot written here equals Kafka's byte for byte.
+Kafka writes the entries in the iteration order of a Java `HashMap<Long, ...>`. `java_order` computes that order, so
+that a snapshot written here equals Kafka's byte for byte.
 
 Source: rule R-125; `ProducerStateManager.java`, `ProducerSnapshot.json`; the order: OpenJDK's `HashMap`, `Long`.
 """
@@ -28,7 +28,7 @@ from cleaner.storage.fs.readable import ReadableFiles
 SNAPSHOT_LIMIT_BYTES = 64 << 20
 """Largest snapshot read: 1.4 million producers of one partition; a busy one has some thousands."""
 
-VERSION = 1  # Value on disk, fixed for ever.
+VERSION = 1  # Value on disk, never changes.
 
 _HEADER = struct.Struct(">hIi")
 _ENTRY = struct.Struct(">qhiqiqiq")
@@ -50,7 +50,7 @@ _COUNT_POSITION = 6  # the CRC covers everything from here on
 assert _HEADER.size == 10  # noqa: S101 - widths of R-125
 assert _ENTRY.size == SNAPSHOT_ENTRY.itemsize == 46  # noqa: S101
 
-# java.util.HashMap: the table's first size, its load factor, and what makes it grow instead of building a tree.
+# java.util.HashMap: the initial table size, and the limits for building a tree instead of growing.
 _FIRST_TABLE = 16
 _CHAIN_LIMIT = 8
 _SMALLEST_TREE_TABLE = 64
@@ -58,7 +58,7 @@ _SMALLEST_TREE_TABLE = 64
 
 class ProducerEntry(NamedTuple):
     """
-    What is remembered of one producer, in the order of the bytes.
+    The state of one producer, fields in the order of the bytes.
 
     `last_offset` is below 0 while the producer has no data batch (then `last_sequence` is -1 and `offset_delta` 0);
     `current_txn_first_offset` is -1 while it has no open transaction.
@@ -80,8 +80,8 @@ def encode_snapshot(entries: Sequence[ProducerEntry], most_entries: int = 0) -> 
 
     Args:
         entries: one per producer, in the order in which they became known.
-        most_entries: how many producers were known at one time, if more than now. A Java map never shrinks, and
-            its size decides the order.
+        most_entries: the largest number of producers known at one time, if more than now. A Java map never shrinks,
+            and its size decides the order.
     """
     by_id = {entry.producer_id: entry for entry in entries}
     if len(by_id) != len(entries):
@@ -93,21 +93,21 @@ def encode_snapshot(entries: Sequence[ProducerEntry], most_entries: int = 0) -> 
 
 
 def decode_snapshot(data: bytes, path: Path) -> list[ProducerEntry]:
-    """Read the bytes of a snapshot file; entries in file order. Arguments and errors are those of `decode_rows`."""
+    """Decode a snapshot file; entries in file order. Arguments and errors are those of `decode_rows`."""
     return [ProducerEntry._make(row) for row in decode_rows(data, path).tolist()]
 
 
 def decode_rows(data: bytes, path: Path) -> SnapshotRows:
     """
-    Read the bytes of a snapshot file.
+    Decode a snapshot file.
 
     Args:
         data: the whole file.
-        path: where it comes from, for error messages.
+        path: for error messages.
     Returns:
         SNAPSHOT_ENTRY rows in file order.
     Raises:
-        CorruptCheckpointError: another version, a wrong checksum, or more entries announced than there are bytes.
+        CorruptCheckpointError: another version, a wrong checksum, or more entries announced than the bytes can hold.
             Kafka deletes such a snapshot and tries the next older one.
     """
     if len(data) < _HEADER.size:
@@ -115,7 +115,7 @@ def decode_rows(data: bytes, path: Path) -> SnapshotRows:
     version, crc, count = _HEADER.unpack_from(data)
     if version != VERSION:
         raise CorruptCheckpointError(path, 0, f"snapshot version {version}, only {VERSION} is known")
-    # Bounded by the bytes that are there, not by what the file claims.
+    # Bounded by the actual bytes, not by what the file claims.
     if not 0 <= count <= (len(data) - _HEADER.size) // _ENTRY.size:
         raise CorruptCheckpointError(path, _COUNT_POSITION, f"{count} producers announced in {len(data)} bytes")
     actual = crc32c(data[_COUNT_POSITION:])
@@ -131,7 +131,7 @@ def read_snapshot(fs: ReadableFiles, path: Path) -> SnapshotRows:
     Returns:
         SNAPSHOT_ENTRY rows in file order.
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: the file does not exist.
         CorruptCheckpointError: as `decode_rows`, or absurdly long.
     """
     data = read_bounded(fs, path, SNAPSHOT_LIMIT_BYTES)
@@ -147,11 +147,11 @@ def write_snapshot(fs: FileSystem, path: Path, entries: Sequence[ProducerEntry],
 
 def java_order(producer_ids: Iterable[int], most_entries: int = 0) -> list[int]:
     """
-    Return producer ids in the order in which a Java `HashMap` that took them in this order would be walked.
+    Return producer ids in the iteration order of a Java `HashMap` to which they were added in the given order.
 
-    A table of buckets, doubled when it is three quarters full; within a bucket, order of arrival. A bucket that gets
-    more than eight entries doubles a small table too. In a large one it becomes a tree, whose walk may differ from
-    the order of arrival: that takes nine producer ids that agree in their low bits, and is not retraced.
+    The map is a table of buckets, doubled when it is three quarters full; within a bucket, ids are in the order of
+    insertion. A bucket with more than eight entries also doubles a small table. In a large one it becomes a tree, whose
+    order may differ: that takes nine producer ids that agree in their low bits, and is not reproduced.
     """
     ids = list(producer_ids)
     table = _FIRST_TABLE
@@ -180,7 +180,7 @@ def _chain_lengths(ids: Iterable[int], table: int) -> dict[int, int]:
 
 
 def _spread_hash(producer_id: int) -> int:
-    """`Long.hashCode`, with its high half mixed into the low one as `HashMap` does; unsigned."""
+    """Return `Long.hashCode` with its high half mixed into the low one, as `HashMap` does; unsigned."""
     unsigned = producer_id & 0xFFFF_FFFF_FFFF_FFFF
     hash_code = (unsigned ^ (unsigned >> 32)) & 0xFFFF_FFFF
     return hash_code ^ (hash_code >> 16)

@@ -1,29 +1,28 @@
 """
-High watermarks as they are now: how readers in other processes learn at once what a writer has on disk.
+Current high watermarks: readers in other processes learn at once which offsets a writer has on disk.
 
 The checkpoint of high watermarks is written every few seconds. So a writer also keeps one small file in the log dir,
-and puts an offset into it whenever one moves; a reader has it for the price of two system calls.
+and writes an offset to it whenever one moves; a reader needs only two system calls to get it.
 
-    bytes     0 ...  one entry of 32 bytes a partition, in no order
+    bytes     0 ...  one entry of 32 bytes a partition, unordered
     entry     16     BLAKE2b of the partition's name, keyed with this boot's id
-               8     the high watermark, little endian; -1: nothing is said of the partition
+               8     the high watermark, little endian; -1: unknown
                8     CRC-32 of the 24 bytes before, little endian
 
-An offset is put here after the fsync that makes it true, and lowered before the log is cut. It is *not* forced to disk,
-so whatever is found in the file counts only while three things hold:
+An offset is written here after the fsync that makes it true, and lowered before the log is cut. It is *not* forced to
+disk, so an entry counts only under three conditions:
 
-    its writer lives       the writer holds a lock on byte 0 of this very file, which the kernel gives back when it
-                           dies. Who writes to the log next may cut it, and may know nothing of this file: a broker, an
-                           earlier release
-    on this machine,       the key of an entry's name is the boot's id: what a power cut has left of the file, or what
-    since it was booted    another machine wrote to a shared disk, is nobody's entry
-    it is whole            the checksum: a reader may come in the middle of a write
+    its writer lives       the writer holds a lock on byte 0 of this file, which the kernel releases when it dies. The
+                           log's next writer may cut it, and may not know this file: a broker, an earlier release
+    on this machine,       the key of an entry's name is the boot's id: entries from before a power cut, or that another
+    since it was booted    machine wrote to a shared disk, match no partition
+    it is whole            the checksum: a reader may read in the middle of a write
 
-Otherwise the checkpoint counts, as it did before there was this file. The lock is looked at behind the entry, so what
-was read was the living writer's word when it was read. A new writer empties the file before it locks it.
+Otherwise the checkpoint counts, as it did before this file existed. A reader checks the lock after the entry, so the
+writer was alive when the entry was read. A new writer empties the file before it locks it.
 
-A writer that cannot put an offset here gives the lock back: readers then go by the checkpoint, which never says more
-than is on disk. A broker does not look at plain files in a log dir (R-102). Without `/proc` nothing is published.
+A writer that cannot write an offset here releases the lock: readers then use the checkpoint, which never says more than
+is on disk. A broker ignores plain files in a log dir (R-102). Without `/proc` nothing is published.
 """
 
 from __future__ import annotations
@@ -46,11 +45,11 @@ _NAME_BYTES, _OFFSET_BYTES, _CHECKED_BYTES = 16, 8, 24
 ENTRY_BYTES = 32
 _LOCK_BYTE = 0
 _TRIES = 3
-_MOST_BYTES = 64 << 20  # two million partitions; more is nobody's file of ours
+_MOST_BYTES = 64 << 20  # two million partitions; a larger file is not ours
 
 
 def boot_id(fs: FileSystem) -> bytes | None:
-    """Return what this boot of the machine is known by; None where the system does not say."""
+    """Return the id of this boot of the machine; None if the system does not give one."""
     try:
         with fs.open(BOOT_ID) as file:
             return file.read(_BOOT_ID_BYTES, 0) or None
@@ -69,14 +68,14 @@ def _entry(name: bytes, offset: int) -> bytes:
 
 class Publisher:
     """
-    The file as its writer has it; makes it. Thread-safe, and each partition's offsets come one after the other.
+    The writer's side of the file; creates it. Thread-safe; the caller publishes each partition's offsets in order.
 
     Args:
-        fs: the door to the file system.
-        log_dir: its lock as a writer is held.
+        fs: the file system.
+        log_dir: the caller holds its lock as a writer.
 
     Raises:
-        LogDirLockedError: another writer lives that publishes here.
+        LogDirLockedError: another live writer publishes here.
         LogDirOfflineError, NoSpaceError: the disk.
     """
 
@@ -101,11 +100,11 @@ class Publisher:
         try:
             if _is_held(file):
                 raise LogDirLockedError(f"{self._path}: locked by another writer")
-            # Before it is locked: what an earlier writer has left must not look alive for a moment.
+            # Before locking: an earlier writer's entries must not look alive even for a moment.
             file.truncate(0)
             if not try_lock(file, WRITE, _LOCK_BYTE, 1):
                 holder = holder_of(file, WRITE, _LOCK_BYTE, 1)
-                self._error = LogDirLockedError(f"{self._path}: locked by somebody who does not write ({holder})")
+                self._error = LogDirLockedError(f"{self._path}: locked by a process that does not write ({holder})")
                 file.close()
                 return None
         except BaseException:
@@ -115,7 +114,7 @@ class Publisher:
 
     def publish(self, topic_partition: TopicPartition, offset: int) -> None:
         """
-        Tell readers of a partition's high watermark; UNKNOWN: that nothing is said of it any more.
+        Publish a partition's high watermark; UNKNOWN withdraws it.
 
         Never raises an error of the disk: see `take_error`.
         """
@@ -131,22 +130,22 @@ class Publisher:
                 self.close()
 
     def take_error(self) -> CleanerError | None:
-        """Return why nothing is published any more, the first time it is asked; None while all is well."""
+        """Return once why nothing is published any more; None without an error, and on later calls."""
         with self._guard:
             error, self._error = self._error, None
             return error
 
     def close(self) -> None:
-        """Let readers go by the checkpoint from now on; a second call does nothing."""
+        """Make readers use the checkpoint from now on; a second call does nothing."""
         from cleaner.storage.lock.byte_ranges import unlock
 
         with self._guard:
-            # Nothing is called from here to the `try`: no second call would find the file.
+            # No call between here and the `try`: after an interrupt there, a second `close` would not find the file.
             file, self._file = self._file, None
             if file is None:
                 return
             try:
-                # As for the log dir's lock.
+                # Unlocked before closing, as the log dir's lock.
                 if not file.is_closed:
                     unlock(file, _LOCK_BYTE, 1)
             finally:
@@ -155,12 +154,12 @@ class Publisher:
 
 class Published:
     """
-    What is published of a partition, as its readers see it; not for several threads at a time. Close it.
+    The readers' side: the published high watermark of one partition. Not thread-safe. Close it.
 
     Args:
-        fs: the door to the file system.
+        fs: the file system.
         log_dir: the log dir.
-        topic_partition: whose.
+        topic_partition: the partition.
     """
 
     def __init__(self, fs: FileSystem, log_dir: Path, topic_partition: TopicPartition) -> None:
@@ -172,7 +171,7 @@ class Published:
         self._position = 0
 
     def high_watermark(self) -> int | None:
-        """Return the high watermark as the writer has it now; None where no living writer says."""
+        """Return the writer's current high watermark; None if no live writer publishes it."""
         if self._name is None:
             return None
         try:
@@ -182,7 +181,7 @@ class Published:
             if offset is not None and _is_held(self._file):
                 return None if offset == UNKNOWN else offset
         except (FileNotFoundError, LogDirOfflineError):
-            pass  # nobody publishes here, or not for this user, or the file system has no locks
+            pass  # no writer publishes here, this user may not read the file, or the file system has no locks
         # The next writer may have another file.
         self.close()
         return None
@@ -201,20 +200,20 @@ class Published:
         return None
 
     def close(self) -> None:
-        """Close the file; it is opened again when it is asked."""
+        """Close the file; the next `high_watermark` opens it again."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
 
 def _offset_in(entry: bytes, name: bytes) -> int | None:
-    """Return the offset of an entry of this name, if it is whole."""
+    """Return the offset of a whole entry with this name; None for any other."""
     offset = int.from_bytes(entry[_NAME_BYTES:_CHECKED_BYTES], "little", signed=True)
     return offset if entry == _entry(name, offset) else None
 
 
 def _is_held(file: File) -> bool:
-    """Tell whether a writer holds its lock on the file, as only a writer does it."""
+    """Tell whether a writer holds its lock on the file; only a writer locks exactly this byte, in this way."""
     from cleaner.storage.lock.byte_ranges import OPEN_FILE, WRITE, holder_of
 
     holder = holder_of(file, WRITE, _LOCK_BYTE, 1)

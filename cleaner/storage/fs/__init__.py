@@ -1,1 +1,1 @@
-"""The only door to the operating system."""
+"""Access to the operating system's files: nothing else in the cleaner opens one."""

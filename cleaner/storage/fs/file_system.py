@@ -1,19 +1,19 @@
 """
-The only door to the operating system: every file the cleaner reads or changes goes through here.
+The only access to files: every file the cleaner reads or changes goes through here.
 
-One door lets a test slip in a disk that forgets what was not synced (`tests/support/forgetful_fs.py`), lets reads
-refuse symbolic links and pipes in one place, and turns a failed write or fsync into `LogDirOfflineError` once.
+A test can therefore pass in a disk that forgets what was not synced (`tests/support/forgetful_fs.py`), reads refuse
+symbolic links and pipes in one place, and a failed write or fsync becomes `LogDirOfflineError` in one place.
 
 Rules every method keeps:
-- an `OSError` becomes one of the cleaner's errors here (`errors.disk_error`), but for the FileNotFoundError of a method
-  that says so: that is an answer;
+- an `OSError` becomes one of the cleaner's errors here (`errors.disk_error`), except the FileNotFoundError of a method
+  that documents it: there it is an answer;
 - a path is opened without following a link in its last component, and only regular files are opened;
-- below a directory that is held (`hold`) no link is followed at all, and it is the same directory to the end, whatever
-  becomes of its name (`held.py`); owner and mode of a new file come from what is open, never from a path;
-- root writes to no file that has a second name in a directory of somebody else (`_require_one_name`);
+- below a held directory (`hold`) no link is followed at all, and work stays in that same directory even if it is
+  renamed or replaced (`held.py`); owner and mode of a new file come from an open descriptor, never from a path;
+- root writes to no file that has a second name in another user's directory (`_require_one_name`);
 - an fsync that fails is final (rule C-2): the error is raised and the caller drops the file.
 
-What it opens is a `File` (`file.py`).
+Opened files are `File` objects (`open_file.py`).
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ __all__ = ["UNFINISHED", "DirectoryEntry", "File", "FileSystem", "Space", "disk_
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
-# Of anything, a socket too; only its mode is changed through it. Elsewhere than on Linux there is no such thing.
+# Opens any kind of file, sockets too; used only to change the mode. O_PATH exists on Linux only.
 _MODE_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _FILE_MODE = 0o777
-"""What a new file may take over of another one's mode: set-id bits would make a program of root's of it."""
+"""The mode bits a new file may copy from another: set-id bits would turn it into a program that runs as root."""
 
-# There is nothing by a name if no way leads there; that the system is out of descriptors says nothing of it.
+# Errors that mean a path does not exist for us. Others, such as running out of descriptors, do not mean that.
 _NO_WAY_THERE = (FileNotFoundError, NotADirectoryError, PermissionError)
 
 UNFINISHED = ".tmp"
-"""Behind the name of a small file while it is written; a crash may leave one."""
+"""Suffix of a small file while it is being written; a crash may leave one."""
 
 
 class DirectoryEntry(NamedTuple):
@@ -60,7 +60,7 @@ class DirectoryEntry(NamedTuple):
 
 
 class Space(NamedTuple):
-    """What a file system says of itself: room for an unprivileged process, room in all, whether it may be changed."""
+    """A file system's room for an unprivileged process, its total size, and whether it is mounted read-only."""
 
     free_bytes: int
     total_bytes: int
@@ -73,43 +73,43 @@ def real_path(path: Path) -> Path:
 
 
 class FileSystem:
-    """The real file system. One instance serves all threads; all it knows is which directories are held."""
+    """The real file system. One instance serves all threads; its only state is the set of held directories."""
 
     _held: HeldDirectories
 
     def __new__(cls, *_args: object, **_named: object) -> Self:
-        """Begin with no directory held; here, since what is derived from this has constructors of its own."""
+        """Start with no held directory; done here because subclasses have their own constructors."""
         self = super().__new__(cls)
         self._held = HeldDirectories()
         return self
 
     def __getstate__(self) -> dict[str, object]:
-        """Return what a copy in another process, such as Spark's, begins with: it holds nothing."""
+        """Return the state for a copy in another process, such as Spark's: the copy holds no directory."""
         return {name: value for name, value in vars(self).items() if name != "_held"}
 
     def hold(self, directory: Path, *, follow_above: bool = False) -> Hold:
         """
-        Hold a directory: until it is let go, all that is done below it through this object is done in this very one.
+        Hold a directory: until it is released, every call below it through this object works in this same directory.
 
-        It is opened without following a link on the whole way, so the path is one with links resolved. What is below a
-        directory that is held already is looked for there. Several may hold the same one.
+        It is opened without following any link in its path, so pass a path with links resolved. A path below a
+        directory that is already held is looked up from there. Several callers may hold the same directory.
 
         Args:
-            directory: by its path all is asked for later.
-            follow_above: it comes from another machine, where links on the way were others.
+            directory: the path that later calls use.
+            follow_above: follow links above it; for a path from another machine, where other links were resolved.
         Raises:
-            LogDirOfflineError: no such directory, or a link; or its name leads to another one than is held already.
+            LogDirOfflineError: no such directory; a link; or a different directory is already held by this path.
         """
         with disk_errors(directory):
             return self._held.hold(directory, self.accept, follow_above=follow_above)
 
     def accept(self, directory: Path, status: os.stat_result | None = None) -> None:
         """
-        Raise if a directory is not to be worked in; for what is derived from this.
+        Raise if work in a directory is not allowed; for subclasses.
 
         Args:
-            directory: which.
-            status: of the open one, if it is about to be held; None: looked up where it is asked for.
+            directory: its path.
+            status: of the opened directory, if it is about to be held; None: the implementation looks it up.
         """
 
     def open(self, path: Path, *, write: bool = False) -> File:
@@ -117,8 +117,8 @@ class FileSystem:
         Open an existing regular file.
 
         Raises:
-            FileNotFoundError: there is none.
-            LogDirOfflineError: it is a link, a pipe, a device, not for root to write to, or the disk refused.
+            FileNotFoundError: the file does not exist.
+            LogDirOfflineError: it is a link, a pipe, a device, a file root must not write to, or the disk refused.
         """
         try:
             with self._held.parent(path) as at:
@@ -135,7 +135,7 @@ class FileSystem:
         except FileNotFoundError:
             raise
         except OSError as error:
-            # Of a socket, and of a device that is not there, the system says what it says of a disk that has gone.
+            # The system gives this error for a socket and for a missing device, as it does for a disk that is gone.
             if error.errno == errno.ENXIO and not stat.S_ISREG(self.stat(path).st_mode):
                 error = OSError(errno.EINVAL, "not a regular file")
             raise disk_error(path, error) from error
@@ -147,8 +147,8 @@ class FileSystem:
 
         Args:
             path: the new file.
-            like: a file or directory whose owner, group, mode and extended attributes it takes over; None leaves it to
-                this process's user, and lets others read it.
+            like: a file or directory whose owner, group, mode and extended attributes are copied; None: this process's
+                user owns the file, and others may read it.
         """
         with disk_errors(path), self._held.parent(path) as at:
             flags = _WRITE_FLAGS | os.O_CREAT | os.O_EXCL
@@ -186,7 +186,7 @@ class FileSystem:
     def stat(self, path: Path) -> os.stat_result:
         """Return the status of `path` itself, links not followed. Raises FileNotFoundError."""
         if self._held.is_empty:
-            # The same without the way round: of tens of thousands of logs it is asked all the time.
+            # The same, faster: this is called constantly for tens of thousands of logs.
             try:
                 return os.stat(path, follow_symlinks=False)
             except FileNotFoundError:
@@ -197,7 +197,7 @@ class FileSystem:
             return os.stat(at.name, dir_fd=at.descriptor, follow_symlinks=False)
 
     def stat_followed(self, path: Path) -> os.stat_result:
-        """Return the file's attributes; of a link those of what it leads to. For files that an operator names."""
+        """Return a file's status, links followed; for files that an operator names. Raises FileNotFoundError."""
         with disk_errors(path, may_be_missing=True):
             return os.stat(path)
 
@@ -208,7 +208,7 @@ class FileSystem:
 
     @contextlib.contextmanager
     def _listed(self, path: Path) -> Iterator[int | str]:
-        """Give what is to be listed: a descriptor of our own, as how far it was read is the descriptor's, or a path."""
+        """Yield what to list: a new descriptor, because the read position belongs to the descriptor, or a path."""
         with self._held.inside(path) as at:
             if at.descriptor is None:
                 yield at.name
@@ -220,15 +220,15 @@ class FileSystem:
                 os.close(descriptor)
 
     def list_files(self, path: Path) -> list[str]:
-        """Return the names in a directory that are no directories, sorted; links are listed."""
+        """Return the names in a directory that are not directories, sorted; links are included."""
         with disk_errors(path, may_be_missing=True), self._listed(path) as directory, os.scandir(directory) as entries:
             return sorted(entry.name for entry in entries if not entry.is_dir(follow_symlinks=False))
 
     def look_through(self, directory: Path, suffixes: tuple[str, ...]) -> list[DirectoryEntry]:
         """
-        List the regular files with one of these endings, in no order; links and what vanishes meanwhile are left out.
+        List the regular files with one of these suffixes, unordered, without links and files that vanish during this.
 
-        One pass for thousands of directories: other files cost nothing but their names.
+        Cheap enough for thousands of directories: other files cost only the read of their names.
         """
         found = []
         missing = disk_errors(directory, may_be_missing=True)
@@ -246,7 +246,7 @@ class FileSystem:
             return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False) or entry.is_symlink())
 
     def find(self, directory: Path, names: Sequence[str]) -> list[str]:
-        """Return those of some names that are there, dangling links too."""
+        """Return the names that exist in a directory, dangling links included."""
         try:
             with disk_errors(directory), self._held.inside(directory) as at:
                 return [name for name in names if _is_there(at, at.below(name))]
@@ -275,7 +275,7 @@ class FileSystem:
             os.unlink(at.name, dir_fd=at.descriptor)
 
     def link(self, source: Path, target: Path) -> bool:
-        """Give a file a second name; False, with nothing done, where file systems do not allow that."""
+        """Give a file a second name; False, with nothing changed, where the file system does not allow that."""
         try:
             with self._held.parent(source) as old, self._held.parent(target) as new:
                 os.link(
@@ -293,7 +293,7 @@ class FileSystem:
         return True
 
     def rename_all(self, directory: Path, pairs: Sequence[tuple[str, str]]) -> None:
-        """Rename files of a directory, in this order; those that are missing are passed over."""
+        """Rename files of a directory, in this order; missing ones are skipped."""
         with disk_errors(directory), contextlib.suppress(FileNotFoundError), self._held.inside(directory) as at:
             for source, target in pairs:
                 try:
@@ -306,10 +306,10 @@ class FileSystem:
 
     def remove_all(self, directory: Path, names: Sequence[str], threads: int = 1) -> None:
         """
-        Remove files of a directory, in any order; those that are already gone are fine.
+        Remove files of a directory, in any order; files that are already gone are fine.
 
-        Each removal waits for the disk, that of a large file until all its blocks are free. So many files, or large
-        ones, are shared out over threads, which end before it returns.
+        Each removal waits for the disk, and for a large file until all its blocks are free. So many files, or large
+        ones, are divided among threads, which all end before this returns.
         """
         if not names:
             return
@@ -331,7 +331,7 @@ class FileSystem:
 
     def fsync_all(self, directory: Path, names: Sequence[str]) -> None:
         """
-        Force files of a directory to disk; those that are missing are passed over. Durable names need `fsync_dir`.
+        Force files of a directory to disk; missing ones are skipped. Durable names need `fsync_dir`.
 
         An error is final, as for `File.fsync` (C-2).
         """
@@ -357,12 +357,12 @@ class FileSystem:
 
     def make_dir(self, path: Path, mode: int, *, like: Path | None = None) -> None:
         """
-        Create a directory with exactly this mode, whatever the umask; its parent must be there.
+        Create a directory with exactly this mode, whatever the umask; its parent must exist.
 
         Args:
             path: the new directory.
-            mode: who may do what.
-            like: a directory whose owner and group it takes over; None leaves it to this process's user.
+            mode: its permission bits.
+            like: a directory whose owner and group are copied; None: this process's user owns it.
         Raises:
             FileExistsError: something has this name.
         """
@@ -395,7 +395,7 @@ class FileSystem:
             os.rmdir(at.name, dir_fd=at.descriptor)
 
     def set_mode(self, path: Path, mode: int) -> None:
-        """Set who may read, write and execute; a link is refused."""
+        """Set permission bits; a link is refused."""
         with disk_errors(path), self._held.parent(path) as at:
             descriptor = os.open(at.name, _MODE_FLAGS, dir_fd=at.descriptor)
             try:
@@ -414,11 +414,11 @@ class FileSystem:
             os.utime(at.name, ns=(mtime_ns, mtime_ns), dir_fd=at.descriptor, follow_symlinks=False)
 
     def free_bytes(self, path: Path) -> int:
-        """Return the bytes an unprivileged process may still write on the file system of `path`."""
+        """Return how many bytes an unprivileged process can still write on the file system of `path`."""
         return self.space(path).free_bytes
 
     def space(self, path: Path) -> Space:
-        """Ask the file system of `path` for its room."""
+        """Return the room on the file system of `path`."""
         with disk_errors(path), self._held.inside(path) as at:
             about = os.statvfs(at.name if at.descriptor is None else at.descriptor)
         unit = about.f_frsize
@@ -428,7 +428,7 @@ class FileSystem:
         """
         Replace a small file so that a crash leaves the old or the new content: `.tmp`, fsync, rename, directory fsync.
 
-        The new file has owner, group, mode and attributes of the one it replaces, else of the directory.
+        The new file gets owner, group, mode and attributes of the file it replaces, or else of the directory.
         """
         temporary = path.with_name(path.name + UNFINISHED)
         self.remove(temporary)
@@ -444,34 +444,34 @@ class FileSystem:
 
 
 def _is_there(at: HeldName, name: str) -> bool:
-    """Tell whether something has a name."""
+    """Tell whether a name exists, dangling links included."""
     if at.descriptor is None:
         return os.path.lexists(name)
-    # Asks for nothing but that, and is the one call that does not raise for what is missing.
+    # The one call that asks only for existence and does not raise for a missing file.
     return os.access(name, os.F_OK, dir_fd=at.descriptor, follow_symlinks=False)
 
 
 def _make_like(file: File, model: int) -> None:
-    """Give a new file the owner, group, mode and extended attributes of another file, or of a directory, both open."""
+    """Copy owner, group, mode and extended attributes to a new file from another open file or directory."""
     about, mine = os.fstat(model), file.stat()
     is_directory = stat.S_ISDIR(about.st_mode)
     if (mine.st_uid, mine.st_gid) != (about.st_uid, about.st_gid):
         os.fchown(file.fileno(), about.st_uid, about.st_gid)
-    # A directory's mode is no file's: keep who may read and write, drop execute, set-id and sticky bits.
+    # From a directory's mode keep who may read and write; drop execute, set-id and sticky bits.
     os.fchmod(file.fileno(), about.st_mode & (0o666 if is_directory else _FILE_MODE))
     for name in os.listxattr(model):
         if is_directory and not name.startswith("user."):
-            continue  # default ACLs and labels of the directory were applied by the kernel at creation
+            continue  # the kernel applied the directory's default ACLs and labels when the file was created
         os.setxattr(file.fileno(), name, os.getxattr(model, name))
 
 
 def _require_one_name(about: os.stat_result, at: HeldName) -> None:
     """
-    Refuse, as root, to change a file with a second name: anybody who may write to the directory could have made it.
+    Refuse, as root, to change a file with a second name: any user who may write to the directory could have made it.
 
-    They need not be allowed to change the file: a link to another user's can be made where `fs.protected_hardlinks` is
-    off. Second names of our own (`clean --keep-old`) are those of files and a directory of one owner, closed to others.
-    Any other user may change what belongs to it, and the system sees to that.
+    That user need not be allowed to change the file: where `fs.protected_hardlinks` is off, a user can link to another
+    user's file. Our own second names (`clean --keep-old`) pass: there, file and directory have one owner and others
+    cannot write. For processes that are not root, the system's permissions suffice.
     """
     if os.geteuid() != 0 or about.st_nlink < 2 or stat.S_ISDIR(about.st_mode):
         return

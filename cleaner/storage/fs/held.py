@@ -1,17 +1,17 @@
 """
-Directories held open, so that work goes on in them whatever becomes of their names.
+Directories held open, so that work stays in them even if they are renamed or replaced.
 
-A path is looked up anew by every call, and the owner of a directory on the way may have put a link there since the last
-one: root, at work in another user's log dir, would create, cut and give away files anywhere. So the directory that is
-worked in is opened once, and while it is held
+The system resolves a path anew in every call, and the owner of a directory in the path may have put a link there since
+the last call. Root, working in another user's log dir, would then create, cut and chown files anywhere. So the log dir
+is opened once, and while it is held:
 
-    /data/logs                 held: names in it are given to the system with its descriptor (`openat`, `renameat`, ...)
-    /data/logs/prices-0        below one: opened for the one call, from there, and a link is an error; or held as well,
-                               for as long as a round takes, and it is the same directory to the end
-    /etc/cleaner.properties    below none: a path as ever
+    /data/logs                 held: names in it go to the system with its descriptor (`openat`, `renameat`, ...)
+    /data/logs/prices-0        below a held one: opened from there for each call, and a link is an error; or held as
+                               well for a whole round, and then it stays the same directory to the end
+    /etc/cleaner.properties    not below a held one: an ordinary path
 
-A descriptor is for those who hold a directory and for the calls that are just using it, of whatever thread, and closed
-when the last of them has left.
+A descriptor is shared by the holders of a directory and by the calls that are using it, in any thread. The last of them
+closes it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from pathlib import Path
 
 _DIRECTORY = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _TO_READ = os.O_RDONLY | _DIRECTORY
-# Enough to go on from; elsewhere than on Linux, where nothing is ever held, there is no such thing.
+# Enough to descend from. O_PATH exists on Linux only; elsewhere no directory is ever held.
 _ON_THE_WAY = getattr(os, "O_PATH", os.O_RDONLY) | _DIRECTORY
 
 Accept = Callable[[Path, os.stat_result], None]
-"""Raises when a directory, with the status of the open one, is not to be worked in."""
+"""Raises if work in a directory, given with its status once opened, is not allowed."""
 
 
 class _Held:
@@ -40,15 +40,15 @@ class _Held:
         self.path = path
         self.descriptor = descriptor
         self.holders = 0
-        # Calls that are just using the descriptor.
+        # Calls that are using the descriptor now.
         self.users = 0
 
 
 class HeldName:
     """
-    Where a call finds a name: `name` in the directory `descriptor`, or (None) a path. To be used in a `with` block.
+    Where a call finds a name: `name` in the directory `descriptor`, or a path (None). Use it in a `with` block.
 
-    Errors of the system in the block name the whole path.
+    An OSError raised in the block names the whole path.
     """
 
     __slots__ = ("_held", "_owned", "_owner", "_path", "descriptor", "name")
@@ -73,7 +73,7 @@ class HeldName:
             error.filename = self._path
 
     def below(self, name: str) -> str:
-        """Return what a call is given for a name in the directory that `inside` was asked for."""
+        """Return what to pass to the system for a name in the directory that `inside` was called with."""
         return name if self.descriptor is not None else f"{self.name}{os.sep}{name}"
 
     def status(self) -> os.stat_result:
@@ -82,14 +82,14 @@ class HeldName:
 
 
 class Hold:
-    """A directory that is held until `release`, or for a `with` block."""
+    """Holds a directory until `release`, or for a `with` block."""
 
     def __init__(self, owner: HeldDirectories, held: _Held) -> None:
         self._owner = owner
         self._held: _Held | None = held
 
     def release(self) -> None:
-        """Let go of it; a second call does nothing."""
+        """End the hold; a second call does nothing."""
         held, self._held = self._held, None
         if held is not None:
             self._owner.let_go(held)
@@ -105,20 +105,20 @@ class HeldDirectories:
     """The directories that are held through one `FileSystem`. Thread-safe."""
 
     def __init__(self) -> None:
-        # A signal handler may come to it while its own thread has it.
+        # Reentrant: a signal handler may need it while its own thread has it.
         self._lock = threading.RLock()
-        self._held: dict[str, _Held] = {}  # guarded, but for the question whether it is empty or has a key
+        self._held: dict[str, _Held] = {}  # guarded, except for asking whether it is empty or has a key
 
     def hold(self, path: Path, accept: Accept, *, follow_above: bool) -> Hold:
         """
-        Open a directory, no link followed in its place, and hold it.
+        Open a directory and hold it; the directory itself must not be a link.
 
         Args:
             path: the directory.
-            accept: see there.
-            follow_above: links on the way there are followed; else the path has none.
+            accept: see `Accept`.
+            follow_above: follow links above the directory; otherwise the path must have none.
         Raises:
-            OSError: no such directory; a link; or the one that is held by this name has another name by now.
+            OSError: no such directory; a link; or the directory held by this path has another name by now.
         """
         text = str(path)
         descriptor = self._opened(path, follow_above=follow_above)
@@ -139,7 +139,7 @@ class HeldDirectories:
                 os.close(descriptor)
 
     def _opened(self, path: Path, *, follow_above: bool) -> int:
-        """Open a directory to be held, by its name: what is held by that name already does not count."""
+        """Open a directory by its name, even if a directory of this name is already held."""
         with self.parent(path) as at:
             if at.descriptor is not None:
                 return os.open(at.name, _TO_READ, dir_fd=at.descriptor)
@@ -153,7 +153,7 @@ class HeldDirectories:
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether none is held, so that paths are given to the system as they are."""
+        """Tell whether no directory is held, so that paths go to the system unchanged."""
         return not self._held
 
     def parent(self, path: Path) -> HeldName:
@@ -166,7 +166,7 @@ class HeldDirectories:
         return HeldName(self, text, name if held or owned is not None else text, held, owned)
 
     def inside(self, path: Path) -> HeldName:
-        """Return where to find names in a directory; the place's own name is the directory's path, or a dot."""
+        """Return where to find names in a directory; `name` of the result is the directory's path, or a dot."""
         text = str(path)
         if not self._held:
             return HeldName(self, text, text, None, None)
@@ -174,11 +174,11 @@ class HeldDirectories:
         return HeldName(self, text, "." if held or owned is not None else text, held, owned)
 
     def itself(self, path: Path) -> HeldName:
-        """Return where to find what a path names: as `parent`, but a directory that is held is that one."""
+        """Return where to find a path itself: as `parent`, but for a held directory the one that is held."""
         return self.inside(path) if str(path) in self._held else self.parent(path)
 
     def _find(self, directory: str, flags: int) -> tuple[_Held | None, int | None]:
-        """Borrow a held directory, or open one below a held one; nothing where none is held on the way."""
+        """Borrow a held directory, or open one below a held one; (None, None) if neither it nor a parent is held."""
         rest: list[str] = []
         at = directory
         with self._lock:
@@ -218,7 +218,7 @@ class HeldDirectories:
             os.close(held.descriptor)
 
     def renamed(self, source: Path, target: Path) -> None:
-        """Note that we have renamed something: a directory that is held is so by its new name."""
+        """Note a rename: a held directory is held by its new name from now on."""
         if str(source) in self._held:
             with self._lock:
                 held = self._held.pop(str(source), None)
@@ -228,7 +228,7 @@ class HeldDirectories:
 
 
 def _descend(start: int, names: list[str], flags: int) -> int:
-    """Open a directory below an open one, name by name; no link is followed, and no name leads up again."""
+    """Open a directory below an open one, name by name; links and `..` are refused."""
     wanted = [name for name in names if name] or ["."]
     at = start
     try:

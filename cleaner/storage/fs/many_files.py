@@ -1,7 +1,7 @@
 """
-What is done to thousands of files at once: a log of tiny segments has five files for each of them.
+Operations on thousands of files at once: a log of tiny segments has five files for each segment.
 
-One by one they would cost a round more than reading and writing their records does. `fs.py` is the only caller.
+One by one, these files would cost a round more than reading and writing their records. Called by `file_system.py` only.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from cleaner.storage.fs.held import HeldName
 
 SYNCFS_FROM = 100
-"""Files from which on a sync of the whole file system is cheaper than an fsync of each (some 0.1 ms)."""
+"""From this many files on, one sync of the whole file system is cheaper than an fsync of each (some 0.1 ms)."""
 
 _FEWEST_A_THREAD = 32
 _LARGE_BYTES = 8 << 20
@@ -32,15 +32,15 @@ def sync_at_once(directory: HeldName, names: Sequence[str]) -> bool:
     """
     Force files of a directory to disk with one sync of their file system, where that is as good as an fsync of each.
 
-    It is (D-10): `syncfs` writes every dirty page and inode that was there when it was called, waits for them and
-    commits the journal. Since Linux 5.8 it reports a failed write of any file that nobody was told of yet; this may be
-    somebody else's, which stops us for a disk that fails, but none of ours goes unnoticed. It then has the disk empty
-    its own cache where it had something to commit; that this happens in any case is left to an fsync of the last file.
+    Why it is as good (D-10): `syncfs` writes every page and inode that is dirty when it is called, waits for them and
+    commits the journal. Since Linux 5.8 it reports any failed write that was not reported before. That write may belong
+    to another process, and then we stop although our files are fine; but none of our failures goes unnoticed. If there
+    was something to commit, `syncfs` also flushes the disk's own cache; an fsync of the last file makes sure of that.
 
     Returns:
-        False, nothing done, where it is not as good, or where a name is no regular file of that file system.
+        False, nothing done, where it is not as good, or where a name is not a regular file of that file system.
     Raises:
-        OSError: a write failed. That is final (C-2): asked again the system would no longer tell.
+        OSError: a write failed. That is final (C-2): the system reports it only once.
     """
     if not _tells_errors(os.uname()):
         return False
@@ -78,7 +78,7 @@ def _tells_errors(system: os.uname_result) -> bool:
 
 
 def _type_of(library: ctypes.CDLL, descriptor: int) -> int:
-    """Return the number of a file system's type, 0 if it cannot be told."""
+    """Return the number of a file system's type, 0 if it is unknown."""
     answer = ctypes.create_string_buffer(_STATFS_BYTES)
     if library.fstatfs(descriptor, answer) != 0:
         return 0
@@ -86,7 +86,7 @@ def _type_of(library: ctypes.CDLL, descriptor: int) -> int:
 
 
 def _regular_files(descriptor: int, names: Sequence[str]) -> list[str] | None:
-    """Return the names that are there; None if one is a link or a device, or from another file system."""
+    """Return the names that exist; None if one is a link or a device, or on another file system."""
     device = os.fstat(descriptor).st_dev
     present = []
     for name in names:
@@ -102,9 +102,9 @@ def _regular_files(descriptor: int, names: Sequence[str]) -> list[str] | None:
 
 def large_ones(directory: HeldName, names: Sequence[str]) -> list[str]:
     """
-    Return those of some files of a directory that are worth a thread each, the largest first.
+    Return the files of a directory that are worth a thread each, the largest first.
 
-    None if there are many files: those that are worth a thread together may be large or not.
+    Empty if there are many files: those are divided among threads whatever their size.
     """
     if len(names) >= 2 * _FEWEST_A_THREAD:
         return []
@@ -121,9 +121,9 @@ def share_out(
     work: Callable[[Sequence[str]], None], names: Sequence[str], threads: int, fewest: int = _FEWEST_A_THREAD
 ) -> None:
     """
-    Let threads, the caller's among them, work on shares of some names, each of at least `fewest`.
+    Divide names into shares of at least `fewest` and let a thread work on each; the calling thread takes one too.
 
-    Raises what one of them raised, once all have ended.
+    If a thread raises, its error is raised here once all threads have ended.
     """
     shares = max(1, min(threads, len(names) // fewest))
     failures: list[BaseException] = []
@@ -146,7 +146,7 @@ def share_out(
         while other.is_alive():
             try:
                 other.join()
-            except BaseException as error:  # noqa: BLE001 - an interrupt waits until nobody works on the files any more
+            except BaseException as error:  # noqa: BLE001 - an interrupt waits until no thread works on the files
                 failures.append(error)
     if failures:
         raise failures[0]

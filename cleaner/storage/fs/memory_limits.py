@@ -1,14 +1,14 @@
 """
-How much memory the process may have: the machine's, or less where a control group says so; and how much it has.
+How much memory the process may use (the machine's, or less if a control group limits it), and how much it uses.
 
-A container or a systemd unit with a memory limit is a control group. A process that exceeds it is killed, or slowed
-beyond use, at a moment nobody chose. Each group above ours has a limit too, and the lowest one counts.
+A container or a systemd unit with a memory limit is a control group. A process that exceeds the limit is killed, or
+slowed beyond use, at any moment. Each group above ours has a limit too, and the lowest one counts.
 
     version 2     /sys/fs/cgroup/<group>/memory.max                       a number, or "max"
     version 1     /sys/fs/cgroup/memory/<group>/memory.limit_in_bytes     a number; unlimited is one near 2**63
 
-In a container the group's path, as `/proc/self/cgroup` has it, is often that of the host and not to be found; then what
-is mounted at the top is the container's own group.
+In a container, the group's path in `/proc/self/cgroup` is often the host's and does not exist; then the mount's top
+directory is the container's own group.
 
 Source: cgroups(7), proc(5); Linux's `Documentation/admin-guide/cgroup-v2.rst`, `cgroup-v1/memory.rst`.
 """
@@ -23,7 +23,7 @@ from pathlib import Path
 from cleaner.errors import CleanerError
 from cleaner.storage.fs.file_system import FileSystem
 
-_LIMIT_BYTES = 1 << 20  # of such a file; they hold a number, or a line for each controller
+_LIMIT_BYTES = 1 << 20  # largest file read; these hold a number, or a line for each controller
 _UNLIMITED_BYTES = 1 << 60
 _ANONYMOUS = re.compile(r"^RssAnon:\s+([0-9]+) kB$", re.MULTILINE)
 _MEM_TOTAL = re.compile(r"^MemTotal:\s+([0-9]+) kB$", re.MULTILINE)
@@ -36,7 +36,7 @@ class MemoryLimit:
 
     Attributes:
         size: bytes.
-        source: where it stands: a file, for the operator to look at.
+        source: the file it was read from, for the operator.
     """
 
     size: int
@@ -45,10 +45,10 @@ class MemoryLimit:
 
 def lowest_memory_limit(fs: FileSystem, root: Path = Path("/")) -> MemoryLimit | None:
     """
-    Return the bound that counts; None when nothing can be learned (no `/proc`).
+    Return the lowest limit; None if none can be read (no `/proc`).
 
     Args:
-        fs: the door to the file system.
+        fs: the file system.
         root: where `proc` and `sys` are found.
     """
     return min(_limits(fs, root), default=None)
@@ -56,9 +56,9 @@ def lowest_memory_limit(fs: FileSystem, root: Path = Path("/")) -> MemoryLimit |
 
 def anonymous_bytes(fs: FileSystem, root: Path = Path("/")) -> int | None:
     """
-    Return what the process has in memory that no file stands behind, bytes; None when it cannot be learned.
+    Return the process's anonymous memory, bytes; None if it cannot be read.
 
-    Programs and logs that are in memory may be dropped at any time, and are not counted.
+    Pages of files, such as programs and logs, are not counted: the system may drop them at any time.
     """
     found = _ANONYMOUS.search(read_text(fs, root / "proc" / "self" / "status"))
     return int(found.group(1)) << 10 if found else None
@@ -88,7 +88,7 @@ def _limit_files(fs: FileSystem, root: Path) -> Iterator[Path]:
         else:
             continue
         parts = [part for part in group.split("/") if part]
-        if ".." in parts:  # a group outside of our namespace: it cannot be seen from here
+        if ".." in parts:  # a group outside our namespace: not visible from here
             parts = []
         for top in tops:
             for depth in range(len(parts), -1, -1):
@@ -96,10 +96,10 @@ def _limit_files(fs: FileSystem, root: Path) -> Iterator[Path]:
 
 
 def read_text(fs: FileSystem, path: Path) -> str:
-    """Return the text of a file the kernel makes up; empty when there is none, or it may not be read."""
+    """Return the text of a file that the kernel generates; empty if it is missing or must not be read."""
     try:
         with fs.open(path) as file:
-            # Its status says it has no bytes, as of all files the kernel makes up.
+            # Not `read_bytes`: the status of a generated file says that it has 0 bytes.
             return file.read(_LIMIT_BYTES, 0).decode("utf-8", "replace")
     except (FileNotFoundError, CleanerError):
         return ""

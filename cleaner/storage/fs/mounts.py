@@ -1,4 +1,4 @@
-"""Which file system a directory is on, and what of a log's needs it does not promise."""
+"""Which file system a directory is on, and which promises that a log needs it does not make."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NOT_POSIX = frozenset(("vfat", "exfat", "msdos", "ntfs", "ntfs3", "fuseblk"))
 
 def kind_of_file_system(fs: FileSystem, path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str:
     """
-    Return the type of the file system a directory is on, as `mount` shows it; empty where that is not known.
+    Return the type of the file system a directory is on, as `mount` shows it; empty if unknown.
 
     Args:
         path: links resolved.
@@ -26,14 +26,14 @@ def kind_of_file_system(fs: FileSystem, path: Path, mounts: Path = Path("/proc/s
         if "-" not in words[6:-1]:
             continue
         point = Path(words[4].encode().decode("unicode_escape"))  # spaces are octal there
-        # Of two that are mounted at one place the later one is seen.
+        # Of two file systems mounted at one place, the later one is visible.
         if path.is_relative_to(point) and len(point.parts) >= depth:
             depth, kind = len(point.parts), words[words.index("-", 6) + 1]
     return kind
 
 
 def lacks(kind: str) -> str:
-    """Return what a file system of some type does not promise, as words; empty for a local disk's."""
+    """Say what a type of file system does not promise; empty for a local disk's."""
     if kind in _NETWORK or kind.startswith("fuse."):
         return "what renames, fsyncs and locks promise there is its server's to keep"
     if kind in _IN_MEMORY:

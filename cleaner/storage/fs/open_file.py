@@ -1,7 +1,7 @@
 """
-An open file, as the door to the file system (`fs.py`) hands it out, and what becomes of the disk's errors.
+An open file, as `file_system.py` returns it, and the translation of the disk's errors.
 
-Reads are `pread` into buffers we own, never `mmap`: a file cut short by someone else must not kill the process. An
+Reads are `pread` into our own buffers, never `mmap`: a file that another process cuts short must not kill this one. An
 fsync that fails is final (rule C-2).
 """
 
@@ -16,7 +16,7 @@ from cleaner.errors import disk_error
 
 
 class _DiskErrors:
-    """What `disk_errors` returns; written out, as a generator takes three times as long and each call is inside."""
+    """The result of `disk_errors`; a class, as a generator takes three times as long and every call pays for it."""
 
     def __init__(self, path: Path, wanted_bytes: int, may_be_missing: bool) -> None:
         self._path = path
@@ -29,7 +29,7 @@ class _DiskErrors:
     def __exit__(
         self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        """Raise in the place of an `OSError`."""
+        """Raise the cleaner's error instead of an `OSError`."""
         if isinstance(error, OSError) and not (self._may_be_missing and isinstance(error, FileNotFoundError)):
             raise disk_error(self._path, error, self._wanted_bytes) from error
 
@@ -40,8 +40,8 @@ def disk_errors(path: Path, wanted_bytes: int = 0, *, may_be_missing: bool = Fal
 
     Args:
         path: the file or directory concerned.
-        wanted_bytes: how many are to be written.
-        may_be_missing: a FileNotFoundError is an answer, and stays what it is.
+        wanted_bytes: how many bytes the block writes.
+        may_be_missing: a FileNotFoundError is an answer, and passes unchanged.
     """
     return _DiskErrors(path, wanted_bytes, may_be_missing)
 
@@ -50,9 +50,9 @@ class File:
     """
     An open regular file, read and written at positions. Close it, or use it in a `with` block.
 
-    One that is dropped without is closed then, with a ResourceWarning: an exception may come between any two steps,
-    and no descriptor, nor a lock that lives as long as one, is to outlast its owner. The `FileIO` that owns the
-    descriptor does that by itself; nothing else is asked of it.
+    A file that is dropped while open is closed then, with a ResourceWarning: an exception may come between any two
+    steps, and no descriptor may outlast its owner, nor a lock that lives as long as the descriptor. The `FileIO` that
+    owns the descriptor does that; it has no other use here.
     """
 
     def __init__(self, path: Path, handle: io.FileIO) -> None:
@@ -110,13 +110,13 @@ class File:
         self.drop_cache(position, size)
 
     def is_cached(self, position: int) -> bool:
-        """Tell whether a byte can be had without waiting for the disk; True where the system cannot say."""
+        """Tell whether a byte can be read without waiting for the disk; True where the system cannot say."""
         try:
             return os.preadv(self._descriptor, [bytearray(1)], position, os.RWF_NOWAIT) == 1
         except BlockingIOError:
             return False
         except OSError:
-            return True  # a file system without that flag: the read in earnest tells what is wrong, if anything is
+            return True  # a file system without that flag, or an error: the real read reports it
 
     def expect_sequential_reads(self) -> None:
         """Tell the system to read far ahead."""
@@ -124,7 +124,7 @@ class File:
             os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL)
 
     def drop_cache(self, position: int, size: int) -> None:
-        """Let the system forget the clean pages of a range (`size` 0: to the end) that it keeps in memory."""
+        """Let the system drop the clean pages of a range (`size` 0: to the end) from its cache."""
         with disk_errors(self.path):
             os.posix_fadvise(self._descriptor, position, size, os.POSIX_FADV_DONTNEED)
 
@@ -140,7 +140,7 @@ class File:
 
     @property
     def handle(self) -> io.FileIO:
-        """What owns the descriptor, and closes it when it is dropped."""
+        """The owner of the descriptor; closes it when dropped."""
         return self._handle
 
     @property

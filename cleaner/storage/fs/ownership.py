@@ -1,12 +1,12 @@
 """
-Who a command runs as: the owner of the log dir, so that the broker can read and replace everything it leaves behind.
+Which user a command runs as: the owner of the log dir, so that the broker can read and replace every file it leaves.
 
-Started as root (from cron, from a container's shell), a command gives root up for good before it touches a file of the
-log dir. What it creates then belongs to the broker's user without any further care, and a mistake or an attack on it
-can do no more than that user could.
+Started as root (from cron, from a container's shell), a command gives up root for good before it touches a file of the
+log dir. Its files then belong to the broker's user with no further effort, and a bug in it or an attack on it can do no
+more than that user could.
 
-Whose directories they are, the directories say, each that is worked in, and no file in them. Where they are root's own
-root stays, as long as nobody else can change them: see `owner_of`.
+The owner of each directory that is worked in decides, never the owner of a file in it. If root owns them, the process
+stays root, as long as no other user can change them: see `owner_of`.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from cleaner.errors import ForeignDirectoryError, LogDirOfflineError, Unreadable
 from cleaner.storage.fs.file_system import FileSystem, real_path
 
 _PROGRAM = Path(__file__).parents[2]
-# Not loaded before root is given up: Spark starts Python anew, which has to read it; kernels have `warm_up`.
+# Not loaded before giving up root: Spark starts new Python processes, which read it themselves; kernels have `warm_up`.
 _LEFT_OUT = ("cleaner.__main__", "cleaner.spark.clean", "cleaner.spark.source", "cleaner.kernels", "tests.support")
-# What our modules load inside functions, and the encodings they name.
+# Modules that ours import inside functions, and the encodings they name.
 LOADED_LATE = (
     "bcrypt",
     "difflib",
@@ -51,7 +51,7 @@ LOADED_LATE = (
 
 
 class Owner(NamedTuple):
-    """Numbers of a user and a group; prints as `1001:1001`."""
+    """Ids of a user and a group; prints as `1001:1001`."""
 
     uid: int
     gid: int
@@ -62,14 +62,14 @@ class Owner(NamedTuple):
 
 def owner_of(directories: Sequence[Path]) -> Owner | None:
     """
-    Return whom root has to become to work in some directories; None where root may stay, since they are its own.
+    Return the user that root must become to work in some directories; None if root owns them and may stay root.
 
-    A directory that is not there says nothing, but the owner of its parent could put one there: unless that is
-    root, it is for them to say. Links are followed: what they lead to counts.
+    For a missing directory the nearest existing parent counts, unless root owns that: its owner could create the
+    directory. Links are followed; their targets count.
 
     Raises:
-        ForeignDirectoryError: they belong to different users; or they are root's, and somebody else can change them,
-            what is in them, or the way there. Says what to change.
+        ForeignDirectoryError: they belong to different users; or to root, and another user can change them, their
+            contents, or a directory above them. Says what to change.
     """
     owners: dict[int, tuple[Path, Owner]] = {}
     for given in directories:
@@ -96,17 +96,17 @@ def owner_of(directories: Sequence[Path]) -> Owner | None:
 
 def require_roots_own(given: Path) -> None:
     """
-    Make sure that nobody but root can change a directory, or have its path lead elsewhere.
+    Make sure that only root can change a directory, or make its path lead elsewhere.
 
-    Of one that is not there the way as far as it goes.
+    For a missing directory, the existing part of its path is checked.
 
     Raises:
-        ForeignDirectoryError: somebody can. Says what to change.
+        ForeignDirectoryError: another user can. Says what to change.
     """
     directory = _nearest(given)
     try:
         reason = why_way_is_open_to_others(given)
-        # Of one that is missing the directory above, where others could put one of theirs even if it is sticky.
+        # If it is missing: the directory above, where others could create one of their own even if it is sticky.
         reason = reason or why_open_to_others(directory, directory.lstat())
     except OSError as error:
         raise LogDirOfflineError(given, error) from error
@@ -128,7 +128,7 @@ def _directories_in(given: Path) -> list[Path]:
 
 
 def _nearest(given: Path) -> Path:
-    """Return a directory, or the nearest one above that is there; links resolved."""
+    """Return a directory, or the nearest existing one above it; links resolved."""
     resolved = real_path(given)
     return next(each for each in (resolved, *resolved.parents) if each.is_dir())
 
@@ -149,9 +149,9 @@ def _name(uid: int) -> str:
 
 def closed_to(path: Path, owner: Owner) -> Path | None:
     """
-    Return what keeps a user from reading a directory or file: a directory on the way or itself; None if nothing does.
+    Return what keeps a user from reading a directory or file: itself or a directory above it; None if nothing does.
 
-    Tells by owner, group and mode. That an access list opens what these close is not seen.
+    Decides by owner, group and mode; an access list that grants more is not seen.
     """
     groups = _groups(owner)
     ways = dict.fromkeys((*reversed(path.parents), path, *reversed(real_path(path).parents), real_path(path)))
@@ -166,12 +166,12 @@ def closed_to(path: Path, owner: Owner) -> Path | None:
 
 def become(owner: Owner) -> None:
     """
-    Become a user and a group, for ever; all threads change. To be called by root.
+    Become a user and a group permanently, in all threads. Only root may call this.
 
-    Where the program is in a directory that the user may not enter, as `/root` often is, all of it is loaded first, but
-    for kernels. What is asked for later all the same raises UnreadableCodeError, which says why it is not found.
+    If the program is in a directory that the user may not enter, as `/root` often is, all its modules except kernels
+    are loaded first. A later import of another module raises UnreadableCodeError, which says why it is not found.
 
-    Other groups become those of the user in the system's group list, none when it has no account here (as in a
+    The supplementary groups become the user's groups on this system; none if the user has no account here (as in a
     container).
 
     Raises:
@@ -180,8 +180,8 @@ def become(owner: Owner) -> None:
     closed = code_closed_to(owner)
     if closed is not None:
         _load_everything()
-    # Groups first: once the user has changed there is no right left to change them. The real, effective and saved ids
-    # all go, lest a way back to root stay open.
+    # Groups first: after the user has changed, the right to change them is gone. The real, effective and saved ids all
+    # change, so that no way back to root stays open.
     os.setgroups(_groups(owner))
     os.setresgid(owner.gid, owner.gid, owner.gid)
     os.setresuid(owner.uid, owner.uid, owner.uid)
@@ -190,7 +190,7 @@ def become(owner: Owner) -> None:
 
 
 def code_closed_to(owner: Owner) -> Path | None:
-    """Return what keeps a user from reading our modules, those of others, or Python's; None if nothing does."""
+    """Return what keeps a user from reading our modules, other packages, or Python's; None if nothing does."""
     closed = [closed_to(place, owner) for place in (_PROGRAM, Path(np.__file__).parent, Path(os.__file__).parent)]
     return next((place for place in closed if place is not None), None)
 
@@ -204,7 +204,7 @@ def _load_everything() -> None:
 
 
 class _NothingMore(MetaPathFinder):
-    """Asked when a module was found nowhere else: it may be there, where this process cannot look any more."""
+    """Asked last, when no other finder found a module: it may be where this process can no longer look."""
 
     def __init__(self, closed: Path, owner: Owner) -> None:
         self._closed, self._owner = closed, owner
@@ -212,7 +212,7 @@ class _NothingMore(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Raise: nothing is known of it."""
+        """Raise UnreadableCodeError."""
         raise UnreadableCodeError(fullname, self._closed, f"user {self._owner}")
 
 
@@ -226,9 +226,9 @@ def _groups(owner: Owner) -> list[int]:
 
 class OwnDirectories(FileSystem):
     """
-    Holds no directory of another user, and as root none that others can change: one may appear while a process runs.
+    Refuses to hold another user's directory, and as root one that others can change: one may appear at any time.
 
-    For a process that was started as root; what the others cannot do the system says.
+    For a process that was started as root; for others the system's permissions suffice.
     """
 
     def accept(self, directory: Path, status: os.stat_result | None = None) -> None:

@@ -1,8 +1,8 @@
 """
-What reading a log asks of where its files are: to list them, their sizes, which file one is, and a range of its bytes.
+Protocols for what reading a log needs of a storage: list files, their sizes and identities, and read byte ranges.
 
-The local disk is one such place (`FileSystem`). Locking, renaming and writing are not asked for: on another one nobody
-swaps segments under a reader.
+The local disk (`FileSystem`) is one such storage. Locking, renaming and writing are not included: on other storages, no
+process swaps segments while a reader has them open.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Protocol
 
 
 class FileStatus(Protocol):
-    """A file's size, and what tells whether it is the same one, unchanged; named as in `os.stat_result`."""
+    """A file's size and identity, to detect another or a changed file; names as in `os.stat_result`."""
 
     @property
     def st_dev(self) -> int:
-        """Device; any number where there is none."""
+        """Device; any number if there is none."""
 
     @property
     def st_ino(self) -> int:
-        """Number that no other file of the device has."""
+        """Unique number of the file on its device."""
 
     @property
     def st_size(self) -> int:
@@ -29,15 +29,15 @@ class FileStatus(Protocol):
 
     @property
     def st_mtime_ns(self) -> int:
-        """When it was changed last, nanoseconds since 1970."""
+        """Last modification, nanoseconds since 1970."""
 
 
 class OpenedFile(Protocol):
     """
-    An open file: its bytes stay readable when its name goes. Close it, or use it in a `with` block.
+    An open file: its bytes stay readable after its name is removed. Close it, or use it in a `with` block.
 
     Raises:
-        LogDirOfflineError: any call, when the storage does not answer.
+        LogDirOfflineError: from any call, if the storage does not answer.
     """
 
     path: Path
@@ -49,10 +49,10 @@ class OpenedFile(Protocol):
     ) -> None: ...
 
     def size(self) -> int:
-        """Return its length in bytes, as of now."""
+        """Return its current length in bytes."""
 
     def stat(self) -> FileStatus:
-        """Return what `ReadableFiles.stat` says of it."""
+        """Return its status, as `ReadableFiles.stat`."""
 
     def read(self, size: int, position: int) -> bytes:
         """Return up to `size` bytes from `position`; fewer only at the end of the file."""
@@ -65,7 +65,7 @@ class OpenedFile(Protocol):
 
 
 class ReadableFiles(Protocol):
-    """A place with log dirs. Raises LogDirOfflineError when it does not answer."""
+    """A storage with log dirs. Raises LogDirOfflineError if it does not answer."""
 
     def list_files(self, path: Path) -> list[str]:
         """Return the names of the files in a directory, sorted. Raises FileNotFoundError."""

@@ -1,9 +1,9 @@
 """
-Room on the disk, looked at before a group is written rather than found missing half-way.
+Checks the disk's free space before a group is written, so that it does not run out half-way.
 
-While a group is cleaned its output lies beside its sources; the sources go as soon as the swap is durable. So the extra
-room a whole round needs is the largest output of one group, and that is what is asked for here (C-3). Somebody else
-may still fill the disk meanwhile: then the write fails with `NoSpaceError` and the `.cleaned` files are removed.
+While a group is cleaned, its output exists next to its sources; the sources are removed once the swap is durable. So a
+whole round needs extra room for the largest output of one group, which is checked here (C-3). Another process may still
+fill the disk during the round: then the write fails with `NoSpaceError` and the `.cleaned` files are removed.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from cleaner.errors import NoSpaceError
 from cleaner.storage.fs.file_system import FileSystem
 
 # A segment is four files, each rounded up to a block: 64 KiB is the largest block size ext4 and XFS know. Twice that,
-# since directory entries, extents and the checkpoint's temporary file want a block now and then too.
+# since directory entries, extents and the checkpoint's temporary file need a block now and then too.
 _OVERHEAD_BYTES = 2 * 4 * 65536
 
 
 def require_room(fs: FileSystem, directory: Path, output_bytes: int) -> None:
     """
-    Make sure that a group's output fits beside its sources.
+    Make sure that a group's output fits next to its sources.
 
     Args:
         directory: the partition's directory.
-        output_bytes: most bytes the new segment can take, its index files included.
+        output_bytes: the most bytes the new segment can take, its index files included.
     Raises:
         NoSpaceError: it does not fit; carries how many bytes are missing. Nothing was changed.
     """

@@ -1,1 +1,1 @@
-"""Loading a log as a broker does at its start: leftovers, recovery, producers."""
+"""Loading a log as a broker does when it starts: leftovers, recovery, producers."""

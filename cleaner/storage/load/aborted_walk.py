@@ -13,11 +13,11 @@ from cleaner.storage.segment.segment import Segment
 
 
 class AbortedWalk:
-    """Walks over the transaction indexes of one log, and remembers which of its segments have none."""
+    """Walks over the transaction indexes of one log, and remembers which segments have no aborted transactions."""
 
     def __init__(self) -> None:
-        # The walk reaches far where little was aborted: what holds nothing is opened once, not once a segment. None
-        # until somebody asks.
+        # Where little was aborted, each walk reaches far: an index without entries is opened once, not once for every
+        # walk. None before the first call.
         self._with_aborts: list[Segment] | None = None
 
     def collect(
@@ -26,11 +26,11 @@ class AbortedWalk:
         """
         Collect the aborted transactions that reach into [from, upper).
 
-        Some lie wholly below `from_offset`: the walk begins at the segment that holds it and compares with the log
-        start offset, as Kafka's does.
+        Some results may lie entirely below `from_offset`: the walk begins at the segment that holds it and compares
+        with the log start offset, as Kafka does.
 
         Args:
-            segments: of the log, ascending; the same ones each time, but for those replaced.
+            segments: of the log, ascending; the same ones each time, except those replaced with `replace`.
         Raises:
             CorruptIndexError: a transaction index is damaged.
         """
@@ -60,13 +60,13 @@ class AbortedWalk:
         return np.concatenate(collected)
 
     def replace(self, gone: Set[int], new: Segment) -> None:
-        """Note that one segment has taken the place of those with the base offsets `gone`."""
+        """Note that one segment replaces those with the base offsets `gone`."""
         if self._with_aborts is not None:
             self._with_aborts = replaced(self._with_aborts, gone, new)
 
 
 def replaced(segments: Sequence[Segment], gone: Set[int], new: Segment) -> list[Segment]:
-    """Return segments, ascending, with a new one in the place of those with the base offsets `gone`."""
+    """Return segments, ascending, with a new one instead of those with the base offsets `gone`."""
     return sorted([*(each for each in segments if each.base_offset not in gone), new], key=_base_offset)
 
 

@@ -1,7 +1,7 @@
 """
-Where the stable part of a log ends (R-407), for whoever asks: a loaded log, or a look from outside.
+Where the stable part of a log ends (R-407), for a loaded log and for one that is inspected from outside.
 
-    which transactions are open, or decided and not replicated    `ProducerState`, brought to the log's end
+    which transactions are open, or decided and not replicated    `ProducerState`, as of the log's end
     where they begin in the log                                   here
 
 Source: `UnifiedLog.java` (maybeIncrementFirstUnstableOffset, lastStableOffset), `LocalLog.java` (read).
@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 
 
 class SearchedSegment(Protocol):
-    """What is asked of a segment here."""
+    """What this module needs of a segment."""
 
     @property
     def base_offset(self) -> int:
@@ -39,12 +39,12 @@ def last_stable_offset(
     """
     Return the last stable offset: the first unstable one, looked up in the log as Kafka does, or the high watermark.
 
-    Where a batch reaches over the log start offset that gives an offset below it; where the transaction's first
-    batches are gone, the next batch above, or the log end.
+    If a batch contains the log start offset, the result can lie below it. If the transaction's first batches are gone,
+    the result is the next batch above, or the log end.
 
     Args:
         segments: the log's, ascending.
-        first_unstable_offset: see `ProducerState.first_unstable_offset`; None: all is stable.
+        first_unstable_offset: see `ProducerState.first_unstable_offset`; None: everything is stable.
     """
     if first_unstable_offset is None:
         return high_watermark

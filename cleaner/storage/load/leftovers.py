@@ -1,12 +1,12 @@
 """
-What a stop in the middle of a swap, a deletion or a copy leaves in a partition directory, and how it is settled.
+Files that a crash during a swap, a deletion or a copy leaves in a partition directory, and how they are settled.
 
-    .deleted   replaced or expired: to be removed
-    .cleaned   not finished: to be removed, and with it every `.swap` at or above the lowest one (the swap had not begun
-               in earnest; the old segments are in place)
-    .swap      otherwise: the swap is completed. Old files between the new segments' first and next offset go, then the
-               `.swap` files get their final names. A new segment without an offset index gets one that says nothing
-    .tmp       a snapshot that was being written: to be removed
+    .deleted   replaced or expired: is removed
+    .cleaned   not finished: is removed, and with it every `.swap` at or above the lowest one (the swap had not begun;
+               the old segments are in place)
+    .swap      otherwise: the swap is completed. Old files between the new segments' first and next offset are removed,
+               then the `.swap` files get their final names. A new segment without an offset index gets one of zeros
+    .tmp       an unfinished snapshot: is removed
 
 Source: rules R-630 to R-634; `LogLoader.java`. How a swap leads here: `swap.py`.
 """
@@ -23,20 +23,20 @@ from cleaner.storage.segment import names
 from cleaner.storage.segment.batch_source import checked_batches
 from cleaner.storage.segment.indexes import OFFSET_ENTRY
 
-_KRAFT_DELETED = ".checkpoint.deleted"  # KRaft's own snapshots, none of our business (R-630)
+_KRAFT_DELETED = ".checkpoint.deleted"  # KRaft's own snapshots, left alone (R-630)
 _INDEX_SUFFIXES = (names.INDEX, names.TIME_INDEX, names.TXN_INDEX)
 
 
 @dataclass(frozen=True)
 class Leftovers:
     """
-    Temporary files, sorted by what is to become of them.
+    Temporary files, by what happens to them.
 
     Attributes:
-        condemned_swaps: `.swap` files of an unfinished swap; to be removed before `unfinished`.
+        condemned_swaps: `.swap` files of an unfinished swap; removed before `unfinished`.
         unfinished: `.cleaned` files.
         deleted: `.deleted` files.
-        swaps: `.swap` files of a swap to be completed.
+        swaps: `.swap` files of a swap that is to be completed.
     """
 
     condemned_swaps: list[str]
@@ -46,7 +46,7 @@ class Leftovers:
 
     def removals(self) -> list[list[str]]:
         """
-        Return what is to be removed, in groups: each has to be gone for good before the next.
+        Return the files to remove, in groups: each must be gone durably before the next.
 
         Invariant: `.cleaned` files outlive the `.swap` files they condemn. The other way round a crash could leave a
         part of a swap that looks complete, and recovery would install it.
@@ -74,7 +74,7 @@ def find_leftovers(directory: Path, files: Sequence[str]) -> Leftovers:
 
 
 def split_swaps(files: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the `.swap` files of a swap that was decided, and those of one that was not (R-631)."""
+    """Return the `.swap` files of a decided swap, and those of an undecided one (R-631)."""
     swaps = [name for name in files if name.endswith(names.SWAP)]
     lowest_cleaned = min((names.offset_of(name) for name in files if name.endswith(names.CLEANED)), default=2**63)
     decided = [name for name in swaps if names.offset_of(name) < lowest_cleaned]
@@ -82,7 +82,7 @@ def split_swaps(files: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def unfinished_snapshots(files: Sequence[str]) -> list[str]:
-    """Return snapshots that a crash has kept from getting their names. Kafka writes no such files, and keeps them."""
+    """Return snapshots that a crash left unfinished. Kafka writes no such files, and does not remove them."""
     stems = [name.removesuffix(UNFINISHED) for name in files if name.endswith(UNFINISHED)]
     parsed = [names.parse_file_name(stem) for stem in stems]
     return [file.name + UNFINISHED for file in parsed if file and file.suffix == names.SNAPSHOT and not file.temporary]
@@ -98,7 +98,7 @@ def _check_names(directory: Path, files: Sequence[str]) -> None:
             if offset < 0:
                 raise CorruptLogError(directory / name, 0, f"a foreign file: {offset} is not an offset")
         elif name.endswith((names.LOG, names.SNAPSHOT)) and names.parse_file_name(name) is None:
-            # Kafka would open, or make, the file of that number under its proper name instead.
+            # Kafka would open, or create, the file of that number under its proper name instead.
             raise CorruptLogError(directory / name, 0, "a foreign file: its name is not an offset of 20 digits")
 
 
@@ -108,12 +108,12 @@ def complete_swap(
     """
     Complete an interrupted swap, as Kafka's loader would (R-631, R-632).
 
-    The offsets to clear come from the last batch that survived in the new segments. Old segments behind it, or all if
-    nothing survived, stay: superseded records come back and will be cleaned again (R-633).
+    Old files are removed up to the last batch that survived in the new segments. Old segments behind it, or all of them
+    if nothing survived, stay: superseded records come back and will be cleaned again (R-633).
 
     Args:
-        files: all there are.
-        swaps: those that end in `.swap`, of a swap that was decided.
+        files: all files of the directory.
+        swaps: the `.swap` files of a swap that was decided.
         index_bytes: `segment.index.bytes`.
     Raises:
         CorruptBatchError: a new segment is damaged; nothing was changed.
@@ -126,11 +126,11 @@ def complete_swap(
         for name in files:
             if not name.endswith(names.SWAP) and first <= _offset_or_minus_one(name) < end:
                 fs.remove(directory / name)
-        # Old files must be gone for good before the new ones lose their suffix: without a `.log.swap` nothing would
-        # tell the next load that they are superseded.
+        # Old files must be gone durably before the new ones lose their suffix: without a `.log.swap`, the next load
+        # could not know that they are superseded.
         fs.fsync_dir(directory)
     # The logs first, ascending, each durably: the next load clears everything between the lowest and the highest
-    # `.log.swap`, so a new log that has its final name already must lie below all that have not.
+    # `.log.swap`, so a new log that already has its final name must lie below all others.
     for name in sorted(swaps, key=lambda name: (not name.endswith(names.LOG + names.SWAP), name)):
         fs.rename(directory / name, directory / name.removesuffix(names.SWAP))
         if name.endswith(names.LOG + names.SWAP):
@@ -142,11 +142,11 @@ def _create_missing_indexes(
     fs: FileSystem, directory: Path, logs: Sequence[str], swaps: Sequence[str], index_bytes: int
 ) -> list[str]:
     """
-    Give each new segment without an offset index one of zeros, as long as an index may be; returns their names.
+    Give each new segment without an offset index one of zeros, of an index's largest size; returns their names.
 
-    Kafka opens that index to find where the segment ends, and so creates it (R-310, R-631). Without it the segment
-    would count as one whose index was lost, and be recovered: its producer snapshots and all later ones would go, and
-    with them open transactions that only these still tell of.
+    Kafka opens that index to find where the segment ends, and thereby creates it (R-310, R-631). Without it, the
+    segment would look as if its index was lost, and be recovered: its producer snapshot and all later ones would be
+    removed, and with them open transactions that only the snapshots still record.
     """
     wanted = [name.removesuffix(names.LOG + names.SWAP) + names.INDEX + names.SWAP for name in logs]
     missing = [name for name in wanted if name not in swaps]
@@ -159,10 +159,10 @@ def _create_missing_indexes(
 
 def settle_swap(fs: FileSystem, directory: Path, *, index_bytes: int) -> None:
     """
-    Settle a swap that a cleaner died in, if there is one: complete it, or remove it if it was not decided.
+    Settle a swap that a dead cleaner left, if there is one: complete it, or remove it if it was not decided.
 
-    For a writer at work, which does so before it changes names in a partition; it has the partition's lock, so that no
-    swap is under way and `.swap` files are nobody's. `.cleaned` files without any are a living cleaner's, and stay.
+    A running writer calls this before it changes names in a partition. It has the partition's lock, so no swap runs
+    and no process uses the `.swap` files. `.cleaned` files without a `.swap` belong to a live cleaner, and stay.
 
     Args:
         index_bytes: `segment.index.bytes`.
@@ -179,13 +179,13 @@ def settle_swap(fs: FileSystem, directory: Path, *, index_bytes: int) -> None:
 
 def settle_leftovers(fs: FileSystem, directory: Path, *, deleted_before_ms: int, index_bytes: int) -> None:
     """
-    Settle all that a cleaner that died has left in a partition a writer is at work on.
+    Settle everything that a dead cleaner left in a partition that a writer uses.
 
-    For the cleaner that comes next: it has the partition's lock, and `.cleaned` files are nobody's. `.deleted` files
-    may be the writer's, waiting for `file.delete.delay.ms` to pass, so only old ones go.
+    The next cleaner calls this. It has the partition's lock, so no process uses the `.cleaned` files. `.deleted` files
+    may be the writer's, waiting for `file.delete.delay.ms` to pass, so only old ones are removed.
 
     Args:
-        deleted_before_ms: only `.deleted` files renamed before this moment are removed.
+        deleted_before_ms: only `.deleted` files renamed before this time are removed.
         index_bytes: `segment.index.bytes`.
     Raises:
         CorruptLogError: as `settle_swap`.
@@ -203,7 +203,7 @@ def _remove(fs: FileSystem, directory: Path, leftovers: Leftovers) -> None:
 
 
 def _renamed_ms(fs: FileSystem, path: Path) -> int:
-    """Return when a file was last renamed, or changed otherwise; far in the future when it is gone."""
+    """Return when a file was last renamed or otherwise changed (ms); far in the future if it is gone."""
     try:
         return fs.stat(path).st_ctime_ns // 1_000_000
     except FileNotFoundError:

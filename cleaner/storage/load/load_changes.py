@@ -1,5 +1,5 @@
 """
-What loading a log changes on disk, kept until it is known that the log is sound.
+The changes that loading a log makes on disk, collected until the log is known to be sound.
 
 Kafka's loader changes files as it goes. A cleaner that may still refuse the log collects the same changes here, and
 `apply` makes them.
@@ -33,7 +33,7 @@ class LoadChanges:
 
     Attributes:
         snapshots: the producer snapshots, with pending changes of their own.
-        epochs: the leader epochs as they are to be.
+        epochs: the leader epochs as they will be.
         has_epochs: `leader-epoch-checkpoint` exists.
     """
 
@@ -59,7 +59,7 @@ class LoadChanges:
         self._cuts: dict[Path, int] = {}
 
     def remove(self, paths: Iterable[Path]) -> None:
-        """Remove files; they are gone for good before those of a later call."""
+        """Remove files; they are gone durably before those of a later call."""
         group = list(paths)
         if group:
             self._removals.append(group)
@@ -71,7 +71,7 @@ class LoadChanges:
         self.forget_segment(segment)
 
     def forget_segment(self, segment: Segment) -> None:
-        """Drop what was to be written for a segment that is no more."""
+        """Drop the pending writes for a segment that no longer exists."""
         paths = {segment.path(suffix) for suffix in names.SEGMENT_SUFFIXES}
         self._missing = [path for path in self._missing if path not in paths]
         self._segments.pop(segment.base_offset, None)
@@ -84,7 +84,7 @@ class LoadChanges:
         self._has_epochs = True
 
     def create_empty(self, path: Path) -> None:
-        """Create an empty file where there is none: a missing time index, the files of a new segment."""
+        """Create an empty file if it does not exist: a missing time index, the files of a new segment."""
         self._missing.append(path)
 
     def write_indexes(self, segment: Segment) -> None:
@@ -97,20 +97,20 @@ class LoadChanges:
         self.write_indexes(segment)
 
     def note_cut(self, segment: Segment, position: int) -> None:
-        """Note that recovery gives up a segment's `.log` from a position on, so that it can be kept elsewhere."""
+        """Note that recovery cuts a segment's `.log` from a position on, so that the bytes can be saved elsewhere."""
         self._cuts[segment.log_path] = position
 
     def rebuilt_bytes(self) -> int:
-        """Return how much memory the indexes take that are to be written."""
+        """Return how many bytes of memory the pending indexes take."""
         return sum(segment.index_bytes + segment.time_index_bytes for segment in self._segments.values())
 
     def apply(self, fs: FileSystem) -> None:
         """
-        Make the changes, durably; afterwards there are none.
+        Make the changes durably; afterwards none are pending.
 
-        Invariant: later segments are gone for good before an earlier one is cut. A crash in between leaves the damage
-        that caused the cut in place, so that the next recovery finds it again and finishes; cut first, the later
-        segments would stay and the log would have a hole.
+        Invariant: later segments are gone durably before an earlier one is cut. A crash in between leaves the damage
+        that caused the cut, so the next recovery finds it again and finishes. In the other order, the later segments
+        would stay and the log would have a hole.
         """
         if self._save_cut is not None:
             for path, position in self._cuts.items():
@@ -142,7 +142,7 @@ class LoadChanges:
         if self.epochs or self._has_epochs:
             write_leader_epochs(fs, path, self.epochs)
         else:
-            # Kafka creates the file empty when it is first opened (R-114).
+            # Kafka creates the file empty when it first opens it (R-114).
             fs.create(path, like=self._directory).close()
         self._written_epochs = list(self.epochs)
         self._has_epochs = True
@@ -165,8 +165,8 @@ def _write_segment(fs: FileSystem, segment: Segment, valid_bytes: int | None) ->
 
 def _write(fs: FileSystem, path: Path, data: bytes, *, like: Path) -> None:
     """
-    Make this a file's content. In place: until the clean-shutdown marker is written, which comes last, the next load
-    makes every index anew that this one was about to write.
+    Write a file's content in place: the clean-shutdown marker is written last, and without it the next load rebuilds
+    every index that this one was about to write.
     """
     with fs.open(path, write=True) if fs.exists(path) else fs.create(path, like=like) as file:
         file.write(data, 0)

@@ -1,8 +1,8 @@
 """
 One partition's log as a cleaner sees it: its segments, its offsets and its producers.
 
-A `Log` comes from `loader.load_log` (everything) or its segments alone from `list_segments` (names and sizes). Loading
-changes (next to) nothing on disk; `settle` makes the changes Kafka's loader would have made.
+`loader.load_log` returns a `LoadedLog`; `list_segments` returns only its segments (names and sizes). Loading changes
+(almost) nothing on disk; `settle` makes the changes Kafka's loader would have made.
 
 Source: rules R-401, R-402, R-407, R-535, R-545, R-641; `UnifiedLog.java`, `LocalLog.java`, `LogSegments.java`.
 """
@@ -41,18 +41,18 @@ class LoadedLog:
     A loaded log.
 
     Attributes:
-        topic_partition: whose log it is.
+        topic_partition: the log's partition.
         directory: the partition's directory.
-        topic: the topic's settings it was loaded with.
+        topic: the topic's settings at load.
         segments: ascending; the last is the active one.
-        log_start_offset: first offset a reader may ask for.
+        log_start_offset: first offset a reader may request.
         log_end_offset: the offset the next record will get.
         high_watermark: within [log start, log end].
         last_stable_offset: base offset of the first batch of a transaction that was not decided below the high
             watermark; at most the high watermark (R-407).
-        truncated_bytes: what recovery cut off.
-        is_beside_writer: a writer of ours is at work on it. The log is then seen as it was when its active segment
-            began, and nothing is ever settled or closed: that is the writer's.
+        truncated_bytes: how much recovery cut off.
+        is_beside_writer: one of our writers uses the log. The log is then seen as it was when its active segment
+            began, and never settled or closed: the writer does that.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class LoadedLog:
 
     @property
     def active_segment(self) -> Segment:
-        """The segment that is still appended to, never cleaned."""
+        """The segment that records are appended to; never cleaned."""
         return self.segments[-1]
 
     @property
@@ -115,16 +115,16 @@ class LoadedLog:
 
     @property
     def recovery_point(self) -> int:
-        """First offset not known to be on disk, after `close`: the log end, as everything below was fsynced."""
+        """First offset that may not be on disk, after `close`: the log end, as everything below was fsynced."""
         return self.log_end_offset
 
     @property
     def log_start_checkpoint(self) -> int | None:
-        """The line of `log-start-offset-checkpoint`; None when the first segment says as much (R-118)."""
+        """The offset for `log-start-offset-checkpoint`; None if the first segment begins there (R-118)."""
         return self.log_start_offset if self.log_start_offset > self.segments[0].base_offset else None
 
     def set_high_watermark(self, offset: int) -> None:
-        """Set the high watermark, held within the log (D-03)."""
+        """Set the high watermark, limited to the log's offsets (D-03)."""
         self.high_watermark = min(max(offset, self.log_start_offset), self.log_end_offset)
         self._producers.on_high_watermark(self.high_watermark)
         self._find_last_stable()
@@ -160,8 +160,7 @@ class LoadedLog:
         """
         Collect the aborted transactions that reach into [from, upper), from the transaction indexes (R-535).
 
-        Some lie wholly below `from_offset`: the walk begins at the segment that holds it and compares with the log
-        start offset, as Kafka's does.
+        Some results may lie entirely below `from_offset`; see `AbortedWalk.collect`.
 
         Raises:
             CorruptIndexError: a transaction index is damaged.
@@ -170,14 +169,14 @@ class LoadedLog:
 
     def require_unchanged(self, sources: Sequence[Segment]) -> None:
         """
-        Make sure that a writer left alone what a round was made of; the caller has the partition's lock.
+        Make sure that a writer has not changed a round's input; the caller has the partition's lock.
 
-        Looked at are the round's sources and the last segment before the active one. A writer that cuts the log below
-        its active segment shortens or deletes that one, so its being the same shows that the log was not cut at all:
-        neither in the sources, nor behind them where the values and the markers are that a round goes by.
+        The round's sources and the last segment before the active one are compared. A writer that cuts the log below
+        its active segment shortens or deletes that last one. So if it is the same, the log was not cut at all: neither
+        in the sources, nor behind them, where the values and markers are that decide what a round keeps.
 
         Raises:
-            LogChangedError: one of them is gone, or is another file. Never without a writer: nobody else may.
+            LogChangedError: one of them is gone, or is another file. Only alongside a writer: no other process may.
         """
         if not self.is_beside_writer:
             return
@@ -186,7 +185,7 @@ class LoadedLog:
                 raise LogChangedError(f"{segment.log_path}: the writer has cut or deleted it since the round began")
 
     def replace(self, old: Sequence[Segment], new_base: int) -> Segment:
-        """Note that a swap has put one segment in the place of `old`; returns the new one, freshly looked at."""
+        """Note that a swap replaced `old` with one segment; opens and returns the new one."""
         gone = {segment.base_offset for segment in old}
         new = Segment.open(self._fs, self.directory, new_base)
         for base in gone - {new_base}:
@@ -197,13 +196,13 @@ class LoadedLog:
 
     @property
     def changes(self) -> LoadChanges:
-        """What loading is to change on disk and has not yet."""
+        """Changes of the load that are not on disk yet."""
         return self._changes
 
     def settle(self, fs: FileSystem) -> None:
         """
-        Change on disk what Kafka's loader changes: left-over files go, missing indexes, leader epochs and snapshots
-        are written. Durable when it returns; a second call does nothing. Beside a writer it does nothing at all.
+        Make the changes of Kafka's loader on disk: remove left-over files, write missing indexes, leader epochs and
+        snapshots. Durable on return; a second call does nothing. Alongside a writer it does nothing at all.
         """
         if not self.is_beside_writer:
             self._changes.apply(fs)
@@ -212,7 +211,7 @@ class LoadedLog:
         """
         Leave the directory as a clean stop leaves it: settled, and with a snapshot at the log end (R-126).
 
-        Beside a writer it does nothing.
+        Alongside a writer it changes nothing on disk.
         """
         self._producers.take_snapshot()
         self.settle(fs)

@@ -1,14 +1,14 @@
 """
 Loading a log, as Kafka's loader does when a broker starts.
 
-With a clean-shutdown marker the log is read as it stands: names, indexes, the last batches, the newest producer
-snapshot. Without a marker it is recovered first (`recovery.py`). Everything is checked before anything is changed, and
-what Kafka would change waits in `Log.settle`. The exceptions: an interrupted swap is completed and an overflowed
-segment split at once, as nothing can be said of the log before; and a long recovery writes sound indexes as it goes.
+With a clean-shutdown marker the log is read as it is: names, indexes, the last batches, the newest producer snapshot.
+Without a marker it is recovered first (`recovery.py`). Everything is checked before anything is changed, and Kafka's
+changes wait for `LoadedLog.settle`. The exceptions: an interrupted swap is completed and an overflowed segment split at
+once, as nothing is known of the log before; and a long recovery writes sound indexes as it goes.
 
-Beside a writer of ours there is no marker and nothing to recover: the log is loaded as it was when its active segment
-began. By then the writer had closed, flushed and snapshotted all before it (`docs/coexistence.md`), so nothing of the
-active segment is read, whose end may be torn at any moment. Of what a crash left, only an unfinished swap is settled.
+Alongside one of our writers there is no marker and nothing to recover: the log is loaded as it was when its active
+segment began. By then the writer had closed, flushed and snapshotted everything before it (`docs/coexistence.md`), so
+the active segment, whose end may be torn at any moment, is not read. Only leftovers of a dead cleaner are settled.
 
 Source: rules R-118, R-123, R-126, R-330, R-331, R-630 to R-642, R-652; `LogLoader.java`, `UnifiedLog.java`.
 """
@@ -69,25 +69,25 @@ def load_log(
     Load a partition's log; without a clean-shutdown marker, recover it.
 
     Args:
-        topic: `index_interval_bytes` and `segment_index_bytes` are used for indexes made anew.
+        topic: `index_interval_bytes` and `segment_index_bytes` are used for rebuilt indexes.
         log_start_offset, recovery_point: the partition's lines in the checkpoints, 0 without one.
-        high_watermark: likewise; None without one, which stands for the log start offset (D-03).
-        clean_shutdown: the log dir's marker is there, so nothing but the names of left-over files is doubted (D-02).
+        high_watermark: likewise; None without one, which means the log start offset (D-03).
+        clean_shutdown: the log dir has its marker, so only left-over files are suspect, by their names (D-02).
         producer_id_expiration_ms: `producer.id.expiration.ms`.
-        now_ms: the moment idle producers are judged by.
+        now_ms: the time at which idle producers are judged.
         allow_truncate: let recovery cut more than a torn tail.
-        read_only: change nothing at all; call neither `settle` nor `close`. Batches are known by their headers then:
-            offsets and transactions are those of a full load, but damage to records goes unseen.
-        beside_writer: a writer of ours is at work on the log, and will settle and close it.
-        exclusive: gives the partition's lock, for as long as an interrupted swap is settled.
-        check_done: asked before each chunk of what has to be read; raises to stop. Nothing was changed then, but for
-            the exceptions above.
+        read_only: change nothing at all; call neither `settle` nor `close`. Only headers of batches are read then:
+            offsets and transactions are those of a full load, but damage to records is not seen.
+        beside_writer: one of our writers uses the log, and will settle and close it.
+        exclusive: gives the partition's lock, held while an interrupted swap is settled.
+        check_done: called before each chunk that is read; raises to stop. Nothing was changed then, except as in the
+            module's docstring.
     Raises:
-        CorruptLogError: damage. Nothing was changed, but for the exceptions above.
-        NotCleanlyShutDownError: `read_only`, and an interrupted swap has to be completed, a segment split or the log
+        CorruptLogError: damage. Nothing was changed, except as in the module's docstring.
+        NotCleanlyShutDownError: `read_only`, and an interrupted swap must be completed, a segment split or the log
             recovered first.
         TruncationRefusedError: recovery would have to cut more than a torn tail, and may not.
-        UncleanableError: an index made anew would be full (R-311).
+        UncleanableError: a rebuilt index would be full (R-311).
     """
     clean_shutdown = clean_shutdown or beside_writer
     if read_only and not clean_shutdown:
@@ -132,7 +132,7 @@ def load_log(
 
 
 def _settle_swap(fs: FileSystem, directory: Path, topic: TopicConfig, *, read_only: bool) -> list[str]:
-    """Complete an interrupted swap; returns the files there are then."""
+    """Complete an interrupted swap; returns the directory's files after that."""
     files = fs.list_files(directory)
     leftovers = find_leftovers(directory, files)
     if not leftovers.swaps:
@@ -149,7 +149,7 @@ def _snapshot_offsets(files: Sequence[str]) -> list[int]:
 
 
 def _splitting_overflows(loading: Loading, step: Callable[[Loading], None], *, read_only: bool) -> None:
-    """Take a step of loading, again after each segment that had to be split (R-614)."""
+    """Do a step of loading, and repeat it after each segment that had to be split (R-614)."""
     while True:
         try:
             step(loading)
@@ -194,34 +194,34 @@ def _load_segments(loading: Loading) -> None:
             if segment.index_path.name not in present or _has_foreign_txns(loading, segment):
                 _rebuild_now(loading, segment)
             elif loading.is_clean:
-                # Kafka does not look (R-330); a cleaner that trusted these would skip or misplace records.
+                # Kafka does not check them (R-330); a cleaner that trusted these would skip or misplace records.
                 segment.offset_index()
                 segment.time_index()
             loading.segments.append(segment)
 
 
 def _has_foreign_txns(loading: Loading, segment: Segment) -> bool:
-    """Tell whether the transaction index names a marker below the segment: Kafka makes such an index anew (R-330)."""
+    """Tell whether the transaction index names a marker below the segment: Kafka rebuilds such an index (R-330)."""
     try:
         aborts = segment.aborted_txns()
     except CorruptIndexError:
         if loading.is_clean:
             raise
-        return True  # entries that a power cut has left as zeros
+        return True  # entries that a power cut left as zeros
     return bool((aborts[:, LAST_OFFSET] < segment.base_offset).any())
 
 
 def _rebuild_now(loading: Loading, segment: Segment) -> None:
     """
-    Make the indexes of a segment anew although it need not be recovered.
+    Rebuild the indexes of a segment that is not recovered.
 
-    After a clean stop damage in it is not cut away. Without one it is, but later segments stay, as in Kafka.
+    After a clean stop, damage in it is not cut away. Otherwise it is, but later segments stay, as in Kafka.
     """
     try:
         rebuilt = loading.rebuild(segment)
     except CorruptBatchError as damage:
-        # Damage in a segment below, found on the way to this one's producers. Where that is to be recovered it will be
-        # cut, and this segment with it; a recovery that was cut short can leave just that.
+        # Damage in a segment below, found while replaying this one's producers. If that segment is to be recovered, it
+        # will be cut, and this segment removed; an interrupted recovery can leave exactly this.
         if loading.is_clean or names.offset_of(damage.path.name) < loading.recovery_base_offset:
             raise
         return
@@ -235,9 +235,9 @@ def _rebuild_now(loading: Loading, segment: Segment) -> None:
 
 def _end_of_log(loading: Loading) -> int:
     """
-    Return the log end offset; a log without segments, or that ends below its start, begins anew there (R-641).
+    Return the log end offset; a log without segments, or that ends below its start, starts again there (R-641).
 
-    Beside a writer the log counts as ending where its active segment begins.
+    Alongside a writer, the log end is where the active segment begins.
     """
     if loading.is_beside_writer:
         if not loading.segments:
@@ -264,7 +264,7 @@ def _end_of_log(loading: Loading) -> int:
 
 
 def new_segment(fs: FileSystem, directory: Path, base_offset: int, changes: LoadChanges) -> Segment:
-    """Have an empty segment created with the pending changes."""
+    """Add an empty segment to the pending changes."""
     segment = Segment(fs, directory, base_offset, size=0, mtime_ns=0)
     for suffix in (names.LOG, names.INDEX, names.TIME_INDEX):
         changes.create_empty(segment.path(suffix))
@@ -277,7 +277,7 @@ def _finish(
     changes = loading.changes
     changes.epochs = truncate_from_end(changes.epochs, log_end_offset)
     log_start_offset = max(loading.log_start_offset, loading.segments[0].base_offset)
-    # Kafka cuts by the checkpointed start, not by the one that counts (R-123).
+    # Kafka cuts by the checkpointed log start, not by the effective one (R-123).
     changes.epochs = truncate_from_start(changes.epochs, loading.log_start_offset)
     changes.snapshots.remove_strays(segment.base_offset for segment in loading.segments)
     state = loading.new_producer_state()

@@ -1,4 +1,4 @@
-"""A log while it is being loaded: what `loader.py` and `recovery.py` work on."""
+"""The state of a log while `loader.py` and `recovery.py` load it."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class Loading:
         log_start_offset: the checkpointed one, 0 without a line in the checkpoint.
         recovery_point: the checkpointed one.
         segments: those loaded so far, ascending.
-        last_base_offset: of the last segment in the directory, whether loaded yet or not.
-        recovery_base_offset: where the segment begins that holds the recovery point; it and later ones are recovered.
-        truncated_bytes: what recovery has cut off so far.
-        buffer: what all readers read into.
+        last_base_offset: of the last segment in the directory, loaded or not.
+        recovery_base_offset: base offset of the segment that holds the recovery point; it and later ones are recovered.
+        truncated_bytes: how much recovery has cut off so far.
+        buffer: shared by all readers.
         source: where the segments' batches come from.
-        check_done: asked while a segment is read to make its indexes anew.
-        is_beside_writer: a writer is at work on the log; the last segment is not looked into.
+        check_done: called while a segment is read to rebuild its indexes; raises to stop.
+        is_beside_writer: a writer uses the log; the last segment is not read.
     """
 
     fs: FileSystem
@@ -63,12 +63,12 @@ class Loading:
     is_beside_writer: bool = False
 
     def new_producer_state(self) -> ProducerState:
-        """Return a producer state that nothing was taken into yet."""
+        """Return a producer state without any batch."""
         return ProducerState(self.changes.snapshots, now_ms=self.now_ms, expiration_ms=self.expiration_ms)
 
     def rebuild(self, segment: Segment) -> RebuiltSegment:
         """
-        Make a segment's indexes anew, with the producers as of its base offset; snapshots are taken at both ends.
+        Rebuild a segment's indexes, with the producers as of its base offset; snapshots are taken at both ends.
 
         Raises:
             SegmentOverflowError, UncleanableError, CorruptBatchError: see `rebuild_segment`.
@@ -96,8 +96,8 @@ class Loading:
         """
         Write the rebuilt indexes of a recovery once they take much memory.
 
-        Until then nothing is changed, so that a log refused further on is as it was. Beyond, what is written is sound
-        and would be made again: indexes and snapshots, never the end of a log.
+        Before that nothing is changed, so a log that is refused later stays untouched. After that, only sound files are
+        written that any recovery would write again: indexes and snapshots, and the end of a log is never cut.
         """
         if not self.is_clean and self.changes.rebuilt_bytes() > KEPT_INDEX_BYTES:
             self.changes.apply(self.fs)

@@ -1,8 +1,8 @@
 """
-First offsets of transactions, and whose they are: the lowest one at hand, however many there are.
+First offsets of transactions and their holders, with fast access to the lowest one.
 
-A log may have transactions open by the ten thousand, and the lowest is asked for at each append and at each marker: to
-look through all of them every time would make the work grow with their square.
+A log may have tens of thousands of open transactions, and every append and every marker asks for the lowest offset: to
+search all of them each time would take quadratic time.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ _FEWEST_KEPT = 64
 
 
 class OpenOffsets:
-    """Offsets with a holder each. Each call takes logarithmic time, put over all of them."""
+    """Offsets with a holder each. Each call takes amortized logarithmic time."""
 
     def __init__(self) -> None:
         self._holders: dict[int, int] = {}
-        # All offsets that are held, and some that are not any more: at most as many again, and a few.
+        # All held offsets, and some that are no longer held: at most as many again, and a few.
         self._heap: list[int] = []
 
     def __len__(self) -> int:
         return len(self._holders)
 
     def items(self) -> list[tuple[int, int]]:
-        """Return offsets and their holders, in no order."""
+        """Return offsets and their holders, unordered."""
         return list(self._holders.items())
 
     def add(self, offset: int, holder: int) -> None:
-        """Take an offset in, or give it to another holder."""
+        """Add an offset, or give it to another holder."""
         if offset not in self._holders:
             heappush(self._heap, offset)
         self._holders[offset] = holder
@@ -55,7 +55,7 @@ class OpenOffsets:
         Return the lowest offset; None without any.
 
         Args:
-            but_of: a holder, who has few, whose offsets do not count.
+            but_of: a holder whose offsets do not count; it should have few.
         """
         passed = []
         found = None

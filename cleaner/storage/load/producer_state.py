@@ -1,12 +1,12 @@
 """
-What is known of the producers of one partition at some offset, and how it changes with every batch.
+The state of the producers of one partition at some offset, and how each batch changes it.
 
-Brokers keep this in memory and snapshot it now and then; here it is made again from the newest snapshot and the batches
-after it. It decides which batches a cleaner has to keep (the last one of every active producer) and how far it may go
-(up to the first transaction that is not decided).
+Brokers keep this in memory and snapshot it from time to time; here it is rebuilt from the newest snapshot and the
+batches after it. It decides which batches a cleaner must keep (the last one of every active producer) and how far it
+may clean (up to the first transaction that is not decided).
 
-A batch changes a producer's *pending* entry, and the pending entries are merged into the known ones when a segment (in
-a replay) or a batch (in a recovery) is done. That detour is Kafka's; where epochs go back it decides what is forgotten.
+A batch changes a producer's *pending* entry. Pending entries are merged into the known ones after each segment (in a
+replay) or each batch (in a recovery). Kafka does the same; where epochs go back, it decides what is forgotten.
 
 Source: rules R-126, R-127, R-211, R-407, R-545, R-547, R-652, R-653; `ProducerStateManager.java`,
 `ProducerAppendInfo.java`, `ProducerStateEntry.java`.
@@ -51,11 +51,11 @@ class Producer:
     txn_first_offset: int = _NONE
 
     def forget_batches(self) -> None:
-        """Drop what is known of data batches, as a new epoch does."""
+        """Forget the data batches, as a new epoch does."""
         self.last_sequence, self.last_offset, self.offset_delta = _NONE, _NONE, 0
 
     def without_batches(self) -> Producer:
-        """Return a copy that knows of no data batch."""
+        """Return a copy without data batches."""
         return Producer(
             self.producer_id,
             self.epoch,
@@ -65,13 +65,13 @@ class Producer:
         )
 
     def set_epoch(self, epoch: int) -> None:
-        """Move to an epoch; another one than before forgets the batches."""
+        """Set the epoch; a different one forgets the data batches."""
         if epoch != self.epoch:
             self.forget_batches()
             self.epoch = epoch
 
     def merge(self, newer: Producer) -> None:
-        """Take over what a pending entry has come to."""
+        """Merge a pending entry into this one."""
         self.set_epoch(newer.epoch)
         if newer.last_offset != _NONE:
             self.last_sequence = newer.last_sequence
@@ -96,7 +96,7 @@ class Producer:
 
 
 class CompletedTxn(NamedTuple):
-    """A transaction whose marker was met."""
+    """A transaction whose marker was read."""
 
     producer_id: int
     first_offset: int
@@ -105,7 +105,7 @@ class CompletedTxn(NamedTuple):
 
 
 class TransactionStateError(ValueError):
-    """A batch outside any transaction by a producer that has one open: no broker writes that (R-653)."""
+    """A batch outside any transaction by a producer with an open one: no broker writes that (R-653)."""
 
 
 class ProducerState:
@@ -113,7 +113,7 @@ class ProducerState:
     The producers of one partition.
 
     Attributes:
-        map_end_offset: the offset up to which (exclusive) batches have been taken in.
+        map_end_offset: the offset up to which (exclusive) batches are included.
     """
 
     def __init__(self, snapshots: Snapshots, *, now_ms: int, expiration_ms: int) -> None:
@@ -122,13 +122,13 @@ class ProducerState:
         self._now_ms = now_ms
         self._expiration_ms = expiration_ms
         self._last_snapshot_offset = 0
-        # Those of a snapshot, as they were read, until a batch changes one of them: there may be very many.
+        # A snapshot's rows, not unpacked until a batch changes one of them: there may be very many.
         self._loaded: SnapshotRows = np.empty(0, SNAPSHOT_ENTRY)
         self._known: dict[int, Producer] = {}
         self._pending: dict[int, Producer] = {}
         self._started: dict[int, list[int]] = {}
         self._completed: list[CompletedTxn] = []
-        # First offsets of open transactions, by producer id. Decided ones whose marker is not below the high watermark:
+        # Open transactions: first offset -> producer id. Decided ones whose marker is not below the high watermark:
         # first offset -> offset of the marker.
         self._ongoing = OpenOffsets()
         self._unreplicated = OpenOffsets()
@@ -136,14 +136,14 @@ class ProducerState:
     # ---- what is known ---------------------------------------------------------------------------------------------
 
     def _all(self) -> dict[int, Producer]:
-        """Return all of them by id, in the order in which they became known."""
+        """Return all known producers by id, in the order in which they became known."""
         if len(self._loaded):
             self._known.update((entry[0], _producer_of(ProducerEntry._make(entry))) for entry in self._loaded.tolist())
             self._loaded = self._loaded[:0]
         return self._known
 
     def last_records(self) -> LastRecords:
-        """Return each active producer's last data offset and epoch (R-545); of one that comes twice the last counts."""
+        """Return each active producer's last data offset and epoch (R-545); of two rows with one id the last counts."""
         if len(self._loaded):
             names = ("producer_id", "last_offset", "producer_epoch")
             columns = [self._loaded[name].astype(np.int64) for name in names]
@@ -168,24 +168,24 @@ class ProducerState:
         return not self._known and not len(self._loaded) and not len(self._unreplicated)
 
     def first_unstable_offset(self) -> int | None:
-        """Return the lowest first offset of a transaction that is open or not replicated yet (R-407)."""
+        """Return the lowest first offset of a transaction that is open or not yet replicated (R-407)."""
         lowest = (self._ongoing.lowest(), self._unreplicated.lowest())
         return min((offset for offset in lowest if offset is not None), default=None)
 
     def has_open_transaction(self, producer_id: int) -> bool:
-        """Tell whether a producer has a transaction open, pending batches included."""
+        """Tell whether a producer has an open transaction, pending batches included."""
         producer = self._pending.get(producer_id) or self._all().get(producer_id)
         return producer is not None and producer.txn_first_offset != _NONE
 
     def aborted_txn(self, txn: CompletedTxn) -> AbortedTxn:
-        """Return the transaction index entry of an aborted transaction, to be asked for before `commit`."""
+        """Return the transaction index entry of an aborted transaction; call it before `commit`."""
         others = self._ongoing.lowest(but_of=txn.producer_id)
         return aborted_entry(txn.producer_id, txn.first_offset, txn.last_offset, others)
 
     # ---- batches ---------------------------------------------------------------------------------------------------
 
     def touch(self, producer_id: int) -> Producer:
-        """Return a producer's pending entry; one met for the first time becomes known, whatever its batch does."""
+        """Return a producer's pending entry; a new producer becomes known, whatever its batch does."""
         pending = self._pending.get(producer_id)
         if pending is None:
             known = self._all().get(producer_id)
@@ -208,10 +208,10 @@ class ProducerState:
         is_transactional: bool,
     ) -> None:
         """
-        Take in a data batch.
+        Add a data batch.
 
         Raises:
-            TransactionStateError: not transactional although the producer has a transaction open.
+            TransactionStateError: it is not transactional although the producer has an open transaction.
         """
         producer = self.touch(producer_id)
         producer.set_epoch(epoch)
@@ -230,7 +230,7 @@ class ProducerState:
     def append_marker(
         self, producer_id: int, *, epoch: int, coordinator_epoch: int, offset: int, timestamp_ms: int, is_abort: bool
     ) -> CompletedTxn | None:
-        """Take in a commit or abort marker; returns the transaction it decides, None if there is none open."""
+        """Add a commit or abort marker; returns the transaction it decides, None if none is open."""
         producer = self.touch(producer_id)
         completed = None
         if producer.txn_first_offset != _NONE:
@@ -250,7 +250,7 @@ class ProducerState:
 
     def commit(self) -> None:
         """Merge the pending entries into the known ones, and close the decided transactions."""
-        # The order decides that of a snapshot's entries. A recovery commits batch by batch: mostly one producer.
+        # This order becomes that of a snapshot's entries. A recovery commits batch by batch: mostly one producer.
         for producer_id in self._pending if len(self._pending) == 1 else java_order(self._pending):
             known = self._all().get(producer_id)
             if known is None:
@@ -283,13 +283,13 @@ class ProducerState:
     # ---- snapshots -------------------------------------------------------------------------------------------------
 
     def take_snapshot(self) -> None:
-        """Put a snapshot at `map_end_offset`, unless the last one lies there."""
+        """Take a snapshot at `map_end_offset`, unless the last one is there."""
         if self.map_end_offset > self._last_snapshot_offset:
             self.snapshots.write(self.map_end_offset, self.entries())
             self._last_snapshot_offset = self.map_end_offset
 
     def take_empty_snapshots(self, offsets: Iterable[int]) -> None:
-        """Put empty snapshots at ascending offsets: what Kafka does after a clean stop that left none (R-127)."""
+        """Take empty snapshots at ascending offsets, as Kafka does after a clean stop that left none (R-127)."""
         for offset in offsets:
             self.map_end_offset = offset
             self.take_snapshot()
@@ -311,7 +311,7 @@ class ProducerState:
             try:
                 entries = self.snapshots.read(latest)
             except CorruptCheckpointError:
-                # A damaged snapshot is no loss: the next older one and the batches after it say the same (R-125).
+                # A damaged snapshot is no loss: the next older one and the batches after it give the same (R-125).
                 self.snapshots.remove(latest)
                 continue
             self._load(entries)

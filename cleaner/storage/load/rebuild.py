@@ -1,5 +1,5 @@
 """
-Making again what was lost: a segment's indexes from its batches, and the producer state from snapshots and batches.
+Rebuilds a segment's indexes from its batches, and the producer state from snapshots and batches.
 
 Source: rules R-202, R-323, R-640, R-652, D-04; `LogSegment.java` (recover), `UnifiedLog.java` (rebuildProducerState).
 """
@@ -31,11 +31,11 @@ _SNAPSHOT_SEGMENTS = 2  # Kafka keeps snapshots at the last two base offsets (R-
 
 class SegmentOverflowError(ValueError):
     """
-    A segment holds an offset too far from its base offset: it has to be split (R-614).
+    A segment holds an offset too far from its base offset: it must be split (R-614).
 
     Attributes:
         segment: the segment.
-        epochs: the leader epochs, those of the batches before that offset taken in.
+        epochs: the leader epochs, including those of the batches before that offset.
     """
 
     def __init__(self, segment: Segment, cause: OffsetOverflowError, epochs: list[EpochEntry]) -> None:
@@ -49,8 +49,8 @@ class SoundChunks:
     The batches of a segment up to the first one that is damaged.
 
     Attributes:
-        damage: after the walk, what ended it; None at the end of the file.
-        end: position behind the last sound batch.
+        damage: after the walk, the damage that ended it; None if it reached the end of the file.
+        end: position after the last sound batch.
     """
 
     def __init__(self, segment: Segment, buffer: ReadBuffer) -> None:
@@ -71,7 +71,7 @@ class SoundChunks:
                         yield chunk
                 except CorruptBatchError as error:
                     self.damage = self.damage or error
-                    # The reader may find the damage before it has handed out the sound batches in front of it.
+                    # The reader may find the damage before it has returned the sound batches in front of it.
                     if self.end < error.position < stop:
                         stop = error.position
                         continue
@@ -81,13 +81,13 @@ class SoundChunks:
 @dataclass(frozen=True)
 class RebuiltSegment:
     """
-    What a segment's batches say.
+    The result of reading a segment's batches.
 
     Attributes:
         indexes: offset, time and transaction index.
         valid_bytes: bytes up to the end of the last sound batch.
         next_offset: the offset after that batch; the base offset without one.
-        epochs: the leader epochs, the segment's batches taken in.
+        epochs: the leader epochs, including those of the segment's batches.
         damage: why the segment ends there, None if it is sound to its end.
     """
 
@@ -107,18 +107,18 @@ def rebuild_segment(
     check_done: Callable[[], None],
 ) -> RebuiltSegment:
     """
-    Read a whole segment and make its indexes anew; nothing is written (R-323, R-640).
+    Read a whole segment and rebuild its indexes in memory; nothing is written (R-323, R-640).
 
     Args:
-        state: the producers as of the segment's base offset; takes in its batches.
+        state: the producers as of the segment's base offset; its batches are added.
         epochs: the leader epochs known so far.
-        check_done: asked for each chunk; raises to stop.
+        check_done: called for each chunk; raises to stop.
     Raises:
         SegmentOverflowError: an offset does not fit the segment's indexes.
         UncleanableError: an index would be full: Kafka could not load the log either (R-311).
-        CorruptBatchError: a batch that Kafka would stumble over without mending it (`replay`).
+        CorruptBatchError: a batch that Kafka would fail on, without repairing it (`replay`).
     """
-    # Here, as it loads the kernels: a look at a sound log rebuilds nothing.
+    # Imported here because it loads the kernels: inspecting a sound log rebuilds nothing.
     from cleaner.storage.segment.index_builder import IndexBuilder, OffsetOverflowError
 
     builder = IndexBuilder(
@@ -197,12 +197,13 @@ def rebuild_producer_state(
     Bring a producer state to `end_offset`: from the newest snapshot, then batch by batch (R-652).
 
     Snapshots outside the log are removed and those at the last two base offsets and at `end_offset` are taken, in
-    memory (`Snapshots.apply`).
+    memory until `Snapshots.apply`.
 
     Args:
-        state: new, nothing taken in yet.
+        state: new, without any batch.
         segments: ascending.
-        was_clean: after a clean stop a log without any snapshot is taken to have no producers; it is not read (R-127).
+        was_clean: after a clean stop, a log without any snapshot counts as one without producers; it is not read
+            (R-127).
     Raises:
         CorruptBatchError: damage in the batches after the snapshot.
     """

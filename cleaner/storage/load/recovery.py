@@ -1,13 +1,13 @@
 """
 Recovering a log after a stop that left no clean-shutdown marker.
 
-Segments from the one that holds the recovery point on may be torn: the file system may have lost any part of them.
-Each is read whole and checked; its indexes, transaction index, leader epochs and producer snapshots are made anew. The
-first damaged batch ends the log: its segment is cut there and later ones are deleted, since what they hold was written
-after the lost part and would follow a gap. Segments below the recovery point were flushed and are trusted.
+The segment that holds the recovery point and later ones may be torn: the file system may have lost any part of them.
+Each is read completely and checked; its indexes, transaction index, leader epochs and producer snapshots are rebuilt.
+The first damaged batch ends the log: its segment is cut there and later ones are deleted, since their records were
+written after the lost part and would follow a gap. Segments below the recovery point were flushed and are trusted.
 
-Kafka cuts without asking. Where more would go than a torn tail, `allow_truncate` has to permit it here: a flipped bit
-in a cold segment of an archive is for its owner to judge.
+Kafka cuts without asking. Here, cutting more than a torn tail needs `allow_truncate`: the owner of an archive must
+decide about a flipped bit in a cold segment.
 
 Source: rules R-640, R-641; `LogLoader.java` (recoverLog, recoverSegment).
 """
@@ -27,11 +27,11 @@ _NO_END = 2**63 - 1
 
 def recover_segments(loading: Loading) -> None:
     """
-    Recover the segments from the recovery point on, in memory; `LoadChanges.apply` does it.
+    Recover the segments from the recovery point on, in memory; `LoadChanges.apply` writes the result.
 
     Raises:
-        TruncationRefusedError: more than a torn tail would have to go, and may not.
-        SegmentOverflowError: a segment has to be split first; begin again then.
+        TruncationRefusedError: more than a torn tail would have to be cut, and may not.
+        SegmentOverflowError: a segment must be split first; then call this again.
         UncleanableError, CorruptBatchError: Kafka could not load the log either (`rebuild_segment`).
     """
     unflushed = segments_between(loading.segments, loading.recovery_point, _NO_END)
@@ -48,7 +48,7 @@ def recover_segments(loading: Loading) -> None:
 
 def cut_damage(loading: Loading, segment: Segment, rebuilt: RebuiltSegment, later: Sequence[Segment]) -> bool:
     """
-    Have a segment cut behind its last sound batch, and `later` segments deleted; False if there is nothing to cut.
+    Note that a segment is cut after its last sound batch and `later` segments deleted; False if nothing is to be cut.
 
     Raises:
         TruncationRefusedError: see `recover_segments`.
@@ -73,11 +73,11 @@ def cut_damage(loading: Loading, segment: Segment, rebuilt: RebuiltSegment, late
 
 def _refuse_unless_torn(segment: Segment, rebuilt: RebuiltSegment, later: Sequence[Segment], *, is_last: bool) -> None:
     """
-    Let a torn tail of the last segment pass: no whole batch would go.
+    Raise, except for a torn tail of the last segment: no whole batch is lost there.
 
-    A writer that was killed leaves the beginning of a batch, or zeros, or pages of a batch in the wrong order. Cutting
-    that loses nothing that was ever acknowledged as flushed. But whole batches behind the damage mean that something
-    else happened to the file, and cutting would lose them.
+    A killed writer leaves the beginning of a batch, or zeros, or only some pages of a batch. Cutting that loses nothing
+    that was ever acknowledged as flushed. But if whole batches follow the damage, something else happened to the file,
+    and cutting would lose them.
     """
     if is_last:
         with segment.open_log() as file:

@@ -1,6 +1,5 @@
 """
-Feeding batches to the producer state: a whole chunk at a time where producers merely go on, one by one where they
-begin and end transactions.
+Adds batches to the producer state: a whole chunk at a time where there are no transactions, otherwise one by one.
 
 Source: rules R-231, R-652, R-653; `UnifiedLog.java` (a replay, segment by segment), `LogSegment.java` (a recovery,
 batch by batch).
@@ -25,7 +24,7 @@ from cleaner.format.control import (
 )
 from cleaner.storage.load.producer_state import ProducerState, TransactionStateError
 
-# What the state wants to know of a batch, in the order in which the loop below unpacks it.
+# The columns of a batch that the state needs, in the order in which `_append_data` and `_append_control` unpack them.
 _COLUMNS = (
     "producer_id",
     "producer_epoch",
@@ -48,18 +47,19 @@ def replay(
     on_damage: Callable[[CorruptBatchError], None] | None = None,
 ) -> list[AbortedTxn]:
     """
-    Take the batches of a chunk into a producer state.
+    Add the batches of a chunk to a producer state.
 
     Args:
-        rows: the batches concerned.
+        rows: the batches to add.
         path: the `.log` file, for error messages.
         each_batch: commit after each batch, as a recovery does; else the caller commits at the segment's end.
-        on_damage: called with each batch below, which is then passed over; None: raised. Only with `each_batch`.
+        on_damage: called with the error below for each such batch, which is then skipped; None: raised. Only with
+            `each_batch`.
     Returns:
-        Transaction index entries of the aborted transactions whose markers were met; only with `each_batch`.
+        Transaction index entries of the aborted transactions whose markers were read; only with `each_batch`.
     Raises:
-        CorruptBatchError: a batch that Kafka could not load either, not even in a recovery: that counts a batch as good
-            before it looks at the marker inside, keeps it, and stumbles over it again at the end of the load.
+        CorruptBatchError: a batch that Kafka could not load either, not even in a recovery: a recovery accepts a batch
+            before it reads the marker inside, keeps the batch, and fails on it again at the end of the load.
     """
     batches = chunk.batches[rows]
     with_producer = np.flatnonzero(batches["producer_id"] > -1)
@@ -76,9 +76,9 @@ def replay(
 
 def _append_plain(state: ProducerState, batches: Batches) -> bool:
     """
-    Take in batches without transactions by the last one of each producer; False, and nothing done, if there are any.
+    Add batches by the last one of each producer; False, with nothing changed, if transactions are involved.
 
-    Of data batches in a row only the last counts: epoch, sequence, offset and timestamp are all its own.
+    Of consecutive data batches only the last counts: it sets epoch, sequence, offset and timestamp.
     """
     if (batches["attributes"] & (TRANSACTIONAL_FLAG | CONTROL_FLAG)).any():
         return False

@@ -1,8 +1,8 @@
 """
-The producer snapshots of one partition: which there are, and which are to be written or removed.
+The producer snapshots of one partition: which exist, and which will be written or removed.
 
-Loading a log makes Kafka remove and write snapshots on the way, and what it does next depends on what is left. Here
-these changes are kept in memory until `apply`, so that a log that turns out to be damaged is refused untouched.
+While Kafka loads a log, it removes and writes snapshots, and its next steps depend on which are left. Here these
+changes are kept in memory until `apply`, so that a log that turns out to be damaged is refused untouched.
 
 Source: rules R-125, R-126; `ProducerStateManager.java`.
 """
@@ -31,7 +31,7 @@ class Snapshots:
     The snapshots of a partition as they will be once the pending changes are applied.
 
     Args:
-        offsets: those on disk.
+        offsets: of the snapshots on disk.
     """
 
     def __init__(self, fs: FileSystem, directory: Path, offsets: Iterable[int]) -> None:
@@ -42,7 +42,7 @@ class Snapshots:
         self._removed: set[int] = set()
 
     def offsets(self) -> list[int]:
-        """Return the offsets snapshots exist for, ascending."""
+        """Return the offsets that have a snapshot, ascending."""
         return sorted((self._on_disk - self._removed) | self._written.keys())
 
     def latest(self) -> int | None:
@@ -65,9 +65,9 @@ class Snapshots:
             raise CorruptCheckpointError(self._path(offset), 0, "the snapshot vanished") from error
 
     def write(self, offset: int, entries: Sequence[ProducerEntry]) -> None:
-        """Put a snapshot at `offset`; entries in the order in which the producers became known."""
+        """Add a snapshot at `offset`; entries in the order in which the producers became known."""
         self._written[offset] = list(entries)
-        # One that was removed and is written again is replaced, not removed.
+        # A snapshot removed and written again is replaced, not removed.
         self._removed.discard(offset)
 
     def remove(self, offset: int) -> None:
@@ -77,16 +77,16 @@ class Snapshots:
             self._removed.add(offset)
 
     def forget(self, offset: int) -> None:
-        """Note that somebody else, the swap of a segment, has removed a snapshot."""
+        """Note that the swap of a segment removed a snapshot."""
         self._written.pop(offset, None)
         self._removed.discard(offset)
         self._on_disk.discard(offset)
 
     def remove_strays(self, base_offsets: Iterable[int]) -> None:
         """
-        Remove the snapshots that belong to no segment, except the highest when it lies above all segments (R-126).
+        Remove the snapshots that belong to no segment, except the highest if it lies above all segments (R-126).
 
-        That one was written by a clean stop, at the log end.
+        A clean stop writes that one, at the log end.
         """
         bases = set(base_offsets)
         strays = [offset for offset in self.offsets() if offset not in bases]
@@ -107,10 +107,10 @@ class Snapshots:
 
     def apply(self, fs: FileSystem) -> None:
         """
-        Carry the pending changes out: first what is written (durably), then what is removed.
+        Make the pending changes: first the writes (durably), then the removals.
 
-        In this order a crash leaves more snapshots than wanted, never too few: the next load removes strays, while a
-        log without any snapshot would make Kafka forget all producers (R-127).
+        In this order a crash leaves too many snapshots, never too few: the next load removes strays, while a log
+        without any snapshot would make Kafka forget all producers (R-127).
         """
         for offset, entries in sorted(self._written.items()):
             write_snapshot(fs, self._path(offset), entries)

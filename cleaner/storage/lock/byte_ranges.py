@@ -1,15 +1,15 @@
 """
-Locks on ranges of bytes of a file, in the one kind that is sound beside a JVM and among our own threads.
+Locks on byte ranges of a file, of the one kind that is safe alongside a JVM and among our own threads.
 
 Linux has three kinds. `flock` does not see a JVM's locks at all. A classic `lockf` belongs to the process, and is
 dropped when anything in the process closes any descriptor of the file. An *open-file-description* lock belongs to one
 opening of the file: it and a JVM's lock refuse each other both ways, two openings in one process refuse each other like
-two processes, and it goes when its last descriptor is closed, at the latest by the kernel when the process dies.
+two processes, and it ends when its last descriptor is closed, at the latest by the kernel when the process dies.
 
 Nothing here waits. The bytes need not exist: the file may be empty.
 
-A forked child has a descriptor of each opening too, with which a lock would outlast the process that took it. So the
-child closes what was locked as soon as it is there: the lock stays the parent's, where to unlock would take it away.
+A forked child inherits a descriptor of each opening, and with it a lock would outlast the process that took it. So the
+child closes those descriptors at once. The lock stays with the parent; unlocking would take it from the parent.
 
 Source: rule C-4; fcntl(2), "Open file description locks".
 """
@@ -29,13 +29,13 @@ from cleaner.errors import LogDirOfflineError
 from cleaner.storage.fs.file_system import disk_errors
 
 READ, WRITE = fcntl.F_RDLCK, fcntl.F_WRLCK
-"""Any number of `READ` locks on a byte, or one `WRITE` lock. A read lock needs a file open for reading only."""
+"""A byte has any number of `READ` locks, or one `WRITE` lock. For a read lock, a file open for reading is enough."""
 
 TO_THE_END = 0
 """As a length: this byte and all after it."""
 
 OPEN_FILE = -1
-"""As a pid: the lock is of this kind too, and the kernel does not tell whose."""
+"""As a pid: the lock is an open-file-description lock too, and the kernel does not tell whose."""
 
 # struct flock of 64-bit Linux: type, whence, start, length, pid. The pid must be 0 in a request.
 _FLOCK = struct.Struct("@hhqqi4x")
@@ -59,7 +59,7 @@ class Opened(Protocol):
 
 
 class Holder(NamedTuple):
-    """A lock in the way: its kind, its bytes (length 0: to the end), and its process or `OPEN_FILE`."""
+    """A conflicting lock: its kind, its bytes (length 0: to the end), and its process or `OPEN_FILE`."""
 
     kind: int
     start: int
@@ -69,12 +69,12 @@ class Holder(NamedTuple):
 
 def try_lock(file: Opened, kind: int, start: int, length: int) -> bool:
     """
-    Lock a range, or turn a lock on it into the other kind in one step; False when somebody else's is in the way.
+    Lock a range, or turn a lock on it into the other kind in one step; False if another holder's lock conflicts.
 
     Raises:
         LogDirOfflineError: the file system refuses locks.
     """
-    _locked.add(file)  # before it is: a fork may come in between
+    _locked.add(file)  # before locking: a fork may come in between
     try:
         _set(file, kind, start, length)
     except OSError as error:
@@ -86,13 +86,13 @@ def try_lock(file: Opened, kind: int, start: int, length: int) -> bool:
 
 
 def unlock(file: Opened, start: int, length: int) -> None:
-    """Give a range back; bytes that are not locked are fine."""
+    """Unlock a range; bytes that are not locked are fine."""
     with disk_errors(file.path):
         _set(file, fcntl.F_UNLCK, start, length)
 
 
 def holder_of(file: Opened, kind: int, start: int, length: int) -> Holder | None:
-    """Return a lock that would refuse `try_lock`; None without one. Locks of the same opening do not count."""
+    """Return a lock that would make `try_lock` fail, or None. Locks of the same opening do not count."""
     request = _FLOCK.pack(kind, os.SEEK_SET, start, length, 0)
     with disk_errors(file.path):
         found, _, its_start, its_length, pid = _FLOCK.unpack(fcntl.fcntl(file.fileno(), _GET_LOCK, request))
@@ -103,12 +103,12 @@ def _set(file: Opened, kind: int, start: int, length: int) -> None:
     fcntl.fcntl(file.fileno(), _SET_LOCK, _FLOCK.pack(kind, os.SEEK_SET, start, length, 0))
 
 
-# What a lock was asked for; that it was closed since does no harm.
+# Files on which a lock was requested; it does no harm if one was closed since.
 _locked: weakref.WeakSet[Opened] = weakref.WeakSet()
 
 
 def _leave_to_parent() -> None:
-    """Close what a forked child has got of its parent's. Nothing is waited for: the parent's threads are not here."""
+    """Close the locked files a forked child inherited. Waits for nothing: the parent's threads do not exist here."""
     for file in tuple(_locked):
         with contextlib.suppress(LogDirOfflineError, OSError):
             file.close()

@@ -1,8 +1,8 @@
 """
-Telling who holds the lock of a log dir without taking it.
+Finds out who holds the lock of a log dir without taking it.
 
-The kernel says which bytes are locked (`locks.py` has the table), not by whom of us: what this process holds itself is
-told apart by the file, as through another opening it looks like anybody else's.
+The kernel says which bytes are locked (table in `log_dir_lock.py`), not by which cleaner or writer. Through another
+opening of the file, this process's own locks look like those of any other, so they are recognized by the file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cleaner.storage.segment import names
 
 
 class LockHolder(enum.Enum):
-    """Who keeps a cleaner out of a log dir; the values are words for the operator."""
+    """Who keeps a cleaner out of a log dir; the values are shown to the operator."""
 
     NOBODY = "nobody"
     BROKER = "a live broker"
@@ -31,12 +31,12 @@ class LockHolder(enum.Enum):
 @dataclass(frozen=True)
 class LockReport:
     """
-    What can be told of a lock without taking it.
+    What is known of a lock without taking it.
 
     Attributes:
-        holder: who keeps a cleaner out that would take the lock shared; locks of this process do not count.
-        has_writer: a writer of ours holds it, shared: no obstacle.
-        pid: the broker's process; None where the kernel does not tell.
+        holder: who would keep out a cleaner that takes the lock shared; locks of this process do not count.
+        has_writer: one of our writers holds it shared, which is no obstacle.
+        pid: the broker's process; None if the kernel does not tell.
     """
 
     holder: LockHolder = LockHolder.NOBODY
@@ -46,12 +46,12 @@ class LockReport:
 
 def probe(fs: FileSystem, log_dir: Path) -> LockReport:
     """
-    Tell who holds the lock of a log dir, disturbing nobody: nothing is locked, created or changed, not for a moment.
+    Find out who holds the lock of a log dir; nothing is locked, created or changed, not even for a moment.
 
-    The answer may be out of date at once.
+    The answer may be out of date immediately.
 
     Raises:
-        LogDirOfflineError: the file cannot be opened or asked about.
+        LogDirOfflineError: the file cannot be opened or queried.
     """
     path = real_path(log_dir) / names.LOCK
     try:

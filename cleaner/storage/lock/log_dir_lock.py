@@ -1,28 +1,28 @@
 """
-The lock of a log dir: never clean beside a live broker, never two cleaners at once.
+The lock of a log dir: never clean while a broker runs on it, never with two cleaners at once.
 
-A broker holds `.lock` with Java's `FileChannel.tryLock`: a POSIX write lock on bytes 0 to 2**63 - 2. Locks of ours
-(`byte_ranges.py`) exclude it both ways. Which bytes are locked says who holds what (`lock_bytes.py`):
+A broker holds `.lock` with Java's `FileChannel.tryLock`: a POSIX write lock on bytes 0 to 2**63 - 2. Our locks
+(`byte_ranges.py`) and that one exclude each other. The locked bytes say who holds what (`lock_bytes.py`):
 
     byte              0            1            2                3 ... 15
                       cleaner      writer       presence
-    exclusive         write        write        write            write        meets everybody, as a JVM does
+    exclusive         write        write        write            write        excludes all others, as a JVM does
     shared, cleaner   write                     read
     shared, writer                 write        read
 
-- A JVM and `exclusive` want to write every byte, so they meet each other and any `shared` holder at byte 2.
-- A cleaner and a writer share byte 2 and have a byte each; two cleaners meet at byte 0, two writers at byte 1.
+- A JVM and `exclusive` write-lock every byte, so they conflict with each other and with any `shared` holder at byte 2.
+- A cleaner and a writer share byte 2 and have a byte each; two cleaners conflict at byte 0, two writers at byte 1.
 
 A stopping broker unlocks and then *deletes* the file. A process that locks in between holds a file that no other
-process will find, so after locking, and again before each change that cannot be undone, the open file is compared with
-the name.
+process will find. So after locking, and again before each change that cannot be undone, the open file is compared with
+the file of that name.
 
-Who has the lock holds the directory, too (`held.py`): what is done in the log dir under it is done in the one locked.
+The holder of the lock also holds the directory (`held.py`): its work in the log dir stays in the directory it locked.
 
 We never delete the file: another process may just have opened it.
 
-Who shares the log dir settles by `logs_access.py` who may do what with its logs; `acquire_for_cleaning` and
-`acquire_for_writing` do both.
+Processes that share the log dir decide through `logs_access.py` who may do what with its logs; `acquire_for_cleaning`
+and `acquire_for_writing` take both.
 
 Source: rules R-111, D-01; rule C-4.
 """
@@ -53,7 +53,7 @@ from cleaner.storage.segment import names
 
 
 class LockMode(enum.Enum):
-    """`EXCLUSIVE`: nobody else at all. `SHARED`: one cleaner and one writer side by side, still no broker."""
+    """`EXCLUSIVE`: no other process. `SHARED`: one cleaner and one writer together, still no broker."""
 
     EXCLUSIVE = "exclusive"
     SHARED = "shared"
@@ -67,24 +67,24 @@ class LockRole(enum.Enum):
 
 
 _ATTEMPTS = 10
-"""A file that is replaced between opening and locking is opened again; each time takes another broker that stops."""
+"""A file replaced between opening and locking is opened again; each such failure takes another broker that stops."""
 
 
 class LogDirLock:
     """
     The lock of one log dir, taken on creation; use it in a `with` block or call `release`.
 
-    It stays the process's that took it: in a forked child it is not held (`byte_ranges.py`).
+    It belongs to the process that took it: a forked child does not hold it (`byte_ranges.py`).
 
     Args:
-        fs: the door to the file system.
+        fs: the file system.
         log_dir: the directory; a link to it is followed once, here.
-        mode: alone, or beside the other role.
+        mode: alone, or together with the other role.
         role: what the holder does.
     Attributes:
-        logs: what it may do with the logs, if it shares the log dir; nobody has entered yet.
+        logs: access to the logs, if the log dir is shared; at first no round has entered.
     Raises:
-        LogDirLockedError: somebody else holds it; says who, as far as the kernel tells.
+        LogDirLockedError: another process holds it; says who, as far as the kernel tells.
         LogDirOfflineError: the file cannot be opened, created or locked at all.
     """
 
@@ -103,7 +103,7 @@ class LogDirLock:
         self._file: File | None = None
         self._hold = fs.hold(self.path.parent)
         with _ours_guard:
-            _ours.add(self)  # before it is taken: a probe in between must not see another process's lock
+            _ours.add(self)  # before locking: a probe in between must not take the lock for another process's
         try:
             file = self._acquire()
         except BaseException:
@@ -125,16 +125,16 @@ class LogDirLock:
             except BaseException:
                 file.close()
                 raise
-            file.close()  # deleted by a broker that stopped: the next attempt makes a new one
+            file.close()  # a stopping broker deleted it: the next attempt creates a new one
         raise LogDirLockedError(f"{self.path}: keeps being replaced by other processes")
 
     def _open(self) -> File | None:
-        """Open the lock file or create it with the directory's ownership; None when somebody was faster."""
+        """Open the lock file, or create it with the directory's ownership; None if another process was faster."""
         try:
             return self._fs.open(self.path, write=True)
         except FileNotFoundError:
             pass
-        # Asked before: a file that had to be deleted again might by then be another process's lock.
+        # Checked before creating: if we had to delete the file again, another process might have locked it by then.
         if not can_own(self._fs.stat(self.path.parent)):
             raise LogDirOfflineError(self.path, PermissionError(errno.EPERM, "the log dir belongs to another user"))
         try:
@@ -146,12 +146,12 @@ class LogDirLock:
 
     def _lock(self, file: File) -> None:
         if self.mode is LockMode.EXCLUSIVE:
-            # Not the bytes of partitions and checkpoint: their locks come through openings of their own, and would meet
-            # this one.
+            # Without the bytes of partitions and checkpoint: those are locked through other openings of the file, and
+            # would conflict with this one.
             self._set(file, WRITE, 0, CHECKPOINT_BYTE)
             self._set(file, WRITE, CHECKPOINT_BYTE + 1, FIRST_PARTITION_BYTE - CHECKPOINT_BYTE - 1)
             return
-        # Presence first: while a broker has the file, our role's byte is never locked, not even for a moment.
+        # Presence first: while a broker holds the file, our role's byte is not locked even for a moment.
         self._set(file, READ, PRESENCE_BYTE, 1)
         self._set(file, WRITE, self.role.value, 1)
 
@@ -161,7 +161,7 @@ class LogDirLock:
 
     @staticmethod
     def _who_is_in_the_way(file: File, kind: int, start: int, length: int) -> str:
-        """Say who it is: a process with a classic lock (a JVM) has a number, ours have none."""
+        """Say who it is: the kernel gives a pid for a classic lock (a JVM's), none for ours."""
         holder = holder_of(file, kind, start, length)
         if holder is None:
             return "was locked by another process a moment ago"
@@ -185,7 +185,7 @@ class LogDirLock:
 
     def still_held(self) -> None:
         """
-        Make sure that the lock still keeps others out; to be called before each group's first rename.
+        Make sure that the lock still keeps others out; call this before each group's first rename.
 
         Raises:
             LogDirLockedError: released, or the file was deleted or replaced (by a broker that was stopping when the
@@ -200,15 +200,15 @@ class LogDirLock:
             )
 
     def release(self) -> None:
-        """Give the lock back, leaving the file; a second call does nothing."""
+        """Release the lock and leave the file; a second call does nothing."""
         file = None
         try:
-            # In the block, so that an interrupt right behind it finds the file: no second call would.
+            # Inside `try`, so that after an interrupt right here the file is still closed: a second call would not.
             with self._release_lock:
                 file, self._file = self._file, None
             self._forget()
-            # Closing alone would not do while a child that is just forked still has the descriptor. In a forked child
-            # it was closed.
+            # Closing alone does not unlock while a just forked child still has the descriptor. In a forked child it is
+            # closed already.
             if file is not None and not file.is_closed:
                 unlock(file, 0, TO_THE_END)
         finally:
@@ -218,7 +218,7 @@ class LogDirLock:
 
     @property
     def is_beside_writer(self) -> bool:
-        """Tell whether a writer is at work beside this cleaner's rounds; see `LogsAccess.enter`."""
+        """Tell whether a writer runs alongside this cleaner's rounds; see `LogsAccess.enter`."""
         return self.logs.is_beside_writer
 
     def __enter__(self) -> LogDirLock:
@@ -242,11 +242,11 @@ class LogDirLock:
 
 def acquire_for_cleaning(fs: FileSystem, log_dir: Path) -> LogDirLock:
     """
-    Lock a log dir for rounds, alone or beside a writer of ours: `is_beside_writer` says which, until `release`.
+    Lock a log dir for rounds, alone or alongside one of our writers: `is_beside_writer` says which, until `release`.
 
     A writer that comes later does not wait for the end of a round: it asks for the logs, `logs.is_writer_waiting`
-    tells, and the round is aborted. A caller that keeps the lock between rounds calls `logs.leave()` when one has ended
-    and `logs.enter()` before the next, which decides anew.
+    becomes true, and the round is aborted. A caller that keeps the lock between rounds calls `logs.leave()` after each
+    round and `logs.enter()` before the next, which decides again.
 
     Raises:
         LogDirLockedError: a broker, another cleaner, or a writer that is loading its logs.
@@ -263,9 +263,9 @@ def acquire_for_cleaning(fs: FileSystem, log_dir: Path) -> LogDirLock:
 
 def acquire_for_writing(fs: FileSystem, log_dir: Path, clock: Clock, *, patience_ms: int) -> LogDirLock:
     """
-    Lock a log dir for a writer that is going to load its logs; rounds of a cleaner are asked to end, and waited for.
+    Lock a log dir for a writer that is about to load its logs; a cleaner's rounds are asked to end, and waited for.
 
-    Once every log is loaded, recovered and settled, `logs.admit_cleaner()` lets rounds begin beside the writer.
+    Once every log is loaded, recovered and settled, `logs.admit_cleaner()` lets rounds begin alongside the writer.
 
     Raises:
         LogDirLockedError: a broker, another writer, or a cleaner that did not give way within `patience_ms`.
@@ -280,13 +280,13 @@ def acquire_for_writing(fs: FileSystem, log_dir: Path, clock: Clock, *, patience
     return lock
 
 
-# This process's locks: asked through another descriptor, the kernel tells of them as of any other.
+# This process's locks: through another descriptor, the kernel reports them like any other process's.
 _ours: weakref.WeakSet[LogDirLock] = weakref.WeakSet()
 _ours_guard = threading.Lock()
 
 
 def _begin_with_none() -> None:
-    """Forget, in a forked child, what the parent holds; a thread of the parent's may have had the guard."""
+    """In a forked child, forget the parent's locks; the guard is new, as a thread of the parent may have held it."""
     global _ours_guard
     _ours_guard = threading.Lock()
     _ours.clear()
@@ -296,6 +296,6 @@ os.register_at_fork(after_in_child=_begin_with_none)
 
 
 def locks_of_ours() -> list[LogDirLock]:
-    """Return the locks this process holds or is just taking."""
+    """Return the locks that this process holds or is taking."""
     with _ours_guard:
         return list(_ours)

@@ -1,9 +1,9 @@
 """
-Who has the logs of a log dir: a writer that loads them, a cleaner without a writer, or a writer and a cleaner together.
+Who may use the logs of a log dir: a writer that loads them, a cleaner without a writer, or a writer and a cleaner.
 
-A writer that opens a log dir recovers its logs, and until it has nobody else may touch them. A cleaner that finds no
-writer loads logs as a broker would and leaves them as a clean stop would, so no writer may begin meanwhile. Beside a
-writer at work it does much less. Which of these it is, is settled when a round begins and stays so until it ends:
+A writer that opens a log dir first recovers its logs, and until then no other process may touch them. A cleaner that
+finds no writer loads logs as a broker would and leaves them as a clean stop would, so no writer may begin during its
+rounds. Alongside a running writer it does much less. Which case applies is decided when a round begins, until it ends:
 
     byte of `.lock`                    3 (the logs)   4 (waiting)
     writer, waiting for rounds to end  tries write    write
@@ -12,8 +12,8 @@ writer at work it does much less. Which of these it is, is settled when a round 
     rounds without a writer            write
     rounds beside a writer             read
 
-Rounds ask at each buffer whether a writer waits, and are aborted if so: a writer never waits for the end of a round.
-New ones do not begin while it waits.
+At each buffer, a round asks whether a writer waits, and is aborted if so: a writer never waits for the end of a round.
+No round begins while a writer waits.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class LogsAccess:
 
     Args:
         path: the lock file, for errors.
-        file: it, open; the log dir itself is locked already.
-        is_alone: the log dir is locked exclusively, so that nobody else is there.
+        file: the lock file, open; the log dir itself is locked already.
+        is_alone: the log dir is locked exclusively, so no other process is there.
     """
 
     def __init__(self, path: Path, file: File, *, is_alone: bool) -> None:
@@ -44,18 +44,18 @@ class LogsAccess:
         self._file = file
         self._is_alone = is_alone
         self._guard = threading.Lock()
-        # Guarded by _guard: how many rounds are at work, and on which side.
+        # Guarded by _guard: how many rounds are running, and whether alongside a writer.
         self._rounds = 0
         self._is_beside_writer = False
 
     @property
     def is_beside_writer(self) -> bool:
-        """Tell whether the rounds at work are beside a writer; meaningless while there are none."""
+        """Tell whether the running rounds are alongside a writer; meaningless while there are none."""
         return self._is_beside_writer
 
     def enter(self) -> bool:
         """
-        Begin a round; returns whether it is beside a writer. The first one decides, others at the same time join it.
+        Begin a round; returns whether it is alongside a writer. The first round decides, concurrent ones join it.
 
         Raises:
             LogDirLockedError: a writer waits for the logs or loads them.
@@ -77,7 +77,7 @@ class LogsAccess:
             raise LogDirLockedError(f"{self._path}: a writer is loading the logs")
 
     def leave(self) -> None:
-        """End a round; the last one gives the logs back."""
+        """End a round; the last one releases the logs."""
         with self._guard:
             if self._rounds == 0:
                 raise ValueError("no round is at work")
@@ -93,15 +93,15 @@ class LogsAccess:
 
     def wait_to_load(self, clock: Clock, patience_ms: int) -> None:
         """
-        Have the logs to oneself, as a writer that is about to load them; rounds at work are asked to end.
+        Take the logs exclusively, for a writer that is about to load them; running rounds are asked to end.
 
         Raises:
-            LogDirLockedError: they did not in time.
+            LogDirLockedError: they did not end in time.
         """
         with self._guard:
             if self._is_alone:
                 return
-            # Held until the logs are: a round that began in between would be aborted at its first buffer.
+            # Held until the logs are taken: a round that began in between would be aborted at its first buffer.
             if not try_lock(self._file, WRITE, WAITING_BYTE, 1):
                 raise LogDirLockedError(f"{self._path}: another writer waits for the logs")
             try:
@@ -111,6 +111,6 @@ class LogsAccess:
                 unlock(self._file, WAITING_BYTE, 1)
 
     def admit_cleaner(self) -> None:
-        """Let rounds begin beside this writer: every log is loaded, recovered and settled."""
+        """Let rounds begin alongside this writer: every log is loaded, recovered and settled."""
         if not self._is_alone and not try_lock(self._file, READ, LOGS_BYTE, 1):
             raise LogDirLockedError(f"{self._path}: this writer does not have the logs")

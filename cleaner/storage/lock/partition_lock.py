@@ -1,13 +1,13 @@
 """
-The lock of one partition, between cleaner, writer and readers: processes and threads alike.
+The lock of one partition, between cleaner, writer and readers, be they processes or threads.
 
-Held for as long as names in a partition's directory change: by the cleaner while it swaps a group or settles what a
-crash left, by the writer while it loads, rolls, cuts, deletes segments or snapshots; and shared by readers while they
-list and open segments. Never while anything is copied, throttled or waited for, so that nobody waits for long.
+It is held while names in a partition's directory change: by the cleaner while it swaps a group or settles a crash, by
+the writer while it loads, rolls, cuts, deletes segments or snapshots; and shared by readers while they list and open
+segments. It is never held while data is copied, throttled or waited for, so that no one waits for long.
 
-It is one byte of `.lock` (`lock_bytes.slot_of`), locked through an opening of the file of its own: so two threads of
-one process exclude each other as two processes do, and it ends with its holder, however that ends. Nothing is left
-behind. A broker keeps everybody out of it: a JVM's lock covers the byte.
+It is one byte of `.lock` (`lock_bytes.slot_of`), locked through its own opening of the file: so two threads of one
+process exclude each other as two processes do, and the lock ends with its holder, even if that is killed. Nothing is
+left behind. A broker keeps all others out: a JVM's lock covers the byte.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from cleaner.storage.lock.waiting import go_on, wait_until
 from cleaner.storage.segment import names
 
 PATIENCE_MS = 30_000
-"""A swap or a roll takes a dozen fsyncs; a disk on which those take longer has other troubles."""
+"""A swap or a roll takes a dozen fsyncs; a disk on which those take longer has other problems."""
 
 _this_thread = threading.local()
 
@@ -39,21 +39,21 @@ class HeldByte(io.FileIO):
     """
     One byte of a log dir's lock file, locked for the length of a `with` block.
 
-    A `FileIO` for the sake of its `__exit__`: the block is left by compiled code, which closes the file. An interrupt
-    could come at the first line of a method of ours, and the byte would stay locked.
+    It is a `FileIO` because of its `__exit__`: compiled code leaves the block and closes the file. In a Python method,
+    an interrupt could come at the first line, and the byte would stay locked.
 
     Args:
-        fs: the door to the file system.
+        fs: the file system.
         log_dir: the log dir, links followed.
-        byte: which one.
+        byte: the byte's number.
         kind: `READ` or `WRITE`.
-        wait: waits until a condition holds; False when it did not in time.
-        refusal: the message if it did not.
-        partition: whose lock it is; a thread holds one of those at a time. None: it is no partition's.
+        wait: waits until a condition holds; returns False if it does not in time.
+        refusal: the error message in that case.
+        partition: the partition it locks; a thread holds one such lock at a time. None: it is not a partition's lock.
     """
 
     def __new__(cls, *_: object, **__: object) -> HeldByte:
-        """Make one that has no file yet."""
+        """Create the object without a file yet."""
         return super().__new__(cls)
 
     def __init__(
@@ -78,12 +78,12 @@ class HeldByte(io.FileIO):
         if self.partition is not None:
             held = _held_by_this_thread()
             if held is not None:
-                # A signal handler, in the middle of another call; or a mistake.
+                # A signal handler in the middle of another call, or an internal error.
                 reason = f"this thread holds the lock of {held} and asks for that of {self.partition}"
                 raise LogChangedError(f"{self.path.parent / str(self.partition)}: {reason}")
         file = self._opened()
         try:
-            # Before the lock is there: an interrupt between the two calls leaves a descriptor to nobody.
+            # Before locking: an interrupt between these two calls leaks a descriptor without a lock.
             with disk_errors(self.path):
                 super().__init__(os.dup(file.fileno()), "rb+" if self._kind == WRITE else "rb")
             file.close()
@@ -98,7 +98,7 @@ class HeldByte(io.FileIO):
         return self
 
     def release(self) -> None:
-        """Give it back; a second call does nothing."""
+        """Unlock; a second call does nothing."""
         if not self.closed:
             self.close()
 
@@ -110,7 +110,7 @@ class HeldByte(io.FileIO):
 
 
 def _held_by_this_thread() -> TopicPartition | None:
-    """Return whose lock this thread holds; one that was dropped, however that came, is not held any more."""
+    """Return the partition whose lock this thread holds; a lock object that was dropped no longer counts."""
     reference = getattr(_this_thread, "held", None)
     held = None if reference is None else reference()
     return None if held is None or held.closed else held.partition
@@ -129,19 +129,19 @@ def partition_lock(
     """
     Return a partition's lock, for a `with` block.
 
-    A thread holds one at a time: partitions may share a byte, and a thread that waited for itself would wait for ever.
+    A thread holds one at a time: partitions may share a byte, and a thread that waited for itself would wait forever.
 
     Args:
-        fs: the door to the file system.
+        fs: the file system.
         log_dir: the log dir, links followed; the caller holds its lock, or only reads.
-        topic_partition: whose.
+        topic_partition: the partition to lock.
         clock: to wait by.
-        shared: for those who list and open; a file system that is read only is enough then.
-        check_done: asked while waiting; raises to stop.
+        shared: for callers that list and open; works on a read-only file system too.
+        check_done: called while waiting; raises to stop.
         patience_ms: how long to wait.
     Raises:
-        LogChangedError: on entering: somebody else held it all the time, or this thread holds one.
-        LogDirLockedError: on entering: the lock file is gone: the log dir belongs to somebody else now.
+        LogChangedError: on entering: another holder kept it all the time, or this thread already holds one.
+        LogDirLockedError: on entering: the lock file is gone, so another process may use the log dir now.
     """
     byte = FIRST_PARTITION_BYTE + slot_of(topic_partition)
     refusal = f"{log_dir / str(topic_partition)}: in use by another process for {patience_ms} ms"
@@ -153,7 +153,7 @@ def checkpoint_lock(fs: FileSystem, log_dir: Path, clock: Clock, *, check_done: 
     """
     Return the right to change `cleaner-offset-checkpoint`, which holds lines of all partitions: read, change, write.
 
-    A partition's lock may be held already; not the other way round.
+    The caller may hold a partition's lock; with this lock held, no partition's lock may be taken.
 
     Raises:
         LogChangedError, LogDirLockedError: as `partition_lock`.

@@ -1,4 +1,4 @@
-"""Waiting for something another process does: by asking again and again, with bounds, through the clock."""
+"""Waits for another process by polling, with a time limit, through the clock."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ _LONGEST_PAUSE_SECONDS = 0.02
 
 
 def go_on() -> None:
-    """Wait on: nobody asks to stop."""
+    """Continue: there is no request to stop."""
 
 
 def wait_until(
     condition: Callable[[], bool], clock: Clock, patience_ms: int, check_done: Callable[[], None] = go_on
 ) -> bool:
     """
-    Wait until a condition holds; False when it did not within `patience_ms`.
+    Wait until a condition holds; False if it did not within `patience_ms`.
 
     Args:
-        condition: asked at once, and then after each pause; pauses grow from half a millisecond to twenty.
+        condition: checked at once, and then after each pause; pauses grow from half a millisecond to twenty.
         clock: to sleep by.
-        check_done: asked before each pause; raises to stop.
+        check_done: called before each pause; raises to stop.
     """
     until_ns = clock.monotonic_ns() + patience_ms * 1_000_000
     pause_seconds = _FIRST_PAUSE_SECONDS

@@ -1,1 +1,1 @@
-"""Removing what retention or an operator has let go: set aside first, removed later."""
+"""Removing segments and topics that retention or an operator deleted: renamed first, removed later."""

@@ -1,26 +1,24 @@
 """
-Setting the oldest segments of a log aside, and removing them later: so that who reads them just now may finish.
+Renames the oldest segments of a log, and removes them later, so that their current readers can finish.
 
     step                                        what a crash after it leaves
-    1  log start offset into its checkpoint     a log that begins where it will; the segments below cannot be read
+    1  log start offset into its checkpoint     a log with the new start; the segments below cannot be read
     2  leader epochs cut below it               the same
     3  `.log` -> `.deleted`                     some of them: a log with holes, all of them below its start
     4  indexes, snapshots -> `.deleted`         index files without a `.log`, which a load removes (R-635)
-    5  the checkpoint's line goes again         the log without its old segments, and `.deleted` files; the first
+    5  the checkpoint's line is dropped         the log without its old segments, and `.deleted` files; the first
                                                 segment says where it begins (R-118)
-    6  after a while `.deleted` files go        nothing
+    6  `.deleted` files removed after a delay   nothing
 
-Each step but 4 is on disk before the next one begins. Names change in any order on a disk that loses power.
+Each step except 4 is on disk before the next one begins. After a power cut, renames may be on disk in any order.
 
-Invariant: between 3 and 5 an old segment may be there and a younger one gone. Only the line in the checkpoint keeps
-what is in the old one from being read again. A load in between starts at the line, and the next pass
-deletes what lies below.
+Invariant: between 3 and 5 an old segment may exist and a younger one not. Only the checkpoint's line keeps the records
+of the old one from being read again. A load in between starts at the line, and the next pass deletes older segments.
 
-Invariant: no `.log` is there without its index. A load would make the index anew, and on the way it removes the
-producer snapshots above that segment: with the clean-shutdown marker there, and no snapshot left, it forgets all
-producers (R-127).
+Invariant: no `.log` exists without its index. A load would rebuild the index, and thereby remove the producer snapshots
+above that segment: with the clean-shutdown marker, and no snapshot left, it forgets all producers (R-127).
 
-A caller does step 1 and 5 for all logs of a log dir at once: the checkpoint is one file.
+A caller does steps 1 and 5 for all logs of a log dir at once: the checkpoint is one file.
 
 Source: rules R-118, R-122, R-123, R-610, R-630, R-913.
 """
@@ -34,7 +32,7 @@ from cleaner.storage.files.leader_epochs import read_leader_epochs, truncate_fro
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.segment import names
 
-# KRaft's own snapshots, none of our business (R-630).
+# KRaft's own snapshots, left alone (R-630).
 _KRAFT_DELETED = ".checkpoint" + names.DELETED
 
 
@@ -56,7 +54,7 @@ def set_aside(fs: FileSystem, directory: Path, base_offsets: Sequence[int]) -> N
     """
     Rename the files of segments, and the snapshots at their base offsets, to `.deleted`.
 
-    The segments are gone for good when it returns; an index file or snapshot that comes back belongs to nothing.
+    On return the segments are gone durably; an index file or snapshot that comes back belongs to no segment.
 
     Args:
         base_offsets: of the segments, ascending; all below the log start offset in the checkpoint.

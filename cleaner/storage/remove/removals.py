@@ -1,8 +1,9 @@
 """
-Removing what was set aside: segments that expired and topics that were deleted, once their delay has passed.
+Removes expired segments and deleted topics once their delay has passed.
 
-Readers who have the files open may finish meanwhile. Nothing is remembered across a restart: what waits is found by its
-name when a log dir is opened, and its delay begins anew; a load of a log removes its `.deleted` files at once (R-630).
+During the delay, readers that have the files open can finish. Nothing is remembered across a restart: waiting files are
+found by their names when a log dir is opened, and the delay starts again; loading a log removes its `.deleted` files at
+once (R-630).
 
 Source: rules R-105, R-610.
 """
@@ -21,7 +22,7 @@ _NANOS_PER_MILLI = 1_000_000
 
 
 class Removal(NamedTuple):
-    """Files of a partition's directory, or (None) all of it, and when they may go (monotonic clock)."""
+    """Files of a partition's directory, or (None) all of it, and when to remove them (monotonic clock)."""
 
     due_ns: int
     directory: Path
@@ -30,10 +31,10 @@ class Removal(NamedTuple):
 
 class Removals:
     """
-    What waits to be removed. Thread-safe.
+    The files and directories waiting to be removed. Thread-safe.
 
     Args:
-        fs: the door to the file system.
+        fs: the file system.
         clock: delays go by its monotonic clock.
     """
 
@@ -44,11 +45,11 @@ class Removals:
         self._waiting: list[Removal] = []  # guarded by _lock
 
     def add_files(self, directory: Path, files: tuple[str, ...], delay_ms: int) -> None:
-        """Have files of a partition's directory removed later; those that are gone by then are fine."""
+        """Remove files of a partition's directory later; files that are gone by then are fine."""
         self._add(directory, files, delay_ms)
 
     def add_directory(self, directory: Path, delay_ms: int) -> None:
-        """Have a deleted partition's directory removed later."""
+        """Remove a deleted partition's directory later."""
         self._add(directory, None, delay_ms)
 
     def _add(self, directory: Path, files: tuple[str, ...] | None, delay_ms: int) -> None:
@@ -58,17 +59,17 @@ class Removals:
 
     @property
     def due_ns(self) -> int | None:
-        """When the next ones may go, by the monotonic clock; None: nothing waits."""
+        """When the next removal is due, by the monotonic clock; None: nothing waits."""
         with self._lock:
             return min((removal.due_ns for removal in self._waiting), default=None)
 
     def files_of(self, directory: Path) -> set[str]:
-        """Return the files of a partition's directory that wait."""
+        """Return the waiting files of a partition's directory."""
         with self._lock:
             return {file for removal in self._waiting if removal.directory == directory for file in removal.files or ()}
 
     def take_due(self, log_dir: Path | None = None) -> list[Removal]:
-        """Return what may go now, in one log dir or (None) in all; from now on it does not wait."""
+        """Take the removals that are due now, in one log dir or (None) in all; they no longer wait."""
         now_ns = self._clock.monotonic_ns()
         with self._lock:
             due = [
@@ -80,13 +81,13 @@ class Removals:
         return due
 
     def put_back(self, removals: Iterable[Removal]) -> None:
-        """Let what was taken, and could not be removed, go on waiting."""
+        """Put back removals that were taken and could not be made."""
         with self._lock:
             self._waiting.extend(removals)
 
     def carry_out(self, removal: Removal) -> None:
         """
-        Remove what was taken; a directory that is gone already is fine.
+        Make a removal that was taken; a directory that is already gone is fine.
 
         Raises:
             LogDirOfflineError: the disk.
@@ -100,17 +101,17 @@ class Removals:
 
     def remove_due(self) -> None:
         """
-        Remove all that may go now.
+        Make all removals that are due.
 
         Raises:
-            LogDirOfflineError: the disk; what it refused is left for the next start, which finds it again.
+            LogDirOfflineError: the disk; the next start finds the rest again.
         """
         for removal in self.take_due():
             self.carry_out(removal)
 
 
 def remove_directory(fs: FileSystem, directory: Path) -> None:
-    """Remove a partition's directory and the files in it; one with directories in it is left, empty but for them."""
+    """Remove the files in a partition's directory, and the directory unless it contains sub-directories."""
     fs.remove_all(directory, fs.list_files(directory))
     if not fs.list_dir(directory):
         fs.remove_dir(directory)

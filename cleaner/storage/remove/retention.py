@@ -1,8 +1,8 @@
 """
-Deleting the oldest segments of a log, in an order that a crash cannot turn into a hole.
+Deletes the oldest segments of a log, in an order in which a crash cannot leave a hole.
 
-Source: rules R-123, R-126, R-913; `UnifiedLog.java` (deleteSegments), `LocalLog.java` (roll). Which segments go is
-decided by `policy/retention.py`.
+Source: rules R-123, R-126, R-913; `UnifiedLog.java` (deleteSegments), `LocalLog.java` (roll). `policy/retention.py`
+decides which segments are deleted.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ def delete_oldest(fs: FileSystem, log: LoadedLog, count: int) -> None:
     """
     Delete the `count` oldest segments, their snapshots, and the leader epochs below the new log start offset.
 
-    When all go, an empty segment at the log end takes their place first.
+    If all segments are deleted, an empty segment at the log end is created first.
 
-    Invariant: a segment is gone for good before the next younger one is touched. Were their order left to the file
-    system, a power cut could keep an old segment and lose a younger one: a log with a hole, in which deleted records
-    come back. And its `.log` is gone before its indexes: a load that finds no index makes it anew, which costs the
-    producer snapshots above (see `expiry.py`).
+    Invariant: a segment is gone durably before the next younger one is touched. Otherwise a power cut could keep an old
+    segment and lose a younger one: a log with a hole, in which deleted records come back. Its `.log` is removed before
+    its indexes: a load that finds no index rebuilds it, which costs the producer snapshots above (see `expiry.py`).
 
     Raises:
         ValueError: a segment to be deleted reaches above the high watermark.

@@ -1,4 +1,4 @@
-"""Aborted transactions as transaction indexes tell them, and which batches are theirs."""
+"""Aborted transactions from transaction indexes, and which batches belong to them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _PRODUCER = 0
 
 class AbortedRanges:
     """
-    Where the data of aborted transactions lies, made ready to be asked about chunk after chunk.
+    The offset ranges of aborted transactions, prepared for fast lookup chunk after chunk.
 
     Args:
         aborts: the transactions, in any order.
     """
 
     def __init__(self, aborts: Aborts) -> None:
-        # Of one producer's transactions, which do not overlap, only the last that begins at or below a batch may hold
-        # it. Both are numbered, so that one search in (producer, first offset) finds it.
+        # A producer's transactions do not overlap, so only its last one that begins at or below a batch can contain
+        # it. Producers and offsets are numbered, so that one search in (producer, first offset) finds it.
         self._producers, of_abort = np.unique(aborts[:, _PRODUCER], return_inverse=True)
         self._firsts, first_of_abort = np.unique(aborts[:, FIRST_OFFSET], return_inverse=True)
         keys = of_abort.reshape(-1) * len(self._firsts) + first_of_abort.reshape(-1)
@@ -30,7 +30,7 @@ class AbortedRanges:
         self._keys, self._aborts = keys[order], aborts[order]
 
     def hidden(self, batches: Batches) -> Flags:
-        """Tell for each batch whether readers of committed records are not to see it: uint8, 1 for aborted data."""
+        """Tell for each batch whether it is hidden from readers of committed records: uint8, 1 for aborted data."""
         hidden: Flags = np.zeros(len(batches), np.uint8)
         is_transactional = (batches["magic"] == 2) & (batches["attributes"] & TRANSACTIONAL_FLAG != 0)
         concerned = np.flatnonzero(is_transactional & (batches["attributes"] & CONTROL_FLAG == 0))
@@ -48,19 +48,19 @@ class AbortedRanges:
 
 
 def hidden_batches(batches: Batches, aborts: Aborts) -> Flags:
-    """Tell the same of a single chunk."""
+    """Do the same for a single chunk."""
     return AbortedRanges(aborts).hidden(batches)
 
 
 def found_below(indexes: Iterable[Aborts], end_offset: int) -> Iterator[Aborts]:
     """
-    Give the entries of a log's transaction indexes that may reach below an offset (R-535).
+    Yield the entries of a log's transaction indexes that may concern offsets below an offset (R-535).
 
-    Between a transaction's batches and the entry that its marker makes lie as many segments as it was long. The search
-    ends at the first entry that says all below the offset is decided.
+    The entry is in the marker's segment, which may be many segments after the transaction's batches. The search ends at
+    the first entry whose last stable offset is not below the offset: everything below is then decided.
 
     Args:
-        indexes: of the segments from the one on that is asked about, ascending; no more of them are read than needed.
+        indexes: of the segments from the first wanted one on, ascending; read only as far as needed.
     """
     for aborts in indexes:
         beyond = aborts[:, LAST_STABLE_OFFSET] >= end_offset

@@ -1,24 +1,24 @@
 """
 Generation numbers: how a reader learns that the segments it has open were replaced.
 
-A swap puts new segments in the place of old ones while readers have these open. What they read there stays right (the
-kernel keeps the bytes of a file that is open), but it is more than there is now, it takes room on the disk, and the
-next segment they expect may be gone. So each partition has a number that a swap raises, in one small file of the log
-dir, eight bytes a slot (`lock_bytes.slot_of`):
+A swap replaces segments while readers have the old ones open. Their data stays correct (the kernel keeps the bytes of
+an open file), but it includes records that are now gone, it takes room on the disk, and the next segment they expect
+may not exist. So each partition has a number that a swap raises, in one small file of the log dir, eight bytes a slot
+(`lock_bytes.slot_of`):
 
     a swap, under the partition's lock:    raise the number; rename
     a reader, under the same lock, shared: read the number; list and open the segments
-    later, without a lock, at each read:   another number than that? list and open again, find the place by its offset
+    later, without a lock, at each read:   if the number changed, list and open again, and find the position by offset
 
-The number is raised *before* the first rename: a cleaner that dies in between has told the readers already. It cannot
-be read too early, as listing waits for the lock, which the swap holds until all names are final. Partitions that share
-a slot share its lock, so no change is lost when two of them change it.
+The number is raised *before* the first rename: if the cleaner dies in between, the readers know already. They cannot
+list too early, as listing waits for the lock, which the swap holds until all names are final. Partitions that share a
+slot share its lock, so no change is lost when two of them change it.
 
-Not durable: a number only has to outlive the readers who remember it, and these do not outlive the machine. A power cut
-may bring an old number back, or none; nobody is left then who would take it for news.
+Not durable: a number only has to outlive the readers who remember it, and they do not outlive the machine. After a
+power cut the number may be an old one or missing, but no reader remembers it.
 
-A reader makes the file before it first lists anything; without the file there are no readers.
-A broker does not look at plain files in a log dir (R-102).
+A reader creates the file before it first lists anything; without the file there are no readers.
+A broker ignores plain files in a log dir (R-102).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NUMBER_BYTES = 8
 
 def raise_generation(fs: FileSystem, log_dir: Path, topic_partition: TopicPartition) -> None:
     """
-    Tell the readers of a partition that its segments are about to be replaced; the caller has the partition's lock.
+    Notify readers that a partition's segments are about to be replaced; the caller has the partition's lock.
 
     Raises:
         LogDirOfflineError: the disk.
@@ -60,12 +60,12 @@ def _read(file: File, topic_partition: TopicPartition) -> int:
 
 class Generations:
     """
-    The generation numbers of a log dir, for its readers; makes the file. Close it, or use it in a `with` block.
+    The generation numbers of a log dir, for its readers; creates the file. Close it, or use it in a `with` block.
 
-    To be made before the first segment is listed. Safe to share between threads.
+    Create it before listing the first segment. Safe to share between threads.
 
     Raises:
-        LogDirOfflineError: the file cannot be opened or made.
+        LogDirOfflineError: the file cannot be opened or created.
     """
 
     def __init__(self, fs: FileSystem, log_dir: Path) -> None:
@@ -78,15 +78,15 @@ class Generations:
 
     def of(self, topic_partition: TopicPartition) -> int:
         """
-        Return the number as it is now.
+        Return the current number.
 
-        Without the partition's lock it may be read in the middle of a change: then it differs from what it was, and the
-        reader looks again as it should.
+        Without the partition's lock it may be read in the middle of a change: then it differs from the old number, and
+        the reader lists again as it should.
         """
         return _read(self._file, topic_partition)
 
     def close(self) -> None:
-        """Close the file, leaving it; a second call does nothing."""
+        """Close the file; a second call does nothing."""
         with self._guard:
             self._file.close()
 

@@ -1,13 +1,13 @@
 """
-The offset and time index of a segment, made from its batches: the one place that says what becomes an index entry.
+Builds the offset and time index of a segment from its batches: the only place that decides about index entries.
 
-    offset entry   for the first batch that begins more than `index.interval.bytes` behind the last entry's batch
-    time entry     with each offset entry, and when the segment is closed: the largest timestamp so far, where it is
-                   above the last entry's
+    offset entry   for the first batch that begins more than `index.interval.bytes` after the last entry's batch
+    time entry     with each offset entry, and when the segment is closed: the largest timestamp so far, if it is above
+                   the last entry's
 
-So the bytes depend on the batches alone, not on who writes them: recopying, Spark's sink, recovery, repair and a split
-make the indexes of a whole segment, the active segment adds to those it was loaded with. The loop over batches is
-`kernels/index.py`. How an aborted transaction becomes an entry of the third index: `indexes.aborted_entry`.
+So the bytes depend only on the batches, not on the caller: recopying, Spark's sink, recovery, repair and a split build
+the indexes of a whole segment, the active segment adds to the indexes it was loaded with. The loop over batches is in
+`kernels/index.py`. For entries of the transaction index see `indexes.aborted_entry`.
 
 Source: rules R-304, R-311 to R-313, R-320 to R-323; `LogSegment.java` (recover, append, onBecomeInactiveSegment).
 """
@@ -26,12 +26,12 @@ from cleaner.storage.segment.indexes import MAX_RELATIVE_OFFSET, OFFSET_ENTRY, T
 
 BatchTable = npt.NDArray[np.void]
 IndexMark = npt.NDArray[np.int64]
-"""A state of an `IndexBuilder` to go back to."""
+"""A state of an `IndexBuilder` to which it can go back."""
 
-# All that index entries depend on, a row a batch. Tables with these and other columns will do.
+# Everything that index entries depend on, a row a batch. Tables may have more columns.
 WRITTEN_DTYPE = np.dtype([("size", np.int64), ("last_offset", np.int64), ("max_timestamp", np.int64)])
 
-_FIRST_BYTES = 1024
+_FIRST_BYTES = 64  # a writer keeps a builder for each of its logs
 _NONE_AT_FIRST = [
     kernel.STATE_MAX_TIMESTAMP,
     kernel.STATE_MAX_TIMESTAMP_OFFSET,
@@ -63,7 +63,7 @@ class OffsetOverflowError(ValueError):
 
 class IndexBuilder:
     """
-    Makes the index entries of one segment; give it every batch in file order.
+    Builds the index entries of one segment; needs every batch in file order.
 
     Args:
         path: the `.log`, for error messages.
@@ -85,7 +85,7 @@ class IndexBuilder:
 
     def go_on(self, size: int, offsets: Entries, times: Entries) -> None:
         """
-        Go on behind what a segment holds already, before the first batch is given.
+        Continue after a segment's existing batches; call it before the first `append`. Only new entries have to ascend.
 
         Args:
             size: bytes of its `.log`.
@@ -95,16 +95,13 @@ class IndexBuilder:
         state[kernel.STATE_POSITION] = size
         state[[kernel.STATE_OFFSET_BYTES, kernel.STATE_OFFSET_BYTES_TAKEN]] = offsets.nbytes
         state[[kernel.STATE_TIME_BYTES, kernel.STATE_TIME_BYTES_TAKEN]] = times.nbytes
-        if len(offsets):
-            state[kernel.STATE_LAST_OFFSET] = offsets[-1]["relative_offset"]
         if len(times):
             state[[kernel.STATE_LAST_TIME, kernel.STATE_MAX_TIMESTAMP]] = times[-1]["timestamp"]
-            state[kernel.STATE_LAST_TIME_OFFSET] = times[-1]["relative_offset"]
             state[kernel.STATE_MAX_TIMESTAMP_OFFSET] = self._base_offset + int(times[-1]["relative_offset"])
 
     def append(self, batches: BatchTable) -> None:
         """
-        Take in the next batches (R-320).
+        Add the next batches (R-320).
 
         Args:
             batches: rows with the columns of WRITTEN_DTYPE.
@@ -127,7 +124,7 @@ class IndexBuilder:
 
     def append_checked(self, batches: BatchTable) -> None:
         """
-        Take in batches that may be anything: the offsets of all of them are checked, and not of those with an entry.
+        Add unchecked batches: checks the offsets of all of them, not only of those with an entry.
 
         Raises:
             OffsetOverflowError: a last offset is below the base offset or more than 2**31 - 1 above it.
@@ -141,7 +138,7 @@ class IndexBuilder:
         self.append(batches)
 
     def close(self) -> None:
-        """Make the closing time entry of an inactive segment, whether the time index is full or not (R-322)."""
+        """Add the closing time entry of an inactive segment, even if the time index is full (R-322)."""
         self._make_room(0)
         self._require_done(kernel.append_time_entry(self._times.array, self._base_offset, self._state))
 
@@ -158,7 +155,7 @@ class IndexBuilder:
         error = OffsetsOutOfOrderError if status == kernel.INDEX_NOT_ASCENDING else UncleanableError
         raise error(self._path, _REASONS[status])
 
-    # ---- what there is ---------------------------------------------------------------------------------------------
+    # ---- the result ------------------------------------------------------------------------------------------------
 
     @property
     def position(self) -> int:
@@ -172,28 +169,28 @@ class IndexBuilder:
 
     @property
     def offset_index_bytes(self) -> int:
-        """Bytes of the offset index, those taken included."""
+        """Bytes of the offset index, including taken ones."""
         return int(self._state[kernel.STATE_OFFSET_BYTES])
 
     @property
     def time_index_bytes(self) -> int:
-        """Bytes of the time index, those taken included."""
+        """Bytes of the time index, including taken ones."""
         return int(self._state[kernel.STATE_TIME_BYTES])
 
     @property
     def offset_index(self) -> memoryview:
-        """The bytes of the offset index that were not taken yet."""
+        """The bytes of the offset index that are not taken yet."""
         state = self._state
         return self._offsets.view[: int(state[kernel.STATE_OFFSET_BYTES] - state[kernel.STATE_OFFSET_BYTES_TAKEN])]
 
     @property
     def time_index(self) -> memoryview:
-        """The bytes of the time index that were not taken yet."""
+        """The bytes of the time index that are not taken yet."""
         state = self._state
         return self._times.view[: int(state[kernel.STATE_TIME_BYTES] - state[kernel.STATE_TIME_BYTES_TAKEN])]
 
     def taken(self) -> None:
-        """Note that all entries so far were written: their bytes are needed here no more."""
+        """Note that all entries so far were written: their bytes are no longer needed here."""
         state = self._state
         state[kernel.STATE_OFFSET_BYTES_TAKEN] = state[kernel.STATE_OFFSET_BYTES]
         state[kernel.STATE_TIME_BYTES_TAKEN] = state[kernel.STATE_TIME_BYTES]
@@ -204,16 +201,16 @@ class IndexBuilder:
         return np.frombuffer(self.offset_index, OFFSET_ENTRY).copy(), np.frombuffer(self.time_index, TIME_ENTRY).copy()
 
     def is_full(self, max_index_bytes: int) -> bool:
-        """Tell whether an index has no room for another entry; the time index keeps a slot for the last one (R-311)."""
+        """Tell whether an index has no room for another entry; the time index reserves one for the last (R-311)."""
         return (
             self.offset_index_bytes // OFFSET_ENTRY.itemsize >= max_index_bytes // OFFSET_ENTRY.itemsize
             or self.time_index_bytes // TIME_ENTRY.itemsize >= max_index_bytes // TIME_ENTRY.itemsize - 1
         )
 
     def mark(self) -> IndexMark:
-        """Return the present state, all entries taken."""
+        """Return the current state; all entries must be taken."""
         return self._state.copy()
 
     def go_back(self, mark: IndexMark) -> None:
-        """Forget the batches that were taken in since a mark."""
+        """Forget the batches added since a mark."""
         self._state[:] = mark

@@ -1,12 +1,12 @@
 """
-The three index files of a segment, as numpy arrays with the bytes of the disk.
+The three index files of a segment, as numpy arrays in the format on disk.
 
     .index        8 bytes   i32 offset - base | i32 position in the log                               (R-301)
     .timeindex   12 bytes   i64 timestamp     | i32 offset - base                                     (R-302)
     .txnindex    34 bytes   i16 version = 0   | i64 producer, first, last, last stable offset         (R-303)
 
 Kafka checks almost nothing of this when it loads a log (R-330) and then trusts every entry. Here every index is
-checked when it is read: an index that leads astray would make a cleaner skip records it was to compare.
+checked when it is read: a wrong index would make a cleaner skip records that it must compare.
 
 Source: rules R-301 to R-314, R-330 to R-333, R-653; `OffsetIndex.java`, `TimeIndex.java`, `AbortedTxn.java`.
 """
@@ -24,7 +24,7 @@ from cleaner.errors import CorruptIndexError
 from cleaner.kernels.batch_header import LEAST_BATCH_BYTES
 from cleaner.storage.fs.readable import OpenedFile, ReadableFiles
 
-# Values on disk, fixed for ever.
+# Format on disk; never changes.
 OFFSET_ENTRY = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
 TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("relative_offset", ">i4")])
 TXN_ENTRY = np.dtype(
@@ -43,7 +43,7 @@ TXN_VERSION = 0
 MAX_RELATIVE_OFFSET = 2**31 - 1
 """Largest distance from the base offset an index entry can hold (R-304)."""
 
-_LEAST_LIMIT_BYTES = 1 << 20  # a log may grow while one looks
+_LEAST_LIMIT_BYTES = 1 << 20  # a log may grow while it is inspected
 
 Entries = npt.NDArray[np.void]
 Aborts = npt.NDArray[np.int64]
@@ -54,7 +54,7 @@ FIRST_OFFSET, LAST_OFFSET, LAST_STABLE_OFFSET = 1, 2, 3
 _PIECE_BYTES = 1 << 20
 
 OnFault = Callable[[CorruptIndexError], None]
-"""Told of every entry that is not good, one call each; what it raises ends the check."""
+"""Called once for every bad entry; an exception it raises ends the check."""
 
 
 def refuse(error: CorruptIndexError) -> None:
@@ -66,19 +66,19 @@ def read_offset_index(fs: ReadableFiles, path: Path, log_bytes: int, on_fault: O
     """
     Read and check an offset index.
 
-    One of zeros alone is empty: Kafka makes such an index for a new segment of a swap that has lost its own (R-631),
-    and finds position 0 in it whatever it looks for.
+    An index of zeros only is empty: Kafka creates such an index for a swap's new segment without one (R-631), and finds
+    position 0 in it for every offset.
 
     Args:
         path: the `.index` file.
         log_bytes: size of the `.log` it belongs to.
-        on_fault: called with what is not good; entries are given back all the same.
+        on_fault: called with each fault; the entries are returned anyway.
     Returns:
         OFFSET_ENTRY rows.
     Raises:
-        FileNotFoundError: there is none.
-        CorruptIndexError: an odd length, an entry below the base offset or past the end of the log, or entries that
-            do not ascend in both offset and position (the part of R-333 that needs no look at the log).
+        FileNotFoundError: the file does not exist.
+        CorruptIndexError: a partial entry, an entry below the base offset or past the end of the log, or entries that
+            do not ascend in both offset and position (the part of R-333 that does not need the log).
     """
     entries = read_entries(fs, path, OFFSET_ENTRY, on_fault, log_bytes)
     if not entries.view(np.uint8).any():
@@ -88,7 +88,7 @@ def read_offset_index(fs: ReadableFiles, path: Path, log_bytes: int, on_fault: O
 
 
 def check_offset_entries(entries: Entries, path: Path, log_bytes: int, on_fault: OnFault = refuse) -> None:
-    """Hold the entries of an offset index against each other; see `read_offset_index`."""
+    """Check the entries of an offset index among themselves; see `read_offset_index`."""
     offsets = entries["relative_offset"].astype(np.int64)
     positions = entries["position"].astype(np.int64)
     size = OFFSET_ENTRY.itemsize
@@ -111,8 +111,8 @@ def read_time_index(
     Returns:
         TIME_ENTRY rows.
     Raises:
-        FileNotFoundError: there is none.
-        CorruptIndexError: an odd length, or timestamps or offsets that go back (R-313, R-332).
+        FileNotFoundError: the file does not exist.
+        CorruptIndexError: a partial entry, or timestamps or offsets that go back (R-313, R-332).
     """
     entries = read_entries(fs, path, TIME_ENTRY, on_fault, log_bytes)
     check_time_entries(entries, path, on_fault)
@@ -120,7 +120,7 @@ def read_time_index(
 
 
 def check_time_entries(entries: Entries, path: Path, on_fault: OnFault = refuse) -> None:
-    """Hold the entries of a time index against each other; see `read_time_index`."""
+    """Check the entries of a time index among themselves; see `read_time_index`."""
     offsets = entries["relative_offset"].astype(np.int64)
     timestamps = entries["timestamp"].astype(np.int64)
     size = TIME_ENTRY.itemsize
@@ -139,7 +139,7 @@ def read_txn_index(fs: ReadableFiles, path: Path, on_fault: OnFault = refuse, *,
     Returns:
         Rows in file order.
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: the file does not exist.
         CorruptIndexError: an entry of an unknown version, or last offsets that do not ascend (R-303).
     """
     with fs.open(path) as file:
@@ -152,7 +152,7 @@ def read_txn_index(fs: ReadableFiles, path: Path, on_fault: OnFault = refuse, *,
         )
     entries = np.frombuffer(data, TXN_ENTRY, count=len(data) // TXN_ENTRY.itemsize)
     size = TXN_ENTRY.itemsize
-    # Kafka looks at the first byte of the version alone (R-303).
+    # Kafka checks only the first byte of the version (R-303).
     _tell(path, size, entries["version"].astype(np.int64) >= 256, "an entry of an unknown version", on_fault)
     last_offsets = entries["last_offset"].astype(np.int64)
     falls = _falls(last_offsets, strictly=True)
@@ -186,7 +186,7 @@ def aborted_entry(producer_id: int, first_offset: int, marker_offset: int, lowes
     Return the transaction index entry of an aborted transaction (R-653).
 
     Args:
-        lowest_open: the first offset of the oldest transaction that stays open behind the marker; None without one.
+        lowest_open: the lowest first offset of the transactions still open after the marker; None without one.
     """
     stable = marker_offset + 1 if lowest_open is None else lowest_open
     return AbortedTxn(producer_id, first_offset, marker_offset, stable)
@@ -209,18 +209,18 @@ def lookup_position(entries: Entries, relative_offset: int) -> int:
 
 class OffsetIndexCheck:
     """
-    Holds an offset index against the batches of its log, chunk by chunk (R-333).
+    Checks an offset index against the batches of its log, chunk by chunk (R-333).
 
-    An entry (o, p) is good when a batch begins at p with a base offset of at most o, every earlier batch ends below o,
-    and o does not lie beyond the segment's last offset. So were entries written by every version: per batch (its own
-    last offset) or, up to 3.9.0 and in 4.0.0, per append (the append's last offset, at the append's first batch).
+    An entry (o, p) is good if a batch begins at p with a base offset of at most o, every earlier batch ends below o,
+    and o does not lie beyond the segment's last offset. Every version writes such entries: per batch (its own last
+    offset) or, up to 3.9.0 and in 4.0.0, per append (the append's last offset, at the append's first batch).
 
     Args:
-        entries: what `read_offset_index` returned, ascending.
+        entries: the result of `read_offset_index`, ascending.
         path: the index file, for error messages.
         base_offset: the segment's.
-        on_fault: called with entries that are not good.
-        slots: where in the file each entry stands; None: one behind the other.
+        on_fault: called with each bad entry.
+        slots: each entry's number in the file; None: 0, 1, 2, ...
     """
 
     def __init__(
@@ -264,12 +264,12 @@ class OffsetIndexCheck:
         self._last_offset = int(last_offsets[-1])
 
     def pass_over(self, end: int) -> None:
-        """Judge no entry that points below a position: what lies there cannot be read."""
+        """Skip the entries that point below a position: the batches there cannot be read."""
         self._next = max(self._next, int(np.searchsorted(self._positions, end)))
 
     def finish(self) -> None:
         """
-        Check what could not be checked before the end of the log was seen.
+        Make the checks that need the end of the log.
 
         Raises:
             CorruptIndexError: an entry points past the last batch, or names an offset beyond the last one, unless
@@ -287,7 +287,7 @@ class OffsetIndexCheck:
 
 
 def most_index_bytes(log_bytes: int, entry: np.dtype[np.void]) -> int:
-    """Return the length, of whole entries, beyond which no index of a log has any: one a batch, and one at the end."""
+    """Return the largest possible index of a log, bytes: one entry a batch, and one at the end."""
     most = max(_LEAST_LIMIT_BYTES // entry.itemsize, log_bytes // LEAST_BATCH_BYTES[0] + 2)
     return most * entry.itemsize
 
@@ -300,17 +300,17 @@ def read_entries(
     log_bytes: int | None = None,
 ) -> Entries:
     """
-    Read the whole entries of an offset or time index; a length that is no multiple of theirs is a fault.
+    Read the whole entries of an offset or time index; a partial entry at the end is a fault.
 
     Args:
-        log_bytes: size of the `.log` it belongs to. An index with more entries than that has batches is a fault, and
-            only so much of it is read: a file may claim any length without taking room on the disk.
+        log_bytes: size of the `.log` it belongs to. An index with more entries than the log can have batches is a
+            fault, and only that many entries are read: a sparse file may have any length.
     """
     with fs.open(path) as file:
         size = file.size()
         most = size if log_bytes is None else most_index_bytes(log_bytes, entry)
         data = file.read(min(size, most), 0)
-        # An offset index of zeros alone is empty, however long it was made beforehand.
+        # An offset index of zeros only is empty, whatever its preallocated length.
         is_empty = size > most and entry == OFFSET_ENTRY and _is_zero(data) and _is_zero_from(file, most)
         is_too_long = size > most and not is_empty
     if is_too_long:
@@ -326,7 +326,7 @@ def _is_zero(data: bytes) -> bool:
 
 
 def _is_zero_from(file: OpenedFile, position: int) -> bool:
-    """Tell whether all bytes of a file from a position on are zeros, reading some at a time."""
+    """Tell whether all bytes of a file from a position on are zeros, reading in pieces."""
     while data := file.read(_PIECE_BYTES, position):
         if not _is_zero(data):
             return False
@@ -335,7 +335,7 @@ def _is_zero_from(file: OpenedFile, position: int) -> bool:
 
 
 def _falls(values: npt.NDArray[np.int64], *, strictly: bool) -> npt.NDArray[np.bool_]:
-    """Mark the values that are below the one before or, if they have to ascend strictly, equal to it."""
+    """Mark the values that are below the previous one or, with `strictly`, equal to it."""
     falls = np.zeros(len(values), bool)
     falls[1:] = values[1:] <= values[:-1] if strictly else values[1:] < values[:-1]
     return falls

@@ -1,10 +1,10 @@
 """
-File and directory names both ways: what Kafka calls things, and what a name found on disk stands for.
+Kafka's file and directory names: makes them, and parses those found on disk.
 
 A partition directory is `topic-3`; with a suffix it is no longer (or not yet) the partition's own directory:
 
     topic-3.0123456789abcdef0123456789abcdef-delete    waiting to be removed
-    topic-3.0123456789abcdef0123456789abcdef-stray     set aside by a broker that does not know it
+    topic-3.0123456789abcdef0123456789abcdef-stray     renamed by a broker that does not know the partition
     topic-3.0123456789abcdef0123456789abcdef-future    being copied here from another log dir
 
 Inside it, a segment's files share a prefix of 20 digits, its base offset. Temporary files carry one more suffix after
@@ -58,7 +58,7 @@ _UNIQUE = re.compile(r"[0-9a-f]{32}\Z")
 
 
 class DirKind(enum.Enum):
-    """Which pool a partition directory belongs to. Only `CURRENT` ones are ever cleaned (R-105)."""
+    """The kind of a partition directory. Only `CURRENT` ones are ever cleaned (R-105)."""
 
     CURRENT = ""
     DELETE = "-delete"
@@ -68,7 +68,7 @@ class DirKind(enum.Enum):
 
 class PartitionDir(NamedTuple):
     """
-    What a directory's name says.
+    A parsed directory name.
 
     The topic of a `DELETE` or `STRAY` directory may have been cut to fit into 255 characters (R-103).
     """
@@ -79,12 +79,12 @@ class PartitionDir(NamedTuple):
 
 def parse_partition_dir(name: str) -> PartitionDir:
     """
-    Read the name of a sub-directory of a log dir (R-104).
+    Parse the name of a sub-directory of a log dir (R-104).
 
-    Stricter than Kafka in one point: a topic with characters that Kafka refuses in topics is refused here too.
+    Stricter than Kafka in one point: characters that Kafka refuses in topics are refused here too.
 
     Raises:
-        ValueError: no partition directory; a broker would not start beside such a name (R-102).
+        ValueError: not a partition directory; a broker would not start with such a name in a log dir (R-102).
     """
     for kind in (DirKind.DELETE, DirKind.STRAY, DirKind.FUTURE):
         if name.endswith(kind.value):
@@ -107,7 +107,7 @@ def partition_dir_name(topic_partition: TopicPartition, kind: DirKind = DirKind.
 
     Args:
         topic_partition: the partition.
-        kind: its pool; any but `CURRENT` needs `unique`.
+        kind: its kind; any except `CURRENT` needs `unique`.
         unique: 32 lower-case hex digits (a UUID without dashes).
     """
     if kind is DirKind.CURRENT:
@@ -122,7 +122,7 @@ def partition_dir_name(topic_partition: TopicPartition, kind: DirKind = DirKind.
 
 
 def offset_prefix(offset: int) -> str:
-    """Return the 20 digits that the names of files of this offset begin with (R-120)."""
+    """Return the 20 digits with which the file names of this offset begin (R-120)."""
     if not 0 <= offset <= _MAX_OFFSET:
         raise ValueError(f"{offset} is not an offset")
     return f"{offset:020d}"
@@ -142,22 +142,22 @@ def segment_file_name(base_offset: int, suffix: str, temporary: str = "") -> str
 
 def attempt_file_name(base_offset: int, suffix: str, attempt: str) -> str:
     """
-    Name a file of a segment that one of several processes tries to write.
+    Name a segment's file that one of several attempts writes.
 
-    Invariant: the number in front is the highest there is, not the segment's. A loader removes the file like every
-    other `.cleaned` file, and takes the lowest number in front of one for the place up to which a swap was complete:
-    one left behind by a process that died, or that nobody waits for any more, must never undo a swap that is decided.
+    Invariant: the name begins with the highest possible number, not the segment's. A loader removes the file like every
+    other `.cleaned` file, and takes the lowest number of one as the point up to which a swap was complete. So a file
+    left by a process that died, or by an abandoned attempt, can never undo a swap that is decided.
 
     Args:
         base_offset: the segment's base offset.
         suffix: one of `SEGMENT_SUFFIXES`.
-        attempt: told from every other attempt by this; letters, digits and dashes.
+        attempt: unique name of the attempt; letters, digits and dashes.
     """
     return f"{offset_prefix(_MAX_OFFSET)}.{offset_prefix(base_offset)}-{attempt}{suffix}{CLEANED}"
 
 
 def attempt_of(name: str) -> str | None:
-    """Return what tells the attempt from others in the name of one of its files; None for any other file."""
+    """Return the attempt's name from the name of one of its files; None for any other file."""
     front = f"{offset_prefix(_MAX_OFFSET)}."
     if not name.startswith(front) or not name.endswith(CLEANED):
         return None
@@ -165,7 +165,7 @@ def attempt_of(name: str) -> str | None:
 
 
 def name_in_place_of(name: str) -> str:
-    """Return the name the file of an attempt gets when it is taken; every other name as it is."""
+    """Return the name that an attempt's file gets when it is accepted; any other name unchanged."""
     if attempt_of(name) is None:
         return name
     base_offset, _, rest = name.partition(".")[2].partition("-")
@@ -179,7 +179,7 @@ def snapshot_file_name(offset: int) -> str:
 
 def offset_of(name: str) -> int:
     """
-    Read the number before the first dot, as Kafka does: `12.log` and `+12.log` are offset 12 as well (R-121).
+    Parse the number before the first dot, as Kafka does: `12.log` and `+12.log` are offset 12 too (R-121).
 
     Raises:
         ValueError: no dot, no number, or more than 64 bits.
@@ -191,7 +191,7 @@ def offset_of(name: str) -> int:
 
 
 class LogFile(NamedTuple):
-    """What the name of a file in a partition directory says: `<offset><suffix><temporary>`."""
+    """A parsed name of a file in a partition directory: `<offset><suffix><temporary>`."""
 
     offset: int
     suffix: str
@@ -205,9 +205,9 @@ class LogFile(NamedTuple):
 
 def parse_file_name(name: str) -> LogFile | None:
     """
-    Tell which segment file or snapshot a name stands for; None for a foreign file, which is left alone (R-642).
+    Parse the name of a segment file or snapshot; None for a foreign file, which is left alone (R-642).
 
-    Only the name Kafka itself writes is recognised: 20 digits, a known suffix, at most one temporary suffix.
+    Only names that Kafka itself writes are recognised: 20 digits, a known suffix, at most one temporary suffix.
     """
     temporary = next((end for end in TEMPORARY_SUFFIXES if name.endswith(end)), "")
     stem = name.removesuffix(temporary)

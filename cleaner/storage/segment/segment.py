@@ -1,8 +1,8 @@
 """
-One segment: a `.log` and its index files, read on demand and not kept in memory, but for the shortest offset indexes.
+One segment: a `.log` and its index files, read on demand and not kept in memory, except the shortest offset indexes.
 
-A `Segment` is cheap (names, size, mtime), so that thousands of partitions can be listed; whatever costs a look into a
-file is a method.
+A `Segment` is cheap (names, size, mtime), so that thousands of partitions can be listed; everything that opens a file
+is a method.
 
 Source: rules R-120, R-310 to R-324, R-330, R-416, R-537; `LogSegment.java`.
 """
@@ -42,7 +42,7 @@ _SHORT_INDEX_BYTES = 512
 @dataclass(frozen=True)
 class SegmentIndexes:
     """
-    The content of a segment's index files, made anew from its log.
+    The content of a segment's index files, rebuilt from its log.
 
     Attributes:
         offsets: OFFSET_ENTRY rows.
@@ -69,8 +69,8 @@ class Segment:
         base_offset: lower bound of its offsets, in its file names.
         size: bytes of the `.log` file when it was listed.
         mtime_ns: modification time of the `.log` file, nanoseconds.
-        inode: of the `.log` file; 0 when it was not looked at.
-        rebuilt: indexes that take the place of those on disk until they are written (`Log.settle`), else None.
+        inode: of the `.log` file; 0 if its status was not read.
+        rebuilt: indexes that replace those on disk until they are written (`LoadedLog.settle`), else None.
     """
 
     def __init__(
@@ -92,13 +92,13 @@ class Segment:
         self._fs = fs
         self._source = source
         self._rebuilt: SegmentIndexes | None = None
-        # A log of thousands of tiny segments is loaded, mapped and recopied: each time every one would be opened.
+        # Kept because loading, mapping and recopying thousands of tiny segments would each open every index.
         self._short_index: Entries | None = None
         self._index_sizes: dict[str, int] = {}
 
     @staticmethod
     def open(fs: FileSystem, directory: Path, base_offset: int, *, source: BatchSource = checked_batches) -> Segment:
-        """Look at a segment's `.log` file, whose batches will come from `source`. Raises FileNotFoundError."""
+        """Read the status of a segment's `.log`; its batches will come from `source`. Raises FileNotFoundError."""
         about = fs.stat(directory / names.segment_file_name(base_offset, names.LOG))
         return Segment(
             fs,
@@ -115,7 +115,7 @@ class Segment:
 
     @property
     def rebuilt(self) -> SegmentIndexes | None:
-        """Indexes that take the place of those on disk."""
+        """Indexes that replace those on disk."""
         return self._rebuilt
 
     @rebuilt.setter
@@ -124,7 +124,7 @@ class Segment:
         self.forget()
 
     def forget(self) -> None:
-        """Look at the index files anew: somebody has changed them."""
+        """Drop cached data of the index files, because they were changed."""
         self._short_index = None
         self._index_sizes.clear()
 
@@ -159,7 +159,7 @@ class Segment:
 
     @property
     def index_bytes(self) -> int:
-        """Bytes in use in the offset index; a file is taken as used up to its last whole entry (R-310)."""
+        """Bytes in use in the offset index; a file counts as used up to its last whole entry (R-310)."""
         if self.rebuilt is not None:
             return self.rebuilt.offsets.nbytes
         return self._whole_entries_bytes(names.INDEX, OFFSET_ENTRY.itemsize)
@@ -196,7 +196,7 @@ class Segment:
             entries = read_offset_index(self._fs, self.index_path, self.size)
         except FileNotFoundError:
             return np.empty(0, OFFSET_ENTRY)
-        if len(entries):  # zeros count as used (R-310) though they say nothing
+        if len(entries):  # an index of zeros counts as used (R-310) although it is empty
             self._index_sizes[names.INDEX] = entries.nbytes
         if entries.nbytes <= _SHORT_INDEX_BYTES:
             self._short_index = entries
@@ -236,7 +236,7 @@ class Segment:
         """
         Return the largest timestamp (ms): the last of the time index, else the `.log`'s mtime (R-324).
 
-        Looks at the last entry alone, so that listing many segments stays cheap.
+        Reads only the last entry, so that listing many segments stays cheap.
         """
         used = self.time_index_bytes
         timestamp = -1
@@ -248,14 +248,14 @@ class Segment:
         return timestamp if timestamp >= 0 else self.mtime_ms
 
     def first_batch_timestamp(self) -> int:
-        """Return the maximum timestamp (ms) of the first batch; -1 without one, or if it is of magic 0 (R-416)."""
+        """Return the maximum timestamp (ms) of the first batch; -1 without a batch, or for magic 0 (R-416)."""
         if not self.size:
             return -1
         with self.open_log() as file:
             return max_timestamp_of(file.read(HEADER_BYTES, 0))
 
     def is_unchanged(self) -> bool:
-        """Tell whether the `.log` file is the one that was listed, no longer, no shorter, and not written to since."""
+        """Tell whether the `.log` is still the listed file, with the same size and modification time."""
         try:
             about = self._fs.stat(self.log_path)
         except FileNotFoundError:
@@ -295,15 +295,15 @@ class Segment:
 
     def next_offset(self, *, buffer: ReadBuffer | None = None, check_order: bool = True) -> int:
         """
-        Return the offset after the segment's last batch, its base offset without any (R-537).
+        Return the offset after the segment's last batch; its base offset if there is none (R-537).
 
         Reads from the last entry of the offset index to the end of the log.
 
         Args:
             buffer: to read into.
-            check_order: hold the batches read to ascending offsets and sound headers.
+            check_order: require ascending offsets and sound headers.
         Raises:
-            CorruptBatchError: damage on the way.
+            CorruptBatchError: damage in the batches read.
             CorruptIndexError: the last index entry names an offset beyond the last batch, or points into a batch.
         """
         if not self.size:

@@ -1,1 +1,1 @@
-"""Putting new segments in the place of old ones, so that a crash leaves the old or the new."""
+"""Replacing old segments by new ones, so that a crash leaves either the old or the new."""

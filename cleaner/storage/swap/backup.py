@@ -1,4 +1,4 @@
-"""Files kept in a second place: by a hard link or as a clone, which cost nothing, or copied where that cannot be."""
+"""Keeps files in a second place: by a hard link or a clone, which cost nothing, or else by a copy."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from pathlib import Path
 from cleaner.storage.fs.file_system import File, FileSystem, disk_errors
 from cleaner.storage.fs.mounts import kind_of_file_system
 
-# Small enough to stay in a core's cache: with pieces of a MiB a copy was measured to take three times as long.
+# Small enough to stay in a core's cache: with pieces of 1 MiB, a copy took three times as long in a measurement.
 _PIECE_BYTES = 64 << 10
-# File systems whose files may share blocks; "overlay" and those of a network go by what is below.
+# File systems whose files may share blocks; for "overlay" and network ones it depends on the file system below.
 _WITH_CLONES = frozenset(("xfs", "btrfs", "bcachefs", "ocfs2", "zfs", "overlay", "nfs", "nfs4", "cifs", "smb3"))
 _FICLONE = 0x40049409  # _IOW(0x94, 9, int) of <linux/fs.h>
-# Two file systems; one that knows no such thing, or not of these files; a kernel or a sandbox that says no.
+# Two file systems; one that cannot clone, or not these files; a kernel or a sandbox that refuses.
 _NO_CLONES = frozenset((errno.EXDEV, errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL, errno.ENOSYS, errno.EPERM))
 
 
 def keep_files(fs: FileSystem, source: Path, target: Path, pairs: Sequence[tuple[str, str]]) -> None:
     """
-    Give files of a directory names in another one, with their times and owners; all durable when it returns.
+    Link or copy files of a directory to another one, with their times and owners; durable on return.
 
     Args:
-        pairs: names in `source` and in `target`. One that is in `target` already is replaced.
+        pairs: names in `source` and in `target`. An existing file in `target` is replaced.
     Raises:
-        NoSpaceError, LogDirOfflineError: the disk; some may be in `target` then.
+        NoSpaceError, LogDirOfflineError: the disk; some files may be in `target` then.
     """
     for old, new in pairs:
         fs.remove(target / new)
@@ -46,7 +46,7 @@ def _copy(fs: FileSystem, source: Path, target: Path) -> None:
 def write_range(
     fs: FileSystem, file: File, position: int, size: int, target: Path, *, like: Path | None = None
 ) -> None:
-    """Write a part of an open file to a new one, durably but for its name; `like` gives the owner, else the file."""
+    """Write a part of an open file to a new one, durable except its name; owner as of `like`, else of the file."""
     piece = memoryview(bytearray(_PIECE_BYTES))
     with fs.create(target, like=like or file.path) as copy:
         done = 0
@@ -58,12 +58,12 @@ def write_range(
 
 def clone(fs: FileSystem, file: File, target: Path, *, like: Path) -> bool:
     """
-    Make a file that shares the disk's blocks with an open one until either changes; not durable yet.
+    Create a file that shares the disk's blocks with an open one until either changes; not durable yet.
 
     Args:
-        like: gives the owner.
+        like: a file or directory whose owner is copied.
     Returns:
-        False, nothing done, where they are on two file systems, or theirs cannot do that (ext4; XFS and Btrfs can).
+        False, with nothing changed, if they are on two file systems, or theirs cannot do it (ext4; XFS and Btrfs can).
     """
     with fs.create(target, like=like) as copy:
         try:
@@ -79,18 +79,18 @@ def clone(fs: FileSystem, file: File, target: Path, *, like: Path) -> bool:
 
 
 def may_clone(fs: FileSystem, source: Path, target: Path) -> bool:
-    """Tell whether `clone` may do it for files of one directory in another; nothing is written to find out."""
+    """Tell whether `clone` may work from one directory to another; writes nothing to find out."""
     kind = kind_of_file_system(fs, source)
     return kind in _WITH_CLONES and kind == kind_of_file_system(fs, target)
 
 
 def crc32_of(fs: FileSystem, path: Path) -> tuple[int, int]:
     """
-    Return a file's bytes and the CRC-32 of them, as `gzip` and `crc32` compute it.
+    Return a file's size in bytes and its CRC-32, as `gzip` and `crc32` compute it.
 
     Raises:
-        FileNotFoundError: there is none.
-        LogDirOfflineError: the disk failed, or it is no regular file.
+        FileNotFoundError: the file does not exist.
+        LogDirOfflineError: the disk failed, or it is not a regular file.
     """
     with fs.open(path) as file:
         checksum = done = 0

@@ -1,9 +1,9 @@
 """
-Splitting a segment whose offsets reach too far from its base to be indexed (KAFKA-6264; brokers before 2.0 made them).
+Splits a segment whose offsets are too far from its base to be indexed (KAFKA-6264; written by brokers before 2.0).
 
-Whole batches are copied into as many new segments as it takes, each based at its first batch. They replace the old one
-through `.cleaned` and `.swap` like a cleaned segment, the highest first: while any `.cleaned` is left, recovery drops
-the `.swap` files at or above it and the old segment stays (R-601, R-630).
+Whole batches are copied into as many new segments as needed; each gets its first batch's offset as base. They replace
+the old one through `.cleaned` and `.swap` like a cleaned segment, the highest first: while any `.cleaned` is left,
+recovery drops the `.swap` files at or above it and the old segment stays (R-601, R-630).
 
 Source: rules R-304, R-601, R-612, R-614; `LocalLog.java` (splitOverflowedSegment, replaceSegments).
 """
@@ -27,7 +27,7 @@ from cleaner.storage.swap.split_swap import replace_by_several, segment_paths
 
 @dataclass
 class _Part:
-    """A new segment being written; `size` is what its `.log` holds so far."""
+    """A new segment being written; `size` is the bytes in its `.log` so far."""
 
     base_offset: int
     log: File
@@ -39,8 +39,7 @@ def split_overflowed_segment(fs: FileSystem, segment: Segment, topic: TopicConfi
     """
     Split a segment in place.
 
-    Unlike Kafka, which leaves that to a recovery, the entries of the transaction index are handed on to the segments
-    that hold their markers.
+    The entries of the transaction index go to the segments that hold their markers; Kafka leaves that to a recovery.
 
     Returns:
         The base offsets of the new segments, ascending.
@@ -87,7 +86,7 @@ def _write_parts(fs: FileSystem, segment: Segment, topic: TopicConfig, buffer: R
 
 
 def _fitting(chunk: Chunk, begin: int, base_offset: int) -> int:
-    """Return the first row from `begin` on whose last offset does not fit a segment of this base."""
+    """Return the first row from `begin` on whose last offset does not fit a segment with this base."""
     relative = chunk.batches["last_offset"][begin:] - base_offset
     outside = np.flatnonzero((relative < 0) | (relative > MAX_RELATIVE_OFFSET))
     return begin + int(outside[0]) if len(outside) else len(chunk.batches)

@@ -1,8 +1,8 @@
 """
-One segment replaced by several, so that a crash leaves the one or all of the others: a split, or a cleaning undone.
+Replaces one segment by several, for a split or an undone cleaning; a crash leaves the old one or all new ones.
 
-The steps are those of `swap.py`, in an order of their own. The new segments' `.cleaned` files are durable before. One
-of them may have the name of the old segment.
+The steps are those of `swap.py` in a different order. The new segments' `.cleaned` files are already durable. One of
+them may have the name of the old segment.
 
     step  what happens                                              a crash right after it leaves, once loaded
     S1    `.cleaned` -> `.swap`, from the highest base offset       OLD: the lowest `.cleaned` condemns every `.swap`
@@ -10,7 +10,7 @@ of them may have the name of the old segment.
     S2    the last, lowest, is durable: the swap is decided         NEW: completed by the loader
     S3    the old files -> `.deleted`, the log durably first        NEW: completed by the loader
     S4    `.swap` -> final names, from the lowest base offset up    NEW: only renames remain
-    S6    the `.deleted` files go                                   NEW: the loader removes them
+    S6    the `.deleted` files are removed                          NEW: the loader removes them
 
 Source: rules R-612 to R-614, R-630; `LocalLog.java` (splitOverflowedSegment, replaceSegments).
 """
@@ -26,11 +26,11 @@ from cleaner.storage.segment import names
 
 def replace_by_several(fs: FileSystem, directory: Path, old_base: int, bases: Sequence[int]) -> None:
     """
-    Let finished `.cleaned` segments take the place of one segment.
+    Replace one segment by finished `.cleaned` segments.
 
-    Invariant: final names are given in ascending order, one segment after the other, each durably. Recovery removes
-    whatever lies between the lowest and the highest `.log.swap`, so a new segment that has its final name already must
-    lie below all that have not.
+    Invariant: segments get their final names in ascending order, one after the other, each durably. Recovery removes
+    everything between the lowest and the highest `.log.swap`, so a new segment that already has its final name must lie
+    below all others.
 
     Args:
         bases: of the new segments, ascending; within the old one's offsets.
@@ -56,5 +56,5 @@ def _rename(fs: FileSystem, directory: Path, base: int, old: str, new: str) -> N
 
 
 def segment_paths(directory: Path, base: int, temporary: str) -> list[Path]:
-    """Return the paths of a segment's files with a temporary suffix, the log first; whether they are there or not."""
+    """Return the paths of a segment's files with a temporary suffix, the log first, whether they exist or not."""
     return [directory / names.segment_file_name(base, suffix, temporary) for suffix in names.SEGMENT_SUFFIXES]

@@ -46,7 +46,7 @@ def test_system_clock_before_1970_says_1970() -> None:
 @pytest.mark.parametrize("now_ms", [-(2**63), -1, 0])
 def test_moment_before_1970_is_of_a_clock_that_was_not_set(now_ms: int) -> None:
     """The error names the clock."""
-    with pytest.raises(ClockError, match="the clock of this machine stands before 1970"):
+    with pytest.raises(ClockError, match="the clock of this machine shows a time before 1970"):
         require_set(now_ms)
     assert require_set(1) == 1
 

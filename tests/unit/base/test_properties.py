@@ -85,7 +85,8 @@ def test_line_that_is_too_long_is_refused_by_its_number(text: bytes, line: int) 
     finally:
         tracemalloc.stop()
     assert (
-        str(caught.value) == f"/etc/x.properties=line {line}: longer than 1048576 characters: this is no configuration"
+        str(caught.value)
+        == f"/etc/x.properties=line {line}: longer than 1048576 characters: this is not a configuration"
     )
     assert peak_bytes < 10 * len(text)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cleaner.cli.advice import advice
-from cleaner.cli.output import print_failure, refusal_line
+from cleaner.cli.output import print_failure, say_refusal
 from cleaner.errors import (
     CleanerError,
     CorruptBatchError,
@@ -116,10 +116,12 @@ def test_failure_without_advice_is_one_line(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().err == "cleaner: what?\n"
 
 
-def test_refusal_as_json_has_the_advice() -> None:
+def test_refusal_as_json_has_the_advice(capsys: pytest.CaptureFixture[str]) -> None:
     """Programs get it too."""
     from cleaner.app.reports import Refusal
 
-    line = refusal_line(Refusal("p-0", CorruptBatchError(_LOG, 61, "wrong checksum")), "clean")
+    assert say_refusal(Refusal("p-0", CorruptBatchError(_LOG, 61, "wrong checksum")), "clean", "json") == 1
+    line, told = capsys.readouterr()
+    assert told.startswith("cleaner: p-0: ")
     assert line.startswith('{"format": "cleaner-clean", "format_version": 1, "partition": "p-0", ')
     assert '"next": "`cleaner check' in line

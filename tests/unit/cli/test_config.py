@@ -49,7 +49,7 @@ def test_check_of_sound_settings_says_what_it_went_through(
     out, err = capsys.readouterr()
     assert out == "the settings are sound, also for 2 topics in 1 log dirs\n"
     assert "colour" in err
-    assert "retention.mss.x.y is no topic setting" in err
+    assert "retention.mss.x.y is not a topic setting" in err
 
 
 def test_check_names_every_mistake_on_a_line_of_its_own(

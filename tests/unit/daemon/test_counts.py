@@ -152,7 +152,7 @@ def held_against_each_other(shown: ServiceSnapshot, capsys: pytest.CaptureFixtur
     page, scraped = overview(shown, {}).body.decode(), metrics(shown)
     told = described("snapshot", shown)
     reply = parse_json(answer(b'{"v": 1, "do": "status", "logs": 2}', FakeSteering(shown), 0, print).line)
-    show_status(shown, reply, "")
+    show_status(shown, "")
     printed = capsys.readouterr().out
     dumped = summary(shown)
 
@@ -209,7 +209,7 @@ def test_counts_of_the_samples_are_the_same_wherever_they_are_shown(
     shown = sample()
     assert sum(shown.counts.standings.values()) == len(shown.logs)
     assert tile(overview(shown, {}).body.decode(), "Waiting for a worker") == str(len(shown.queue))
-    show_status(shown, {"log_count": 3, "standings": dict(shown.counts.standings)}, "")
+    show_status(shown, "")
     assert capsys.readouterr().out
 
 

@@ -168,7 +168,7 @@ def test_forecast_is_said_by_status_and_page(
 ) -> None:
     """In the same numbers; status says nothing where nothing is due."""
     shown = snapshot([log("a", 0)], forecast=forecast)
-    show_status(shown, {}, "")
+    show_status(shown, "")
     printed = capsys.readouterr().out
     assert (f"  due         {said}" in printed) if said else ("  due  " not in printed)
     assert max(map(len, printed.splitlines()[:8])) <= 80

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cleaner.format.next_batch import NextBatch, find_whole_batch, next_batch
 from tests.support.batch_builder import Record, data_batch, legacy_batch
+from tests.support.codecs import crc32c
 
 pytestmark = pytest.mark.kernels
 LOST = b"\x07" * 40
@@ -66,9 +70,11 @@ def test_whole_batches_are_found_anywhere(make: Callable[[bytes], bytes], before
     assert found_in(make(batch(magic=magic))) == expected
 
 
-@pytest.mark.parametrize("base_offset, expected", [(None, 40), (5, 40), (6, None), (0, 40), (5 - (1 << 31), None)])
-def test_batch_whose_offset_its_segment_cannot_have_is_none(base_offset: int | None, expected: int | None) -> None:
-    """A segment's offsets are its base offset or above, and no further than 2**31 - 1 (R-304)."""
+@pytest.mark.parametrize(
+    "base_offset, expected", [(None, 40), (5, 40), (6, 40), (6 - (1 << 31), 40), (5 - (1 << 31), None)]
+)
+def test_batch_with_an_offset_too_far_above_its_segments_is_none(base_offset: int | None, expected: int | None) -> None:
+    """They are no further apart than 2**31 - 1 (R-304); lower ones, as holes of zeros leave, are told of as such."""
     shift = 1 << 32
     assert found_in(batch(5 + shift), None if base_offset is None else base_offset + shift) == expected
 
@@ -103,3 +109,39 @@ def test_reading_goes_on_by_length_or_at_a_whole_batch(first: bytes, rest: bytes
     """A length is believed if it leads to the end or to what may be a batch; without any, the end is next."""
     data = first + rest
     assert next_batch(MemoryFile(data), 0, len(data), 0) == expected
+
+
+def test_crafted_heads_do_not_have_the_rest_read_for_each() -> None:
+    """However many heads there are whose batches would overlap, a byte is read a few times; the whole one is found."""
+    size = 1 << 19
+    data = bytearray(size)
+    for at in range(0, size - 100, 34):
+        data[at : at + 17] = (5).to_bytes(8, "big") + (size - at - 12).to_bytes(4, "big") + bytes(4) + b"\2"
+    whole = batch(7, bytes(300))
+    data[size - 9000 : size - 9000 + len(whole)] = whole
+    file = MemoryFile(bytes(data))
+    assert find_whole_batch(file, 0, size, 0) == size - 9000
+    assert file.read_bytes < 10 * size
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from((0, 1, 2)), st.integers(0, 9), st.integers(0, 40), st.booleans()), max_size=8)
+)
+def test_first_whole_batch_is_that_of_a_search_byte_by_byte(parts: list[tuple[int, int, int, bool]]) -> None:
+    """Batches within values of others, behind rubbish, damaged or not, of all magics."""
+    data, inner = LOST, b""
+    for magic, offset, rubbish, is_damaged in parts:
+        found = batch(offset, inner, magic)
+        inner = found
+        data += bytes([rubbish]) * rubbish + (found[:-1] + b"!" if is_damaged else found)
+    sound = [at for at in range(len(data)) if _is_whole(data[at:])]
+    assert find_whole_batch(MemoryFile(data), 0, len(data)) == (sound[0] if sound else None)
+
+
+def _is_whole(data: bytes) -> bool:
+    size = int.from_bytes(data[8:12], "big") + 12
+    if len(data) < 26 or not 26 <= size <= len(data) or data[16] > 2 or data[0] > 0x7F:
+        return False
+    if data[16] < 2:
+        return size >= (26, 34)[data[16]] and zlib.crc32(data[16:size]) == int.from_bytes(data[12:16], "big")
+    return size >= 61 and crc32c(data[21:size]) == int.from_bytes(data[17:21], "big")

@@ -62,7 +62,7 @@ def in_one_go(log: bytes, *, start: int = 0, check_order_from: int = 0) -> Found
     return found
 
 
-def side_by_side(
+def read_in_parallel(
     log: bytes,
     window_bytes: int,
     *,
@@ -125,7 +125,7 @@ def side_by_side(
 def assert_agreement(log: bytes, window_bytes: int, lanes: int = 3, seed: int = 0, check_order_from: int = 0) -> Found:
     """The same good batches and the same error as a single reader's, whoever is faster."""
     expected = in_one_go(log, check_order_from=check_order_from)
-    found = side_by_side(log, window_bytes, lanes=lanes, seed=seed, check_order_from=check_order_from)
+    found = read_in_parallel(log, window_bytes, lanes=lanes, seed=seed, check_order_from=check_order_from)
     assert found.said == expected.said
     if expected.said is None or "CRC-32 " not in expected.said[1]:
         assert found.log == expected.log
@@ -174,9 +174,9 @@ def test_windows_of_any_log_give_every_batch(sizes: list[int], window_bytes: int
 def test_chunks_are_cut_the_same_whoever_is_faster(sizes: list[int], window_bytes: int, seed: int) -> None:
     """Windows claimed before a large batch was met and those claimed after: what ends with a chunk ends for certain."""
     log = batches(*sizes)
-    alone = side_by_side(log, window_bytes).cuts
+    alone = read_in_parallel(log, window_bytes).cuts
     for lanes in (2, 4, 7):
-        assert side_by_side(log, window_bytes, lanes=lanes, seed=seed).cuts == alone
+        assert read_in_parallel(log, window_bytes, lanes=lanes, seed=seed).cuts == alone
 
 
 def test_windows_within_a_large_batch_are_not_all_read_for_nothing() -> None:
@@ -210,7 +210,7 @@ def test_reader_begins_at_start_and_stops_at_size() -> None:
 def test_start_in_the_middle_gives_the_rest(window_bytes: int) -> None:
     """Windows are counted from there."""
     log, first = batches(10, 20, 30, 500, 10), len(batches(10, 20))
-    found = side_by_side(log, window_bytes, lanes=3, start=first)
+    found = read_in_parallel(log, window_bytes, lanes=3, start=first)
     assert (found.log, found.cuts[0][0], found.said) == (log[first:], first, None)
 
 
@@ -248,7 +248,7 @@ def test_kinds_are_those_of_the_single_reader() -> None:
         assert found.kinds & KIND_PRODUCER
         assert found.kinds & TRANSACTIONAL_FLAG
         assert found.kinds & CONTROL_FLAG
-    plain = side_by_side(batches(1, 2, 3), 100)
+    plain = read_in_parallel(batches(1, 2, 3), 100)
     assert plain.kinds == 0
 
 
@@ -387,7 +387,7 @@ def test_earliest_of_a_bad_checksum_and_what_arranging_found_is_told() -> None:
         (GOOD + NEXT + bad_legacy + batches(20, base=6)[:-1] + b"x" + tail, len(GOOD + NEXT)),
         (GOOD + NEXT + tail, len(GOOD + NEXT)),
     ):
-        found = side_by_side(log, 4096)
+        found = read_in_parallel(log, 4096)
         assert found.said is not None
         assert (found.said[0], found.log) == (position, GOOD + NEXT)
 
@@ -429,7 +429,7 @@ def test_file_that_becomes_shorter_fails_where_it_ends() -> None:
 def test_file_that_becomes_shorter_within_a_large_batch_fails_where_it_ends() -> None:
     """Found while arranging, it is the chunk's failure like all damage: whether it matters is known later."""
     log = batches(10, 2000, 10)
-    found = side_by_side(log, 100, shrink_to=900)
+    found = read_in_parallel(log, 100, shrink_to=900)
     assert found.log == batches(10)
     assert found.said == (900, "the file became shorter while it was read")
 

@@ -106,7 +106,7 @@ def test_cleaner_topics_through_a_link_is_refused(tmp_path: Path) -> None:
 def test_cleaner_topics_of_nothing_but_names_nobody_knows_is_refused(tmp_path: Path) -> None:
     """It would be a warning a line, each after a search for what was meant."""
     (tmp_path / "cleaner-topics.properties").write_text("".join(f"a.colour{number}=red\n" for number in range(2000)))
-    with pytest.raises(ConfigError, match="more than 1000 names that are no setting's"):
+    with pytest.raises(ConfigError, match="more than 1000 unknown settings"):
         read_cleaner_topics(FS, tmp_path, {"a"}, [])
 
 

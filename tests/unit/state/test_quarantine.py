@@ -107,7 +107,7 @@ def test_change_the_disk_refuses_counts_and_is_written_later(tmp_path: Path) -> 
         ),
         pytest.param(
             '{"format": "cleaner-quarantine", "version": 1, "entries": [{"topic_partition": "x-0"}]}',
-            "entry 0: log_dir is no text",
+            "entry 0: log_dir is not a text",
             id="no-log-dir",
         ),
         pytest.param('{"format": "cleaner-quarantine", "version": 9, "entries": []}', "newer than 1", id="newer"),

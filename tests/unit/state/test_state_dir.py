@@ -75,7 +75,7 @@ def test_state_dir_of_root_where_others_can_exchange_it_is_refused(
         (above / "state").mkdir(0o750)
     os.chown(above, uid, uid)
     above.chmod(mode)
-    with pytest.raises(ConfigError, match=rf"{above}.*another directory could be put in its place"):
+    with pytest.raises(ConfigError, match=rf"{above}.*another directory could replace it"):
         open_dir(above / "state")
     assert (above / "state").exists() is is_there
 

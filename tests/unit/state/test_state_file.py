@@ -78,9 +78,9 @@ def test_newer_version_is_kept_aside_and_never_overwritten(tmp_path: Path) -> No
         pytest.param(bytes(100), "Expecting value", id="zeros"),
         pytest.param(b'{"format": "test", "vers', "Unterminated string", id="torn"),
         pytest.param(b'{"format": "other", "version": 2, "word": "w"}', "format is not test", id="foreign"),
-        pytest.param(b'{"format": "test", "word": "w"}', "version is no number", id="no-version"),
-        pytest.param(b'{"format": "test", "version": true, "word": "w"}', "version is no number", id="odd-version"),
-        pytest.param(b'{"format": "test", "version": 0, "word": "w"}', "version is no number", id="version-0"),
+        pytest.param(b'{"format": "test", "word": "w"}', "version is not a number", id="no-version"),
+        pytest.param(b'{"format": "test", "version": true, "word": "w"}', "version is not a number", id="odd-version"),
+        pytest.param(b'{"format": "test", "version": 0, "word": "w"}', "version is not a number", id="version-0"),
         pytest.param(b'{"format": "test", "version": 2}', "has no word", id="content"),
     ],
 )

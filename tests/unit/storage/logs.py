@@ -1,4 +1,4 @@
-"""What the tests of loading share: load a built log, look at a directory, watch the file system."""
+"""Shared by tests of loading: load a built log, read a directory, watch the file system."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.load.loader import load_log
 from tests.support.log_builder import START_MS
 
-# Small enough for a few batches to get index entries; `LogBuilder` is to be given the same.
+# Small enough for a few batches to get index entries; pass the same to `LogBuilder`.
 INTERVAL_BYTES = 100
 TP = TopicPartition("topic", 0)
 DAY_MS = 86_400_000
@@ -32,7 +32,7 @@ def load(
     now_ms: int = START_MS,
     check_done: Callable[[], None] = lambda: None,
 ) -> LoadedLog:
-    """Load a log with everyday settings."""
+    """Load a log with usual settings."""
     return load_log(
         fs or FileSystem(),
         directory,
@@ -62,24 +62,24 @@ def content(directory: Path) -> dict[str, bytes]:
 
 
 class WatchedFile(File):
-    """A file that tells its file system of every change."""
+    """A file that reports every change to its file system."""
 
     watcher: WatchedFileSystem
 
     def truncate(self, size: int) -> None:
-        """Cut, and tell."""
+        """Cut, and report it."""
         self.watcher.operations.append(f"truncate {self.path.name}")
         super().truncate(size)
 
 
 class WatchedFileSystem(FileSystem):
-    """The real file system, noting what changes names and sizes."""
+    """The real file system; records changes of names and sizes."""
 
     def __init__(self) -> None:
         self.operations: list[str] = []
 
     def open(self, path: Path, *, write: bool = False) -> File:
-        """Open a file that is watched when it may be changed."""
+        """Open a file; a writable one is watched."""
         file = super().open(path, write=write)
         if write:
             file.__class__ = WatchedFile
@@ -88,17 +88,17 @@ class WatchedFileSystem(FileSystem):
         return file
 
     def remove(self, path: Path) -> None:
-        """Remove, and tell if there was something."""
+        """Remove, and report it if the file existed."""
         if self.exists(path):
             self.operations.append(f"remove {path.name}")
         super().remove(path)
 
     def rename(self, source: Path, target: Path) -> None:
-        """Rename, and tell."""
+        """Rename, and report it."""
         self.operations.append(f"rename {source.name}")
         super().rename(source, target)
 
     def fsync_dir(self, path: Path) -> None:
-        """Fence, and tell."""
+        """Fence, and report it."""
         self.operations.append("fence")
         super().fsync_dir(path)

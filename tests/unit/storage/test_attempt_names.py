@@ -1,4 +1,4 @@
-"""Names of files that several processes may write: every loader removes them, and they undo no swap."""
+"""Names of files that several attempts may write: every loader removes them, and they undo no swap."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cleaner.storage.segment.names import (
 
 @pytest.mark.parametrize("suffix", SEGMENT_SUFFIXES)
 def test_attempt_name_tells_attempt_and_file(suffix: str) -> None:
-    """Both ways; names of a swap are nobody's attempt."""
+    """Both ways; names of a swap belong to no attempt."""
     name = attempt_file_name(139, suffix, "0af3-77")
     assert attempt_of(name) == "0af3-77"
     assert name_in_place_of(name) == segment_file_name(139, suffix, ".cleaned")
@@ -27,7 +27,7 @@ def test_attempt_name_tells_attempt_and_file(suffix: str) -> None:
 
 
 def test_attempt_left_behind_is_removed_and_condemns_no_swap() -> None:
-    """A `.cleaned` file of segment 0 would; an attempt at segment 0, written by who knows whom, does not."""
+    """A `.cleaned` file of segment 0 would; any attempt's file for segment 0 does not."""
     swap = segment_file_name(0, ".log", ".swap")
     attempt = attempt_file_name(0, ".log", "a")
     found = find_leftovers(Path("topic-0"), [attempt, swap])

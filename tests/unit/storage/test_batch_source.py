@@ -1,4 +1,4 @@
-"""Where batches come from: short stretches by their headers, long ones and all that counts with checksums."""
+"""Where batches come from: short ranges by their headers; long ones, and all that may change, with checksums."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.log_builder import LogBuilder
 
 @pytest.fixture
 def segment(tmp_path: Path) -> Segment:
-    """Ten batches, the last one with a bit of its records flipped."""
+    """Ten batches, the last one with a flipped bit in its records."""
     log = LogBuilder()
     for number in range(10):
         log.append((f"k{number}", "v"))
@@ -29,7 +29,7 @@ def segment(tmp_path: Path) -> Segment:
 
 
 def test_checked_batches_find_a_flipped_bit(segment: Segment) -> None:
-    """Whatever is changed is read this way: it is what segments are opened with."""
+    """The default for segments: everything that may be changed is read this way."""
     with pytest.raises(CorruptBatchError, match="CRC-32C"):
         segment.next_offset()
     with segment.open_log() as file, pytest.raises(CorruptBatchError, match="CRC-32C"):
@@ -37,13 +37,13 @@ def test_checked_batches_find_a_flipped_bit(segment: Segment) -> None:
 
 
 def test_headers_do_not_look_at_records(segment: Segment) -> None:
-    """They say where the log ends."""
+    """Headers are enough to find the log's end."""
     light = Segment.open(FileSystem(), segment.directory, 0, source=batch_headers)
     assert light.next_offset() == 10
 
 
 def test_long_stretch_is_read_with_checksums(segment: Segment, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond some MiB the kernels are faster, loading included."""
+    """From some MiB on, the kernels are faster, even including their loading."""
     monkeypatch.setattr(batch_source, "MOST_HEADER_BYTES", segment.size - 1)
     light = Segment.open(FileSystem(), segment.directory, 0, source=batch_headers)
     with pytest.raises(CorruptBatchError, match="CRC-32C"):

@@ -45,7 +45,7 @@ def test_checkpoint_without_entries_is_an_empty_map(tmp_path: Path, content: byt
 def test_checkpoint_is_read_as_java_reads_it(
     tmp_path: Path, content: bytes, expected: dict[TopicPartition, int]
 ) -> None:
-    """R-113, R-114, R-442: lines end as for Java's readLine, words are split as by its split, numbers parsed alike."""
+    """R-113, R-114, R-442: line ends, words and numbers are parsed as in Java."""
     (tmp_path / "file").write_bytes(content)
     assert read_offset_checkpoint(FS, tmp_path / "file") == expected
 
@@ -78,7 +78,7 @@ def test_checkpoint_is_read_as_java_reads_it(
 def test_checkpoint_malformed_is_refused_at_its_line(
     tmp_path: Path, content: bytes, position: int, reason: str
 ) -> None:
-    """R-114: any deviation refuses the file, naming the byte position of the line; the file stays as it is."""
+    """R-114: any deviation refuses the file and names the line's byte position; the file is unchanged."""
     path = tmp_path / "file"
     path.write_bytes(content)
     with pytest.raises(CorruptCheckpointError) as caught:
@@ -89,7 +89,7 @@ def test_checkpoint_malformed_is_refused_at_its_line(
 
 
 def test_checkpoint_foreign_bytes_in_message_are_escaped_and_short(tmp_path: Path) -> None:
-    """A hostile line can neither drive the operator's terminal nor fill it."""
+    """A hostile line can neither control the operator's terminal nor fill it."""
     (tmp_path / "file").write_bytes(b"0\n1\n" + b"\x1b[2J" * 5000)
     with pytest.raises(CorruptCheckpointError) as caught:
         read_offset_checkpoint(FS, tmp_path / "file")
@@ -115,7 +115,7 @@ def test_checkpoint_that_is_a_link_is_refused(tmp_path: Path) -> None:
 
 
 def test_checkpoint_is_written_in_kafkas_format(tmp_path: Path) -> None:
-    """R-113: version, count, one line an entry, each with its newline; sorted, so equal content is equal bytes."""
+    """R-113: version, count, one line an entry, each with a newline; sorted, so equal content gives equal bytes."""
     write_offset_checkpoint(FS, tmp_path / "file", {TopicPartition("b", 10): 7, TopicPartition("b", 9): 1, A0: 5})
     assert (tmp_path / "file").read_bytes() == b"0\n3\na 0 5\nb 9 1\nb 10 7\n"
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
@@ -132,7 +132,7 @@ PARTITIONS = st.builds(
 def test_checkpoint_is_read_as_it_was_written(
     tmp_path_factory: pytest.TempPathFactory, entries: dict[TopicPartition, int]
 ) -> None:
-    """Whatever is written is read back."""
+    """Written entries are read back."""
     path = tmp_path_factory.getbasetemp() / "round-trip-checkpoint"
     write_offset_checkpoint(FS, path, entries)
     assert read_offset_checkpoint(FS, path) == entries
@@ -152,7 +152,7 @@ def test_checkpoint_of_any_bytes_is_read_or_refused(tmp_path_factory: pytest.Tem
 
 
 def test_checkpoint_created_only_when_missing(tmp_path: Path) -> None:
-    """R-114: an empty file appears; one that is there keeps its content."""
+    """R-114: an empty file is created; an existing one keeps its content."""
     path = tmp_path / "file"
     assert create_checkpoint(FS, path) is True
     assert path.read_bytes() == b""
@@ -162,5 +162,5 @@ def test_checkpoint_created_only_when_missing(tmp_path: Path) -> None:
 
 
 def test_checkpoint_limit_holds_a_hundred_thousand_longest_lines() -> None:
-    """The bound on the file's length is no bound on any real broker."""
+    """The limit of the file's length does not limit any real broker."""
     assert 100_000 * len(f"{'t' * 249} {2**31 - 1} {2**63 - 1}\n") <= checkpoint.CHECKPOINT_LIMIT_BYTES

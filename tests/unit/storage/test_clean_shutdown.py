@@ -13,7 +13,7 @@ FS = FileSystem()
 
 
 class Recorder(FileSystem):
-    """Notes in which order names are changed and directories synced."""
+    """Records the order of name changes and directory fsyncs."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []
@@ -62,13 +62,13 @@ def test_marker_is_removed_on_disk_too(tmp_path: Path) -> None:
     ids=["empty", "list", "no-epoch", "text", "bool", "bytes", "nested", "long"],
 )
 def test_marker_with_any_content_is_a_marker(tmp_path: Path, content: bytes) -> None:
-    """R-112: only its existence counts; an epoch that cannot be read is none."""
+    """R-112: only its existence counts; an unreadable epoch counts as none."""
     (tmp_path / ".kafka_cleanshutdown").write_bytes(content)
     assert has_marker(FS, tmp_path)
     assert read_broker_epoch(FS, tmp_path) is None
 
 
 def test_marker_missing_has_no_epoch(tmp_path: Path) -> None:
-    """After an unclean stop there is nothing."""
+    """After an unclean stop there is no marker."""
     assert not has_marker(FS, tmp_path)
     assert read_broker_epoch(FS, tmp_path) is None

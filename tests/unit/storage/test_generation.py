@@ -1,4 +1,4 @@
-"""The number that tells readers that the segments they have open were replaced."""
+"""The number from which readers learn that the segments they have open were replaced."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ORDERS, PRICES = TopicPartition("orders", 0), TopicPartition("prices", 3)
 
 
 def test_generation_is_raised_for_this_partition_only(tmp_path: Path) -> None:
-    """A reader sees each swap of its partition, and none of another's."""
+    """A reader sees each swap of its partition, and none of another partition's."""
     with Generations(FS, tmp_path) as generations:
         assert (generations.of(ORDERS), generations.of(PRICES)) == (0, 0)
         raise_generation(FS, tmp_path, ORDERS)
@@ -26,13 +26,13 @@ def test_generation_is_raised_for_this_partition_only(tmp_path: Path) -> None:
 
 
 def test_generation_without_readers_leaves_no_file(tmp_path: Path) -> None:
-    """A log dir nobody reads is left without the file: a broker's, an archive."""
+    """A log dir without readers does not get the file: a broker's, an archive."""
     raise_generation(FS, tmp_path, ORDERS)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_generation_goes_on_where_it_was(tmp_path: Path) -> None:
-    """A reader that comes later does not start the numbers anew for those who are there."""
+    """A later reader does not reset the numbers for existing ones."""
     with Generations(FS, tmp_path) as first:
         raise_generation(FS, tmp_path, ORDERS)
         with Generations(FS, tmp_path) as second:
@@ -41,7 +41,7 @@ def test_generation_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 def test_generation_file_takes_after_the_log_dir(tmp_path: Path) -> None:
-    """It has the directory's read and write bits and is small."""
+    """It has the directory's read and write bits, and is small."""
     tmp_path.chmod(0o750)
     Generations(FS, tmp_path).close()
     raise_generation(FS, tmp_path, ORDERS)
@@ -51,7 +51,7 @@ def test_generation_file_takes_after_the_log_dir(tmp_path: Path) -> None:
 
 
 def test_generation_file_made_by_somebody_faster_is_used(tmp_path: Path) -> None:
-    """Losing the race to make the file is no error."""
+    """Losing the race to create the file is not an error."""
 
     class SomebodyFaster(FileSystem):
         def create(self, path: Path, *, like: Path | None) -> File:

@@ -1,4 +1,4 @@
-"""A directory that is held is the same one to the end, and nothing below it is looked for behind a link."""
+"""A held directory stays the same one to the end, and no link below it is followed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def fs() -> FileSystem:
 
 @pytest.fixture
 def logs(tmp_path: Path) -> Path:
-    """A log dir with a partition, beside a directory that is nobody's business here."""
+    """A log dir with a partition, next to an unrelated directory."""
     for directory in ("logs/topic-0", "victim/topic-0"):
         (tmp_path / directory).mkdir(parents=True)
         for name in ("a", "b"):
@@ -36,7 +36,7 @@ def logs(tmp_path: Path) -> Path:
 
 
 def exchange(directory: Path, victim: Path) -> Path:
-    """Put a link in the place of a directory; returns where that is now."""
+    """Replace a directory by a link; returns the directory's new path."""
     aside = directory.with_name("aside")
     directory.rename(aside)
     directory.symlink_to(victim)
@@ -77,14 +77,14 @@ EVERYTHING: dict[str, Callable[[FileSystem, Path], object]] = {
 
 
 def look(directory: Path) -> dict[str, tuple[object, ...]]:
-    """Return what there is in a directory, and the directory itself."""
+    """Return the status of a directory and of its entries."""
     found = {path: path.lstat() for path in (directory, *directory.iterdir())}
     return {path.name: (about.st_mode, about.st_mtime_ns, about.st_ino) for path, about in found.items()}
 
 
 @pytest.mark.parametrize("what", EVERYTHING)
 def test_link_below_a_held_directory_is_not_followed(fs: FileSystem, logs: Path, tmp_path: Path, what: str) -> None:
-    """Whatever is asked for, it fails, and nothing outside has changed."""
+    """Every call fails, and nothing outside changes."""
     victim = tmp_path / "victim" / "topic-0"
     with fs.hold(logs):
         exchange(logs / "topic-0", victim)
@@ -98,7 +98,7 @@ def test_link_below_a_held_directory_is_not_followed(fs: FileSystem, logs: Path,
 def test_held_directory_is_worked_in_whatever_its_name_leads_to(
     fs: FileSystem, logs: Path, tmp_path: Path, what: str
 ) -> None:
-    """The same happens there as would have happened otherwise."""
+    """Calls do the same there as without the exchange."""
     victim = tmp_path / "victim" / "topic-0"
     with fs.hold(logs), fs.hold(logs / "topic-0"):
         aside = exchange(logs / "topic-0", victim)
@@ -111,7 +111,7 @@ def test_held_directory_is_worked_in_whatever_its_name_leads_to(
 
 @pytest.mark.parametrize("name", ["a", "missing"])
 def test_names_are_found_in_the_held_directory(fs: FileSystem, logs: Path, tmp_path: Path, name: str) -> None:
-    """Also by what tells of missing ones without an error."""
+    """Also by calls that report a missing name without an error."""
     (tmp_path / "victim" / "topic-0" / "missing").touch()
     with fs.hold(logs), fs.hold(logs / "topic-0"):
         exchange(logs / "topic-0", tmp_path / "victim" / "topic-0")
@@ -124,7 +124,7 @@ def test_names_are_found_in_the_held_directory(fs: FileSystem, logs: Path, tmp_p
 
 
 def test_hold_follows_no_link_on_the_way(fs: FileSystem, logs: Path, tmp_path: Path) -> None:
-    """Neither in its last name nor above: the caller has resolved the path, and somebody has put a link there since."""
+    """Neither in its last name nor above: a link there was made after the caller resolved the path."""
     exchange(logs, tmp_path / "victim")
     for path in (logs, logs / "topic-0"):
         with pytest.raises(LogDirOfflineError):
@@ -134,13 +134,13 @@ def test_hold_follows_no_link_on_the_way(fs: FileSystem, logs: Path, tmp_path: P
 
 
 def test_hold_does_not_lead_up_again(fs: FileSystem, logs: Path) -> None:
-    """A name that is made of what somebody has written somewhere stays below."""
+    """A name made from external text stays below the held directory."""
     with fs.hold(logs), pytest.raises(LogDirOfflineError, match="leads up"):
         fs.stat(logs / "topic-0" / ".." / ".." / "victim")
 
 
 def test_error_below_a_held_directory_names_the_path(fs: FileSystem, logs: Path) -> None:
-    """The operator is told as much as without."""
+    """The operator gets the same message as without a held directory."""
     with fs.hold(logs):
         with pytest.raises(FileNotFoundError) as missing:
             fs.open(logs / "topic-0" / "c")
@@ -151,7 +151,7 @@ def test_error_below_a_held_directory_names_the_path(fs: FileSystem, logs: Path)
 
 
 def test_hold_of_another_directory_by_the_same_name_is_refused(fs: FileSystem, logs: Path, tmp_path: Path) -> None:
-    """Two would believe to work in one; once the first has let go it may be held."""
+    """Two callers would think that they work in one directory; after the first releases it, it may be held."""
     first = fs.hold(logs / "topic-0")
     (logs / "topic-0").rename(tmp_path / "aside")
     (logs / "topic-0").mkdir()
@@ -163,7 +163,7 @@ def test_hold_of_another_directory_by_the_same_name_is_refused(fs: FileSystem, l
 
 
 def test_held_directory_that_we_rename_is_held_by_its_new_name(fs: FileSystem, logs: Path) -> None:
-    """As when a topic is deleted: one of its name that is made anew is another directory."""
+    """As when a topic is deleted: a new directory with its old name is another one."""
     with fs.hold(logs), fs.hold(logs / "topic-0"):
         fs.rename(logs / "topic-0", logs / "topic-0.x-delete")
         fs.make_dir(logs / "topic-0", 0o700)
@@ -172,7 +172,7 @@ def test_held_directory_that_we_rename_is_held_by_its_new_name(fs: FileSystem, l
 
 
 def test_descriptors_are_closed_with_the_last_holder_and_user(fs: FileSystem, logs: Path) -> None:
-    """Several may hold one directory; a second release, and one while it is being used, do no harm."""
+    """Several may hold one directory; a second release, or one during use, does no harm."""
     before = open_descriptors()
     first, second = fs.hold(logs), fs.hold(logs)
     with fs.hold(logs / "topic-0"):
@@ -191,7 +191,7 @@ def test_descriptors_are_closed_with_the_last_holder_and_user(fs: FileSystem, lo
 
 
 def test_threads_list_a_held_directory_at_the_same_time(fs: FileSystem, logs: Path) -> None:
-    """How far a listing has come belongs to an opening of the directory: each takes one of its own."""
+    """The position of a listing belongs to an opening of the directory: each listing uses its own."""
     for number in range(300):
         (logs / "topic-0" / f"n{number}").touch()
     expected = sorted(path.name for path in (logs / "topic-0").iterdir())
@@ -213,7 +213,7 @@ def test_threads_list_a_held_directory_at_the_same_time(fs: FileSystem, logs: Pa
 
 
 def test_mode_of_what_a_link_leads_to_is_not_changed(fs: FileSystem, logs: Path) -> None:
-    """A link in the place of a directory just made would have another one opened, or closed, to all."""
+    """Otherwise a link that replaced a new directory would open, or close, another one to everyone."""
     (logs / "link").symlink_to(logs / "topic-0")
     before = (logs / "topic-0").stat().st_mode
     with pytest.raises(LogDirOfflineError):
@@ -222,14 +222,14 @@ def test_mode_of_what_a_link_leads_to_is_not_changed(fs: FileSystem, logs: Path)
 
 
 def test_new_file_takes_no_set_id_bits_over(fs: FileSystem, logs: Path) -> None:
-    """A program of root's would come of a log whose owner has set them."""
+    """Otherwise a log with these bits would become a program that runs as root."""
     (logs / "topic-0" / "a").chmod(0o6755)
     fs.create(logs / "topic-0" / "new", like=logs / "topic-0" / "a").close()
     assert stat.S_IMODE((logs / "topic-0" / "new").stat().st_mode) == 0o755
 
 
 def test_new_file_is_like_no_link(fs: FileSystem, logs: Path) -> None:
-    """A link's own mode is 0777; the file is not left behind."""
+    """A link's own mode is 0777; the new file is removed."""
     (logs / "topic-0" / "link").symlink_to("a")
     with pytest.raises(LogDirOfflineError):
         fs.create(logs / "topic-0" / "new", like=logs / "topic-0" / "link")
@@ -243,7 +243,7 @@ def test_new_file_is_like_no_link(fs: FileSystem, logs: Path) -> None:
 def test_root_changes_no_file_of_another_user_by_a_second_name(
     fs: FileSystem, logs: Path, what: str, holds: bool
 ) -> None:
-    """Who owns the directory has made a hard link to a file they may not write to."""
+    """The directory's owner made a hard link to a file that they may not write to."""
     victim = logs.parent / "victim" / "topic-0" / "b"
     (logs / "topic-0" / "a").unlink()
     (logs / "topic-0" / "a").hardlink_to(victim)
@@ -266,7 +266,7 @@ def test_root_changes_no_file_of_another_user_by_a_second_name(
 def test_root_changes_a_file_with_a_second_name_where_one_owner_alone_gives_names(
     fs: FileSystem, logs: Path, uid: int, mode: int, is_fine: bool
 ) -> None:
-    """As after `clean --keep-old`: file and directory are of one owner, and closed to others."""
+    """As after `clean --keep-old`: file and directory have one owner, and others cannot write."""
     (logs / "kept").hardlink_to(logs / "topic-0" / "a")
     for path in (logs / "topic-0", logs / "topic-0" / "a"):
         os.chown(path, uid, uid)
@@ -279,7 +279,7 @@ def test_root_changes_a_file_with_a_second_name_where_one_owner_alone_gives_name
 
 
 def test_status_of_a_held_directory_is_its_own(fs: FileSystem, logs: Path, tmp_path: Path) -> None:
-    """New directories take their mode from it, so it must be that of the one they are made in."""
+    """New directories copy its mode, so it must be that of the directory in which they are created."""
     with fs.hold(logs):
         before = fs.stat(logs)
         exchange(logs, tmp_path / "victim")
@@ -287,7 +287,7 @@ def test_status_of_a_held_directory_is_its_own(fs: FileSystem, logs: Path, tmp_p
 
 
 def test_what_cannot_be_asked_is_not_missing(fs: FileSystem, logs: Path) -> None:
-    """Out of descriptors nothing below a held directory can be looked up, which says nothing of what is there."""
+    """Without free descriptors nothing below a held directory can be looked up; that does not mean it is missing."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     with fs.hold(logs):
         taken = os.dup(0)
@@ -303,7 +303,7 @@ def test_what_cannot_be_asked_is_not_missing(fs: FileSystem, logs: Path) -> None
 
 
 def test_file_system_that_holds_a_directory_is_pickled_without(fs: FileSystem, logs: Path) -> None:
-    """Spark sends readers to other processes; what is held is this one's."""
+    """Spark sends readers to other processes; held directories stay with this one."""
     with fs.hold(logs):
         copy = pickle.loads(pickle.dumps(fs))  # noqa: S301 - our own
     assert copy.list_dir(logs) == fs.list_dir(logs)

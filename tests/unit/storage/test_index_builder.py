@@ -1,4 +1,4 @@
-"""Indexes made from batches: R-304, R-311, R-320, R-322, R-323."""
+"""Indexes built from batches: R-304, R-311, R-320, R-322, R-323."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_entry_for_each_batch_more_than_the_interval_behind_the_last() -> None:
 
 
 def test_closing_entry_holds_the_maximum() -> None:
-    """R-322: appended unless the last entry says the same."""
+    """R-322: appended unless the last entry is the same."""
     made = builder()
     made.append_checked(rows((0, 50), (1, 90)))
     offsets, times = made.finish()
@@ -58,7 +58,7 @@ def test_batches_without_timestamp_leave_the_time_index_empty() -> None:
 
 @pytest.mark.parametrize("last_offset", [99, 100 + 2**31])
 def test_offset_that_does_not_fit_is_reported_with_its_batch(last_offset: int) -> None:
-    """R-304: relative offsets lie in [0, 2**31 - 1]."""
+    """R-304: relative offsets are in [0, 2**31 - 1]."""
     with pytest.raises(OffsetOverflowError) as caught:
         builder(100).append_checked(rows((100, 1), (last_offset, 1)))
     assert caught.value.row == 1
@@ -78,7 +78,7 @@ def test_entries_that_would_not_ascend_are_refused() -> None:
     ],
 )
 def test_full_index_is_refused(max_index_bytes: int, entries: int) -> None:
-    """R-311: the time index is full one entry early, whether there is anything to write or not."""
+    """R-311: the time index is full one entry early, even if there is no entry to write."""
     made = builder(interval_bytes=0, max_index_bytes=max_index_bytes)
     made.append_checked(rows(*((offset, 5) for offset in range(entries + 1))))
     with pytest.raises(UncleanableError):
@@ -135,7 +135,7 @@ def slow_entries(timestamps: list[int], interval_bytes: int) -> list[list[tuple[
 def test_segment_that_is_loaded_and_appended_to_gets_the_entries_of_batches_behind_an_entry(
     before: list[int], behind: list[int], interval_bytes: int
 ) -> None:
-    """R-320: bytes since the last entry are counted from the loading on; what is taken back leaves no trace."""
+    """R-320: bytes since the last entry are counted from the load on; batches that are undone leave no trace."""
     table = rows(*enumerate([*before, *behind]))
     first = builder(interval_bytes=interval_bytes, max_index_bytes=1 << 20)
     first.append(table[: len(before)])
@@ -161,7 +161,7 @@ def test_segment_that_is_loaded_and_appended_to_gets_the_entries_of_batches_behi
 def _appended_entries(
     loaded: list[list[tuple[int, int]]], batches: list[tuple[int, int]], interval_bytes: int
 ) -> tuple[list[list[int]], list[tuple[int, int]]]:
-    """R-320, one batch after the other, behind what was loaded: the entries that are added."""
+    """R-320, one batch after the other, after the loaded ones: the entries that are added."""
     highest, of_offset = loaded[1][-1] if loaded[1] else (-1, 0)
     last, since = highest, 0
     offsets: list[list[int]] = []
@@ -182,7 +182,7 @@ def _appended_entries(
 
 
 def test_one_module_says_what_becomes_an_index_entry() -> None:
-    """Nobody else calls the kernel, keeps a largest timestamp's offset, or makes an aborted transaction's entry."""
+    """No other module calls the kernel, keeps a largest timestamp's offset, or makes an aborted transaction's entry."""
     homes = {
         r"\b(index_batches|append_time_entry)\b": {"kernels/index.py", "storage/segment/index_builder.py"},
         r"\bindex_interval_bytes\b.*[<>]": set(),

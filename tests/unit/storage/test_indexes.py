@@ -31,7 +31,7 @@ FS = FileSystem()
 
 
 def written(tmp_path: Path, layout: str, *rows: tuple[int, ...], tail: bytes = b"") -> Path:
-    """Write entries of a struct layout, and perhaps some bytes more."""
+    """Write entries of a struct layout, and optional further bytes."""
     path = tmp_path / "index"
     path.write_bytes(b"".join(struct.pack(layout, *row) for row in rows) + tail)
     return path
@@ -58,7 +58,7 @@ def test_offset_index_is_read_as_written(tmp_path: Path) -> None:
 def test_offset_index_that_leads_astray_is_refused(
     tmp_path: Path, rows: list[tuple[int, int]], tail: bytes, position: int
 ) -> None:
-    """R-333: what needs no look at the log is checked on reading, and the entry is named."""
+    """R-333: everything that does not need the log is checked on reading, and the entry is named."""
     path = written(tmp_path, ">ii", *rows, tail=tail)
     with pytest.raises(CorruptIndexError) as caught:
         read_offset_index(FS, path, 1000)
@@ -67,7 +67,7 @@ def test_offset_index_that_leads_astray_is_refused(
 
 @pytest.mark.parametrize("entries", [0, 1, 50])
 def test_offset_index_of_zeros_alone_is_empty(tmp_path: Path, entries: int) -> None:
-    """R-310, R-631: as Kafka makes one for a new segment that has lost its own: it leads to position 0."""
+    """R-310, R-631: as Kafka creates one for a new segment without one: it leads to position 0."""
     assert len(read_offset_index(FS, written(tmp_path, ">ii", *[(0, 0)] * entries), 1000)) == 0
 
 
@@ -87,7 +87,7 @@ def test_time_index_that_goes_back_is_refused(tmp_path: Path, rows: list[tuple[i
 
 
 def test_txn_index_ignores_a_partial_entry_at_its_end(tmp_path: Path) -> None:
-    """R-303: entries are 34 bytes; what is behind the last whole one does not count."""
+    """R-303: entries are 34 bytes; bytes after the last whole one are ignored."""
     txns = [AbortedTxn(7, 1, 5, 6), AbortedTxn(8, 2, 9, 10)]
     path = tmp_path / "index"
     path.write_bytes(txn_index_bytes(txns) + b"\0" * 33)
@@ -96,7 +96,7 @@ def test_txn_index_ignores_a_partial_entry_at_its_end(tmp_path: Path) -> None:
 
 
 def test_txn_index_of_an_unknown_version_is_refused(tmp_path: Path) -> None:
-    """R-303: Kafka looks at the version's first byte."""
+    """R-303: Kafka checks the version's first byte."""
     with pytest.raises(CorruptIndexError):
         read_txn_index(FS, written(tmp_path, ">hqqqq", (256, 7, 1, 5, 6)), log_bytes=1 << 20)
 
@@ -111,7 +111,7 @@ def test_lookup_returns_the_last_entry_at_or_below(offset: int, expected: int) -
 
 
 def check(entries: list[tuple[int, int]], batches: list[tuple[int, int, int]], chunk: int) -> None:
-    """Hold entries against (position, base offset, last offset) rows, some rows at a time; base offset 100."""
+    """Check entries against (position, base offset, last offset) rows, some rows at a time; base offset 100."""
     rows = np.array(batches, np.int64)
     checked = OffsetIndexCheck(
         offset_entries([offset - 100 for offset, _ in entries], [position for _, position in entries]),
@@ -155,14 +155,14 @@ def test_index_check_takes_entries_of_every_version(entries: list[tuple[int, int
     ],
 )
 def test_index_check_refuses_entries_that_miss_a_batch(entries: list[tuple[int, int]], chunk: int) -> None:
-    """R-333: an entry points at the start of a batch that holds its offset or comes before it."""
+    """R-333: an entry points at the start of a batch that contains its offset or comes before it."""
     with pytest.raises(CorruptIndexError):
         check(entries, BATCHES, chunk)
 
 
 @pytest.mark.parametrize("entry", [OFFSET_ENTRY, TIME_ENTRY], ids=["offsets", "times"])
 def test_room_ahead_of_an_index_is_one_fault_alone(tmp_path: Path, entry: np.dtype[np.void]) -> None:
-    """A broker makes its indexes 10 MiB long beforehand: where reading stops no entry is cut in two."""
+    """A broker preallocates 10 MiB for an index: reading does not stop in the middle of an entry."""
     path = tmp_path / "index"
     path.write_bytes(bytes(entry.itemsize - 1) + b"\1" + bytes((10 << 20) // entry.itemsize * entry.itemsize))
     faults: list[CorruptIndexError] = []
@@ -173,7 +173,7 @@ def test_room_ahead_of_an_index_is_one_fault_alone(tmp_path: Path, entry: np.dty
 
 @pytest.mark.parametrize("is_of_times", [False, True], ids=["offsets", "times"])
 def test_index_longer_than_its_log_has_batches_for_is_not_read_whole(tmp_path: Path, is_of_times: bool) -> None:
-    """A file with a hole of a GiB takes no room on the disk; it must not take any in memory either."""
+    """A sparse file of 1 GiB takes no room on the disk; it must not take any in memory either."""
     path = tmp_path / "index"
     with path.open("wb") as file:
         file.truncate((1 << 30) - 1)
@@ -192,7 +192,7 @@ def test_index_longer_than_its_log_has_batches_for_is_not_read_whole(tmp_path: P
 
 
 def test_index_of_a_log_with_a_batch_an_entry_is_read(tmp_path: Path) -> None:
-    """However small they are: a record of magic 0 without key and value takes 26 bytes."""
+    """Even with the smallest batches: a record of magic 0 without key and value takes 26 bytes."""
     rows = [(number, 26 * number) for number in range(300_000)]
     path = written(tmp_path, ">ii", *rows)
     assert len(read_offset_index(FS, path, 26 * len(rows))) == len(rows)

@@ -58,7 +58,7 @@ def test_truncate_from_end_drops_epochs_starting_at_or_above_it(end_offset: int,
     ],
 )
 def test_truncate_from_start_keeps_the_epoch_it_falls_into(start_offset: int, expected: list[EpochEntry]) -> None:
-    """R-123: entries at or below the checkpointed log start go; the last of them stays, beginning there."""
+    """R-123: entries at or below the checkpointed log start are dropped, except the last, which then begins there."""
     assert truncate_from_start(LOG, start_offset) == expected
 
 
@@ -76,7 +76,7 @@ def test_truncate_from_start_keeps_the_epoch_it_falls_into(start_offset: int, ex
 def test_assign_epoch_keeps_epochs_and_offsets_ascending(
     epoch: int, start_offset: int, expected: list[EpochEntry]
 ) -> None:
-    """Entries not older in both give way to the new one, as in Kafka's cache."""
+    """The new entry replaces entries that are not older in both, as in Kafka's cache."""
     assert assign_epoch(LOG, epoch, start_offset) == expected
 
 
@@ -96,7 +96,7 @@ def test_leader_epochs_without_entries_are_an_empty_list(tmp_path: Path, content
 
 
 def test_leader_epochs_out_of_order_are_read_as_kafka_reads_them(tmp_path: Path) -> None:
-    """A line that goes back takes the place of what it contradicts."""
+    """A line that goes back replaces the entries it contradicts."""
     (tmp_path / "file").write_bytes(b"0\n5\n0 0\n1 10\n2 8\n2 9\n5 30\n")
     assert read_leader_epochs(FS, tmp_path / "file") == epochs((0, 0), (2, 8), (5, 30))
 

@@ -1,4 +1,4 @@
-"""A load that changes nothing walks headers only: what it says of the log is what the full load says."""
+"""A load that changes nothing reads headers only, with the same result as a full load."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def busy_log() -> LogBuilder:
 
 
 def facts(log: LoadedLog) -> tuple[object, ...]:
-    """Return all that a plan is made of."""
+    """Return everything on which a plan depends."""
     segments = [(s.base_offset, s.size, s.largest_timestamp(), s.first_batch_timestamp()) for s in log.segments]
     ranges: list[Cleanable] = [cleanable(log, dirty, TOPIC, START_MS + 10**6) for dirty in (None, 20, 60)]
     offsets = (log.log_start_offset, log.log_end_offset, log.high_watermark, log.last_stable_offset)
@@ -54,7 +54,7 @@ def outcome(directory: Path, *, read_only: bool, high_watermark: int, log_start_
 @pytest.mark.parametrize("snapshots", [0, 1, 2, 4])
 @pytest.mark.parametrize("lost", [(), (".index",), (".timeindex",), (".txnindex",), (".index", ".timeindex")])
 def test_read_only_load_equals_the_full_load(snapshots: int, lost: tuple[str, ...], tmp_path: Path) -> None:
-    """Log end, high watermark, last stable offset, producers (R-407, R-652), whatever of the small files is left."""
+    """Log end, high watermark, last stable offset, producers (R-407, R-652), whichever small files are left."""
     directory = busy_log().write(tmp_path)
     for path in sorted(directory.glob("*.snapshot"))[snapshots:]:
         path.unlink()
@@ -75,7 +75,7 @@ def test_read_only_load_equals_the_full_load(snapshots: int, lost: tuple[str, ..
 
 @pytest.mark.parametrize("cut", [1, 10, 17, 61, 70])
 def test_read_only_load_refuses_a_torn_end_as_the_full_load_does(cut: int, tmp_path: Path) -> None:
-    """The same error at the same place."""
+    """The same error at the same position."""
     directory = busy_log().write(tmp_path)
     path = max(directory.glob("*.log"))
     path.write_bytes(path.read_bytes()[:-cut])
@@ -87,7 +87,7 @@ def test_read_only_load_refuses_a_torn_end_as_the_full_load_does(cut: int, tmp_p
 
 
 def test_read_only_load_splits_no_segment(tmp_path: Path) -> None:
-    """R-614: a full load splits a segment whose offsets reach too far; a look at it leaves it as it is."""
+    """R-614: a full load splits a segment whose offsets reach too far; a read-only load does not change it."""
     directory = tmp_path / "topic-0"
     directory.mkdir()
     batches = [data_batch([Record(b"k", b"v")], offset) for offset in (0, 2**31)]

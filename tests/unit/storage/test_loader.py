@@ -38,7 +38,7 @@ def built() -> LogBuilder:
 
 
 def test_loading_a_sound_log_and_closing_it_changes_nothing(tmp_path: Path) -> None:
-    """D-07: Kafka's clean load and close leaves the files of a clean stop as they are."""
+    """D-07: Kafka's clean load and close does not change the files of a clean stop."""
     directory = built().write(tmp_path)
     before = content(directory)
     log = load(directory)
@@ -59,13 +59,13 @@ def test_offsets_follow_checkpoints_and_open_transactions(tmp_path: Path) -> Non
 
 
 def test_missing_high_watermark_stands_for_the_log_start(tmp_path: Path) -> None:
-    """D-03: nothing may be cleaned then."""
+    """D-03: then nothing may be cleaned."""
     log = load(built().write(tmp_path), high_watermark=None)
     assert (log.high_watermark, log.last_stable_offset) == (0, 0)
 
 
 def test_nothing_changes_before_the_log_is_settled(tmp_path: Path) -> None:
-    """Whoever refuses the log after loading leaves no trace; `settle` then does what Kafka's loader does."""
+    """A caller that refuses the log after loading leaves no trace; `settle` does what Kafka's loader does."""
     directory = built().write(tmp_path)
     sound = content(directory)
     for name in ("00000000000000000007.log.deleted", "00000000000000000007.log.cleaned"):
@@ -81,7 +81,7 @@ def test_nothing_changes_before_the_log_is_settled(tmp_path: Path) -> None:
 
 
 def test_missing_time_index_becomes_an_empty_file(tmp_path: Path) -> None:
-    """R-330: it is not made anew by itself."""
+    """R-330: a missing time index alone is not rebuilt."""
     directory = built().write(tmp_path)
     (directory / "00000000000000000007.timeindex").unlink()
     finish(load(directory))
@@ -98,7 +98,7 @@ def test_transaction_index_with_a_marker_below_its_segment_is_made_anew(tmp_path
 
 
 def test_transaction_index_left_as_zeros_by_a_power_cut_is_made_anew(tmp_path: Path) -> None:
-    """R-640: entries are not forced to disk with their records; after a clean stop such ones are damage."""
+    """R-640: entries are not forced to disk with their records; after a clean stop, zeros are damage."""
     directory = built().write(tmp_path)
     wanted = content(directory)
     index = directory / "00000000000000000000.txnindex"
@@ -119,7 +119,7 @@ def test_leader_epochs_are_cut_to_the_log(tmp_path: Path) -> None:
 
 
 def test_missing_leader_epochs_become_an_empty_file(tmp_path: Path) -> None:
-    """R-114: created empty when first opened."""
+    """R-114: created empty when it is first opened."""
     directory = built().write(tmp_path)
     (directory / "leader-epoch-checkpoint").unlink()
     finish(load(directory))
@@ -139,7 +139,7 @@ def test_log_without_any_snapshot_forgets_its_producers(tmp_path: Path) -> None:
 
 
 def test_damaged_newest_snapshot_is_written_anew_from_the_log(tmp_path: Path) -> None:
-    """R-125, R-652: the next older one and the batches after it say the same."""
+    """R-125, R-652: the next older one and the batches after it give the same."""
     directory = built().write(tmp_path)
     wanted = content(directory)
     newest = directory / "00000000000000000015.snapshot"
@@ -151,7 +151,7 @@ def test_damaged_newest_snapshot_is_written_anew_from_the_log(tmp_path: Path) ->
 
 
 def test_idle_producers_of_the_snapshot_are_forgotten_but_not_those_replayed(tmp_path: Path) -> None:
-    """R-652: only what comes from a snapshot expires."""
+    """R-652: only producers from a snapshot expire."""
     directory = built().write(tmp_path)
     later = START_MS + 2 * DAY_MS
     assert load(directory, now_ms=later).active_producers == {6: LastRecord(12, 0)}
@@ -161,7 +161,7 @@ def test_idle_producers_of_the_snapshot_are_forgotten_but_not_those_replayed(tmp
 
 
 def test_log_that_ends_below_its_start_begins_anew_there(tmp_path: Path) -> None:
-    """R-641: all segments go, one empty segment is made."""
+    """R-641: all segments are removed, and an empty one is created."""
     directory = built().write(tmp_path)
     log = load(directory, log_start_offset=100)
     assert (log.log_start_offset, log.log_end_offset) == (100, 100)
@@ -196,7 +196,7 @@ def test_log_that_ends_below_its_start_begins_anew_there(tmp_path: Path) -> None
 def test_directory_that_cannot_be_loaded_is_left_alone(
     tmp_path: Path, name: str, data: bytes, error: type[CorruptLogError]
 ) -> None:
-    """R-121, R-310, R-333, R-630: named, and nothing is changed."""
+    """R-121, R-310, R-333, R-630: the file is named, and nothing is changed."""
     directory = built().write(tmp_path)
     (directory / name).write_bytes(data)
     (directory / "00000000000000000000.log.deleted").write_bytes(b"")
@@ -208,7 +208,7 @@ def test_directory_that_cannot_be_loaded_is_left_alone(
 
 
 def test_foreign_files_are_ignored(tmp_path: Path) -> None:
-    """R-642: no offset, none of the three suffixes."""
+    """R-642: names without an offset and without the three suffixes."""
     directory = built().write(tmp_path)
     (directory / "notes.txt").write_bytes(b"x")
     (directory / "sub").mkdir()
@@ -220,7 +220,7 @@ def test_foreign_files_are_ignored(tmp_path: Path) -> None:
 
 
 def test_snapshot_that_a_crash_left_unfinished_goes(tmp_path: Path) -> None:
-    """A power cut may leave it under the name it is written under; nobody else would ever remove it."""
+    """A power cut may leave it under its temporary name; nothing else would ever remove it."""
     directory = built().write(tmp_path)
     before = content(directory)
     for name in ("00000000000000000015.snapshot.tmp", "00000000000000000009.snapshot.tmp"):
@@ -233,7 +233,7 @@ def test_snapshot_that_a_crash_left_unfinished_goes(tmp_path: Path) -> None:
 
 
 def test_damage_behind_a_missing_index_is_not_cut_away_after_a_clean_stop(tmp_path: Path) -> None:
-    """Kafka would cut; after a clean stop damage is no torn tail, and the log is refused."""
+    """Kafka would cut; after a clean stop damage is not a torn tail, and the log is refused."""
     directory = built().write(tmp_path)
     log_file = directory / "00000000000000000007.log"
     log_file.write_bytes(log_file.read_bytes()[:-3])
@@ -260,7 +260,7 @@ def test_reading_only_changes_nothing_and_says_when_it_would_have_to(tmp_path: P
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("asked", [0, 1, 2])
 def test_loading_that_is_stopped_changes_nothing(tmp_path: Path, clean: bool, asked: int) -> None:
-    """Asked before each chunk, also where indexes are made anew; the next load makes them."""
+    """The check comes before each chunk, also where indexes are rebuilt; the next load rebuilds them."""
     directory = built().write(tmp_path)
     (directory / "00000000000000000007.index").unlink()
     before, left = content(directory), asked

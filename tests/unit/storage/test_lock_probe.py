@@ -1,4 +1,4 @@
-"""Telling who holds the lock of a log dir: the truth, and disturbing nobody."""
+"""Finds out correctly who holds the lock of a log dir, without disturbing any process."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def others(tmp_path: Path) -> Iterator[Callable[[LockMode, LockRole], None]]:
 
 
 def test_probe_of_a_log_dir_without_lock_file_leaves_none(tmp_path: Path) -> None:
-    """A look leaves no trace."""
+    """A probe leaves no trace."""
     assert probe(FS, tmp_path) == LockReport()
     assert not list(tmp_path.iterdir())
 
@@ -70,7 +70,7 @@ def test_probe_tells_who_of_ours_holds_it(
     holders: list[tuple[LockMode, LockRole]],
     expected: LockReport,
 ) -> None:
-    """Cleaners are in the way, a writer is not; each is told by its own byte."""
+    """Cleaners are obstacles, a writer is not; each is recognized by its own byte."""
     for mode, role in holders:
         others(mode, role)
     assert probe(FS, tmp_path) == expected
@@ -78,7 +78,7 @@ def test_probe_tells_who_of_ours_holds_it(
 
 @pytest.mark.parametrize("mode", list(LockMode), ids=lambda mode: mode.value)
 def test_probe_does_not_count_a_lock_of_this_process(tmp_path: Path, mode: LockMode) -> None:
-    """A worker's own lock does not keep the daemon out; nor does asking drop it."""
+    """A worker's own lock does not keep the daemon out, and the probe does not drop it."""
     with LogDirLock(FS, tmp_path, mode) as lock:
         assert probe(FS, tmp_path) == LockReport()
         lock.still_held()
@@ -90,7 +90,7 @@ def test_probe_does_not_count_a_lock_of_this_process(tmp_path: Path, mode: LockM
 def test_probe_sees_a_writer_beside_a_lock_of_this_process(
     tmp_path: Path, others: Callable[[LockMode, LockRole], None]
 ) -> None:
-    """While a round runs, a writer that came is seen all the same."""
+    """While a round runs, a writer that came later is seen too."""
     with LogDirLock(FS, tmp_path, SHARED, CLEANER):
         others(SHARED, WRITER)
         assert probe(FS, tmp_path) == LockReport(has_writer=True)
@@ -105,7 +105,7 @@ def test_probe_tells_of_a_writer_that_loads_its_logs(tmp_path: Path) -> None:
 
 
 def test_probe_is_not_misled_by_a_round(tmp_path: Path) -> None:
-    """A cleaner of this process that has the logs to itself, and a partition besides, is in nobody's way."""
+    """A cleaner of this process that has the logs alone, and a partition's lock, is no obstacle."""
     with (
         acquire_for_cleaning(FS, tmp_path),
         partition_lock(FS, tmp_path, TopicPartition("orders", 0), ManualClock()),
@@ -116,7 +116,7 @@ def test_probe_is_not_misled_by_a_round(tmp_path: Path) -> None:
 def test_probe_after_a_refused_attempt_tells_the_truth(
     tmp_path: Path, others: Callable[[LockMode, LockRole], None]
 ) -> None:
-    """A lock that was asked for and not got is none of ours."""
+    """A lock that was requested and refused is not ours."""
     others(SHARED, CLEANER)
     with pytest.raises(LogDirLockedError):
         LogDirLock(FS, tmp_path, SHARED, CLEANER)

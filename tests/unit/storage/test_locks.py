@@ -1,4 +1,4 @@
-"""The lock of a log dir: R-111, D-01 and rule C-4, against ourselves and against a real JVM."""
+"""The lock of a log dir: R-111, D-01 and rule C-4, among our own processes and against a real JVM."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CLEANER, WRITER = LockRole.CLEANER, LockRole.WRITER
 def test_lock_second_holder_meets_first_unless_roles_share(
     tmp_path: Path, first: tuple[LockMode, LockRole], second: tuple[LockMode, LockRole], meet: bool
 ) -> None:
-    """Only a writer and a cleaner, both sharing, hold a log dir at the same time; released, it is free for anybody."""
+    """Only a writer and a cleaner, both shared, hold a log dir at the same time; once released, it is free for all."""
     with LogDirLock(FS, tmp_path, *first):
         if meet:
             with pytest.raises(LogDirLockedError, match=r"\.lock: locked by another"):
@@ -54,7 +54,7 @@ def test_lock_second_holder_meets_first_unless_roles_share(
 
 
 def test_lock_refused_shared_request_leaves_no_byte_locked(tmp_path: Path) -> None:
-    """A second cleaner that is refused gives back the presence byte it had taken first."""
+    """A refused second cleaner unlocks the presence byte that it had locked first."""
     cleaner = LogDirLock(FS, tmp_path, SHARED, CLEANER)
     with pytest.raises(LogDirLockedError):
         LogDirLock(FS, tmp_path, SHARED, CLEANER)
@@ -86,7 +86,7 @@ def test_lock_survives_another_descriptor_being_closed(tmp_path: Path) -> None:
 
 
 def test_lock_file_is_created_for_the_directorys_owner_and_never_deleted(tmp_path: Path) -> None:
-    """The file takes the directory's read and write bits, stays empty, and is there after the lock is released."""
+    """The file gets the directory's read and write bits, stays empty, and remains after the release."""
     tmp_path.chmod(0o750)
     LogDirLock(FS, tmp_path).release()
     status = (tmp_path / ".lock").stat()
@@ -94,7 +94,7 @@ def test_lock_file_is_created_for_the_directorys_owner_and_never_deleted(tmp_pat
 
 
 def test_lock_whose_release_was_interrupted_anywhere_is_free_after_another_one(tmp_path: Path) -> None:
-    """Every point at which an exception may come: what the first call left, the second one lets go of."""
+    """At every point where an exception may come: the second call releases what the first one left."""
     point = 0
     while True:
         point += 1
@@ -120,7 +120,7 @@ def test_lock_is_released_twice_without_harm(tmp_path: Path) -> None:
 
 
 def test_lock_forked_child_does_not_keep_it(tmp_path: Path) -> None:
-    """A child that inherited the descriptor does not hold the lock any more once the parent released it."""
+    """A child that inherited the descriptor no longer holds the lock once the parent has released it."""
     lock = LogDirLock(FS, tmp_path)
     reader, writer = os.pipe()
     child = os.fork()
@@ -137,13 +137,13 @@ def test_lock_forked_child_does_not_keep_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", LockMode)
 def test_lock_of_a_killed_process_is_free_though_its_fork_lives(tmp_path: Path, mode: LockMode) -> None:
-    """A lock ends with the process that took it; a fork of it has none, and keeps nobody out."""
+    """A lock ends with the process that took it; a fork of it does not have it, and keeps no process out."""
     with killed_beside_its_fork(lambda: LogDirLock(FS, tmp_path, mode)):
         LogDirLock(FS, tmp_path).release()
 
 
 def test_lock_stays_the_parents_whatever_a_forked_child_does(tmp_path: Path) -> None:
-    """A child that leaves the block it was forked in, or asks, does not have the lock and does not give it back."""
+    """A child that leaves the block in which it was forked, or probes, neither holds nor releases the lock."""
     with LogDirLock(FS, tmp_path) as lock:
         child = os.fork()
         if child == 0:
@@ -163,7 +163,7 @@ def test_lock_stays_the_parents_whatever_a_forked_child_does(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("replaced", [False, True], ids=["deleted", "replaced"])
 def test_still_held_after_the_file_went_is_refused(tmp_path: Path, replaced: bool) -> None:
-    """A lock file deleted under the lock (a stopping broker does that) no longer keeps anybody out, and is noticed."""
+    """A lock file deleted under the lock (a stopping broker does that) no longer excludes others; this is noticed."""
     with LogDirLock(FS, tmp_path) as lock:
         lock.still_held()
         (tmp_path / ".lock").unlink()
@@ -175,7 +175,7 @@ def test_still_held_after_the_file_went_is_refused(tmp_path: Path, replaced: boo
 
 
 class DeletesWhatItOpens(FileSystem):
-    """A log dir of brokers that stop just after the lock file was opened."""
+    """A log dir with brokers that stop right after the lock file was opened."""
 
     def __init__(self, times: int) -> None:
         self.times = times
@@ -191,7 +191,7 @@ class DeletesWhatItOpens(FileSystem):
 
 
 def test_lock_file_deleted_before_locking_is_taken_afresh(tmp_path: Path) -> None:
-    """A file that a stopping broker deleted between our opening and locking it is not the one that ends up locked."""
+    """A file that a stopping broker deletes between our open and lock is not the file that we lock in the end."""
     (tmp_path / ".lock").touch()
     fs = DeletesWhatItOpens(times=1)
     with LogDirLock(fs, tmp_path) as lock:
@@ -201,7 +201,7 @@ def test_lock_file_deleted_before_locking_is_taken_afresh(tmp_path: Path) -> Non
 
 
 def test_lock_file_deleted_again_and_again_is_refused(tmp_path: Path) -> None:
-    """A file that never stays is given up in the end, not tried for ever."""
+    """After some attempts it gives up; it does not try forever."""
 
     class AlwaysDeleted(DeletesWhatItOpens):
         def create(self, path: Path, *, like: Path | None) -> File:
@@ -214,7 +214,7 @@ def test_lock_file_deleted_again_and_again_is_refused(tmp_path: Path) -> None:
 
 
 def test_lock_file_created_by_somebody_faster_is_opened(tmp_path: Path) -> None:
-    """Losing the race to create the file is no error."""
+    """Losing the race to create the file is not an error."""
 
     class SomebodyFaster(FileSystem):
         def create(self, path: Path, *, like: Path | None) -> File:
@@ -225,7 +225,7 @@ def test_lock_file_created_by_somebody_faster_is_opened(tmp_path: Path) -> None:
 
 
 def test_lock_file_is_not_created_in_another_users_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that could not be given to the directory's owner is not even made: deleting it again is not safe."""
+    """A file that could not belong to the directory's owner is not created: deleting it again is not safe."""
     monkeypatch.setattr("cleaner.storage.lock.log_dir_lock.can_own", lambda _: False)
     monkeypatch.setattr(FileSystem, "create", lambda *_, **__: pytest.fail("created"))
     with pytest.raises(LogDirOfflineError, match="belongs to another user"):
@@ -234,7 +234,7 @@ def test_lock_file_is_not_created_in_another_users_directory(tmp_path: Path, mon
 
 
 def test_lock_on_a_link_is_refused(tmp_path: Path) -> None:
-    """A `.lock` that is a link to elsewhere is neither followed nor replaced."""
+    """A `.lock` that is a link is neither followed nor replaced."""
     (tmp_path / "elsewhere").touch()
     (tmp_path / ".lock").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(LogDirOfflineError):
@@ -243,7 +243,7 @@ def test_lock_on_a_link_is_refused(tmp_path: Path) -> None:
 
 
 def test_lock_through_a_linked_log_dir_meets_the_directory_itself(tmp_path: Path) -> None:
-    """A log dir that is a link and the directory it leads to are one and the same lock."""
+    """A log dir that is a link has the same lock as the directory to which it leads."""
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     with LogDirLock(FS, tmp_path / "link"), pytest.raises(LogDirLockedError):
@@ -284,7 +284,7 @@ def jvm() -> Iterator[Jvm]:
 @pytest.mark.parametrize("mode", list(LockMode), ids=lambda mode: mode.value)
 @pytest.mark.parametrize("role", list(LockRole), ids=lambda role: role.name.lower())
 def test_lock_and_jvm_exclude_each_other(tmp_path: Path, jvm: Jvm, mode: LockMode, role: LockRole) -> None:
-    """Whatever we hold, a broker's tryLock is refused; while a broker runs, whatever we ask for is, and it is named."""
+    """Each of our locks refuses a broker's tryLock; a running broker refuses each of ours, and is named."""
     path = tmp_path / ".lock"
     with LogDirLock(FS, tmp_path, mode, role):
         assert jvm.tell(f"lock {path}") == "refused"
@@ -297,7 +297,7 @@ def test_lock_and_jvm_exclude_each_other(tmp_path: Path, jvm: Jvm, mode: LockMod
 
 @pytest.mark.kafka
 def test_probe_names_a_broker_and_does_not_disturb_it(tmp_path: Path, jvm: Jvm) -> None:
-    """A JVM's lock is told from ours, with its process; it is held as before, and can be given back and taken."""
+    """A JVM's lock is distinguished from ours, with its pid; it stays held, and can be released and taken again."""
     path = tmp_path / ".lock"
     assert jvm.tell(f"lock {path}") == "locked"
     assert probe(FS, tmp_path) == LockReport(LockHolder.BROKER, pid=jvm.process.pid)
@@ -307,7 +307,7 @@ def test_probe_names_a_broker_and_does_not_disturb_it(tmp_path: Path, jvm: Jvm) 
 
 @pytest.mark.kafka
 def test_partition_lock_and_jvm_exclude_each_other(tmp_path: Path, jvm: Jvm) -> None:
-    """A live broker has all partitions; while somebody lists one, none starts."""
+    """A live broker locks all partitions; while a reader lists one, no broker starts."""
     path, partition = tmp_path / ".lock", TopicPartition("orders", 0)
     path.touch()
     with partition_lock(FS, tmp_path, partition, ManualClock(), shared=True):
@@ -320,7 +320,7 @@ def test_partition_lock_and_jvm_exclude_each_other(tmp_path: Path, jvm: Jvm) -> 
 
 @pytest.mark.kafka
 def test_lock_after_a_broker_stopped_is_on_a_new_file(tmp_path: Path, jvm: Jvm) -> None:
-    """A broker that stops deletes the file; the lock taken then keeps the next broker out."""
+    """A stopping broker deletes the file; a lock taken after that keeps the next broker out."""
     path = tmp_path / ".lock"
     assert jvm.tell(f"lock {path}") == "locked"
     assert jvm.tell("stop") == "done"

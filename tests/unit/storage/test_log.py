@@ -85,12 +85,12 @@ def test_collect_aborted_walks_the_transaction_indexes(
 ) -> None:
     """R-535."""
     log = segmented(tmp_path, log_start_offset=log_start_offset)
-    for _ in range(2):  # the second time it is known which segments have none
+    for _ in range(2):  # the second time, the walk knows which segments have none
         assert [AbortedTxn(*row) for row in log.collect_aborted(start, end).tolist()] == expected
 
 
 def test_replaced_segments_leave_the_list(tmp_path: Path) -> None:
-    """A swap puts one segment where there were two; the new one is looked at afresh."""
+    """A swap replaces two segments by one; the new one is read from disk."""
     log = segmented(tmp_path)
     old = log.segments[:2]
     old[0].log_path.write_bytes(b"")
@@ -109,7 +109,7 @@ def test_log_start_never_rises_above_the_high_watermark(tmp_path: Path) -> None:
 
 
 def test_last_stable_offset_is_the_next_batch_where_the_first_of_the_transaction_is_gone(tmp_path: Path) -> None:
-    """R-407: Kafka looks the first unstable offset up in the log."""
+    """R-407: Kafka looks up the first unstable offset in the log."""
     log = LogBuilder()
     log.append(("a", "1"))
     log.append(("t", "1"), producer=Producer(7, 0, 0, True))

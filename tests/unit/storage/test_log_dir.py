@@ -29,7 +29,7 @@ class CountingWrites(FileSystem):
 
 
 class CountingStats(FileSystem):
-    """Counts how often it is asked about a file."""
+    """Counts calls of `stat`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ def test_partitions_are_current_directories_only(tmp_path: Path) -> None:
 
 
 def test_partitions_that_are_links_are_seen_but_not_current(tmp_path: Path) -> None:
-    """A partition directory that is a link to elsewhere is reported, never opened."""
+    """A partition directory that is a link is reported, never opened."""
     (tmp_path / "elsewhere").mkdir()
     log_dir = make(tmp_path / "log", "a-0")
     (tmp_path / "log" / "a-1").symlink_to(tmp_path / "elsewhere")
@@ -82,7 +82,7 @@ def test_partitions_that_are_links_are_seen_but_not_current(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name", ["lost+found", "data", "a-0-delete", "a-x"])
 def test_partitions_beside_a_foreign_directory_are_refused(tmp_path: Path, name: str) -> None:
-    """R-102: a broker does not start on such a log dir."""
+    """R-102: a broker does not start with such a log dir."""
     with pytest.raises(UncleanableError, match="a broker does not start"):
         make(tmp_path, "a-0", name).partitions()
 
@@ -97,13 +97,13 @@ def test_partitions_with_two_directories_are_refused(tmp_path: Path) -> None:
 
 
 def test_partitions_of_no_directory_are_refused(tmp_path: Path) -> None:
-    """A log dir that is not there is offline, not empty."""
+    """A missing log dir is offline, not empty."""
     with pytest.raises(LogDirOfflineError):
         LogDir(FileSystem(), tmp_path / "none").partitions()
 
 
 def test_log_dir_that_is_a_link_is_followed_once(tmp_path: Path) -> None:
-    """Administrators do that; new files then take the ownership of the directory, not of the link."""
+    """Administrators do that; new files then get the ownership of the directory, not of the link."""
     make(tmp_path / "real", "a-0").path.chmod(0o750)
     (tmp_path / "link").symlink_to("real")
     log_dir = LogDir(FileSystem(), tmp_path / "link")
@@ -113,7 +113,7 @@ def test_log_dir_that_is_a_link_is_followed_once(tmp_path: Path) -> None:
 
 
 def test_offsets_of_four_checkpoints_are_read(tmp_path: Path) -> None:
-    """R-115 to R-118: each file under its own name; one that is missing is empty."""
+    """R-115 to R-118: each file under its own name; a missing one is empty."""
     log_dir = make(tmp_path, cleaner="a 0 1", recovery="a 0 2", replication="a 0 3", log="a 0 4")
     assert log_dir.cleaner_offsets == {A0: 1}
     assert log_dir.recovery_points == {A0: 2}
@@ -123,7 +123,7 @@ def test_offsets_of_four_checkpoints_are_read(tmp_path: Path) -> None:
 
 
 def test_put_keeps_lines_of_partitions_with_a_directory_here_only(tmp_path: Path) -> None:
-    """D-12: the new line joins those of partitions that live in this log dir; stale ones go."""
+    """D-12: the new line is added to those of partitions in this log dir; stale ones are dropped."""
     log_dir = make(tmp_path, "a-0", "a-1", f"b-0.{UNIQUE}-future", f"c-0.{UNIQUE}-stray", cleaner="a 1 7,b 0 9,c 0 3")
     assert log_dir.put(OffsetKind.CLEANER, A0, 5) is True
     assert log_dir.cleaner_offsets == {A0: 5, A1: 7}
@@ -139,7 +139,7 @@ def test_put_keeps_lines_of_future_copies_but_not_in_the_cleaners_file(tmp_path:
 
 
 def test_put_keeps_lines_of_linked_partitions(tmp_path: Path) -> None:
-    """A partition we do not touch, because it is a link, keeps its line."""
+    """A partition that we do not change, because it is a link, keeps its line."""
     log_dir = make(tmp_path, "a-0", cleaner="a 1 7")
     (tmp_path / "a-1").symlink_to("a-0")
     log_dir.put(OffsetKind.CLEANER, A0, 5)
@@ -147,14 +147,14 @@ def test_put_keeps_lines_of_linked_partitions(tmp_path: Path) -> None:
 
 
 def test_put_none_drops_the_line(tmp_path: Path) -> None:
-    """R-118: a log start that is its first segment's base has no line."""
+    """R-118: a log start equal to the first segment's base has no line."""
     log_dir = make(tmp_path, "a-0", "a-1", log="a 0 4,a 1 6")
     assert log_dir.put(OffsetKind.LOG_START, A0, None) is True
     assert log_dir.log_start_offsets == {A1: 6}
 
 
 def test_put_without_change_writes_nothing(tmp_path: Path) -> None:
-    """Neither the same value, nor dropping what is not there, nor a partition without directory touches the file."""
+    """The same value, dropping a missing line, or a partition without directory does not change the file."""
     log_dir = make(tmp_path, "a-0", cleaner="a 0 5")
     assert not log_dir.put(OffsetKind.CLEANER, A0, 5)
     assert not log_dir.put(OffsetKind.CLEANER, A1, None)
@@ -175,7 +175,7 @@ def test_put_all_is_one_write(tmp_path: Path) -> None:
 
 
 def test_put_into_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
-    """A file that cannot be read is not replaced by one that forgets what was in it."""
+    """An unreadable file is not replaced by one without its lines."""
     log_dir = make(tmp_path, "a-0")
     path = tmp_path / OffsetKind.CLEANER.value
     path.write_text("not a checkpoint\n")
@@ -196,8 +196,8 @@ def test_put_from_many_threads_loses_no_line(tmp_path: Path) -> None:
     assert log_dir.cleaner_offsets == dict.fromkeys(partitions, 5)
 
 
-def test_what_others_write_or_make_counts_at_once(tmp_path: Path) -> None:
-    """What is kept of names and bytes is of the very same names and bytes."""
+def test_changes_by_other_processes_count_at_once(tmp_path: Path) -> None:
+    """Cached results are used only for the same names and bytes."""
     log_dir, other = make(tmp_path, "a-0", "a-1", cleaner="a 0 5"), LogDir(FileSystem(), tmp_path)
     assert log_dir.put(OffsetKind.CLEANER, A0, 6)
     other.put(OffsetKind.CLEANER, A0, 7)
@@ -213,7 +213,7 @@ def test_what_others_write_or_make_counts_at_once(tmp_path: Path) -> None:
 
 
 def test_partitions_are_sorted_anew_only_when_names_have_changed(tmp_path: Path) -> None:
-    """With thousands of them that would take longer than the round whose line is written."""
+    """With thousands of partitions, sorting would take longer than the round whose line is written."""
     log_dir = make(tmp_path, *(f"a-{number}" for number in range(50)), cleaner="a 0 5")
     log_dir.put(OffsetKind.CLEANER, A0, 6)
     log_dir.put(OffsetKind.CLEANER, A0, 7)
@@ -254,7 +254,7 @@ def test_marker_comes_and_goes(tmp_path: Path) -> None:
 
 
 def test_conflicts_name_partitions_claimed_by_two_log_dirs(tmp_path: Path) -> None:
-    """D-14: two directories of a partition, or two lines in the cleaner's files; the line without directory can go."""
+    """D-14: two directories of a partition, or two lines in the cleaner's files; a line without directory can go."""
     first = make(tmp_path / "1", "a-0", "a-1", cleaner="a 0 5,a 1 6")
     second = make(tmp_path / "2", "a-0", "b-0", cleaner="a 1 6,b 0 1")
     directory, line = find_conflicts([first, second])
@@ -265,7 +265,7 @@ def test_conflicts_name_partitions_claimed_by_two_log_dirs(tmp_path: Path) -> No
 
 
 def test_conflicts_of_log_dirs_in_order_are_none(tmp_path: Path) -> None:
-    """D-14: a future copy beside the current one is how a broker moves a partition; one log dir has no conflict."""
+    """D-14: a broker moves a partition with a future copy next to the current one; one log dir has no conflict."""
     first = make(tmp_path / "1", "a-0", cleaner="a 0 5")
     second = make(tmp_path / "2", f"a-0.{UNIQUE}-future", "b-0", cleaner="b 0 5")
     assert find_conflicts([first, second]) == []
@@ -273,7 +273,7 @@ def test_conflicts_of_log_dirs_in_order_are_none(tmp_path: Path) -> None:
 
 
 def test_still_log_dir_reads_each_checkpoint_once(tmp_path: Path) -> None:
-    """A look at thousands of logs goes by one state of them; a new look by a new one."""
+    """An inspection of thousands of logs uses one state of them; the next inspection a new one."""
     fs = FileSystem()
     partition = TopicPartition("topic", 0)
     (tmp_path / "topic-0").mkdir()

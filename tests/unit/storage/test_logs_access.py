@@ -1,4 +1,4 @@
-"""Who has the logs of a log dir: a cleaner without a writer, a writer that loads them, or both side by side."""
+"""Who has the logs of a log dir: a cleaner without a writer, a writer that loads them, or both together."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FS = FileSystem()
 
 @pytest.fixture
 def held() -> Iterator[Callable[[LogDirLock], LogDirLock]]:
-    """Release at the end what a test leaves locked."""
+    """Release the locks that a test leaves."""
     with ExitStack() as stack:
         yield stack.enter_context
 
@@ -36,7 +36,7 @@ def begin_writing(log_dir: Path, patience_ms: int = 0) -> LogDirLock:
 
 
 def test_cleaner_without_writer_has_the_logs_alone(tmp_path: Path, held: Callable[[LogDirLock], LogDirLock]) -> None:
-    """A round in a log dir of nobody else is not beside a writer, and a writer does not get the logs meanwhile."""
+    """A round in a log dir without a writer is not alongside one, and no writer gets the logs during it."""
     lock = held(acquire_for_cleaning(FS, tmp_path))
     assert not lock.is_beside_writer
     with pytest.raises(LogDirLockedError, match="a cleaner did not give way within 5 ms"):
@@ -47,7 +47,7 @@ def test_cleaner_without_writer_has_the_logs_alone(tmp_path: Path, held: Callabl
 def test_cleaner_beside_loading_writer_is_refused_until_admitted(
     tmp_path: Path, held: Callable[[LogDirLock], LogDirLock]
 ) -> None:
-    """While a writer recovers its logs no round begins; afterwards rounds are beside it."""
+    """While a writer recovers its logs no round begins; later rounds run alongside it."""
     writer = held(begin_writing(tmp_path))
     with pytest.raises(LogDirLockedError, match="a writer is loading the logs"):
         acquire_for_cleaning(FS, tmp_path)
@@ -56,7 +56,7 @@ def test_cleaner_beside_loading_writer_is_refused_until_admitted(
 
 
 def test_refused_round_leaves_the_log_dir_unlocked(tmp_path: Path, held: Callable[[LogDirLock], LogDirLock]) -> None:
-    """A cleaner that was refused the logs is not left behind as the cleaner of the log dir."""
+    """A cleaner that did not get the logs does not keep the cleaner's byte locked."""
     writer = held(begin_writing(tmp_path))
     with pytest.raises(LogDirLockedError):
         acquire_for_cleaning(FS, tmp_path)
@@ -66,11 +66,11 @@ def test_refused_round_leaves_the_log_dir_unlocked(tmp_path: Path, held: Callabl
 
 
 def test_waiting_writer_is_told_to_rounds_and_gets_the_logs_when_they_end(tmp_path: Path) -> None:
-    """A round is not waited for to its end: it sees the writer wait, gives way, and the writer goes on."""
+    """The writer does not wait for the end of a round: the round sees the writer wait, and gives way."""
     cleaner = acquire_for_cleaning(FS, tmp_path)
 
     class GivesWayAsleep(ManualClock):
-        """The cleaner notices while the writer sleeps."""
+        """The cleaner notices it while the writer sleeps."""
 
         def sleep(self, seconds: float) -> None:
             super().sleep(seconds)
@@ -92,7 +92,7 @@ def test_waiting_writer_is_told_to_rounds_and_gets_the_logs_when_they_end(tmp_pa
 
 
 def test_lock_kept_between_rounds_lets_a_writer_in(tmp_path: Path, held: Callable[[LogDirLock], LogDirLock]) -> None:
-    """A cleaner that keeps the log dir but has no round at work is in no writer's way, and decides anew each time."""
+    """A cleaner that keeps the log dir without a running round does not block a writer, and decides again each time."""
     cleaner = held(acquire_for_cleaning(FS, tmp_path))
     cleaner.logs.leave()
     writer = begin_writing(tmp_path)
@@ -106,7 +106,7 @@ def test_lock_kept_between_rounds_lets_a_writer_in(tmp_path: Path, held: Callabl
 def test_rounds_at_the_same_time_share_the_side_of_the_first(
     tmp_path: Path, held: Callable[[LogDirLock], LogDirLock]
 ) -> None:
-    """The logs are given back by the last round; one that joins does not change sides under the others."""
+    """The last round releases the logs; a round that joins does not change the mode of the others."""
     cleaner = held(acquire_for_cleaning(FS, tmp_path))
     assert cleaner.logs.enter() is False
     cleaner.logs.leave()
@@ -119,7 +119,7 @@ def test_rounds_at_the_same_time_share_the_side_of_the_first(
 
 
 def test_writer_that_died_leaves_its_successor_to_wait_for_rounds(tmp_path: Path) -> None:
-    """A round beside a writer outlives it; the next writer waits until it has given way, as for any other."""
+    """A round alongside a writer outlives it; the next writer waits until the round gives way, as for any other."""
     first = begin_writing(tmp_path)
     first.logs.admit_cleaner()
     cleaner = acquire_for_cleaning(FS, tmp_path)
@@ -141,7 +141,7 @@ def test_two_writers_meet_before_they_wait(tmp_path: Path, held: Callable[[LogDi
 
 
 def test_exclusive_lock_has_the_logs_without_more(tmp_path: Path) -> None:
-    """Who is alone in the log dir neither waits nor is waited for."""
+    """An exclusive holder of the log dir neither waits nor blocks others."""
     with LogDirLock(FS, tmp_path) as lock:
         assert lock.logs.enter() is False
         assert not lock.logs.is_writer_waiting()
@@ -151,7 +151,7 @@ def test_exclusive_lock_has_the_logs_without_more(tmp_path: Path) -> None:
 
 
 def test_rounds_of_many_threads_are_counted_right(tmp_path: Path) -> None:
-    """Whatever the order in which workers come and go, the logs are free afterwards."""
+    """In whatever order workers begin and end, the logs are free afterwards."""
     with acquire_for_cleaning(FS, tmp_path) as cleaner:
 
         def work() -> None:

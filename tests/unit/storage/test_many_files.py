@@ -1,4 +1,4 @@
-"""Unit tests of what is done to many files at once: nothing is left out, and no failure goes unnoticed."""
+"""Operations on many files at once: no file is left out, and no failure goes unnoticed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAMES = [f"{number:020d}.log" for number in range(2 * SYNCFS_FROM)]
 
 
 class _Library:
-    """Stands for the C library: a file system of some type whose syncfs succeeds or fails."""
+    """Replaces the C library: a file system of some type whose syncfs succeeds or fails."""
 
     def __init__(self, file_system: int = EXT4, error: int = 0) -> None:
         self.synced = 0
@@ -79,14 +79,14 @@ def directory(tmp_path: Path) -> Path:
 
 
 def test_many_files_are_forced_by_one_sync(directory: Path, library: _Library) -> None:
-    """From a number of files on the file system is synced once and no file but the last one opened (D-10)."""
+    """From some number of files on, the file system is synced once and only the last file is opened (D-10)."""
     fs = _Counting()
     fs.fsync_all(directory, NAMES)
     assert (library.synced, fs.opened) == (1, 0)
 
 
 def test_few_files_are_fsynced_one_by_one(directory: Path, library: _Library) -> None:
-    """A sync of everything somebody else wrote is not worth a handful of files; missing ones are passed over."""
+    """For few files, a sync of all other processes' writes costs too much; missing files are skipped."""
     fs = _Counting()
     fs.fsync_all(directory, [*NAMES[: SYNCFS_FROM - 2], "missing"])
     assert (library.synced, fs.opened) == (0, SYNCFS_FROM - 1)
@@ -95,7 +95,7 @@ def test_few_files_are_fsynced_one_by_one(directory: Path, library: _Library) ->
 def test_last_file_is_fsynced_behind_the_sync(
     directory: Path, library: _Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk empties its own cache even where the file system had nothing to write."""
+    """The disk flushes its own cache even if the file system had nothing to write."""
     synced_before: list[tuple[int, str]] = []
     fsync = os.fsync
 
@@ -112,7 +112,7 @@ def test_last_file_is_fsynced_behind_the_sync(
 def test_failed_sync_is_final(
     directory: Path, monkeypatch: pytest.MonkeyPatch, code: int, error: type[Exception]
 ) -> None:
-    """The error is raised and nothing is tried again: asked once more the system would not tell (C-2)."""
+    """The error is raised and nothing is retried: the system reports it only once (C-2)."""
     library = _given(monkeypatch, _Library(error=code))
     fs = _Counting()
     with pytest.raises(error):
@@ -121,7 +121,7 @@ def test_failed_sync_is_final(
 
 
 def test_other_file_systems_are_not_trusted_with_a_sync(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On FUSE, networks and layers a sync of all may return before anything is on disk: each file is fsynced."""
+    """On FUSE, network and layered ones a sync may return before data is on disk: each file is fsynced."""
     library = _given(monkeypatch, _Library(FUSE))
     fs = _Counting()
     fs.fsync_all(directory, NAMES)
@@ -148,7 +148,7 @@ def test_kernels_that_hide_failed_writes_are_not_trusted(
 
 
 def test_link_among_many_files_is_refused(directory: Path, library: _Library) -> None:
-    """What is no regular file of the file system is not covered by its sync; opening it says what is wrong."""
+    """The sync covers only regular files of the file system; opening another one reports what is wrong."""
     (directory / NAMES[7]).unlink()
     (directory / NAMES[7]).symlink_to(NAMES[8])
     with pytest.raises(LogDirOfflineError, match=NAMES[7]):
@@ -157,7 +157,7 @@ def test_link_among_many_files_is_refused(directory: Path, library: _Library) ->
 
 
 def test_watched_disk_fsyncs_file_by_file(directory: Path, library: _Library) -> None:
-    """Crash tests leave each fsync out in turn, however many there are."""
+    """Crash tests leave out each fsync in turn, whatever their number."""
     fs = _Recorder()
     fs.fsync_all(directory, NAMES)
     assert fs.seen == [f"fsync {name}" for name in NAMES]
@@ -167,13 +167,13 @@ def test_watched_disk_fsyncs_file_by_file(directory: Path, library: _Library) ->
 @pytest.mark.parametrize("fs", [FileSystem(), WatchedFileSystem()], ids=["real", "watched"])
 @pytest.mark.parametrize("threads", [1, 3])
 def test_files_removed_on_any_number_of_threads_are_gone(directory: Path, fs: FileSystem, threads: int) -> None:
-    """All that are named go, missing ones are no failure, others stay."""
+    """All named files are removed, missing ones are no error, others stay."""
     fs.remove_all(directory, [*NAMES[1:], "missing"], threads)
     assert fs.list_files(directory) == NAMES[:1]
 
 
 def test_large_files_are_removed_side_by_side(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The disk frees a large file's blocks before its removal returns; sparse ones stand for them here."""
+    """The disk frees a large file's blocks before its removal returns; here sparse files replace large ones."""
     large = NAMES[3:6]
     for number, name in enumerate(large):
         os.truncate(directory / name, (8 << 20) + number)
@@ -190,14 +190,14 @@ def test_large_files_are_removed_side_by_side(directory: Path, monkeypatch: pyte
 
 
 def test_large_files_among_many_are_not_looked_for(directory: Path) -> None:
-    """Many files keep all threads busy, large or not; and one that is missing is not large."""
+    """Many files keep all threads busy, large or not; and a missing file is not large."""
     os.truncate(directory / NAMES[0], 8 << 20)
     assert large_ones(HeldDirectories().inside(directory), [*NAMES[:40], "missing"]) == NAMES[:1]
     assert large_ones(HeldDirectories().inside(directory), NAMES[:64]) == []
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_removal_that_fails_is_told(directory: Path, threads: int) -> None:
+def test_removal_that_fails_is_reported(directory: Path, threads: int) -> None:
     """A directory of that name cannot be unlinked: the error names it."""
     (directory / "directory").mkdir()
     with pytest.raises(LogDirOfflineError, match="directory"):
@@ -211,7 +211,7 @@ def test_renames_pass_over_missing_files(directory: Path, fs: FileSystem) -> Non
     assert fs.find(directory, ["a", "b", "c", *NAMES[:2]]) == ["a", "c"]
 
 
-def test_rename_that_fails_is_told(directory: Path) -> None:
+def test_rename_that_fails_is_reported(directory: Path) -> None:
     """A file cannot take a directory's name: the error names the file, and later ones keep their names."""
     (directory / "directory").mkdir()
     with pytest.raises(LogDirOfflineError, match=NAMES[0]):
@@ -219,8 +219,8 @@ def test_rename_that_fails_is_told(directory: Path) -> None:
     assert (directory / NAMES[1]).exists()
 
 
-def test_files_listed_are_what_is_no_directory(tmp_path: Path) -> None:
-    """Links are listed, to a directory or to nothing, so that opening one says what it is (R-642)."""
+def test_list_files_leaves_out_directories(tmp_path: Path) -> None:
+    """Links are listed, even to a directory or dangling, so that opening one reports what it is (R-642)."""
     (tmp_path / "b").mkdir()
     (tmp_path / "c").write_bytes(b"")
     (tmp_path / "a").symlink_to("b")
@@ -230,7 +230,7 @@ def test_files_listed_are_what_is_no_directory(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_shares_cover_every_name_once(threads: int) -> None:
-    """Each name is worked on once, by no more threads than were asked for, and all have ended."""
+    """Each name is processed once, by at most the given number of threads, and all have ended."""
     lock, done, workers = threading.Lock(), [], set()
 
     def work(share: Sequence[str]) -> None:
@@ -259,8 +259,8 @@ def test_share_that_fails_does_not_stop_the_others() -> None:
     assert done == NAMES[1::2]
 
 
-def test_without_threads_to_be_had_the_caller_does_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process at its limit of threads is slower, nothing else."""
+def test_without_available_threads_the_caller_does_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process at its limit of threads is only slower."""
 
     def refuse(_thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")

@@ -1,4 +1,4 @@
-"""The lowest of all memory limits counts, wherever it stands."""
+"""The lowest of all memory limits counts, whatever its source."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ V1_UNLIMITED = "9223372036854771712"
 
 
 def tree(root: Path, files: dict[str, str]) -> Path:
-    """Write files below a root; `meminfo` with 16 GiB unless it is among them."""
+    """Write files below a root; adds a `meminfo` with 16 GiB unless given."""
     for name, text in {"proc/meminfo": "MemTotal:       16777216 kB\nMemFree: 1 kB\n", **files}.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -106,35 +106,35 @@ def tree(root: Path, files: dict[str, str]) -> Path:
     ],
 )
 def test_lowest_limit_is_found_with_its_source(tmp_path: Path, files: dict[str, str], size: int, source: str) -> None:
-    """Of version 1 and 2, of our group and those above it, and of the machine."""
+    """Limits of version 1 and 2, of our group and those above it, and of the machine."""
     found = lowest_memory_limit(FileSystem(), tree(tmp_path, files))
     assert found is not None
     assert (found.size, found.source) == (size, str(tmp_path / source))
 
 
 def test_without_proc_nothing_is_known(tmp_path: Path) -> None:
-    """Nor is anything refused then."""
+    """And nothing is refused."""
     assert lowest_memory_limit(FileSystem(), tmp_path) is None
 
 
 def test_real_machine_has_a_limit() -> None:
-    """Files the kernel makes up, whose status says they are empty, are read."""
+    """Files that the kernel generates are read, although their status says that they are empty."""
     found = lowest_memory_limit(FileSystem())
     assert found is not None
     assert 64 << 20 < found.size < 1 << 60
 
 
 def test_anonymous_memory_is_what_the_kernel_says_of_this_process(tmp_path: Path) -> None:
-    """In bytes; None where it does not say."""
+    """In bytes; None if it does not say."""
     status = "Name:\tcleaner\nVmRSS:\t  201000 kB\nRssAnon:\t   70320 kB\nRssFile:\t  130680 kB\n"
     assert anonymous_bytes(FileSystem(), tree(tmp_path / "some", {"proc/self/status": status})) == 70320 * 1024
     assert anonymous_bytes(FileSystem(), tree(tmp_path / "none", {"proc/self/status": "Name:\tcleaner\n"})) is None
 
 
 def test_anonymous_memory_counts_what_is_touched() -> None:
-    """Of this very process: 64 MiB more after touching as many."""
+    """For this process: 64 MiB more after touching 64 MiB."""
     before = anonymous_bytes(FileSystem())
-    # Straight from the kernel: an allocator may give out what was touched before.
+    # Directly from the kernel: an allocator may return memory that was touched before.
     with mmap.mmap(-1, 64 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as touched:
         touched.write(bytes([1]) * len(touched))
         after = anonymous_bytes(FileSystem())

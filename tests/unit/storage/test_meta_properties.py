@@ -36,7 +36,7 @@ def test_meta_properties_missing_are_none(tmp_path: Path) -> None:
     ids=["full", "nothing", "odd-text", "no-directory"],
 )
 def test_meta_properties_are_read_as_they_were_written(tmp_path: Path, properties: MetaProperties) -> None:
-    """Escapes and the two names of the node's number included."""
+    """Including escapes and both names of the node's number."""
     write_meta_properties(FS, tmp_path / "file", properties)
     assert read_meta_properties(FS, tmp_path / "file") == properties
 
@@ -73,7 +73,7 @@ def test_meta_properties_in_odd_forms_are_read(tmp_path: Path, content: bytes, e
 def test_meta_properties_malformed_are_refused_at_their_line(
     tmp_path: Path, content: bytes, position: int, reason: str
 ) -> None:
-    """R-110: what a broker would not start with is refused, naming where."""
+    """R-110: content with which a broker would not start is refused, with its position."""
     (tmp_path / "file").write_bytes(content)
     with pytest.raises(CorruptCheckpointError) as caught:
         read_meta_properties(FS, tmp_path / "file")

@@ -28,7 +28,7 @@ nonsense
     ],
 )
 def test_kind_is_that_of_the_nearest_mount(tmp_path: Path, path: str, kind: str, is_fine: bool) -> None:
-    """And its promises are told by it."""
+    """Its missing promises follow from its type."""
     table = tmp_path / "mountinfo"
     table.write_text(MOUNTS)
     found = kind_of_file_system(FileSystem(), Path(path), table)
@@ -36,6 +36,6 @@ def test_kind_is_that_of_the_nearest_mount(tmp_path: Path, path: str, kind: str,
 
 
 def test_kind_without_a_table_is_not_known(tmp_path: Path) -> None:
-    """Nothing is said of it then."""
+    """Then there is no warning either."""
     assert kind_of_file_system(FileSystem(), tmp_path, tmp_path / "none") == ""
     assert lacks("") == ""

@@ -26,7 +26,7 @@ UNIQUE = "0123456789abcdef" * 2
     ],
 )
 def test_partition_dir_name_is_read_and_written_alike(name: str, topic: str, partition: int, kind: DirKind) -> None:
-    """R-103, R-104: the last dash divides; a suffix and its unique part are cut at the last dot."""
+    """R-103, R-104: split at the last dash; a suffix and its unique part begin at the last dot."""
     topic_partition = TopicPartition(topic, partition)
     assert names.parse_partition_dir(name) == PartitionDir(topic_partition, kind)
     assert names.partition_dir_name(topic_partition, kind, UNIQUE) == name
@@ -50,7 +50,7 @@ def test_partition_dir_name_is_read_and_written_alike(name: str, topic: str, par
     ],
 )
 def test_partition_dir_name_not_of_a_partition_is_refused(name: str) -> None:
-    """R-102, R-104: a broker does not start beside such a directory, or it cannot be a topic's."""
+    """R-102, R-104: a broker does not start with such a directory, or it cannot be a topic's."""
     with pytest.raises(ValueError, match=r"is not a topic|no unique part"):
         names.parse_partition_dir(name)
 
@@ -68,7 +68,7 @@ def test_partition_dir_name_of_long_topic_is_cut_as_kafka_does(kind: DirKind, le
 
 
 def test_partition_dir_name_without_unique_part_is_refused() -> None:
-    """A renamed directory needs 32 hex digits, or it could not be read back."""
+    """A renamed directory needs 32 hex digits; otherwise it could not be parsed again."""
     with pytest.raises(ValueError, match="32 hex digits"):
         names.partition_dir_name(TopicPartition("orders", 0), DirKind.STRAY, "1234")
 
@@ -101,7 +101,7 @@ def test_file_name_is_read_as_it_was_written(offset: int, suffix: str, data: st.
     ],
 )
 def test_file_name_kafka_would_not_write_is_foreign(name: str) -> None:
-    """R-642: other names stand for nothing; they are left alone."""
+    """R-642: other names are foreign; they are left alone."""
     assert names.parse_file_name(name) is None
 
 
@@ -110,7 +110,7 @@ def test_file_name_kafka_would_not_write_is_foreign(name: str) -> None:
     [("00000000000000000012.snapshot", 12), ("12.log.swap", 12), ("+7.index", 7), ("-1.log", -1)],
 )
 def test_offset_of_name_is_number_before_first_dot(name: str, offset: int) -> None:
-    """R-121: whatever Java's parseLong takes."""
+    """R-121: everything that Java's parseLong accepts."""
     assert names.offset_of(name) == offset
 
 
@@ -123,7 +123,7 @@ def test_offset_of_name_without_number_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("offset", [-1, 2**63])
 def test_offset_prefix_of_no_offset_is_refused(offset: int) -> None:
-    """No file is ever named after a number that is no offset."""
+    """No file is ever named after a number that is not an offset."""
     with pytest.raises(ValueError, match="is not an offset"):
         names.offset_prefix(offset)
 

@@ -1,4 +1,4 @@
-"""First offsets of open transactions: the lowest at hand."""
+"""First offsets of open transactions: fast access to the lowest."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _STEPS = st.lists(st.tuples(st.booleans(), st.integers(0, 12), st.integers(0, 3)
 
 @given(_STEPS)
 def test_lowest_offset_is_that_of_a_plain_search(steps: list[tuple[bool, int, int]]) -> None:
-    """After any offsets were taken in, given to others and dropped; with all holders, and without one of them."""
+    """After any offsets were added, given to others and dropped; with all holders, and without one of them."""
     offsets, naive = OpenOffsets(), dict[int, int]()
     for is_added, offset, holder in steps:
         if is_added:
@@ -31,7 +31,7 @@ def test_lowest_offset_is_that_of_a_plain_search(steps: list[tuple[bool, int, in
 
 
 def test_offsets_dropped_behind_one_that_stays_are_forgotten() -> None:
-    """A transaction that is never decided does not keep what comes and goes behind it."""
+    """A transaction that is never decided does not keep later offsets that were dropped."""
     offsets = OpenOffsets()
     offsets.add(0, 1)
     for offset in range(1, 100_000):

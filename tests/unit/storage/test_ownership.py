@@ -43,7 +43,7 @@ print(json.dumps([owner, back, os.getresuid(), os.getresgid(), sorted(os.getgrou
 
 
 def run(path: Path) -> list[object]:
-    """Become the owner in a process of its own and report what it then is."""
+    """Become the owner in a separate process and report its ids."""
     done = subprocess.run([sys.executable, "-c", PROGRAM, str(path)], stdout=subprocess.PIPE, check=True)
     result: list[object] = json.loads(done.stdout)
     return result
@@ -51,7 +51,7 @@ def run(path: Path) -> list[object]:
 
 @pytest.fixture
 def foreign_dir() -> Iterator[Path]:
-    """A log dir of user 1001 and group 1002. Not below `tmp_path`: pytest keeps other users out of there."""
+    """A log dir of user 1001 and group 1002. Not below `tmp_path`, where pytest keeps other users out."""
     with tempfile.TemporaryDirectory() as parent:
         Path(parent).chmod(0o755)
         path = Path(parent) / "log-dir"
@@ -64,7 +64,7 @@ def foreign_dir() -> Iterator[Path]:
 @pytest.mark.root
 @NEEDS_ROOT
 def test_identity_of_root_gives_root_up_for_good(foreign_dir: Path) -> None:
-    """User and groups become the owner's in all threads, without a way back."""
+    """User and groups become the owner's in all threads, with no way back."""
     owner, back, uids, gids, groups, others = run(foreign_dir)
     assert owner == [1001, 1002]
     assert back is False
@@ -75,7 +75,7 @@ def test_identity_of_root_gives_root_up_for_good(foreign_dir: Path) -> None:
 @pytest.mark.root
 @NEEDS_ROOT
 def test_identity_files_made_then_belong_to_the_owner(foreign_dir: Path) -> None:
-    """What is created afterwards has the directory's owner, group and read and write bits."""
+    """Files created afterwards have the directory's owner, group and read and write bits."""
     run(foreign_dir)
     status = (foreign_dir / "made").stat()
     assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (1001, 1002, 0o644)
@@ -84,7 +84,7 @@ def test_identity_files_made_then_belong_to_the_owner(foreign_dir: Path) -> None
 @pytest.mark.root
 @NEEDS_ROOT
 def test_identity_of_a_linked_log_dir_is_the_targets_owner(foreign_dir: Path) -> None:
-    """A link to a log dir may be root's; what counts is whose directory it leads to."""
+    """A link to a log dir may be root's; the owner of the target counts."""
     link = foreign_dir.parent / "link"
     link.symlink_to(foreign_dir)
     assert run(link)[0] == [1001, 1002]
@@ -101,7 +101,7 @@ def test_identity_of_roots_own_directory_changes_nothing(tmp_path: Path) -> None
 
 
 def test_identity_without_root_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An ordinary user stays who he is, whoever owns the log dir: none of the calls that would change him is made."""
+    """An ordinary user does not change, whoever owns the log dir: no call that would change it is made."""
 
     def refuse(*_: int) -> None:
         raise AssertionError("tried to change user")
@@ -124,7 +124,7 @@ def test_identity_without_root_changes_nothing(tmp_path: Path, monkeypatch: pyte
 def test_can_own_as_user_is_own_user_and_groups_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uid: int, gid: int, expected: bool
 ) -> None:
-    """Only root can hand files to somebody else; a user can create files for himself in groups he is in."""
+    """Only root can give files to another user; a user can create its own files, in groups that it belongs to."""
     fields = list(FileSystem().stat(tmp_path))
     fields[4], fields[5] = uid, gid
     monkeypatch.setattr(os, "geteuid", lambda: 1234)
@@ -136,7 +136,7 @@ def test_can_own_as_user_is_own_user_and_groups_only(
 
 
 def test_owner_prints_as_user_and_group() -> None:
-    """Messages show the numbers as `chown` takes them."""
+    """Messages show the numbers as `chown` accepts them."""
     assert str(Owner(1001, 1002)) == "1001:1002"
 
 
@@ -169,7 +169,7 @@ def place() -> Iterator[Path]:
     ],
 )
 def test_owner_is_that_of_all_directories(place: Path, directories: list[str], expected: Owner | None) -> None:
-    """Each that is there has its say; where none is but root's, it is for the one that is to be made in."""
+    """Every existing one counts; if all are root's, the parent of a missing one decides."""
     assert owner_of([place / name for name in directories]) == expected
 
 
@@ -179,7 +179,7 @@ def test_owner_is_that_of_all_directories(place: Path, directories: list[str], e
     "directories", [["own", "theirs"], ["theirs", "own"], ["theirs", "others"], ["own", "theirs/new"]], ids=str
 )
 def test_directories_of_several_owners_are_refused(place: Path, directories: list[str]) -> None:
-    """Nobody but root could work in both; it is said whose each is."""
+    """Only root could work in both; the message says who owns each."""
     with pytest.raises(ForeignDirectoryError, match="directories of different owners") as refused:
         owner_of([place / name for name in directories])
     for name in directories:
@@ -198,7 +198,7 @@ def _give(path: Path, uid: int = 0, mode: int = 0o755) -> Path:
 @pytest.mark.parametrize("mode", [0o775, 0o757, 0o777, 0o1777], ids=oct)
 @pytest.mark.parametrize("where", [".", "own", "own/topic-0"])
 def test_root_does_not_work_where_others_may_write(place: Path, where: str, mode: int) -> None:
-    """They could exchange what it works on; only on the way a sticky directory is fine, as `/tmp` is."""
+    """They could exchange its files; a sticky directory, such as `/tmp`, is allowed only above."""
     open_one = _give(place / where, mode=mode)
     if where == "." and mode == 0o1777:
         assert owner_of([place / "own"]) is None
@@ -213,7 +213,7 @@ def test_root_does_not_work_where_others_may_write(place: Path, where: str, mode
 @NEEDS_ROOT
 @pytest.mark.parametrize("where", [".", "own/topic-0"])
 def test_root_does_not_work_below_or_above_another_users_directory(place: Path, where: str) -> None:
-    """Their home directory, and a partition of theirs in a log dir of root's."""
+    """Another user's home directory, and another user's partition in root's log dir."""
     theirs = _give(place / where, uid=1001)
     with pytest.raises(ForeignDirectoryError, match=f"{theirs} belongs to user 1001"):
         owner_of([place / "own"])
@@ -222,7 +222,7 @@ def test_root_does_not_work_below_or_above_another_users_directory(place: Path, 
 @pytest.mark.root
 @NEEDS_ROOT
 def test_directory_that_appears_later_is_held_only_if_it_is_ours(place: Path) -> None:
-    """Log dirs are mounted while a daemon runs; so are partitions of them made."""
+    """Log dirs are mounted, and partitions created, while a daemon runs."""
     fs = OwnDirectories()
     with fs.hold(place / "own"), fs.hold(place / "own" / "topic-0"):
         pass
@@ -236,7 +236,7 @@ def test_directory_that_appears_later_is_held_only_if_it_is_ours(place: Path) ->
 @pytest.mark.root
 @NEEDS_ROOT
 def test_root_refuses_to_be_led_by_another_users_link(tmp_path: Path) -> None:
-    """What it leads to is root's alone, but they decide what that is."""
+    """Its target is root's, but the other user decides which target it is."""
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
     theirs.mkdir()
     ours.mkdir()
@@ -255,7 +255,7 @@ def test_root_refuses_to_be_led_by_another_users_link(tmp_path: Path) -> None:
 @pytest.mark.root
 @NEEDS_ROOT
 def test_root_refuses_a_missing_directory_where_others_could_put_theirs(tmp_path: Path) -> None:
-    """A sticky directory keeps them from exchanging what is there, and not from being faster."""
+    """A sticky directory keeps others from exchanging existing entries, but not from creating the missing one first."""
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o1777)
     with pytest.raises(ForeignDirectoryError, match="others may write"):
@@ -272,7 +272,7 @@ def test_root_refuses_a_missing_directory_where_others_could_put_theirs(tmp_path
 @pytest.mark.root
 @NEEDS_ROOT
 def test_closed_directory_on_the_way_is_named(place: Path, mode: int, uid: int, is_closed: bool) -> None:
-    """What counts is the one class of rights that a user falls into, as for the system."""
+    """Only the one class of rights that applies to the user counts, as in the system."""
     place.chmod(0o755)
     way = place / "way"
     (way / "program").mkdir(parents=True)

@@ -24,13 +24,13 @@ ORDERS, PRICES = TopicPartition("orders", 0), TopicPartition("prices", 3)
 
 @pytest.fixture
 def log_dir(tmp_path: Path) -> Path:
-    """A log dir somebody has locked once."""
+    """A log dir that was locked once."""
     LogDirLock(FS, tmp_path).release()
     return tmp_path
 
 
 def is_free(log_dir: Path, topic_partition: TopicPartition, *, shared: bool = False) -> bool:
-    """Ask from another thread: this one may hold another partition's."""
+    """Try it in another thread: this one may hold another partition's lock."""
     found: list[bool] = []
 
     def ask() -> None:
@@ -47,7 +47,7 @@ def is_free(log_dir: Path, topic_partition: TopicPartition, *, shared: bool = Fa
 
 
 def test_partition_lock_keeps_other_threads_out_of_this_partition_only(log_dir: Path) -> None:
-    """Two threads of one process exclude each other; other partitions go on."""
+    """Two threads of one process exclude each other; other partitions are not affected."""
     assert slot_of(ORDERS) != slot_of(PRICES)
     with partition_lock(FS, log_dir, ORDERS, ManualClock()):
         assert not is_free(log_dir, ORDERS)
@@ -57,7 +57,7 @@ def test_partition_lock_keeps_other_threads_out_of_this_partition_only(log_dir: 
 
 
 def test_partition_lock_shared_keeps_out_only_who_changes(log_dir: Path) -> None:
-    """Readers list side by side; a swap waits for them."""
+    """Readers list concurrently; a swap waits for them."""
     with partition_lock(FS, log_dir, ORDERS, ManualClock(), shared=True):
         assert is_free(log_dir, ORDERS, shared=True)
         assert not is_free(log_dir, ORDERS)
@@ -65,13 +65,13 @@ def test_partition_lock_shared_keeps_out_only_who_changes(log_dir: Path) -> None
 
 @pytest.mark.parametrize("mode", list(LockMode), ids=lambda mode: mode.value)
 def test_partition_lock_does_not_meet_the_lock_of_the_log_dir(log_dir: Path, mode: LockMode) -> None:
-    """Whoever holds the log dir, alone or not, locks partitions of it as well."""
+    """A holder of the log dir, exclusive or not, can lock its partitions too."""
     with LogDirLock(FS, log_dir, mode, LockRole.CLEANER):
         assert is_free(log_dir, ORDERS)
 
 
 def test_partition_lock_of_a_killed_process_is_free(log_dir: Path) -> None:
-    """A process that is killed while it holds the lock leaves nothing: no byte locked, no byte in the file."""
+    """A process killed while it holds the lock leaves nothing: no byte locked, no byte in the file."""
     program = (
         "import sys, time; from pathlib import Path; from cleaner.base.clock import SystemClock\n"
         "from cleaner.base.model import TopicPartition; from cleaner.storage.fs.file_system import FileSystem\n"
@@ -93,14 +93,14 @@ def test_partition_lock_of_a_killed_process_is_free(log_dir: Path) -> None:
 
 
 def wait_in_a_thread(log_dir: Path, clock: ManualClock, check_done: Callable[[], None]) -> BaseException:
-    """Ask for a lock that another thread holds; returns how that ended."""
+    """Wait for a lock that another thread holds; returns the resulting error."""
     ended: list[BaseException] = []
 
     def wait() -> None:
         try:
             with partition_lock(FS, log_dir, ORDERS, clock, check_done=check_done, patience_ms=1000):
                 raise AssertionError("locked by two")
-        except BaseException as error:  # noqa: BLE001  whatever it is, the test judges it
+        except BaseException as error:  # noqa: BLE001  the test checks it, whatever it is
             ended.append(error)
 
     with partition_lock(FS, log_dir, ORDERS, ManualClock()):
@@ -111,7 +111,7 @@ def wait_in_a_thread(log_dir: Path, clock: ManualClock, check_done: Callable[[],
 
 
 def test_partition_lock_waits_with_bounds_and_through_the_clock(log_dir: Path) -> None:
-    """A lock that is never given back is waited for so long and no longer, in pauses that grow."""
+    """A lock that is never released is waited for up to the limit, in growing pauses."""
     clock = ManualClock()
     assert isinstance(wait_in_a_thread(log_dir, clock, lambda: None), LogChangedError)
     assert clock.slept[:3] == [0.0005, 0.001, 0.002]
@@ -120,7 +120,7 @@ def test_partition_lock_waits_with_bounds_and_through_the_clock(log_dir: Path) -
 
 
 def test_partition_lock_waiting_can_be_stopped(log_dir: Path) -> None:
-    """Who waits is asked to stop between two looks."""
+    """A waiting thread can be stopped between two attempts."""
 
     def stop() -> None:
         raise CleaningAborted("stop")
@@ -129,7 +129,7 @@ def test_partition_lock_waiting_can_be_stopped(log_dir: Path) -> None:
 
 
 def test_partition_lock_is_one_to_a_thread(log_dir: Path) -> None:
-    """A thread that asks for a second one is wrong: it might wait for itself. A failure inside gives the lock back."""
+    """A second one in the same thread is refused: it might wait for itself. A failure inside releases the lock."""
     with (
         pytest.raises(LogChangedError, match="holds the lock of orders-0 and asks for that of prices-3"),
         partition_lock(FS, log_dir, ORDERS, ManualClock()),
@@ -141,27 +141,27 @@ def test_partition_lock_is_one_to_a_thread(log_dir: Path) -> None:
 
 
 def test_partition_lock_without_lock_file_is_refused(tmp_path: Path) -> None:
-    """A lock file that went belongs to a broker that stopped: nothing may be changed any more."""
+    """A vanished lock file means that a broker stopped: nothing may be changed any more."""
     with pytest.raises(LogDirLockedError, match="deleted"), partition_lock(FS, tmp_path, ORDERS, ManualClock()):
         pass
 
 
 def test_checkpoint_lock_excludes_itself_and_nothing_else(log_dir: Path) -> None:
-    """It may be taken beside a partition's, by one at a time."""
+    """It may be taken together with a partition's, by one holder at a time."""
     with partition_lock(FS, log_dir, ORDERS, ManualClock()), checkpoint_lock(FS, log_dir, ManualClock()):
         assert is_free(log_dir, PRICES)
         with pytest.raises(LogChangedError), checkpoint_lock(FS, log_dir, ManualClock()):
             pass
 
 
-def test_slots_are_fixed_for_ever() -> None:
-    """Other processes, of other versions, look for the same bytes."""
+def test_slots_never_change() -> None:
+    """Other processes, of other versions, use the same bytes."""
     assert (slot_of(ORDERS), slot_of(PRICES), SLOTS) == (52560, 13877, 65536)
 
 
 @pytest.mark.parametrize("mode", list(LockMode), ids=lambda mode: mode.name.lower())
 def test_holder_of_the_log_dir_can_take_all_others(tmp_path: Path, mode: LockMode) -> None:
-    """A log dir that is locked alone is no obstacle to its holder's own swaps and checkpoints."""
+    """An exclusive lock of the log dir does not block its holder's own swaps and checkpoints."""
     with (
         LogDirLock(FS, tmp_path, mode),
         partition_lock(FS, tmp_path, ORDERS, ManualClock(), patience_ms=0),

@@ -29,7 +29,7 @@ def test_topic_id_of_kafka_is_read_and_written_alike(tmp_path: Path) -> None:
 
 
 def test_topic_id_missing_is_none(tmp_path: Path) -> None:
-    """A bare copy may be without it."""
+    """A bare copy may not have it."""
     assert read_topic_id(FS, tmp_path / "partition.metadata") is None
 
 
@@ -43,7 +43,7 @@ def test_topic_id_missing_is_none(tmp_path: Path) -> None:
     ],
 )
 def test_topic_id_of_other_makers_is_read(tmp_path: Path, content: bytes) -> None:
-    """What Kafka reads is read: other line ends, padding, versions of newer brokers."""
+    """Everything that Kafka accepts: other line ends, padding, versions of newer brokers."""
     (tmp_path / "file").write_bytes(content)
     assert read_topic_id(FS, tmp_path / "file") == TOPIC_ID
 
@@ -73,7 +73,7 @@ def test_topic_id_malformed_is_refused_at_its_byte(tmp_path: Path, content: byte
 
 
 def test_topic_id_of_zeros_is_not_written(tmp_path: Path) -> None:
-    """The all-zero id stands for no topic."""
+    """The all-zero id belongs to no topic."""
     with pytest.raises(ValueError, match="all-zero"):
         write_topic_id(FS, tmp_path / "file", UUID(int=0))
     assert not (tmp_path / "file").exists()

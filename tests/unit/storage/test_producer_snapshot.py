@@ -37,7 +37,7 @@ FROM_KAFKA = bytes.fromhex(
 
 
 def entry(producer_id: int) -> ProducerEntry:
-    """A producer of which nothing but its number matters."""
+    """A producer of which only the id matters."""
     return ProducerEntry(producer_id, 0, -1, -1, 0, 1_750_000_000_000, -1, -1)
 
 
@@ -53,7 +53,7 @@ def test_snapshot_of_kafka_is_read_and_written_alike() -> None:
 
 
 def test_snapshot_without_producers_is_ten_bytes() -> None:
-    """R-127: what Kafka writes where it forgets all producers."""
+    """R-127: Kafka writes this when it forgets all producers."""
     assert encode_snapshot([]).hex() == "000148674bc700000000"
     assert decode_snapshot(encode_snapshot([]), PATH) == []
 
@@ -84,13 +84,13 @@ def test_snapshot_without_producers_is_ten_bytes() -> None:
     ],
 )
 def test_snapshot_order_is_a_java_maps(inserted: list[int], walked: list[int]) -> None:
-    """The right column is what OpenJDK 17's `HashMap<Long, ...>` gives for the left one."""
+    """The right column is the order of OpenJDK 17's `HashMap<Long, ...>` for the left one."""
     assert java_order(inserted) == walked
     assert [found.producer_id for found in decode_snapshot(encode_snapshot([*map(entry, inserted)]), PATH)] == walked
 
 
 def test_snapshot_order_after_many_producers_left_is_the_large_maps() -> None:
-    """A Java map never shrinks: one that once held thirteen entries is walked as 32 buckets."""
+    """A Java map never shrinks: one that once had thirteen entries has 32 buckets."""
     assert java_order([16, 1]) == [16, 1]
     assert java_order([16, 1], most_entries=12) == [16, 1]
     assert java_order([16, 1], most_entries=13) == [1, 16]
@@ -98,13 +98,13 @@ def test_snapshot_order_after_many_producers_left_is_the_large_maps() -> None:
 
 
 def test_snapshot_of_one_producer_twice_is_refused() -> None:
-    """A caller that lost count is stopped before it writes."""
+    """A caller with this error is stopped before it writes."""
     with pytest.raises(ValueError, match="twice"):
         encode_snapshot([entry(1), entry(1)])
 
 
 def with_crc(version: int, body: bytes) -> bytes:
-    """A snapshot with a right checksum, whatever is in it."""
+    """A snapshot with a correct checksum, whatever its content."""
     return struct.pack(">hI", version, crc32c(body)) + body
 
 
@@ -122,7 +122,7 @@ def with_crc(version: int, body: bytes) -> bytes:
     ],
 )
 def test_snapshot_damaged_is_refused_at_its_field(data: bytes, position: int, reason: str) -> None:
-    """R-125: whatever Kafka would delete is refused, with the position of the field that shows it."""
+    """R-125: every snapshot that Kafka would delete is refused, with the position of the bad field."""
     with pytest.raises(CorruptCheckpointError) as caught:
         decode_snapshot(data, PATH)
     assert (caught.value.path, caught.value.position) == (PATH, position)
@@ -146,7 +146,7 @@ ENTRIES = st.lists(
 
 @given(ENTRIES)
 def test_snapshot_is_read_as_it_was_written(entries: list[ProducerEntry]) -> None:
-    """Every value of every field survives, and bytes do not depend on which way they were read."""
+    """Every value of every field is kept, and the bytes are the same after reading and writing again."""
     data = encode_snapshot(entries)
     found = decode_snapshot(data, PATH)
     assert sorted(found) == sorted(entries)
@@ -155,7 +155,7 @@ def test_snapshot_is_read_as_it_was_written(entries: list[ProducerEntry]) -> Non
 
 @given(st.binary(max_size=200))
 def test_snapshot_of_any_bytes_is_read_or_refused(body: bytes) -> None:
-    """Bytes with a right checksum never raise anything but CorruptCheckpointError."""
+    """Bytes with a correct checksum never raise anything except CorruptCheckpointError."""
     data = with_crc(1, body)
     try:
         found = decode_snapshot(data, PATH)
@@ -166,7 +166,7 @@ def test_snapshot_of_any_bytes_is_read_or_refused(body: bytes) -> None:
 
 
 def test_snapshot_file_is_replaced_whole(tmp_path: Path) -> None:
-    """A longer snapshot of the same name leaves nothing behind in the shorter one."""
+    """A shorter snapshot contains nothing of a longer one that it replaces."""
     path = tmp_path / "00000000000000000062.snapshot"
     write_snapshot(FS, path, [entry(1), entry(2)])
     write_snapshot(FS, path, [entry(3)])
@@ -175,7 +175,7 @@ def test_snapshot_file_is_replaced_whole(tmp_path: Path) -> None:
 
 
 def test_snapshot_missing_or_absurdly_long_is_told_apart(tmp_path: Path) -> None:
-    """A missing file is no damage; a sparse terabyte is, and is not read."""
+    """A missing file is not damage; a sparse terabyte is, and is not read."""
     with pytest.raises(FileNotFoundError):
         read_snapshot(FS, tmp_path / "none")
     with (tmp_path / "long").open("wb") as file:

@@ -1,4 +1,4 @@
-"""What is known of producers: R-125 to R-127, R-211, R-407, R-545, R-652, R-653."""
+"""The state of producers: R-125 to R-127, R-211, R-407, R-545, R-652, R-653."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXPIRATION_MS = 1000
 
 
 def new_state(tmp_path: Path, snapshots: Snapshots | None = None) -> ProducerState:
-    """A state that knows nothing, over a directory without snapshots unless given."""
+    """An empty state, for a directory without snapshots unless given."""
     return ProducerState(snapshots or Snapshots(FileSystem(), tmp_path, []), now_ms=NOW_MS, expiration_ms=EXPIRATION_MS)
 
 
@@ -93,7 +93,7 @@ def test_aborted_transaction_names_the_next_open_one(tmp_path: Path) -> None:
 
 
 def test_plain_batch_inside_a_transaction_is_refused(tmp_path: Path) -> None:
-    """R-653: Kafka raises as well."""
+    """R-653: Kafka raises too."""
     state = new_state(tmp_path)
     data(state, 7, 0, 1, txn=True)
     with pytest.raises(TransactionStateError):
@@ -134,7 +134,7 @@ def test_damaged_snapshot_gives_way_to_the_next_older(tmp_path: Path) -> None:
 
 
 def test_snapshot_is_taken_only_where_none_lies(tmp_path: Path) -> None:
-    """R-126: at the end offset, unless the last snapshot is there."""
+    """R-126: at the end offset, unless the last snapshot is already there."""
     state = new_state(tmp_path)
     data(state, 7, 0, 4)
     state.map_end_offset = 5
@@ -156,7 +156,7 @@ def test_snapshot_is_taken_only_where_none_lies(tmp_path: Path) -> None:
     ],
 )
 def test_stray_snapshots_are_removed(tmp_path: Path, offsets: list[int], bases: list[int], kept: list[int]) -> None:
-    """R-126: the one of a clean stop, at the log end, is spared."""
+    """R-126: the one of a clean stop, at the log end, stays."""
     snapshots = Snapshots(FileSystem(), tmp_path, offsets)
     snapshots.remove_strays(bases)
     assert snapshots.offsets() == kept

@@ -1,4 +1,4 @@
-"""High watermarks that readers in other processes learn of at once."""
+"""High watermarks that readers in other processes see at once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ORDERS, PRICES = TopicPartition("orders", 0), TopicPartition("prices", 3)
 
 @pytest.fixture
 def publisher(tmp_path: Path) -> Iterator[Publisher]:
-    """A living writer."""
+    """A live writer."""
     made = Publisher(FS, tmp_path)
     yield made
     made.close()
@@ -41,7 +41,7 @@ def prices(tmp_path: Path) -> Iterator[Published]:
 
 
 def test_offset_is_seen_as_soon_as_it_is_published(publisher: Publisher, prices: Published) -> None:
-    """Raised, lowered, taken back; each partition its own."""
+    """Raised, lowered, withdrawn; separately for each partition."""
     assert prices.high_watermark() is None
     publisher.publish(ORDERS, 5)
     assert prices.high_watermark() is None
@@ -55,7 +55,7 @@ def test_offset_is_seen_as_soon_as_it_is_published(publisher: Publisher, prices:
 
 
 def test_offset_of_a_writer_that_left_is_not_believed(tmp_path: Path, publisher: Publisher, prices: Published) -> None:
-    """Though it stands there still: whoever writes next may know nothing of it."""
+    """Although it is still in the file: the log's next writer may not know the file."""
     publisher.publish(PRICES, 7)
     assert prices.high_watermark() == 7
     publisher.close()
@@ -66,7 +66,7 @@ def test_offset_of_a_writer_that_left_is_not_believed(tmp_path: Path, publisher:
 
 
 def test_offset_of_a_writer_that_was_killed_is_not_believed(tmp_path: Path, prices: Published) -> None:
-    """The kernel gives its lock back; the next writer's offsets count, of this very partition alone."""
+    """The kernel releases its lock; then the next writer's offsets count, only for this partition."""
     code = (
         "import sys; from pathlib import Path; from cleaner.base.model import TopicPartition\n"
         "from cleaner.storage.fs.file_system import FileSystem; from cleaner.storage.files.published import Publisher\n"
@@ -90,20 +90,20 @@ def test_offset_of_a_writer_that_was_killed_is_not_believed(tmp_path: Path, pric
 
 
 class OtherBoot(FileSystem):
-    """The same disk on another machine, or behind a power cut."""
+    """The same disk on another machine, or after a power cut."""
 
     def __init__(self, boot: Path) -> None:
         super().__init__()
         self._boot = boot
 
     def open(self, path: Path, *, write: bool = False) -> File:
-        """Open another file in the place of the kernel's."""
+        """Open another file instead of the kernel's."""
         return super().open(self._boot if path == BOOT_ID else path, write=write)
 
 
 @pytest.mark.parametrize("text", ["another", "", None], ids=["other", "empty", "missing"])
 def test_offset_of_another_boot_is_not_believed(tmp_path: Path, text: str | None) -> None:
-    """Even with the lock held; and where the system does not say, nothing is published and nobody asks."""
+    """Even with the lock held; without a boot id, nothing is published or read."""
     boot = tmp_path / "boot"
     if text is not None:
         boot.write_text(text)
@@ -117,7 +117,7 @@ def test_offset_of_another_boot_is_not_believed(tmp_path: Path, text: str | None
 
 
 def test_half_an_entry_is_not_believed(tmp_path: Path, publisher: Publisher, prices: Published) -> None:
-    """A reader in the middle of a write, at whichever byte; and a file that is cut short or not ours."""
+    """A reader in the middle of a write, at any byte; and a file that is cut or not ours."""
     publisher.publish(PRICES, 2**40)
     old = (tmp_path / PUBLISHED).read_bytes()
     publisher.publish(PRICES, 3)
@@ -134,7 +134,7 @@ def test_half_an_entry_is_not_believed(tmp_path: Path, publisher: Publisher, pri
 
 
 class FullDisk(WatchedFileSystem):
-    """Takes so many writes of the file, and no more."""
+    """Accepts a limited number of writes of the file."""
 
     left = 1
 
@@ -147,7 +147,7 @@ class FullDisk(WatchedFileSystem):
 
 
 def test_offset_that_cannot_be_put_there_ends_all(tmp_path: Path, prices: Published) -> None:
-    """What it could not take back must not be believed; no error comes to whoever appends or cuts."""
+    """An offset that it could not withdraw must not be used; callers that append or cut get no error."""
     publisher = Publisher(FullDisk(), tmp_path)
     publisher.publish(PRICES, 9)
     assert prices.high_watermark() == 9
@@ -159,14 +159,14 @@ def test_offset_that_cannot_be_put_there_ends_all(tmp_path: Path, prices: Publis
     publisher.close()
 
 
-def test_lock_of_somebody_who_does_not_write_is_no_writer(tmp_path: Path, prices: Published) -> None:
-    """A backup that locks what it reads keeps a writer from publishing, and is taken for none."""
+def test_lock_of_a_process_that_does_not_write_is_not_a_writers(tmp_path: Path, prices: Published) -> None:
+    """A backup that locks the files it reads keeps a writer from publishing, and does not count as a writer."""
     (tmp_path / PUBLISHED).touch()
     with FS.open(tmp_path / PUBLISHED) as file:
         assert try_lock(file, READ, 0, 1)
         publisher = Publisher(FS, tmp_path)
         publisher.publish(PRICES, 9)
-        assert "somebody who does not write" in str(publisher.take_error())
+        assert "a process that does not write" in str(publisher.take_error())
         assert prices.high_watermark() is None
     left = Publisher(FS, tmp_path)
     left.publish(PRICES, 9)
@@ -177,7 +177,7 @@ def test_lock_of_somebody_who_does_not_write_is_no_writer(tmp_path: Path, prices
 
 
 def test_file_of_high_watermarks_takes_after_the_log_dir(tmp_path: Path) -> None:
-    """It has the directory's read and write bits, and does not grow with what is published."""
+    """It has the directory's read and write bits, and does not grow with every published offset."""
     tmp_path.chmod(0o750)
     publisher = Publisher(FS, tmp_path)
     for offset in range(100):

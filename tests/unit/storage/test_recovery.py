@@ -41,13 +41,13 @@ def recovered(directory: Path, **options: bool | int) -> dict[str, bytes]:
 
 
 def test_sound_log_is_recovered_to_what_a_clean_stop_leaves(tmp_path: Path) -> None:
-    """R-323, R-640: indexes, transaction index and snapshots come out byte for byte as they were."""
+    """R-323, R-640: indexes, transaction index and snapshots are rebuilt byte for byte."""
     directory = built().write(tmp_path)
     assert recovered(directory) == content(built().write(tmp_path / "other"))
 
 
 def test_long_recovery_writes_as_it_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bounded memory: once the rebuilt indexes are many, they are written before the rest is read."""
+    """Bounded memory: many rebuilt indexes are written before the rest is read."""
     monkeypatch.setattr(loading, "KEPT_INDEX_BYTES", 0)
     directory = built().write(tmp_path)
     for path in directory.glob("*.index"):
@@ -61,8 +61,8 @@ def test_long_recovery_writes_as_it_goes(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex", ".snapshot", "leader-epoch-checkpoint"])
-def test_whatever_an_unclean_stop_lost_is_made_again(tmp_path: Path, suffix: str) -> None:
-    """R-640: everything but the logs can be made from the logs."""
+def test_files_lost_by_an_unclean_stop_are_rebuilt(tmp_path: Path, suffix: str) -> None:
+    """R-640: everything except the logs can be rebuilt from the logs."""
     directory = built().write(tmp_path)
     wanted = content(directory)
     for name in wanted:
@@ -91,7 +91,7 @@ def test_padded_indexes_of_the_active_segment_are_trimmed(tmp_path: Path) -> Non
     ],
 )
 def test_torn_tail_is_cut_without_asking(tmp_path: Path, tail: bytes) -> None:
-    """R-640: nothing whole is lost, so no permission is needed."""
+    """R-640: no whole batch is lost, so no permission is needed."""
     directory = built().write(tmp_path)
     wanted = content(directory)
     path = directory / f"{ACTIVE}.log"
@@ -117,7 +117,7 @@ def damage_first_batch(directory: Path, base_offset: int) -> None:
 def test_damage_in_front_of_whole_batches_is_cut_only_by_permission(
     tmp_path: Path, base_offset: int, end_offset: int, bases: list[int]
 ) -> None:
-    """R-640: the first bad batch ends the log, later segments go with their snapshots; here only if allowed."""
+    """R-640: the first bad batch ends the log, later segments are removed with their snapshots; only if allowed."""
     directory = built().write(tmp_path)
     damage_first_batch(directory, base_offset)
     damaged = content(directory)
@@ -135,7 +135,7 @@ def test_damage_in_front_of_whole_batches_is_cut_only_by_permission(
 
 
 def test_later_segments_are_gone_for_good_before_the_damaged_one_is_cut(tmp_path: Path) -> None:
-    """A crash in between leaves the damage, so that the next recovery finds it again: no log with a hole."""
+    """A crash in between leaves the damage, so the next recovery finds it again: no log with a hole."""
     directory = built().write(tmp_path)
     damage_first_batch(directory, 6)
     fs = WatchedFileSystem()
@@ -146,7 +146,7 @@ def test_later_segments_are_gone_for_good_before_the_damaged_one_is_cut(tmp_path
 
 
 def test_missing_index_above_the_damage_is_no_obstacle(tmp_path: Path) -> None:
-    """A recovery cut short can leave that; the segment is deleted with all that follows the damage."""
+    """An interrupted recovery can leave that; the segment is deleted with everything after the damage."""
     directory = built().write(tmp_path)
     damage_first_batch(directory, 6)
     (directory / f"{ACTIVE}.index").unlink()
@@ -157,7 +157,7 @@ def test_missing_index_above_the_damage_is_no_obstacle(tmp_path: Path) -> None:
 
 
 def test_segments_below_the_recovery_point_are_trusted_unread(tmp_path: Path) -> None:
-    """R-640: they were flushed; their damage is for the cleaner's own checks to find."""
+    """R-640: they were flushed; the cleaner's own checks find their damage."""
     directory = built().write(tmp_path)
     damage_first_batch(directory, 0)
     wanted = content(directory)
@@ -165,7 +165,7 @@ def test_segments_below_the_recovery_point_are_trusted_unread(tmp_path: Path) ->
 
 
 def test_offsets_that_go_back_empty_the_segment(tmp_path: Path) -> None:
-    """R-640: InvalidOffset while the index is made; later segments go too."""
+    """R-640: InvalidOffset while the index is built; later segments are removed too."""
     directory = built().write(tmp_path)
     batches = [data_batch([Record(b"k", b"v" * 200)], offset) for offset in (6, 11, 8, 9)]
     (directory / "00000000000000000006.log").write_bytes(b"".join(batches))
@@ -175,7 +175,7 @@ def test_offsets_that_go_back_empty_the_segment(tmp_path: Path) -> None:
 
 
 def test_marker_that_cannot_be_read_stops_recovery(tmp_path: Path) -> None:
-    """R-231: Kafka keeps such a batch and cannot load the log; here it is named, and nothing is cut for it."""
+    """R-231: Kafka keeps such a batch and cannot load the log; here it is named, and nothing is cut."""
     log = LogBuilder(index_interval_bytes=INTERVAL_BYTES)
     log.append(("t", "x"), producer=Producer(6, 0, 0, True))
     directory = log.write(tmp_path)
@@ -213,7 +213,7 @@ def put(directory: Path, files: dict[str, bytes], suffix: str) -> None:
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_unfinished_output_is_dropped(tmp_path: Path, clean: bool) -> None:
-    """R-630: `.cleaned` files go, and so does every `.swap` at or above the lowest of them."""
+    """R-630: `.cleaned` files are removed, and every `.swap` at or above the lowest of them."""
     directory, old, new = swapping(tmp_path)
     put(directory, {name: data for name, data in new.items() if name.endswith("index")}, ".cleaned")
     put(directory, {name: data for name, data in new.items() if name.endswith(".log")}, ".swap")
@@ -224,7 +224,7 @@ def test_unfinished_output_is_dropped(tmp_path: Path, clean: bool) -> None:
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("retired", [0, 3, 6], ids=["none-retired", "first-retired", "all-retired"])
 def test_complete_swap_is_finished(tmp_path: Path, clean: bool, retired: int) -> None:
-    """R-631, R-632: old files in the range of the new segment go, snapshots too, then the suffix goes."""
+    """R-631, R-632: old files in the new segment's range are removed, snapshots too, then the suffix."""
     directory, old, new = swapping(tmp_path)
     put(directory, new, ".swap")
     gone = [name for name in old if name[:20] in ("0" * 20, f"{6:020d}") and not name.endswith(".snapshot")]
@@ -237,7 +237,7 @@ def test_complete_swap_is_finished(tmp_path: Path, clean: bool, retired: int) ->
 
 
 def test_new_segment_without_its_offset_index_keeps_the_producers(tmp_path: Path) -> None:
-    """R-310, R-631: as Kafka opens the missing index it makes one of zeros, and later nothing has to be recovered."""
+    """R-310, R-631: when Kafka opens the missing index it creates one of zeros, so nothing must be recovered later."""
     log = LogBuilder(index_interval_bytes=INTERVAL_BYTES)
     log.append(("a", "v"))
     log.roll()
@@ -269,7 +269,7 @@ def test_last_renames_are_made(tmp_path: Path) -> None:
 
 
 def test_old_files_are_gone_for_good_before_the_suffix_is(tmp_path: Path) -> None:
-    """Without a `.log.swap` nothing tells the next load that old segments are superseded."""
+    """Without a `.log.swap` the next load cannot know that old segments are superseded."""
     directory, _, new = swapping(tmp_path)
     put(directory, new, ".swap")
     fs = WatchedFileSystem()
@@ -280,7 +280,7 @@ def test_old_files_are_gone_for_good_before_the_suffix_is(tmp_path: Path) -> Non
 
 
 def test_new_logs_lose_their_suffix_one_by_one_from_the_lowest(tmp_path: Path) -> None:
-    """The next load would delete a final log that lies between two `.log.swap` files."""
+    """The next load would delete a final log between two `.log.swap` files."""
     directory, old, new = swapping(tmp_path)
     put(directory, new, ".swap")
     put(directory, {f"{6:020d}.log": old[f"{6:020d}.log"]}, ".swap")
@@ -304,7 +304,7 @@ def test_empty_new_segment_removes_nothing_old(tmp_path: Path) -> None:
 
 
 def test_damaged_new_segment_is_not_swapped_in(tmp_path: Path) -> None:
-    """Its old segments are still there; deleting them for it would lose both."""
+    """Its old segments still exist; deleting them for it would lose both."""
     directory, _, new = swapping(tmp_path)
     log_name = f"{0:020d}.log"
     put(directory, {**new, log_name: new[log_name][:-1]}, ".swap")

@@ -1,4 +1,4 @@
-"""What was set aside goes when its delay has passed."""
+"""Deleted files and directories are removed when their delay has passed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_directory_that_is_gone_already_is_fine(tmp_path: Path) -> None:
 
 
 def test_directory_with_a_directory_in_it_is_left(tmp_path: Path) -> None:
-    """Nobody of ours made it."""
+    """The cleaner did not create it."""
     removals = Removals(FileSystem(), ManualClock())
     directory = tmp_path / "a-0.0123456789abcdef0123456789abcdef-delete"
     (directory / "mine").mkdir(parents=True)

@@ -35,14 +35,14 @@ def test_oldest_segments_go_with_snapshots_and_epochs(tmp_path: Path) -> None:
     kept = {
         name: data for name, data in before.items() if not name.startswith((f"{0:020d}", f"{3:020d}", f"{6:020d}.s"))
     }
-    # The snapshot at the log start is of no use any more and goes with the next load (R-126); not before.
+    # The snapshot at the log start is no longer needed; the next load removes it (R-126), not this.
     kept[f"{6:020d}.snapshot"] = before[f"{6:020d}.snapshot"]
     assert content(directory) == {**kept, "leader-epoch-checkpoint": b"0\n2\n1 6\n2 8\n"}
     assert (log.log_start_offset, log.log_start_checkpoint) == (6, None)
 
 
 def test_when_all_go_an_empty_segment_takes_their_place(tmp_path: Path) -> None:
-    """R-913: the active segment can be deleted too. The snapshot at the log start goes with the next load (R-126)."""
+    """R-913: the active segment can be deleted too. The next load removes the snapshot at the log start (R-126)."""
     directory = written(tmp_path)
     log = load(directory)
     delete_oldest(FileSystem(), log, 3)

@@ -32,7 +32,7 @@ def test_segment_names_follow_the_base_offset(tmp_path: Path) -> None:
 
 
 def test_listing_looks_at_names_only_and_passes_over_temporary_files(tmp_path: Path) -> None:
-    """R-122: `.swap`, `.deleted` and the like are no segments."""
+    """R-122: `.swap`, `.deleted` and other temporary files are not segments."""
     directory = small(tmp_path).directory
     for name in ("00000000000000000099.log.deleted", "00000000000000000098.log.swap", "notes.txt"):
         (directory / name).write_bytes(b"")
@@ -41,7 +41,7 @@ def test_listing_looks_at_names_only_and_passes_over_temporary_files(tmp_path: P
 
 
 def test_next_offset_is_behind_the_last_batch(tmp_path: Path) -> None:
-    """R-537: whether there is an index to start from or not."""
+    """R-537: with or without an index to start from."""
     segment = small(tmp_path)
     assert segment.next_offset() == 20
     segment.index_path.unlink()
@@ -49,7 +49,7 @@ def test_next_offset_is_behind_the_last_batch(tmp_path: Path) -> None:
 
 
 def test_next_offset_of_an_empty_segment_is_its_base(tmp_path: Path) -> None:
-    """R-537: nothing found."""
+    """R-537: there is no batch."""
     directory = LogBuilder(base_offset=7).write(tmp_path)
     assert Segment.open(FS, directory, 7).next_offset() == 7
 
@@ -80,7 +80,7 @@ def test_largest_timestamp_is_the_last_of_the_time_index(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("magic", [0, 2])
 def test_largest_timestamp_without_one_is_the_files_mtime(tmp_path: Path, magic: int) -> None:
-    """R-324: an empty time index, as of magic 0, leaves the `.log`'s mtime, in whole milliseconds."""
+    """R-324: with an empty time index, as for magic 0, it is the `.log`'s mtime, in whole milliseconds."""
     log = LogBuilder()
     if magic == 0:
         log.append(("k", "v"), magic=0)
@@ -92,7 +92,7 @@ def test_largest_timestamp_without_one_is_the_files_mtime(tmp_path: Path, magic:
 
 @pytest.mark.parametrize(("magic", "expected"), [(0, -1), (1, START_MS + 1), (2, START_MS + 1)])
 def test_first_batch_timestamp_is_that_of_the_first_batch(tmp_path: Path, magic: int, expected: int) -> None:
-    """R-416: of every magic; magic 0 has none."""
+    """R-416: for every magic; magic 0 has none."""
     log = LogBuilder()
     log.append(("k", "v"), magic=magic)
     log.append(("k", "w"), magic=magic)
@@ -100,7 +100,7 @@ def test_first_batch_timestamp_is_that_of_the_first_batch(tmp_path: Path, magic:
 
 
 def test_index_bytes_count_whole_entries(tmp_path: Path) -> None:
-    """R-310: a file is in use up to its last whole entry."""
+    """R-310: a file counts as used up to its last whole entry."""
     segment = small(tmp_path)
     whole = segment.index_path.stat().st_size
     with segment.index_path.open("ab") as file:
@@ -109,7 +109,7 @@ def test_index_bytes_count_whole_entries(tmp_path: Path) -> None:
 
 
 def test_position_at_never_lies_behind_the_batch(tmp_path: Path) -> None:
-    """R-314: reading from there meets the batch that holds the offset."""
+    """R-314: reading from there reaches the batch that contains the offset."""
     segment = small(tmp_path)
     for offset in range(20):
         assert segment.batch_at(offset) == offset - offset % 2
@@ -129,7 +129,7 @@ class _Reading(FileSystem):
 
 
 def test_short_offset_index_is_read_once_until_it_changes(tmp_path: Path) -> None:
-    """Every pass of a round asks for it; what was rebuilt, or is to be forgotten, is not answered from memory."""
+    """Every pass of a round needs it; after a rebuild or `forget` it is not taken from memory."""
     fs = _Reading()
     segment = Segment.open(fs, small(tmp_path).directory, 0)
     first = segment.offset_index()
@@ -148,7 +148,7 @@ def test_short_offset_index_is_read_once_until_it_changes(tmp_path: Path) -> Non
 
 
 def test_long_offset_index_is_not_kept_in_memory(tmp_path: Path) -> None:
-    """Thousands of partitions may be looked at by one process."""
+    """One process may inspect thousands of partitions."""
     log = LogBuilder(index_interval_bytes=1)
     for number in range(100):
         log.append((f"k{number}", "v"))

@@ -1,4 +1,4 @@
-"""Unit tests of the look at free space."""
+"""The check of free space."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OVERHEAD = 512 << 10
 
 
 def test_room_for_output_and_overhead_is_enough(tmp_path: Path) -> None:
-    """Exactly the output and what file system blocks add is enough."""
+    """Exactly the output and the overhead of file system blocks is enough."""
     require_room(SmallDisk(1000 + OVERHEAD), tmp_path, 1000)
 
 

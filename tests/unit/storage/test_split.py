@@ -29,7 +29,7 @@ def batch(offset: int) -> bytes:
 
 
 def overflowed(tmp_path: Path, *offsets: int, base: int = 0) -> Path:
-    """A directory with one segment that holds batches at these offsets."""
+    """A directory with one segment that has batches at these offsets."""
     directory = tmp_path / "topic-0"
     directory.mkdir()
     path = directory / f"{base:020d}.log"
@@ -46,7 +46,7 @@ def logs(directory: Path) -> dict[int, bytes]:
 
 
 def test_segment_is_split_where_offsets_no_longer_fit(tmp_path: Path) -> None:
-    """R-612: a new segment is based at its first batch and takes all that fits; bytes and mtime are the source's."""
+    """R-612: a new segment begins with its first batch and takes all that fit; bytes and mtime are the source's."""
     directory = overflowed(tmp_path, 0, 7, FAR - 1, FAR, FAR + 5, 3 * FAR)
     bases = split_overflowed_segment(
         FileSystem(), Segment.open(FileSystem(), directory, 0), TopicConfig(), ReadBuffer()
@@ -72,7 +72,7 @@ def test_aborted_transactions_go_with_their_markers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_loading_splits_until_nothing_overflows(tmp_path: Path, clean: bool) -> None:
-    """R-614: after a clean stop only where an index is made anew at all."""
+    """R-614: after a clean stop only if an index is rebuilt."""
     directory = overflowed(tmp_path, 3, 9, FAR + 4, FAR + 5, 2 * FAR + 6)
     if clean:
         (directory / f"{0:020d}.index").unlink()
@@ -84,7 +84,7 @@ def test_loading_splits_until_nothing_overflows(tmp_path: Path, clean: bool) -> 
 
 
 def test_damaged_segment_is_not_split(tmp_path: Path) -> None:
-    """R-612: nothing is changed, and no `.cleaned` file stays."""
+    """R-612: nothing is changed, and no `.cleaned` file is left."""
     directory = overflowed(tmp_path, 0, FAR)
     path = directory / f"{0:020d}.log"
     path.write_bytes(path.read_bytes()[:-1])
@@ -95,7 +95,7 @@ def test_damaged_segment_is_not_split(tmp_path: Path) -> None:
 
 
 def test_segment_with_an_offset_below_its_base_is_not_split(tmp_path: Path) -> None:
-    """R-612 demands a real overflow."""
+    """R-612 requires a real overflow."""
     directory = overflowed(tmp_path, 100, 50, base=100)
     with pytest.raises(CorruptBatchError):
         load(directory, clean=False)
@@ -103,7 +103,7 @@ def test_segment_with_an_offset_below_its_base_is_not_split(tmp_path: Path) -> N
 
 
 def test_new_segments_are_announced_from_the_highest_and_named_from_the_lowest(tmp_path: Path) -> None:
-    """R-601: any `.cleaned` condemns the `.swap` files above it; any `.log.swap` what lies between them."""
+    """R-601: any `.cleaned` condemns the `.swap` files above it; `.log.swap` files condemn everything between them."""
     directory = overflowed(tmp_path, 0, FAR, 2 * FAR)
     fs = WatchedFileSystem()
     split_overflowed_segment(fs, Segment.open(fs, directory, 0), TopicConfig(), ReadBuffer())

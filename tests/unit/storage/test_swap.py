@@ -1,4 +1,4 @@
-"""Unit tests of the swap: what it leaves, what it refuses, and what a failing disk makes of it."""
+"""The swap: what it leaves, what it refuses, and what happens on a failing disk."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _contents(directory: Path) -> dict[str, bytes]:
 
 
 def _after(case: Case) -> dict[str, bytes]:
-    """The directory a complete run leaves: new segments, no snapshots of absorbed ones, all else untouched."""
+    """The directory after a complete run: new segments, no snapshots of absorbed ones, everything else unchanged."""
     absorbed = {base for group in case.groups for base in group.bases[1:]}
     replaced = {base for group in case.groups for base in group.bases}
     kept = {
@@ -58,7 +58,7 @@ def test_swap_completed_leaves_new_segments_only(tmp_path: Path, case: Case) -> 
 
 
 def test_swap_steps_come_in_order_with_a_fence_behind_each(tmp_path: Path) -> None:
-    """S1 to S6 as the module's table says, logs before indexes, with five fences (R-601, D-10)."""
+    """S1 to S6 as in the module's table, logs before indexes, with five fences (R-601, D-10)."""
     case = CASES[1]
     directory = tmp_path / "topic-0"
     case.write(directory)
@@ -87,7 +87,7 @@ def test_swap_steps_come_in_order_with_a_fence_behind_each(tmp_path: Path) -> No
 
 
 def test_swap_keeping_deleted_files_leaves_them_to_remove_deleted(tmp_path: Path) -> None:
-    """Readers may still have the old files open; they go when the caller says so."""
+    """Readers may still have the old files open; they are removed when the caller says so."""
     MERGED.write(tmp_path)
     _write_cleaned(tmp_path, MERGED)
     group = MERGED.groups[0]
@@ -103,7 +103,7 @@ def test_swap_keeping_deleted_files_leaves_them_to_remove_deleted(tmp_path: Path
 
 
 def test_swap_with_lock_lost_renames_nothing(tmp_path: Path) -> None:
-    """Once somebody else holds the log dir not one name is changed; its loader removes the `.cleaned` files."""
+    """Once another process holds the log dir, no name is changed; its loader removes the `.cleaned` files."""
     MERGED.write(tmp_path)
     _write_cleaned(tmp_path, MERGED)
     before = _contents(tmp_path)
@@ -117,7 +117,7 @@ def test_swap_with_lock_lost_renames_nothing(tmp_path: Path) -> None:
 
 
 def test_swap_of_a_vanished_segment_is_refused_before_the_first_rename(tmp_path: Path) -> None:
-    """An old `.log` that is gone means that somebody else works on the directory (R-602)."""
+    """A missing old `.log` means that another process works on the directory (R-602)."""
     MERGED.write(tmp_path)
     _write_cleaned(tmp_path, MERGED)
     (tmp_path / f"{10:020d}.log").unlink()
@@ -139,7 +139,7 @@ def test_swap_of_a_group_beginning_elsewhere_is_refused(tmp_path: Path) -> None:
 def test_swap_with_any_call_failing_leaves_old_or_new(
     tmp_path: Path, case: Case, code: int, error: type[Exception], lasting: bool
 ) -> None:
-    """Whichever call fails, the error is told and a loader finds every group old or new (C-1, C-2)."""
+    """Whichever call fails, the error is reported and a loader finds every group old or new (C-1, C-2)."""
     total = FailingFileSystem(None, code)
     case.write(tmp_path / "whole")
     run(total, tmp_path / "whole", case)
@@ -167,7 +167,7 @@ def test_swap_failing_before_it_is_decided_takes_everything_back(tmp_path: Path)
 
 
 def test_swap_that_cannot_be_taken_back_keeps_a_cleaned_file_as_witness(tmp_path: Path) -> None:
-    """With the disk gone for good, a `.cleaned` file is left that makes every loader drop the `.swap` files (R-630)."""
+    """If the disk stays gone, a `.cleaned` file is left that makes every loader drop the `.swap` files (R-630)."""
     for number in range(1, 4):
         directory = tmp_path / str(number)
         MERGED.write(directory)
@@ -202,7 +202,7 @@ def test_fsync_of_sources_failing_stops_before_any_swap(tmp_path: Path) -> None:
 
 
 def test_discard_removes_cleaned_files_of_that_base_only(tmp_path: Path) -> None:
-    """Left-overs of one base go before it is written anew (R-590); others are not ours to touch."""
+    """Leftovers of one base are removed before it is written again (R-590); others are left alone."""
     MERGED.write(tmp_path)
     _write_cleaned(tmp_path, MERGED)
     other = tmp_path / f"{30:020d}.log.cleaned"

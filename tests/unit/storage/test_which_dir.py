@@ -1,4 +1,4 @@
-"""What a path is that was named as a log dir, by what it holds."""
+"""What a path given as a log dir is, by its contents."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _log_dir(root: Path, name: str = "data") -> Path:
 
 
 def _bare_log_dir(root: Path) -> Path:
-    """Partitions alone, as somebody has copied them."""
+    """Only partitions, as a copy has them."""
     (root / "bare" / "orders-0").mkdir(parents=True)
     (root / "bare" / "orders-0" / LOG).touch()
     return root / "bare"
@@ -33,14 +33,14 @@ def _partition(root: Path) -> Path:
 
 
 def _misused_partition(root: Path) -> Path:
-    """What a recovery left in it that took it for a log dir."""
+    """A partition in which a recovery, mistaking it for a log dir, left files."""
     for name in (".kafka_cleanshutdown", ".lock"):
         (_partition(root) / name).touch()
     return root / "data" / "orders-0"
 
 
 def _parent(root: Path) -> Path:
-    for name in ("kafka-1", "kafka-2"):  # names of partitions, too
+    for name in ("kafka-1", "kafka-2"):  # also valid names of partitions
         _log_dir(root / "disks", name)
     return root / "disks"
 
@@ -86,7 +86,7 @@ def _link(root: Path) -> Path:
     ],
 )
 def test_directory_is_told_by_what_it_holds(tmp_path: Path, make: Callable[[Path], Path], nature: Nature) -> None:
-    """Its name says nothing: a log dir may be called like a partition."""
+    """Its name does not matter: a log dir may have a partition's name."""
     assert nature_of(FS, make(tmp_path)) is nature
 
 
@@ -139,7 +139,7 @@ def test_directory_is_told_by_what_it_holds(tmp_path: Path, make: Callable[[Path
 def test_refusal_says_what_was_given_and_what_was_meant(
     tmp_path: Path, make: Callable[[Path], Path], words: str
 ) -> None:
-    """With the log dir and the partition filled in where they are known."""
+    """With the log dir and the partition filled in if they are known."""
     path = make(tmp_path)
     with pytest.raises(UsageError) as refused:
         require_log_dir(FS, path)
@@ -161,19 +161,19 @@ def test_refusal_says_what_was_given_and_what_was_meant(
 def test_new_log_dir_is_made_only_where_no_other_log_is(
     tmp_path: Path, make: Callable[[Path], Path], is_fine: bool
 ) -> None:
-    """A broker would take one in a log dir for a partition, or would not start beside it."""
+    """A broker would treat one inside a log dir as a partition, or would not start."""
     assert (why_no_log_dir(FS, make(tmp_path), may_be_new=True) is None) == is_fine
 
 
 def test_place_around_a_path_is_named(tmp_path: Path) -> None:
-    """However deep it lies, and also where it is not there yet."""
+    """At any depth, and even if the path does not exist yet."""
     assert place_around(FS, _partition(tmp_path) / "a" / "b") == f"the partition's directory {tmp_path}/data/orders-0"
     assert place_around(FS, tmp_path / "data" / "kept") == f"the log dir {tmp_path}/data"
     assert place_around(FS, tmp_path / "kept") is None
 
 
 def test_directory_that_does_not_answer_is_no_answer(tmp_path: Path) -> None:
-    """A disk that fails says nothing of what is on it."""
+    """A failing disk does not show what is on it."""
 
     class Failing(FileSystem):
         def list_dir(self, path: Path) -> list[str]:

@@ -1,0 +1,89 @@
+"""All segments of a log at one moment, held open: what a cleaner removes later is still there to be read."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+from cleaner.errors import LogClosedError
+from cleaner.read.open_segment import OpenSegment, SegmentFiles
+from cleaner.read.partition_files import PartitionFiles, PartitionListing
+
+
+class HeldFiles:
+    """
+    Segments that are held open: what a cursor reads, whatever happens to their names. Close it.
+
+    Args:
+        segments: open, ascending.
+        listing: where they were found.
+        batch_limit_bytes: what a batch may unpack to.
+    """
+
+    def __init__(
+        self, directory: Path, listing: PartitionListing, segments: list[OpenSegment], batch_limit_bytes: int
+    ) -> None:
+        self.directory = directory
+        self.batch_limit_bytes = batch_limit_bytes
+        self._listing = listing
+        self._is_closed = False
+        self._sizes = [_size_and_time(segment) for segment in segments]
+        self._segments = {segment.base_offset: segment for segment in segments}
+
+    @staticmethod
+    def hold(files: PartitionFiles, listing: PartitionListing) -> HeldFiles:
+        """
+        Open all segments of a listing.
+
+        Raises:
+            FileNotFoundError: one has gone.
+            LogDirOfflineError: the disk failed, or there are more segments than files may be open.
+        """
+        with ExitStack() as attempt:
+            segments = [attempt.enter_context(files.open(place)) for place in listing.places]
+            held = HeldFiles(files.directory, listing, segments, files.batch_limit_bytes)
+            attempt.pop_all()
+        return held
+
+    def listing(self) -> PartitionListing:
+        """Return the segments as they were."""
+        return self._listing
+
+    def is_current(self, _: PartitionListing) -> bool:
+        """Nothing changes."""
+        self._require_open()
+        return True
+
+    def open(self, place: SegmentFiles) -> OpenSegment:
+        """Return a segment of its own that shares the file."""
+        self._require_open()
+        return self._segments[place.base_offset].again()
+
+    def is_uncut(self) -> bool:
+        """Tell whether nobody has cut one of them: all but the last were closed, and that one only grows."""
+        now = [_size_and_time(segment) for segment in self._segments.values()]
+        return now[:-1] == self._sizes[:-1] and now[-1:] >= [(size, 0) for size, _ in self._sizes[-1:]]
+
+    def end_of_epoch(self, _: int) -> None:
+        """Whatever was cut since is still open here."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of all of them."""
+        self._require_open()
+        return sum(segment.file.size() for segment in self._segments.values())
+
+    def close(self) -> None:
+        """Close them."""
+        self._is_closed = True
+        for segment in self._segments.values():
+            segment.close()
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise LogClosedError(self.directory, "what was held of it is closed")
+
+
+def _size_and_time(segment: OpenSegment) -> tuple[int, int]:
+    about = segment.file.stat()
+    return about.st_size, about.st_mtime_ns

@@ -267,7 +267,7 @@ def _asked(check: str, question: Callable[[], Answer], path: Path) -> Answer:
         named = disk_error(path, error)
         return failed(check, str(named), "", named)
     except Exception as error:  # noqa: BLE001 - even an internal error hides no other answer
-        return failed(check, describe(error), "this is a mistake in the cleaner itself")
+        return failed(check, describe(error), "this is an internal error of the cleaner")
 
 
 def examine_conflicts(fs: FileSystem, log_dirs: Sequence[Path]) -> Iterator[Answer]:

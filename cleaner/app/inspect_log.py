@@ -96,7 +96,7 @@ def inspect_log(place: PlanTarget, files: ListedFiles) -> Inspection:
 
 
 def _from_outside(place: PlanTarget, files: ListedFiles) -> Inspection:
-    fs, log_dir = place.session.surroundings.fs, place.session.log_dir
+    fs, log_dir = place.session.context.fs, place.session.log_dir
     read_leader_epochs(fs, place.directory / LEADER_EPOCHS)
     end = RecoveredEnd((), 0, 0)
     if files.segments:

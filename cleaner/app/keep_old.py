@@ -39,7 +39,7 @@ def check_outside(session: Session, directory: Path, option: str) -> None:
     for log_dir in (session.log_dir.path, *map(Path, session.settings.cleaner.log_dirs)):
         if resolved.is_relative_to(real_path(log_dir)):
             raise UsageError(f"{option} {directory}: inside of the log dir {log_dir}; name a directory outside")
-    around = place_around(session.surroundings.fs, resolved)
+    around = place_around(session.context.fs, resolved)
     if around is not None:
         raise UsageError(f"{option} {directory}: inside of {around}; name a directory outside")
 
@@ -103,7 +103,7 @@ class Keeper:
     """
 
     def __init__(self, session: Session, log: LoadedLog, kept_dir: Path) -> None:
-        self._fs = session.surroundings.fs
+        self._fs = session.context.fs
         self._log = log
         self._directory = real_path(kept_dir) / str(log.topic_partition)
         active = log.active_segment

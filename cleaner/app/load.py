@@ -58,7 +58,7 @@ def load(
     """
     log_dir = session.log_dir
     return load_log(
-        session.surroundings.fs,
+        session.context.fs,
         directory,
         topic_partition,
         topic=topic,
@@ -107,11 +107,11 @@ def close(session: Session, log: LoadedLog) -> None:
     """
     if session.beside_writer:
         return
-    log.close(session.surroundings.fs)
+    log.close(session.context.fs)
     log_dir, tp, end = session.log_dir, log.topic_partition, log.log_end_offset
     point = log_dir.recovery_points.get(tp, 0)
     if point != end:
         unflushed = log.segments_between(min(point, end), end)
-        fsync_sources(session.surroundings.fs, log.directory, [segment.base_offset for segment in unflushed])
+        fsync_sources(session.context.fs, log.directory, [segment.base_offset for segment in unflushed])
         log_dir.put(OffsetKind.RECOVERY_POINT, tp, end)
     log_dir.put(OffsetKind.LOG_START, tp, log.log_start_checkpoint)

@@ -46,7 +46,7 @@ _ATTEMPTS = 5  # so often a log is looked at whose files come and go under the e
 def plan_log_dir(
     log_dir: Path,
     sources: Sources,
-    surroundings: CallContext,
+    context: CallContext,
     *,
     partitions: Sequence[str] | None = None,
     high_watermark: HighWatermark = "checkpoint",
@@ -61,7 +61,7 @@ def plan_log_dir(
     Args:
         log_dir: the directory.
         sources: where settings come from.
-        surroundings: the caller's clock and the like.
+        context: the caller's clock and the like.
         partitions: names, judged as the operator's choice; None: all of them, judged as by `clean --all`.
         high_watermark: up to where records count as replicated.
         as_if_all: judge those named as by `clean --all`, too.
@@ -71,13 +71,13 @@ def plan_log_dir(
         CorruptCheckpointError, UncleanableError: the directory as a whole is not sound.
         ConfigError: a bad setting of the process.
     """
-    with as_cleaner_errors(log_dir), open_session(log_dir, sources, surroundings, mode=None) as session:
+    with as_cleaner_errors(log_dir), open_session(log_dir, sources, context, mode=None) as session:
         named = None if partitions is None else parse_names(partitions)
-        session = replace(session, log_dir=StillLogDir(surroundings.fs, session.log_dir.path))
+        session = replace(session, log_dir=StillLogDir(context.fs, session.log_dir.path))
         state = _DirState.of(session)
         entries = []
         for topic_partition, directory in choose_partitions(session, named).items():
-            surroundings.check_done()
+            context.check_done()
             is_named = named is not None and not as_if_all
             view = _View(session, topic_partition, directory, is_named, high_watermark, state, sampling)
             entries.append(view.entry())
@@ -100,7 +100,7 @@ class _DirState(NamedTuple):
     @staticmethod
     def of(session: Session) -> _DirState:
         """Look who holds the lock; nothing is locked for that, not for a moment."""
-        report = probe(session.surroundings.fs, session.log_dir.path)
+        report = probe(session.context.fs, session.log_dir.path)
         is_marked = session.log_dir.has_clean_shutdown_marker()
         keeps_out = report.holder is not LockHolder.NOBODY
         pid = f" (process {report.pid})" if report.pid is not None else ""
@@ -123,12 +123,12 @@ class _View:
 
     def entry(self) -> PlanEntry:
         """Return what there is to see, or what keeps it from being seen; listed again when a file vanishes."""
-        now_ms = self.session.surroundings.clock.now_ms()
+        now_ms = self.session.context.clock.now_ms()
         entry = PlanEntry(str(self.topic_partition), now_ms=now_ms, in_use=self.state.in_use)
         for _ in range(_ATTEMPTS):
             try:
                 with as_cleaner_errors(self.directory):
-                    files = list_log_files(self.session.surroundings.fs, self.directory)
+                    files = list_log_files(self.session.context.fs, self.directory)
                     entry = replace(entry, segments=len(files.segments), bytes=sum(s.size for s in files.segments))
                     resolved = self.session.topic(self.topic_partition, self.directory)
                     entry = self._describe(entry, resolved)
@@ -245,13 +245,13 @@ class _View:
         from cleaner.cleaning.context import RoundContext
         from cleaner.cleaning.estimate.estimate import estimate  # loads kernels: not for those who only ask
 
-        lent, config = self.session.surroundings, self.session.settings.cleaner
+        caller, config = self.session.context, self.session.settings.cleaner
         segments = [
-            Segment(lent.fs, self.directory, seen.base_offset, size=seen.size, mtime_ns=seen.mtime_ns)
+            Segment(caller.fs, self.directory, seen.base_offset, size=seen.size, mtime_ns=seen.mtime_ns)
             for seen in look.log.segments
             if seen.base_offset < look.found.first_uncleanable_offset
         ]
-        context = RoundContext(lent.fs, lent.clock, now_ms, check_done=self.session.check_done)
+        context = RoundContext(caller.fs, caller.clock, now_ms, check_done=self.session.check_done)
         foretold, ahead = estimate(segments, look.found, topic, config, context, sample_bytes)
         return replace(entry, estimate=foretold, rounds=ahead)
 
@@ -262,7 +262,7 @@ class _View:
         young = first_young_segment(log, found.first_dirty_offset, lag_ms, place.now_ms)
         undecided = None
         if log.last_stable_offset < log.high_watermark:
-            fs = self.session.surroundings.fs
+            fs = self.session.context.fs
             undecided = undecided_at(fs, self.directory, log.segments, log.last_stable_offset)
         return replace(
             entry,

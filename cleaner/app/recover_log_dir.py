@@ -35,7 +35,7 @@ def recover_log_dir(
     log_dir: Path,
     partitions: Sequence[str] | None,
     sources: Sources,
-    surroundings: CallContext,
+    context: CallContext,
     *,
     allow_truncate: bool = False,
     save_cut: Path | None = None,
@@ -49,19 +49,19 @@ def recover_log_dir(
         log_dir: the directory.
         partitions: names; None or empty: all of them.
         sources: where settings come from.
-        surroundings: the caller's clock and the like.
+        context: the caller's clock and the like.
         allow_truncate: let recovery cut more than the torn end of a last segment.
         save_cut: a directory outside of all log dirs that takes what is cut.
     Raises:
         UsageError: no such directory or partition; `save_cut` is in a log dir.
         LogDirLockedError: the log dir is in use.
         CorruptCheckpointError, UncleanableError: the directory as a whole is not sound; nothing was changed.
-        CleaningAborted: `surroundings.check_done` said so; no marker is written.
+        CleaningAborted: `context.check_done` said so; no marker is written.
     """
     named = parse_names(partitions) if partitions else None
     with (
         as_cleaner_errors(log_dir),
-        open_session(log_dir, sources, surroundings, mode=LockMode.EXCLUSIVE) as session,
+        open_session(log_dir, sources, context, mode=LockMode.EXCLUSIVE) as session,
     ):
         if save_cut is not None:
             check_outside(session, save_cut, "--save-cut")
@@ -82,7 +82,7 @@ def recover_partitions(
     recovered: list[RecoveredPartition] = []
     refused: list[Refusal] = []
     for topic_partition, directory in one_by_one(session, partitions, "recover"):
-        saver = None if save_cut is None else CutSaver(session.surroundings.fs, save_cut / str(topic_partition)).save
+        saver = None if save_cut is None else CutSaver(session.context.fs, save_cut / str(topic_partition)).save
         work = partial(_recover_one, session, topic_partition, directory, had_marker, allow_truncate, saver)
         outcome = attempt(topic_partition, directory, work)
         if isinstance(outcome, Refusal):
@@ -107,14 +107,14 @@ def _recover_one(
     save_cut: SaveCut | None,
 ) -> RecoveredPartition:
     began = time.monotonic()
-    with session.surroundings.fs.hold(directory):
+    with session.context.fs.hold(directory):
         before = log_bytes(session, directory)
         log = loading.load(
             session,
             topic_partition,
             directory,
             session.topic(topic_partition, directory).config,
-            now_ms=session.surroundings.clock.now_ms(),
+            now_ms=session.context.clock.now_ms(),
             clean_shutdown=had_marker,
             allow_truncate=allow_truncate,
             save_cut=save_cut,

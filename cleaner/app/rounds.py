@@ -54,22 +54,22 @@ class Work:
     def settle(self) -> None:
         """Make the changes loading has left to be made."""
         with self.session.partition_lock(self.log.topic_partition):
-            self.log.settle(self.session.surroundings.fs)
+            self.log.settle(self.session.context.fs)
 
     def context(self) -> RoundContext:
-        """Return the surroundings of a round."""
+        """Return the context of a round."""
         from cleaner.cleaning.context import RoundContext
 
-        lent, name = self.session.surroundings, str(self.log.topic_partition)
+        caller, name = self.session.context, str(self.log.topic_partition)
         context = RoundContext(
-            fs=lent.fs,
-            clock=lent.clock,
+            fs=caller.fs,
+            clock=caller.clock,
             now_ms=self.now_ms,
             still_held=self.session.still_held,
             check_done=self.session.check_done,
             swapping=partial(self.session.swapping, self.log.topic_partition),
             throttle=self.session.throttle.for_worker(self.session.check_done, self.session.log_dir.path),
-            progress=lambda phase, done, total: lent.progress(f"{name} {phase}", done, total),
+            progress=lambda phase, done, total: caller.progress(f"{name} {phase}", done, total),
             write_checkpoint=self.write_checkpoint,
             verify=self.options.verify,
             max_dirty_bytes=self.options.max_dirty_bytes,

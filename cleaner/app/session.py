@@ -59,7 +59,7 @@ class Session:
     Attributes:
         log_dir: its files.
         settings: of its topics and of the process.
-        surroundings: the caller's clock, progress and the like.
+        context: the caller's clock, progress and the like.
         throttle: slows reading and writing, one for all partitions (R-715).
         trusts_default_policy: the operator takes a default for the truth.
         lock: None where nothing is going to be changed.
@@ -68,7 +68,7 @@ class Session:
 
     log_dir: LogDir
     settings: SettingsLike
-    surroundings: CallContext
+    context: CallContext
     throttle: IoThrottle
     trusts_default_policy: bool = False
     lock: LogDirLock | None = None
@@ -91,7 +91,7 @@ class Session:
             CorruptCheckpointError: `partition.metadata` is damaged.
             ConfigError: a bad setting.
         """
-        topic_id = read_topic_id(self.surroundings.fs, directory / PARTITION_METADATA)
+        topic_id = read_topic_id(self.context.fs, directory / PARTITION_METADATA)
         return self.settings.topic(topic_partition.topic, topic_id)
 
     def still_held(self) -> None:
@@ -107,7 +107,7 @@ class Session:
             CleaningAborted: the caller says so (`CallContext.check_done`).
             WriterWaitingError: a writer wants the logs; the session has to be closed before it gets them.
         """
-        self.surroundings.check_done()
+        self.context.check_done()
         if self.lock is not None and self.lock.logs.is_writer_waiting():
             raise WriterWaitingError(f"{self.log_dir.path}: a writer is about to load the logs, rounds end for now")
 
@@ -122,20 +122,22 @@ class Session:
         """
         if self.lock is None:
             return contextlib.nullcontext()
-        lent = self.surroundings
-        return partition_lock(lent.fs, self.log_dir.path, topic_partition, lent.clock, check_done=lent.check_done)
+        context = self.context
+        return partition_lock(
+            context.fs, self.log_dir.path, topic_partition, context.clock, check_done=context.check_done
+        )
 
     @contextlib.contextmanager
     def swapping(self, topic_partition: TopicPartition) -> Iterator[None]:
         """Hold the lock of a partition for a swap, and tell its readers that they will have to look again."""
         with self.partition_lock(topic_partition):
-            raise_generation(self.surroundings.fs, self.log_dir.path, topic_partition)
+            raise_generation(self.context.fs, self.log_dir.path, topic_partition)
             yield
 
     def put_cleaner_offset(self, topic_partition: TopicPartition, offset: int | None) -> None:
         """Write, or drop (None), a partition's line in `cleaner-offset-checkpoint`; a writer that cuts lowers it."""
-        lent = self.surroundings
-        with checkpoint_lock(lent.fs, self.log_dir.path, lent.clock, check_done=lent.check_done):
+        context = self.context
+        with checkpoint_lock(context.fs, self.log_dir.path, context.clock, check_done=context.check_done):
             self.log_dir.put(OffsetKind.CLEANER, topic_partition, offset)
 
 
@@ -143,7 +145,7 @@ class Session:
 def open_session(
     log_dir: Path,
     sources: Sources,
-    surroundings: CallContext,
+    context: CallContext,
     *,
     mode: LockMode | None = LockMode.SHARED,
     lock: LogDirLock | None = None,
@@ -154,7 +156,7 @@ def open_session(
     Args:
         log_dir: the directory.
         sources: where settings come from.
-        surroundings: the caller's.
+        context: the caller's.
         mode: how to lock it. `SHARED` is for rounds, alone or beside a writer; `EXCLUSIVE` for a recovery that meets
             nobody; None takes no lock and leaves not even a lock file.
         lock: one the caller holds already, in the cleaner's role, and keeps; `mode` does not count then.
@@ -164,7 +166,7 @@ def open_session(
         CorruptCheckpointError, UncleanableError: the directory as a whole is not sound; nothing in it may be changed.
         ConfigError: a bad setting of the process.
     """
-    fs = surroundings.fs
+    fs = context.fs
     require_log_dir(fs, log_dir)
     with contextlib.ExitStack() as stack:
         if lock is not None:
@@ -178,10 +180,10 @@ def open_session(
         directory.check()
         settings = SettingsResolver.of(fs, directory.path, sources)
         for warning in (*settings.warnings, *_conflicts(directory, settings)):
-            surroundings.warn(warning)
+            context.warn(warning)
         trusts_default = sources.trust_default_policy or settings.cleaner.trust_default_policy
-        throttle = IoThrottle(settings.cleaner.io_max_bytes_per_second, surroundings.clock)
-        yield Session(directory, settings, surroundings, throttle, trusts_default, lock, settings.process_values)
+        throttle = IoThrottle(settings.cleaner.io_max_bytes_per_second, context.clock)
+        yield Session(directory, settings, context, throttle, trusts_default, lock, settings.process_values)
 
 
 def _conflicts(log_dir: LogDir, settings: SettingsResolver) -> list[str]:
@@ -270,14 +272,14 @@ def one_by_one(
     done, total = 0, sum(sizes.values())
     for topic_partition, directory in partitions.items():
         session.check_done()
-        session.surroundings.progress(f"{topic_partition} {phase}", done, total)
+        session.context.progress(f"{topic_partition} {phase}", done, total)
         yield topic_partition, directory
         done += sizes[topic_partition]
 
 
 def log_bytes(session: Session, directory: Path) -> int:
     """Return how many bytes the `.log` files of a partition have. Raises OSError."""
-    fs = session.surroundings.fs
+    fs = session.context.fs
     return sum(fs.stat(directory / name).st_size for name in fs.list_dir(directory) if name.endswith(LOG))
 
 

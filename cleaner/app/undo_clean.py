@@ -72,7 +72,7 @@ def log_dir_of(fs: FileSystem, kept_dir: Path) -> Path:
     return Path(found.pop())
 
 
-def undo_clean(kept_dir: Path, sources: Sources, surroundings: CallContext) -> Iterator[UndoReport | Refusal]:
+def undo_clean(kept_dir: Path, sources: Sources, context: CallContext) -> Iterator[UndoReport | Refusal]:
     """
     Put back what a directory keeps, partition by partition.
 
@@ -81,12 +81,12 @@ def undo_clean(kept_dir: Path, sources: Sources, surroundings: CallContext) -> I
         NotCleanlyShutDownError: no clean-shutdown marker: the logs may not be what they were.
         LogDirLockedError: the log dir is in use.
     """
-    fs, kept_dir = surroundings.fs, real_path(kept_dir)
+    fs, kept_dir = context.fs, real_path(kept_dir)
     log_dir = log_dir_of(fs, kept_dir)
     with (
         as_cleaner_errors(log_dir),
         fs.hold(kept_dir),
-        open_session(log_dir, sources, surroundings, mode=LockMode.SHARED) as session,
+        open_session(log_dir, sources, context, mode=LockMode.SHARED) as session,
     ):
         if not session.beside_writer and not session.log_dir.has_clean_shutdown_marker():
             raise NotCleanlyShutDownError(
@@ -118,35 +118,35 @@ def _manifests(fs: FileSystem, kept_dir: Path) -> list[tuple[Path, KeptPartition
 
 
 def _undo(session: Session, name: TopicPartition, directory: Path, kept_dir: Path, kept: KeptPartition) -> UndoReport:
-    with session.surroundings.fs.hold(directory), session.surroundings.fs.hold(kept_dir):
+    with session.context.fs.hold(directory), session.context.fs.hold(kept_dir):
         return _undo_held(session, name, directory, kept_dir, kept)
 
 
 def _undo_held(
     session: Session, name: TopicPartition, directory: Path, kept_dir: Path, kept: KeptPartition
 ) -> UndoReport:
-    lent = session.surroundings
+    context = session.context
     log = loading.load(
         session,
         name,
         directory,
         session.topic(name, directory).config,
-        now_ms=lent.clock.now_ms(),
+        now_ms=context.clock.now_ms(),
         clean_shutdown=True,
         high_watermark="end",
     )
     _check_active(log, kept)
-    todo = _groups_to_undo(lent.fs, log, kept_dir, kept)
-    log.settle(lent.fs)
+    todo = _groups_to_undo(context.fs, log, kept_dir, kept)
+    log.settle(context.fs)
     if session.log_dir.cleaner_offsets.get(name) != kept.checkpoint:
         session.put_cleaner_offset(name, kept.checkpoint)
     for group in todo:
         session.check_done()
         with session.swapping(name):
             session.still_held()
-            _put_back(lent.fs, directory, kept_dir / group.directory, group)
-    _put_back_snapshots(lent.fs, directory, kept_dir, kept)
-    _forget(lent.fs, kept_dir)
+            _put_back(context.fs, directory, kept_dir / group.directory, group)
+    _put_back_snapshots(context.fs, directory, kept_dir, kept)
+    _forget(context.fs, kept_dir)
     logs = [file for group in todo for file in group.old_logs.values()]
     return UndoReport(str(name), kept.log_dir, len(todo), len(logs), sum(file.bytes for file in logs), kept.checkpoint)
 

@@ -100,7 +100,7 @@ def verify_log_dirs(
     before: Path,
     after: Path,
     sources: Sources,
-    surroundings: CallContext,
+    context: CallContext,
     options: VerifyOptions,
     partitions: Sequence[str] = (),
 ) -> Iterator[VerifyReport | Refusal]:
@@ -117,13 +117,13 @@ def verify_log_dirs(
         CorruptCheckpointError, UncleanableError: one of the log dirs as a whole is not sound.
         ConfigError: a bad setting.
     """
-    fs = surroundings.fs
+    fs = context.fs
     with as_cleaner_errors(after):
         pairs = _pairs(fs, before, after, partitions)
         homes = {path: LogDir(fs, path) for pair in pairs for path in (pair.before.parent, pair.after.parent)}
         settings = {path: SettingsResolver.of(fs, path, sources) for path in {pair.after.parent for pair in pairs}}
     for pair in pairs:
-        work = _Work(surroundings, options, settings[pair.after.parent])
+        work = _Work(context, options, settings[pair.after.parent])
         yield attempt(
             pair.topic_partition,
             pair.after,
@@ -174,13 +174,13 @@ def _name_of(directory: Path) -> TopicPartition | None:
 class _Work:
     """One partition's proof."""
 
-    surroundings: CallContext
+    context: CallContext
     options: VerifyOptions
     settings: SettingsResolver
 
     def verify(self, pair: _Pair, homes: dict[Path, LogDir]) -> VerifyReport:
         """Prove one partition; `homes` are the log dirs that hold its two sides."""
-        fs, options = self.surroundings.fs, self.options
+        fs, options = self.context.fs, self.options
         name = pair.topic_partition
         old_home, new_home = homes[pair.before.parent], homes[pair.after.parent]
         after = LogSide(fs, pair.after, new_home.log_start_offsets.get(name))
@@ -205,9 +205,9 @@ class _Work:
 
         def before_step(read_bytes: int) -> None:
             nonlocal done
-            self.surroundings.check_done()
+            self.context.check_done()
             done += read_bytes
-            self.surroundings.progress("verify", done, total)
+            self.context.progress("verify", done, total)
 
         try:
             prover = Prover(
@@ -243,7 +243,7 @@ class _Work:
 
     def _rules(self, topic: TopicConfig, cleaner: CleanerConfig, first_dirty: int, end: int) -> ProofRules:
         options = self.options
-        now_ms = self.surroundings.clock.now_ms() if options.now_ms is None else options.now_ms
+        now_ms = self.context.clock.now_ms() if options.now_ms is None else options.now_ms
         since_ms = now_ms if options.since_ms is None else options.since_ms
         retention_ms = options.delete_retention_ms
         return ProofRules(
@@ -261,7 +261,7 @@ class _Work:
 
     def _make_file(self) -> File:
         """Make a file without a name: it goes with the process, however that ends."""
-        fs, directory = self.surroundings.fs, self.options.temp_dir / f"cleaner-verify-{uuid.uuid4().hex}"
+        fs, directory = self.context.fs, self.options.temp_dir / f"cleaner-verify-{uuid.uuid4().hex}"
         # Nobody else's for as long as it has a name: where it is made all may be at home, as in `/tmp`.
         fs.make_dir(directory, 0o700)
         try:

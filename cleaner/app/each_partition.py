@@ -1,6 +1,4 @@
-"""
-One partition after another, or several in parallel: one never stops the others, but a failed disk or lost lock does.
-"""
+"""One partition after another, or several in parallel: one never stops the others; a failed disk or lost lock does."""
 
 from __future__ import annotations
 

@@ -84,9 +84,7 @@ class HandedOver:
 
 @dataclass(frozen=True)
 class HandoverReport:
-    """
-    What was handed over, in order of names, and what was refused; if a look refused one, nothing was handed over.
-    """
+    """What was handed over, in order of names, and what was refused; if a look refused one, nothing was handed over."""
 
     partitions: tuple[HandedOver, ...]
     refused: tuple[Refusal, ...] = ()
@@ -260,8 +258,8 @@ class _Handover:
 
     def _check_files(self, directory: Path) -> None:
         """
-        Refuse files of another owner than the directory's, or that are not regular; warn of files that are not part of
-        a log.
+        Refuse files that are not regular or have another owner than the directory; warn of files that are no part of a
+        log.
         """
         owner, foreign = self._fs.stat(directory).st_uid, []
         for name in self._fs.list_dir(directory):

@@ -1,4 +1,4 @@
-"""`plan`: what each partition of a log dir is like and whether it is due; nothing is locked, nothing changes."""
+"""`plan`: the state of each partition of a log dir, and whether it is due; locks and changes nothing."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from cleaner.storage.log_dir import StillLogDir
 from cleaner.storage.segment.segment import Segment
 
 _UNREADABLE = Reason.UNREADABLE.words.line
-_ATTEMPTS = 5  # so often a log is looked at whose files come and go under the eye
+_ATTEMPTS = 5  # how often a log is looked at whose files change during the look
 
 
 def plan_log_dir(
@@ -56,16 +56,16 @@ def plan_log_dir(
     """
     Look at every partition of a log dir.
 
-    A live broker may be at work in it: what is told is then true for a moment, and says so.
+    A live broker may be at work in it: the entries are then true only for a moment, and say so.
 
     Args:
         log_dir: the directory.
         sources: where settings come from.
-        context: the caller's clock and the like.
-        partitions: names, judged as the operator's choice; None: all of them, judged as by `clean --all`.
-        high_watermark: up to where records count as replicated.
-        as_if_all: judge those named as by `clean --all`, too.
-        sampling: also foretell what cleaning would do; None: do not.
+        context: the caller's file system, clock, stop check and warnings.
+        partitions: names, judged as named by the operator; None: all of them, judged as by `clean --all`.
+        high_watermark: records below it count as replicated.
+        as_if_all: judge named ones as by `clean --all`, too.
+        sampling: also estimate what cleaning would do; None: do not.
     Raises:
         UsageError: no such directory or partition.
         CorruptCheckpointError, UncleanableError: the directory as a whole is not sound.
@@ -86,10 +86,10 @@ def plan_log_dir(
 
 class _DirState(NamedTuple):
     """
-    What is true of all partitions of a log dir.
+    The state that all partitions of a log dir share.
 
-    `in_use` is who is at work in it, in words; `keeps_out` whether that keeps a cleaner out; `is_marked` whether it has
-    a clean-shutdown marker; `use` is what follows for a load.
+    `in_use` names the process at work in it; `keeps_out` says whether that keeps a cleaner out; `is_marked` whether it
+    has a clean-shutdown marker; `use` is the resulting mode for a load.
     """
 
     in_use: str
@@ -99,7 +99,7 @@ class _DirState(NamedTuple):
 
     @staticmethod
     def of(session: Session) -> _DirState:
-        """Look who holds the lock; nothing is locked for that, not for a moment."""
+        """Find out which process holds the lock, without locking anything even for a moment."""
         report = probe(session.context.fs, session.log_dir.path)
         is_marked = session.log_dir.has_clean_shutdown_marker()
         keeps_out = report.holder is not LockHolder.NOBODY
@@ -122,7 +122,7 @@ class _View:
     sampling: Sampling | None
 
     def entry(self) -> PlanEntry:
-        """Return what there is to see, or what keeps it from being seen; listed again when a file vanishes."""
+        """Return the partition's entry, or one with an error; the directory is listed again if a file vanishes."""
         now_ms = self.session.context.clock.now_ms()
         entry = PlanEntry(str(self.topic_partition), now_ms=now_ms, in_use=self.state.in_use)
         for _ in range(_ATTEMPTS):
@@ -140,18 +140,18 @@ class _View:
                 return replace(entry, error=str(as_value(error)), why=reason, reason=reason.words.line)
             except CleanerError as error:
                 failed = replace(entry, error=str(as_value(error)), reason=_UNREADABLE)
-                # Beside somebody who cleans, a file may be another one by the time it is read.
+                # While another process cleans, a file may be replaced before it is read.
                 is_replaced = bool(entry.in_use) and isinstance(error, CorruptLogError | LogChangedError)
                 if not (is_replaced or isinstance(error.__cause__, FileNotFoundError)):
                     return failed
-                # Its files come and go: another process is at work, whichever has the lock.
+                # Its files come and go: a process is at work, whether or not one has the lock.
                 entry = replace(entry, in_use=entry.in_use or "somebody whose files come and go")
             except Exception as error:  # noqa: BLE001 - an internal error about one log must not hide the others
                 return replace(entry, error=str(unexpected(self.directory, error)), reason=_UNREADABLE)
         return failed
 
     def _describe(self, entry: PlanEntry, resolved: ResolvedTopic) -> PlanEntry:
-        """Add what is known of the topic."""
+        """Add the topic's settings and warnings."""
         replicas = replication_warning(resolved)
         return replace(
             entry,
@@ -176,7 +176,7 @@ class _View:
         return self._as_log_dir_allows(entry)
 
     def _as_log_dir_allows(self, entry: PlanEntry) -> PlanEntry:
-        """Say what of the whole log dir keeps a partition that is due from being cleaned."""
+        """Add why the state of the whole log dir keeps a due partition from being cleaned."""
         if not entry.is_due:
             return entry
         if self.state.keeps_out:
@@ -188,7 +188,7 @@ class _View:
         return entry
 
     def _weigh(self, entry: PlanEntry, resolved: ResolvedTopic, files: ListedFiles) -> PlanEntry:
-        """Find the cleanable range, what it weighs and what bounds it."""
+        """Find the cleanable range, its size and its bounds."""
         session, state, topic, now_ms = self.session, self.state, resolved.config, entry.now_ms
         is_in_use = bool(entry.in_use)
         place = PlanTarget(
@@ -241,9 +241,9 @@ class _View:
     def _foretell(
         self, entry: PlanEntry, look: Inspection, topic: TopicConfig, now_ms: int, sample_bytes: int | None
     ) -> PlanEntry:
-        """Add what cleaning would do; there is something to clean."""
+        """Add an estimate of what cleaning would do; there is something to clean."""
         from cleaner.cleaning.context import RoundContext
-        from cleaner.cleaning.estimate.estimate import estimate  # loads kernels: not for those who only ask
+        from cleaner.cleaning.estimate.estimate import estimate  # loads kernels, which other calls do not need
 
         caller, config = self.session.context, self.session.settings.cleaner
         segments = [
@@ -256,7 +256,7 @@ class _View:
         return replace(entry, estimate=foretold, rounds=ahead)
 
     def _bound(self, entry: PlanEntry, look: Inspection, place: PlanTarget) -> PlanEntry:
-        """Add each bound of the range with its figure."""
+        """Add each bound of the range with its value."""
         log, found, topic = look.log, look.found, place.topic
         lag_ms = topic.min_compaction_lag_ms
         young = first_young_segment(log, found.first_dirty_offset, lag_ms, place.now_ms)
@@ -280,7 +280,7 @@ class _View:
 
 
 def _figure_of_bound(entry: PlanEntry) -> str:
-    """Return the number behind what ends the range."""
+    """Return the details of the bound that ends the range."""
     offset = next((bound.offset for bound in entry.bounds if bound.name == entry.bounded_by), None)
     words = f" at offset {offset} of {entry.log_end_offset}"
     if entry.bounded_by == "last stable offset" and entry.undecided is not None:

@@ -91,12 +91,12 @@ def parse_json(data: bytes) -> dict[str, JsonValue]:
 def _finite(text: str) -> float:
     number = float(text)
     if math.isinf(number):
-        raise NotJsonError("a number beyond all bounds")
+        raise NotJsonError("a number that is too large")
     return number
 
 
 def _refuse_constant(name: str) -> float:
-    raise NotJsonError(f"{name} is no JSON number")
+    raise NotJsonError(f"{name} is not a JSON number")
 
 
 def described(kind: str, value: object, **more: object) -> dict[str, JsonValue]:
@@ -110,7 +110,7 @@ def described(kind: str, value: object, **more: object) -> dict[str, JsonValue]:
     """
     fields = json_value(value)
     if not isinstance(fields, dict):
-        raise TypeError(f"{type(value).__name__} is no report")
+        raise TypeError(f"{type(value).__name__} is not a report")
     head: dict[str, JsonValue] = {"format": f"cleaner-{kind}", "format_version": FORMAT_VERSION}
     return head | fields | {name: json_value(each) for name, each in more.items()}
 
@@ -255,24 +255,24 @@ def _read_enum(kind: type[enum.Enum], value: JsonValue) -> enum.Enum:
     for member in kind:
         if member.name.lower() == value:
             return member
-    raise _UnknownWordError(f"{shortened(repr(value))} is no {kind.__name__}")
+    raise _UnknownWordError(f"{shortened(repr(value))} is not a {kind.__name__}")
 
 
 def _read_partition(value: JsonValue) -> TopicPartition:
     """Read a partition's name; whether the topic's name is legal is not checked here."""
     topic, dash, number = _read_primitive((str,), value).rpartition("-")
     if not dash or not number.isascii() or not number.isdecimal() or len(number) > 10:
-        raise WrongValueError("no partition")
+        raise WrongValueError("not a partition")
     return TopicPartition(topic, int(number))
 
 
 def _list(value: JsonValue) -> list[JsonValue]:
     if not isinstance(value, list):
-        raise WrongValueError("no list")
+        raise WrongValueError("not a list")
     return value
 
 
 def _object(value: JsonValue) -> dict[str, JsonValue]:
     if not isinstance(value, dict):
-        raise WrongValueError("no object")
+        raise WrongValueError("not an object")
     return value

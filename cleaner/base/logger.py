@@ -24,7 +24,7 @@ class Logger(Protocol):
         """Log an event on which the operator should act; `exc_info` is the error."""
 
 
-class _Nobody:
+class _NoLogger:
     """Logs nothing."""
 
     def info(self, event: str, **values: object) -> None:
@@ -66,5 +66,5 @@ class _Lines:
 def logger_of(given: logging.Logger | Logger | None) -> Logger:
     """Return the logger for events."""
     if given is None:
-        return _Nobody()
+        return _NoLogger()
     return _Lines(given) if isinstance(given, logging.Logger) else given

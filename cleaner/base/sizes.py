@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 
-SUFFIXES_IN_WORDS = "K, M, G or T behind it for powers of 1024"
+SUFFIXES_IN_WORDS = "K, M, G or T after it for powers of 1024"
 SLOW_BYTES_PER_SECOND = 1 << 20
 """A limit below this rate is probably a typo: 50 for 50M."""
 

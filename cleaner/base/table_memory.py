@@ -39,7 +39,7 @@ def zero_pages(size: int, *, huge: bool = True) -> mmap.mmap:
 
 class TableMemory:
     """
-    A range of memory from which tables are allocated, one after the other, until `begin_anew`.
+    A range of memory from which tables are allocated, one after the other, until `free_all`.
 
     Args:
         size: bytes of all tables of a round together.
@@ -74,7 +74,7 @@ class TableMemory:
         if length > 0:
             self._memory.madvise(mmap.MADV_DONTNEED, start, length)
 
-    def begin_anew(self) -> None:
+    def free_all(self) -> None:
         """Free all tables."""
         self._used = 0
 
@@ -117,7 +117,7 @@ def borrow(size: int) -> TableMemory:
         number = bisect_left(_Spare.pieces, size, key=_size)
         if number < len(_Spare.pieces):
             memory = _Spare.pieces.pop(number)
-            memory.begin_anew()
+            memory.free_all()
             return memory
         # All are too small: the largest is replaced by the new one.
         del _Spare.pieces[-1:]

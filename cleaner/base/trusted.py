@@ -64,6 +64,6 @@ def why_way_is_open_to_others(path: Path) -> str | None:
         at = here
         if names:
             if not stat.S_ISDIR(about.st_mode):
-                return f"{at} is no directory"
+                return f"{at} is not a directory"
             reason = why_open_to_others(at, about, is_on_the_way=True)
     return reason

@@ -81,7 +81,7 @@ class OffsetMap:
         # Zero pages that are never touched take no memory.
         self.latest: npt.NDArray[np.uint8] = np.frombuffer(zero_pages(bits // 8 + 1), np.uint8)[: -(-bits // 8)]
         self.keys: Words = np.frombuffer(bytearray(os.urandom(16)), np.uint64)
-        self._memory.begin_anew()
+        self._memory.free_all()
         self._allocate(min(_FIRST_SLOTS, self._most_slots))
 
     def _allocate(self, slots: int) -> None:

@@ -103,7 +103,7 @@ class Cluster:
                 "its settings there are not used"
             )
         elif self.is_known:
-            warnings.append("the cluster metadata knows no such topic")
+            warnings.append("the cluster metadata does not have this topic")
         return False
 
     def states(self) -> tuple[object, ...]:

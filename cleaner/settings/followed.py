@@ -30,7 +30,7 @@ from cleaner.settings.sources import SourcesLike
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.segment.names import META_PROPERTIES
 
-_NOT_TAKEN_OVER = "a change was not taken over: "
+_NOT_APPLIED = "a change was not applied: "
 
 
 @dataclass
@@ -195,5 +195,5 @@ class FollowedSettings:
 
 def _kept(settings: ResolvedTopic, error: CleanerError) -> ResolvedTopic:
     """Return settings that stay in force, with the reason."""
-    warnings = [warning for warning in settings.warnings if not warning.startswith(_NOT_TAKEN_OVER)]
-    return replace(settings, warnings=(*warnings, f"{_NOT_TAKEN_OVER}{error}"))
+    warnings = [warning for warning in settings.warnings if not warning.startswith(_NOT_APPLIED)]
+    return replace(settings, warnings=(*warnings, f"{_NOT_APPLIED}{error}"))

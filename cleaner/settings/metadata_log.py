@@ -89,7 +89,7 @@ def _read_newest_snapshot(
             _Reader(fs, directory / name, may_be_torn=False).load_snapshot(image)
         except CorruptCheckpointError as error:
             # An older snapshot and more of the log give the same result; a gap between them is found later.
-            warnings.append(f"snapshot of the cluster metadata left out: {error}")
+            warnings.append(f"snapshot of the cluster metadata ignored: {error}")
         else:
             return image, int(name[:20])
     return MetadataImage(), 0
@@ -115,7 +115,7 @@ class _Reader:
             window = _Window(file)
             while (batch := self._next_batch(window)) is not None:
                 if batch.base_offset != expected or batch.last_offset < expected:
-                    reason = f"offsets {batch.base_offset} to {batch.last_offset} where {expected} has to follow"
+                    reason = f"offsets {batch.base_offset} to {batch.last_offset} instead of {expected}"
                     raise CorruptCheckpointError(self._path, window.position, reason)
                 expected = batch.last_offset + 1
                 if expected > next_offset:
@@ -150,7 +150,7 @@ class _Reader:
             is_torn = window.is_torn_here()
         if not (self._may_be_torn and is_torn):
             raise CorruptCheckpointError(self._path, window.position, reason)
-        self.warnings.append(f"{self._path}: from byte {window.position} on unfinished and left out: {reason}")
+        self.warnings.append(f"{self._path}: unfinished from byte {window.position} on, the rest is ignored: {reason}")
         return None
 
     def _apply(self, batch: MetadataBatch, image: MetadataImage, position: int) -> None:

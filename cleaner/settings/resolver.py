@@ -274,7 +274,7 @@ class SettingsResolver:
         internal_bytes, plain_bytes = found.get("internal.segment.bytes"), found.get("segment.bytes")
         if internal_bytes and plain_bytes and internal_bytes.layer is not plain_bytes.layer:
             warnings.append(
-                f"segment.bytes={plain_bytes.text} ({plain_bytes.layer.origin}) does not count beside "
+                f"segment.bytes={plain_bytes.text} ({plain_bytes.layer.origin}) is ignored, because of "
                 f"internal.segment.bytes={internal_bytes.text} ({internal_bytes.layer.origin})"
             )
         for name, text in INTERNAL_TOPICS[topic].values.items() if topic in INTERNAL_TOPICS else ():

@@ -101,15 +101,15 @@ def why_no_log_dir(fs: FileSystem, path: Path, *, may_be_new: bool = False) -> s
         case Nature.MISSING:
             return f"no such directory{_meant(real)}"
         case Nature.EMPTY if _is_partition_name(real.name) and nature_of(fs, real.parent) is Nature.LOG_DIR:
-            return f"an empty directory in a log dir, and none itself{_of_partition(real)}"
+            return f"an empty directory in a log dir, not a log dir{_of_partition(real)}"
         case Nature.EMPTY:
-            return "an empty directory, no log dir; is its disk mounted?"
+            return "an empty directory, not a log dir; is its disk mounted?"
         case Nature.FOREIGN:
-            return "no log dir: neither partitions nor a file of a log dir is in it"
+            return "not a log dir: it has neither partitions nor a file of a log dir"
         case Nature.PARENT:
-            return f"holds log dirs and is none itself; name one of them: {_some(path, _log_dirs_in(fs, real))}"
+            return f"contains log dirs, but is not one; name one of them: {_some(path, _log_dirs_in(fs, real))}"
         case Nature.KEPT:
-            return "no log dir but what `clean --keep-old` kept; `cleaner undo` puts that back"
+            return "not a log dir: `clean --keep-old` kept it; `cleaner undo` puts it back"
         case Nature.FILE:
             return _of_file(fs, real)
         case Nature.PARTITION:
@@ -189,7 +189,7 @@ def _is_partition_name(name: str) -> bool:
 def _why_not_below(fs: FileSystem, real: Path) -> str | None:
     """Return why a new log dir cannot be created: it would be inside another one; else None."""
     around = place_around(fs, real.parent)
-    return None if around is None else f"in {around}, where no log dir can be made"
+    return None if around is None else f"in {around}, where a log dir cannot be created"
 
 
 def _of_file(fs: FileSystem, real: Path) -> str:
@@ -206,10 +206,10 @@ def _of_partition(real: Path) -> str:
     try:
         found = names.parse_partition_dir(real.name)
     except ValueError:
-        return f"; {real.name!r} names no partition, as orders-0 would"
+        return f"; {real.name!r} is not the name of a partition, such as orders-0"
     log_dir = quote(str(real.parent))
     if found.kind is not names.DirKind.CURRENT:
-        return f"; a broker has set it aside, in the log dir {log_dir}"
+        return f"; a broker has renamed it; the log dir is {log_dir}"
     return f"; the log dir is {log_dir}, as LOG_DIR PARTITION: {log_dir} {found.topic_partition}"
 
 

@@ -313,7 +313,7 @@ def test_marker_and_no_marker_without_a_writer(scene: Scene) -> None:
 
 
 def test_recovery_beside_a_writer_is_refused(scene: Scene, writer: ModelWriter) -> None:
-    """`cleaner recover` wants to be alone."""
+    """`cleaner recover` needs the log dir to itself."""
     sources = Sources.of_call(PARTITION.topic, SETTINGS, None, None)
     with pytest.raises(LogDirLockedError):
         recover_log_dir(scene.log_dir, None, sources, CallContext())

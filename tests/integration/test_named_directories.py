@@ -65,7 +65,7 @@ WORDS = {
         "no such directory",
         "keeps no",
     ),
-    "parent": ("holds log dirs", "a directory of log dirs", "keeps no segments"),
+    "parent": ("contains log dirs", "a directory of log dirs", "keeps no segments"),
     "empty": ("empty directory", "keeps no segments"),
     "missing": ("no such", "No such"),
 }

@@ -107,5 +107,5 @@ def test_bulk_of_a_program_only_root_may_read_is_refused(closed_program: Path, t
     os.chown(work_dir, THEM, THEM)
     status, said = run(closed_program, "bulk", theirs, "topic-0", "--work-dir", work_dir, *COMPACT)
     assert (status, "Traceback" in said) == (1, False)
-    assert f"{closed_program} is closed to user {THEM}:{THEM}" in said
+    assert f"{closed_program} is not readable for user {THEM}:{THEM}" in said
     assert offsets(theirs, "cleaner") == {}

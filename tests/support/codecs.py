@@ -80,7 +80,7 @@ def decompress(codec: str, data: bytes) -> bytes:
             inflate = zlib.decompressobj(31)
             out = inflate.decompress(data)
             if not inflate.eof or len(inflate.unused_data) >= _GZIP_LOOKS_AHEAD_BYTES:
-                raise BadStream("gzip stream incomplete, or more behind it")
+                raise BadStream("gzip stream incomplete, or more bytes after it")
             return out
         if codec == "snappy":
             return _snappy(data)

@@ -409,6 +409,6 @@ def test_small_values_without_end_are_refused_before_they_take_memory(
 
 def test_json_number_beyond_all_bounds_is_refused() -> None:
     """It would be read as infinity, which no JSON can say."""
-    with pytest.raises(NotJsonError, match="beyond all bounds"):
+    with pytest.raises(NotJsonError, match="too large"):
         parse_json(b'{"a": 1e999}')
     assert parse_json(b'{"a": 1e30}') == {"a": 1e30}

@@ -122,7 +122,7 @@ def _entries(
             raise CorruptCheckpointError(path, position, f"more than the {count} entries announced")
         yield CheckpointLine(position, entry)
     if found != count:
-        raise CorruptCheckpointError(path, count_position, f"{count} entries are announced, {found} are there")
+        raise CorruptCheckpointError(path, count_position, f"{count} entries are announced, but there are {found}")
 
 
 def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:

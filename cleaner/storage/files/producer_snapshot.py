@@ -111,7 +111,9 @@ def decode_rows(data: bytes, path: Path) -> SnapshotRows:
             Kafka deletes such a snapshot and tries the next older one.
     """
     if len(data) < _HEADER.size:
-        raise CorruptCheckpointError(path, len(data), f"a snapshot of {len(data)} bytes, {_HEADER.size} are the least")
+        raise CorruptCheckpointError(
+            path, len(data), f"a snapshot of {len(data)} bytes, at least {_HEADER.size} expected"
+        )
     version, crc, count = _HEADER.unpack_from(data)
     if version != VERSION:
         raise CorruptCheckpointError(path, 0, f"snapshot version {version}, only {VERSION} is known")

@@ -1,7 +1,7 @@
 """
 Directories held open, so that work stays in them even if they are renamed or replaced.
 
-The system resolves a path anew in every call, and the owner of a directory in the path may have put a link there since
+The system resolves a path again in every call, and the owner of a directory in the path may have put a link there since
 the last call. Root, working in another user's log dir, would then create, cut and chown files anywhere. So the log dir
 is opened once, and while it is held:
 
@@ -118,7 +118,7 @@ class HeldDirectories:
             accept: see `Accept`.
             follow_above: follow links above the directory; otherwise the path must have none.
         Raises:
-            OSError: no such directory; a link; or the directory held by this path has another name by now.
+            OSError: no such directory; a link; or the directory held by this path was renamed.
         """
         text = str(path)
         descriptor = self._opened(path, follow_above=follow_above)
@@ -131,7 +131,7 @@ class HeldDirectories:
                     held = self._held[text] = _Held(text, descriptor)
                     descriptor = -1
                 elif not os.path.samestat(os.fstat(held.descriptor), about):
-                    raise OSError(errno.EBUSY, "work goes on in another directory, which had this name before", text)
+                    raise OSError(errno.EBUSY, "another directory, which had this name before, is in use", text)
                 held.holders += 1
                 return Hold(self, held)
         finally:
@@ -234,7 +234,7 @@ def _descend(start: int, names: list[str], flags: int) -> int:
     try:
         for number, name in enumerate(wanted, 1):
             if name == "..":
-                raise OSError(errno.ELOOP, "a path that leads up again", name)
+                raise OSError(errno.ELOOP, "the path contains `..`", name)
             below = os.open(name, flags if number == len(wanted) else _ON_THE_WAY, dir_fd=at)
             above, at = at, below
             if above != start:

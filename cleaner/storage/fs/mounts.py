@@ -35,9 +35,9 @@ def kind_of_file_system(fs: FileSystem, path: Path, mounts: Path = Path("/proc/s
 def lacks(kind: str) -> str:
     """Say what a type of file system does not promise; empty for a local disk's."""
     if kind in _NETWORK or kind.startswith("fuse."):
-        return "what renames, fsyncs and locks promise there is its server's to keep"
+        return "renames, fsyncs and locks are only as safe there as its server makes them"
     if kind in _IN_MEMORY:
-        return "all of it is gone when the machine stops"
+        return "all its files are lost when the machine stops"
     if kind in _NOT_POSIX:
         return "it has no owners, hard links or safe renames"
     return ""

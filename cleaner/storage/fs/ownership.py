@@ -116,8 +116,8 @@ def require_roots_own(given: Path) -> None:
 def _refuse(given: Path, reason: str | None) -> None:
     """Raise if there is a reason."""
     if reason is not None:
-        remedy = "chown it to the owner of the logs, or to root with chmod go-w; --as-root works in it all the same"
-        raise ForeignDirectoryError(given, f"root would work where others can exchange files: {reason}; {remedy}")
+        remedy = "chown it to the owner of the logs, or to root with chmod go-w; --as-root works there anyway"
+        raise ForeignDirectoryError(given, f"root would work where others can replace files: {reason}; {remedy}")
 
 
 def _directories_in(given: Path) -> list[Path]:

@@ -91,7 +91,7 @@ def load_log(
     """
     clean_shutdown = clean_shutdown or beside_writer
     if read_only and not clean_shutdown:
-        raise NotCleanlyShutDownError(f"{directory}: it has to be recovered first")
+        raise NotCleanlyShutDownError(f"{directory}: must be recovered first")
     with exclusive():
         if beside_writer and not read_only:
             deleted_before_ms = now_ms - topic.file_delete_delay_ms
@@ -138,7 +138,7 @@ def _settle_swap(fs: FileSystem, directory: Path, topic: TopicConfig, *, read_on
     if not leftovers.swaps:
         return files
     if read_only:
-        raise NotCleanlyShutDownError(f"{directory}: an interrupted swap has to be completed first")
+        raise NotCleanlyShutDownError(f"{directory}: an interrupted swap must be completed first")
     complete_swap(fs, directory, files, leftovers.swaps, index_bytes=topic.segment_index_bytes)
     return fs.list_files(directory)
 
@@ -157,7 +157,7 @@ def _splitting_overflows(loading: Loading, step: Callable[[Loading], None], *, r
             source = overflow.segment
             if read_only:
                 raise NotCleanlyShutDownError(
-                    f"{source.log_path}: it has to be split first, its offsets reach too far"
+                    f"{source.log_path}: must be split first: its offsets span too wide a range"
                 ) from overflow
             from cleaner.storage.swap.split import split_overflowed_segment  # loads the kernels
 
@@ -241,7 +241,7 @@ def _end_of_log(loading: Loading) -> int:
     """
     if loading.is_beside_writer:
         if not loading.segments:
-            raise LogChangedError(f"{loading.directory}: the writer has not made its first segment yet")
+            raise LogChangedError(f"{loading.directory}: the writer has not created its first segment yet")
         return max(loading.last_base_offset, loading.log_start_offset)
     if loading.segments:
         last = loading.segments[-1]

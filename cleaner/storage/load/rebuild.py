@@ -152,7 +152,7 @@ def rebuild_segment(
 
 def _emptied(segment: Segment, epochs: Sequence[EpochEntry], error: OffsetsOutOfOrderError) -> RebuiltSegment:
     """Offsets that go back: Kafka empties the whole segment (R-640)."""
-    damage = CorruptBatchError(segment.log_path, 0, f"offsets that go back: {error}")
+    damage = CorruptBatchError(segment.log_path, 0, f"decreasing offsets: {error}")
     return RebuiltSegment(SegmentIndexes.empty(), 0, segment.base_offset, list(epochs), damage)
 
 

@@ -62,7 +62,7 @@ class Snapshots:
         try:
             return read_snapshot(self._fs, self._path(offset))
         except FileNotFoundError as error:
-            raise CorruptCheckpointError(self._path(offset), 0, "the snapshot vanished") from error
+            raise CorruptCheckpointError(self._path(offset), 0, "the snapshot was removed") from error
 
     def write(self, offset: int, entries: Sequence[ProducerEntry]) -> None:
         """Add a snapshot at `offset`; entries in the order in which the producers became known."""

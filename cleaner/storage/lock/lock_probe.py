@@ -25,7 +25,7 @@ class LockHolder(enum.Enum):
     BROKER = "a live broker"
     CLEANER = "another cleaner"
     LOADING = "a writer that is loading its logs"
-    ALONE = "another cleaner or writer, which wants to be alone"
+    ALONE = "another cleaner or writer, which needs the log dir to itself"
 
 
 @dataclass(frozen=True)

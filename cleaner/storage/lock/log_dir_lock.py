@@ -268,7 +268,7 @@ def acquire_for_writing(fs: FileSystem, log_dir: Path, clock: Clock, *, patience
     Once every log is loaded, recovered and settled, `logs.admit_cleaner()` lets rounds begin alongside the writer.
 
     Raises:
-        LogDirLockedError: a broker, another writer, or a cleaner that did not give way within `patience_ms`.
+        LogDirLockedError: a broker, another writer, or a cleaner that did not release the logs within `patience_ms`.
         LogDirOfflineError: as `LogDirLock`.
     """
     lock = LogDirLock(fs, log_dir, LockMode.SHARED, LockRole.WRITER)

@@ -80,7 +80,7 @@ class LogsAccess:
         """End a round; the last one releases the logs."""
         with self._guard:
             if self._rounds == 0:
-                raise ValueError("no round is at work")
+                raise ValueError("no round is running")
             self._rounds -= 1
             if self._rounds == 0 and not self._is_alone:
                 unlock(self._file, LOGS_BYTE, 1)
@@ -106,7 +106,7 @@ class LogsAccess:
                 raise LogDirLockedError(f"{self._path}: another writer waits for the logs")
             try:
                 if not wait_until(lambda: try_lock(self._file, WRITE, LOGS_BYTE, 1), clock, patience_ms):
-                    raise LogDirLockedError(f"{self._path}: a cleaner did not give way within {patience_ms} ms")
+                    raise LogDirLockedError(f"{self._path}: a cleaner did not release the logs within {patience_ms} ms")
             finally:
                 unlock(self._file, WAITING_BYTE, 1)
 

@@ -158,6 +158,6 @@ def checkpoint_lock(fs: FileSystem, log_dir: Path, clock: Clock, *, check_done: 
     Raises:
         LogChangedError, LogDirLockedError: as `partition_lock`.
     """
-    refusal = f"{log_dir / names.CLEANER_CHECKPOINT}: another process changes it and does not end"
+    refusal = f"{log_dir / names.CLEANER_CHECKPOINT}: another process has been changing it for {PATIENCE_MS} ms"
     wait = partial(wait_until, clock=clock, patience_ms=PATIENCE_MS, check_done=check_done)
     return HeldByte(fs, log_dir, CHECKPOINT_BYTE, WRITE, wait, refusal)

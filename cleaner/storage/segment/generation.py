@@ -107,4 +107,4 @@ def _make(fs: FileSystem, path: Path) -> File:
             raise
     with contextlib.suppress(FileNotFoundError):
         return fs.open(path)
-    raise LogDirOfflineError(path, FileNotFoundError("vanished as it was made"))
+    raise LogDirOfflineError(path, FileNotFoundError("was removed right after it was created"))

@@ -317,7 +317,7 @@ def read_entries(
         on_fault(CorruptIndexError(path, most, f"{size} bytes, more than the index of a log of {log_bytes} bytes has"))
     whole = len(data) - len(data) % entry.itemsize
     if whole < len(data):
-        on_fault(CorruptIndexError(path, whole, f"{len(data)} bytes are no multiple of {entry.itemsize}"))
+        on_fault(CorruptIndexError(path, whole, f"{len(data)} bytes are not a multiple of {entry.itemsize}"))
     return np.frombuffer(data, entry, whole // entry.itemsize)
 
 

@@ -75,7 +75,7 @@ def _write_parts(fs: FileSystem, segment: Segment, topic: TopicConfig, buffer: R
                 end = _fitting(chunk, begin, part.base_offset)
                 if end == begin:
                     position = int(chunk.batches["position"][begin])
-                    raise CorruptBatchError(segment.log_path, position, "a batch that no segment can be based on")
+                    raise CorruptBatchError(segment.log_path, position, "a batch at which no segment can begin")
                 _copy(chunk, begin, end, part)
                 begin = end
         if part is not None:
@@ -94,7 +94,7 @@ def _fitting(chunk: Chunk, begin: int, base_offset: int) -> int:
 
 def _start(fs: FileSystem, segment: Segment, topic: TopicConfig, base_offset: int, bases: list[int]) -> _Part:
     if base_offset < segment.base_offset or (bases and base_offset <= bases[-1]):
-        raise CorruptBatchError(segment.log_path, 0, f"offset {base_offset} lies before the ones in front of it")
+        raise CorruptBatchError(segment.log_path, 0, f"offset {base_offset} is not above the offsets before it")
     bases.append(base_offset)
     for path in segment_paths(segment.directory, base_offset, names.CLEANED):
         fs.remove(path)

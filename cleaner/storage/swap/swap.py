@@ -151,7 +151,7 @@ def _announce(fs: FileSystem, directory: Path, new_base: int) -> None:
         try:
             _take_back(fs, directory, new_base)
         except CleanerError as second:
-            failure.add_note(f"taking the swap back failed as well: {second}")
+            failure.add_note(f"undoing the swap failed, too: {second}")
         raise
 
 

@@ -94,7 +94,7 @@ def test_number_without_end_arrives_as_it_was_sent() -> None:
 @pytest.mark.parametrize("value", [None, [], "x", 5])
 def test_what_is_no_object_is_refused(value: JsonValue) -> None:
     """Where one should be."""
-    with pytest.raises(WrongValueError, match="no object"):
+    with pytest.raises(WrongValueError, match="not an object"):
         from_json(JobView, value)
 
 

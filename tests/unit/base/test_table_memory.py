@@ -33,11 +33,11 @@ def test_tables_are_zeros_and_lie_apart() -> None:
     assert [table.nbytes for table in tables] == [24, PAGE, PAGE + 8, 3 * PAGE]
 
 
-def test_memory_begun_anew_is_zeros_again() -> None:
-    """Whatever was stored, and wherever the new tables begin and end."""
+def test_freed_memory_is_zeros_again() -> None:
+    """Regardless of what was stored, and of where the new tables begin and end."""
     memory = TableMemory(6 * PAGE)
     for sizes in ((PAGE, 2 * PAGE), (3 * PAGE,), (24, 5 * PAGE), (6 * PAGE,)):
-        memory.begin_anew()
+        memory.free_all()
         for size in sizes:
             table = memory.take(size)
             assert not table.any()

@@ -98,7 +98,7 @@ def test_mount_point_without_its_disk_is_told_of_until_that_comes(tmp_path: Path
     watch = Watch(tmp_path)
     look = watch.look()
     assert look.facts.condition is DirCondition.ONLINE
-    assert look.warnings[0] == "an empty directory, no log dir; is its disk mounted?"
+    assert look.warnings[0] == "an empty directory, not a log dir; is its disk mounted?"
     write_log_dir(tmp_path, small_log())
     look = watch.look()
     assert (len(look.logs), look.warnings) == (1, ())
@@ -146,7 +146,9 @@ def test_beside_a_writer_no_marker_is_expected(
     assert watch.look().facts.condition is DirCondition.NEEDS_RECOVERY
 
 
-@pytest.mark.parametrize(("mode", "words"), [("shared", "another cleaner"), ("exclusive", "wants to be alone")])
+@pytest.mark.parametrize(
+    ("mode", "words"), [("shared", "another cleaner"), ("exclusive", "needs the log dir to itself")]
+)
 def test_log_dir_held_by_another_is_locked_until_it_is_let_go(
     tmp_path: Path, another: Callable[[str, str], Callable[[], None]], mode: str, words: str
 ) -> None:

@@ -234,7 +234,7 @@ def test_without_any_place_kernels_are_compiled_all_the_same() -> None:
     done = checksum_in_a_process(Path("/dev/null/nowhere"))
     assert (done.checksum, done.saved, done.kept_in) == (CRC, 0, "None")
     assert done.said.endswith("\ncompiling\n")
-    assert done.said.count("are not used: /dev/null is no directory") == done.said.count("Warning") == 1
+    assert done.said.count("are not used: /dev/null is not a directory") == done.said.count("Warning") == 1
 
 
 @pytest.mark.parametrize("of_the_file", [False, True], ids=["directory", "file"])

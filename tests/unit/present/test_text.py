@@ -20,9 +20,9 @@ from cleaner.present.text import ago, counted, moment, percent, printable, until
         (3_600_000, "1 h"),
         (3_720_000, "1 h 2 min"),
         (86_400_000 * 3 + 3_600_000 * 4 + 5, "3 d 4 h"),
-        (2**63, "for ever"),
-        (float("inf"), "for ever"),
-        (float("nan"), "for ever"),
+        (2**63, "forever"),
+        (float("inf"), "forever"),
+        (float("nan"), "forever"),
     ],
 )
 def test_duration_has_its_two_largest_units(ms: float, words: str) -> None:

@@ -139,7 +139,7 @@ def test_metadata_log_with_wrong_base_offset_is_refused(tmp_path: Path) -> None:
     data = path.read_bytes()
     for wrong in (0, 7):
         path.write_bytes(data[: len(data) // 2] + wrong.to_bytes(8, "big") + data[len(data) // 2 + 8 :])
-        with pytest.raises(CorruptCheckpointError, match=f"offsets {wrong} to {wrong} where 1 has to follow"):
+        with pytest.raises(CorruptCheckpointError, match=f"offsets {wrong} to {wrong} instead of 1"):
             read_metadata_log(FS, tmp_path)
 
 

@@ -139,7 +139,7 @@ def test_metadata_counts_only_for_the_topic_id_of_the_partition(
 def test_topic_the_metadata_does_not_know_warns(log_dir: Path) -> None:
     """A removed topic's directory is named as such."""
     _metadata(log_dir, topic="other")
-    assert any("knows no such topic" in text for text in _resolver(log_dir).topic("t", ID).warnings)
+    assert any("does not have this topic" in text for text in _resolver(log_dir).topic("t", ID).warnings)
 
 
 def test_metadata_is_found_where_it_is_said_to_be(log_dir: Path, tmp_path: Path) -> None:
@@ -309,14 +309,14 @@ def test_lags_from_two_sources_are_checked_against_each_other(log_dir: Path) -> 
 
 
 def test_odd_settings_draw_warnings(log_dir: Path) -> None:
-    """Unknown names, topics that are not there, and a segment.bytes that does not count are said."""
+    """Unknown names, missing topics and an ignored segment.bytes are reported."""
     config = {"internal.segment.bytes": "500"}
     resolver = _resolver(log_dir, config, ["colour=red", "absent:segment.ms=1", "t:segment.bytes=2000000"])
     assert any("colour" in text for text in resolver.warnings)
     assert any("absent" in text for text in resolver.warnings)
     resolved = resolver.topic("t", None)
     assert resolved.config.segment_bytes == 500
-    assert any("does not count beside internal.segment.bytes" in text for text in resolved.warnings)
+    assert any("is ignored, because of internal.segment.bytes" in text for text in resolved.warnings)
 
 
 def test_topics_dir_that_is_missing_is_refused(log_dir: Path, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def test_attempt_name_tells_attempt_and_file(suffix: str) -> None:
     assert name_in_place_of(name_in_place_of(name)) == name_in_place_of(name)
 
 
-def test_attempt_left_behind_is_removed_and_condemns_no_swap() -> None:
+def test_leftover_attempt_is_removed_and_does_not_fail_a_swap() -> None:
     """A `.cleaned` file of segment 0 would; any attempt's file for segment 0 does not."""
     swap = segment_file_name(0, ".log", ".swap")
     attempt = attempt_file_name(0, ".log", "a")

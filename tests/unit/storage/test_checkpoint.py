@@ -58,7 +58,7 @@ def test_checkpoint_is_read_as_java_reads_it(
         pytest.param(b"7\n1\na 0 3\n", 0, "the version is 7, not 0", id="version"),
         pytest.param(b"-1\n1\na 0 3\n", 0, "the version is -1", id="negative-version"),
         pytest.param(b"0\n1\n2\n", 4, "'2' is not an entry of 3 words", id="words"),
-        pytest.param(b"0\n2\na 0 3\n", 2, "2 entries are announced, 1 are there", id="fewer"),
+        pytest.param(b"0\n2\na 0 3\n", 2, "2 entries are announced, but there are 1", id="fewer"),
         pytest.param(b"0\n1\na 0 3\nb 0 3\n", 10, "more than the 1 entries announced", id="more"),
         pytest.param(b"0\n-1\n", 2, "-1 entries are announced", id="negative-count"),
         pytest.param(b"0\n2147483648\n", 2, "not a number of 32 bits", id="count-too-wide"),

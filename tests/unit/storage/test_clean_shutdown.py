@@ -68,7 +68,7 @@ def test_marker_with_any_content_is_a_marker(tmp_path: Path, content: bytes) -> 
     assert read_broker_epoch(FS, tmp_path) is None
 
 
-def test_marker_missing_has_no_epoch(tmp_path: Path) -> None:
+def test_missing_marker_has_no_epoch(tmp_path: Path) -> None:
     """After an unclean stop there is no marker."""
     assert not has_marker(FS, tmp_path)
     assert read_broker_epoch(FS, tmp_path) is None

@@ -31,7 +31,7 @@ def test_generation_without_readers_leaves_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_generation_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_generation_continues_where_it_was(tmp_path: Path) -> None:
     """A later reader does not reset the numbers for existing ones."""
     with Generations(FS, tmp_path) as first:
         raise_generation(FS, tmp_path, ORDERS)
@@ -50,7 +50,7 @@ def test_generation_file_takes_after_the_log_dir(tmp_path: Path) -> None:
     assert status.st_size <= 512 << 10
 
 
-def test_generation_file_made_by_somebody_faster_is_used(tmp_path: Path) -> None:
+def test_generation_file_created_by_another_process_meanwhile_is_used(tmp_path: Path) -> None:
     """Losing the race to create the file is not an error."""
 
     class SomebodyFaster(FileSystem):

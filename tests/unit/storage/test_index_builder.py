@@ -32,7 +32,7 @@ def builder(base_offset: int = 0, interval_bytes: int = 150, max_index_bytes: in
     return IndexBuilder(Path("x.log"), base_offset, interval_bytes=interval_bytes, max_index_bytes=max_index_bytes)
 
 
-def test_entry_for_each_batch_more_than_the_interval_behind_the_last() -> None:
+def test_entry_for_each_batch_more_than_the_interval_after_the_last() -> None:
     """R-320: strictly more; the first batch never gets one; the time entry is the maximum so far."""
     made = builder(100)
     made.append_checked(rows((109, 50), (119, 40), (129, 30), (139, 70), (149, 60)))
@@ -132,7 +132,7 @@ def slow_entries(timestamps: list[int], interval_bytes: int) -> list[list[tuple[
     behind=st.lists(st.integers(-1, 20), max_size=30),
     interval_bytes=st.integers(0, 500),
 )
-def test_segment_that_is_loaded_and_appended_to_gets_the_entries_of_batches_behind_an_entry(
+def test_loaded_segment_gets_the_entries_of_batches_appended_after_an_entry(
     before: list[int], behind: list[int], interval_bytes: int
 ) -> None:
     """R-320: bytes since the last entry are counted from the load on; batches that are undone leave no trace."""

@@ -58,7 +58,7 @@ def test_offsets_follow_checkpoints_and_open_transactions(tmp_path: Path) -> Non
     assert (log.high_watermark, log.last_stable_offset) == (9, 9)
 
 
-def test_missing_high_watermark_stands_for_the_log_start(tmp_path: Path) -> None:
+def test_missing_high_watermark_means_the_log_start(tmp_path: Path) -> None:
     """D-03: then nothing may be cleaned."""
     log = load(built().write(tmp_path), high_watermark=None)
     assert (log.high_watermark, log.last_stable_offset) == (0, 0)
@@ -88,7 +88,7 @@ def test_missing_time_index_becomes_an_empty_file(tmp_path: Path) -> None:
     assert (directory / "00000000000000000007.timeindex").read_bytes() == b""
 
 
-def test_transaction_index_with_a_marker_below_its_segment_is_made_anew(tmp_path: Path) -> None:
+def test_transaction_index_with_a_marker_below_its_segment_is_rebuilt(tmp_path: Path) -> None:
     """R-330, R-635: even after a clean stop."""
     directory = built().write(tmp_path)
     wanted = content(directory)
@@ -97,7 +97,7 @@ def test_transaction_index_with_a_marker_below_its_segment_is_made_anew(tmp_path
     assert content(directory) == {**wanted, "00000000000000000007.txnindex": b""}
 
 
-def test_transaction_index_left_as_zeros_by_a_power_cut_is_made_anew(tmp_path: Path) -> None:
+def test_transaction_index_left_as_zeros_by_a_power_cut_is_rebuilt(tmp_path: Path) -> None:
     """R-640: entries are not forced to disk with their records; after a clean stop, zeros are damage."""
     directory = built().write(tmp_path)
     wanted = content(directory)
@@ -138,7 +138,7 @@ def test_log_without_any_snapshot_forgets_its_producers(tmp_path: Path) -> None:
     assert empty == [f"{offset:020d}.snapshot" for offset in (7, 12, 15)]
 
 
-def test_damaged_newest_snapshot_is_written_anew_from_the_log(tmp_path: Path) -> None:
+def test_damaged_newest_snapshot_is_rewritten_from_the_log(tmp_path: Path) -> None:
     """R-125, R-652: the next older one and the batches after it give the same."""
     directory = built().write(tmp_path)
     wanted = content(directory)
@@ -160,7 +160,7 @@ def test_idle_producers_of_the_snapshot_are_forgotten_but_not_those_replayed(tmp
     assert load(directory, now_ms=later).active_producers == {5: LastRecord(11, 0), 6: LastRecord(12, 0)}
 
 
-def test_log_that_ends_below_its_start_begins_anew_there(tmp_path: Path) -> None:
+def test_log_that_ends_below_its_start_starts_there_again(tmp_path: Path) -> None:
     """R-641: all segments are removed, and an empty one is created."""
     directory = built().write(tmp_path)
     log = load(directory, log_start_offset=100)
@@ -232,7 +232,7 @@ def test_snapshot_that_a_crash_left_unfinished_goes(tmp_path: Path) -> None:
     assert (directory / "notes.snapshot.tmp").exists()
 
 
-def test_damage_behind_a_missing_index_is_not_cut_away_after_a_clean_stop(tmp_path: Path) -> None:
+def test_damage_with_a_missing_index_is_not_cut_off_after_a_clean_stop(tmp_path: Path) -> None:
     """Kafka would cut; after a clean stop damage is not a torn tail, and the log is refused."""
     directory = built().write(tmp_path)
     log_file = directory / "00000000000000000007.log"

@@ -64,7 +64,7 @@ def test_probe_of_a_log_dir_without_lock_file_leaves_none(tmp_path: Path) -> Non
         pytest.param([(EXCLUSIVE, CLEANER)], LockReport(LockHolder.ALONE), id="exclusive"),
     ],
 )
-def test_probe_tells_who_of_ours_holds_it(
+def test_probe_tells_which_of_our_roles_holds_it(
     tmp_path: Path,
     others: Callable[[LockMode, LockRole], None],
     holders: list[tuple[LockMode, LockRole]],
@@ -87,7 +87,7 @@ def test_probe_does_not_count_a_lock_of_this_process(tmp_path: Path, mode: LockM
     assert probe(FS, tmp_path) == LockReport()
 
 
-def test_probe_sees_a_writer_beside_a_lock_of_this_process(
+def test_probe_sees_a_writer_alongside_a_lock_of_this_process(
     tmp_path: Path, others: Callable[[LockMode, LockRole], None]
 ) -> None:
     """While a round runs, a writer that came later is seen too."""

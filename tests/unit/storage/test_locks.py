@@ -213,7 +213,7 @@ def test_lock_file_deleted_again_and_again_is_refused(tmp_path: Path) -> None:
         LogDirLock(AlwaysDeleted(times=100), tmp_path)
 
 
-def test_lock_file_created_by_somebody_faster_is_opened(tmp_path: Path) -> None:
+def test_lock_file_created_by_another_process_meanwhile_is_opened(tmp_path: Path) -> None:
     """Losing the race to create the file is not an error."""
 
     class SomebodyFaster(FileSystem):
@@ -331,7 +331,7 @@ def test_lock_after_a_broker_stopped_is_on_a_new_file(tmp_path: Path, jvm: Jvm) 
 
 
 @pytest.mark.kafka
-def test_lock_beside_writer_and_cleaner_jvm_waits_for_both(tmp_path: Path, jvm: Jvm) -> None:
+def test_broker_lock_waits_for_a_writer_and_a_cleaner(tmp_path: Path, jvm: Jvm) -> None:
     """A broker stays out until the last of a cleaner and a writer has left."""
     path = tmp_path / ".lock"
     writer = LogDirLock(FS, tmp_path, SHARED, WRITER)

@@ -81,7 +81,7 @@ def test_partitions_that_are_links_are_seen_but_not_current(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["lost+found", "data", "a-0-delete", "a-x"])
-def test_partitions_beside_a_foreign_directory_are_refused(tmp_path: Path, name: str) -> None:
+def test_partitions_next_to_a_foreign_directory_are_refused(tmp_path: Path, name: str) -> None:
     """R-102: a broker does not start with such a log dir."""
     with pytest.raises(UncleanableError, match="a broker does not start"):
         make(tmp_path, "a-0", name).partitions()
@@ -96,7 +96,7 @@ def test_partitions_with_two_directories_are_refused(tmp_path: Path) -> None:
     assert make(tmp_path / "three", "a-0", f"a-0.{UNIQUE}-future").partitions().keys() == {A0}
 
 
-def test_partitions_of_no_directory_are_refused(tmp_path: Path) -> None:
+def test_partitions_of_a_missing_directory_are_refused(tmp_path: Path) -> None:
     """A missing log dir is offline, not empty."""
     with pytest.raises(LogDirOfflineError):
         LogDir(FileSystem(), tmp_path / "none").partitions()
@@ -212,7 +212,7 @@ def test_changes_by_other_processes_count_at_once(tmp_path: Path) -> None:
     assert log_dir.cleaner_offsets[A0] == 8
 
 
-def test_partitions_are_sorted_anew_only_when_names_have_changed(tmp_path: Path) -> None:
+def test_partitions_are_sorted_again_only_after_names_have_changed(tmp_path: Path) -> None:
     """With thousands of partitions, sorting would take longer than the round whose line is written."""
     log_dir = make(tmp_path, *(f"a-{number}" for number in range(50)), cleaner="a 0 5")
     log_dir.put(OffsetKind.CLEANER, A0, 6)

@@ -39,12 +39,12 @@ def test_cleaner_without_writer_has_the_logs_alone(tmp_path: Path, held: Callabl
     """A round in a log dir without a writer is not alongside one, and no writer gets the logs during it."""
     lock = held(acquire_for_cleaning(FS, tmp_path))
     assert not lock.is_beside_writer
-    with pytest.raises(LogDirLockedError, match="a cleaner did not give way within 5 ms"):
+    with pytest.raises(LogDirLockedError, match="a cleaner did not release the logs within 5 ms"):
         begin_writing(tmp_path, patience_ms=5)
     assert not lock.logs.is_writer_waiting()
 
 
-def test_cleaner_beside_loading_writer_is_refused_until_admitted(
+def test_cleaner_alongside_a_loading_writer_is_refused_until_admitted(
     tmp_path: Path, held: Callable[[LogDirLock], LogDirLock]
 ) -> None:
     """While a writer recovers its logs no round begins; later rounds run alongside it."""
@@ -65,7 +65,7 @@ def test_refused_round_leaves_the_log_dir_unlocked(tmp_path: Path, held: Callabl
     LogDirLock(FS, tmp_path).release()
 
 
-def test_waiting_writer_is_told_to_rounds_and_gets_the_logs_when_they_end(tmp_path: Path) -> None:
+def test_rounds_see_a_waiting_writer_which_gets_the_logs_when_they_end(tmp_path: Path) -> None:
     """The writer does not wait for the end of a round: the round sees the writer wait, and gives way."""
     cleaner = acquire_for_cleaning(FS, tmp_path)
 

@@ -92,7 +92,7 @@ def test_few_files_are_fsynced_one_by_one(directory: Path, library: _Library) ->
     assert (library.synced, fs.opened) == (0, SYNCFS_FROM - 1)
 
 
-def test_last_file_is_fsynced_behind_the_sync(
+def test_last_file_is_fsynced_after_the_sync(
     directory: Path, library: _Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk flushes its own cache even if the file system had nothing to write."""

@@ -131,7 +131,7 @@ def test_anonymous_memory_is_what_the_kernel_says_of_this_process(tmp_path: Path
     assert anonymous_bytes(FileSystem(), tree(tmp_path / "none", {"proc/self/status": "Name:\tcleaner\n"})) is None
 
 
-def test_anonymous_memory_counts_what_is_touched() -> None:
+def test_anonymous_memory_counts_touched_pages() -> None:
     """For this process: 64 MiB more after touching 64 MiB."""
     before = anonymous_bytes(FileSystem())
     # Directly from the kernel: an allocator may return memory that was touched before.

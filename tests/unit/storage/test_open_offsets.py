@@ -30,7 +30,7 @@ def test_lowest_offset_is_that_of_a_plain_search(steps: list[tuple[bool, int, in
         assert offsets.holder_of(offset) == naive.get(offset)
 
 
-def test_offsets_dropped_behind_one_that_stays_are_forgotten() -> None:
+def test_offsets_dropped_after_one_that_stays_are_forgotten() -> None:
     """A transaction that is never decided does not keep later offsets that were dropped."""
     offsets = OpenOffsets()
     offsets.add(0, 1)

@@ -242,7 +242,7 @@ def test_root_refuses_to_be_led_by_another_users_link(tmp_path: Path) -> None:
     ours.mkdir()
     (theirs / "logs").symlink_to(ours)
     os.chown(theirs, 4711, 4711)
-    with pytest.raises(ForeignDirectoryError, match="root would work where others can exchange files"):
+    with pytest.raises(ForeignDirectoryError, match="root would work where others can replace files"):
         owner_of([theirs / "logs"])
     link = tmp_path / "link"
     link.symlink_to(ours)

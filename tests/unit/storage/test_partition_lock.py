@@ -56,7 +56,7 @@ def test_partition_lock_keeps_other_threads_out_of_this_partition_only(log_dir: 
     assert is_free(log_dir, ORDERS)
 
 
-def test_partition_lock_shared_keeps_out_only_who_changes(log_dir: Path) -> None:
+def test_shared_partition_lock_excludes_only_processes_that_change_files(log_dir: Path) -> None:
     """Readers list concurrently; a swap waits for them."""
     with partition_lock(FS, log_dir, ORDERS, ManualClock(), shared=True):
         assert is_free(log_dir, ORDERS, shared=True)
@@ -64,7 +64,7 @@ def test_partition_lock_shared_keeps_out_only_who_changes(log_dir: Path) -> None
 
 
 @pytest.mark.parametrize("mode", list(LockMode), ids=lambda mode: mode.value)
-def test_partition_lock_does_not_meet_the_lock_of_the_log_dir(log_dir: Path, mode: LockMode) -> None:
+def test_partition_lock_does_not_conflict_with_the_lock_of_the_log_dir(log_dir: Path, mode: LockMode) -> None:
     """A holder of the log dir, exclusive or not, can lock its partitions too."""
     with LogDirLock(FS, log_dir, mode, LockRole.CLEANER):
         assert is_free(log_dir, ORDERS)

@@ -174,7 +174,7 @@ def test_snapshot_file_is_replaced_whole(tmp_path: Path) -> None:
     assert [found.name for found in tmp_path.iterdir()] == [path.name]
 
 
-def test_snapshot_missing_or_absurdly_long_is_told_apart(tmp_path: Path) -> None:
+def test_missing_and_absurdly_long_snapshots_are_distinguished(tmp_path: Path) -> None:
     """A missing file is not damage; a sparse terabyte is, and is not read."""
     with pytest.raises(FileNotFoundError):
         read_snapshot(FS, tmp_path / "none")

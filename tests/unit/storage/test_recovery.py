@@ -145,7 +145,7 @@ def test_later_segments_are_gone_for_good_before_the_damaged_one_is_cut(tmp_path
     assert removed < fs.operations.index("fence", removed) < cut
 
 
-def test_missing_index_above_the_damage_is_no_obstacle(tmp_path: Path) -> None:
+def test_recovery_works_with_a_missing_index_above_the_damage(tmp_path: Path) -> None:
     """An interrupted recovery can leave that; the segment is deleted with everything after the damage."""
     directory = built().write(tmp_path)
     damage_first_batch(directory, 6)

@@ -40,7 +40,7 @@ def test_listing_looks_at_names_only_and_passes_over_temporary_files(tmp_path: P
     assert [segment.base_offset for segment in list_segments(FS, directory)] == [0, 20]
 
 
-def test_next_offset_is_behind_the_last_batch(tmp_path: Path) -> None:
+def test_next_offset_follows_the_last_batch(tmp_path: Path) -> None:
     """R-537: with or without an index to start from."""
     segment = small(tmp_path)
     assert segment.next_offset() == 20
@@ -108,7 +108,7 @@ def test_index_bytes_count_whole_entries(tmp_path: Path) -> None:
     assert whole and segment.index_bytes == whole
 
 
-def test_position_at_never_lies_behind_the_batch(tmp_path: Path) -> None:
+def test_position_at_is_never_after_the_batch(tmp_path: Path) -> None:
     """R-314: reading from there reaches the batch that contains the offset."""
     segment = small(tmp_path)
     for offset in range(20):

@@ -57,7 +57,7 @@ def test_swap_completed_leaves_new_segments_only(tmp_path: Path, case: Case) -> 
     assert _contents(tmp_path) == _after(case)
 
 
-def test_swap_steps_come_in_order_with_a_fence_behind_each(tmp_path: Path) -> None:
+def test_swap_steps_are_in_order_with_a_fence_after_each(tmp_path: Path) -> None:
     """S1 to S6 as in the module's table, logs before indexes, with five fences (R-601, D-10)."""
     case = CASES[1]
     directory = tmp_path / "topic-0"
@@ -175,7 +175,7 @@ def test_swap_that_cannot_be_taken_back_keeps_a_cleaned_file_as_witness(tmp_path
         fs = FailingFileSystem(number, errno.EIO, lasting=True)
         with pytest.raises(LogDirOfflineError) as caught:
             replace_segments(fs, directory, new_base=0, old_bases=[0, 10, 20], still_held=lambda: None)
-        assert "taking the swap back failed as well" in caught.value.__notes__[0]
+        assert "undoing the swap failed, too" in caught.value.__notes__[0]
         assert [path for path in directory.iterdir() if path.suffix == ".cleaned"]
         assert MERGED.verdicts(_contents(directory)) == ["old", "old"]
 

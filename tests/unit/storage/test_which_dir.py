@@ -85,7 +85,7 @@ def _link(root: Path) -> Path:
         pytest.param(lambda root: root / "nowhere", Nature.MISSING, id="missing"),
     ],
 )
-def test_directory_is_told_by_what_it_holds(tmp_path: Path, make: Callable[[Path], Path], nature: Nature) -> None:
+def test_directory_is_recognized_by_its_contents(tmp_path: Path, make: Callable[[Path], Path], nature: Nature) -> None:
     """Its name does not matter: a log dir may have a partition's name."""
     assert nature_of(FS, make(tmp_path)) is nature
 
@@ -107,7 +107,7 @@ def test_directory_is_told_by_what_it_holds(tmp_path: Path, make: Callable[[Path
         ),
         pytest.param(
             lambda root: _partition(root).rename(root / "old"),
-            "the directory of a partition, not a log dir; 'old' names no partition, as orders-0 would",
+            "the directory of a partition, not a log dir; 'old' is not the name of a partition, such as orders-0",
             id="renamed-partition",
         ),
         pytest.param(
@@ -117,12 +117,12 @@ def test_directory_is_told_by_what_it_holds(tmp_path: Path, make: Callable[[Path
         ),
         pytest.param(
             _parent,
-            "holds log dirs and is none itself; name one of them: {root}/disks/kafka-1, {root}/disks/kafka-2",
+            "contains log dirs, but is not one; name one of them: {root}/disks/kafka-1, {root}/disks/kafka-2",
             id="parent",
         ),
-        pytest.param(_kept, "no log dir but what `clean --keep-old` kept; `cleaner undo` puts that back", id="kept"),
-        pytest.param(_mounted, "an empty directory, no log dir; is its disk mounted?", id="empty"),
-        pytest.param(_foreign, "no log dir: neither partitions nor a file of a log dir is in it", id="foreign"),
+        pytest.param(_kept, "not a log dir: `clean --keep-old` kept it; `cleaner undo` puts it back", id="kept"),
+        pytest.param(_mounted, "an empty directory, not a log dir; is its disk mounted?", id="empty"),
+        pytest.param(_foreign, "not a log dir: it has neither partitions nor a file of a log dir", id="foreign"),
         pytest.param(
             lambda root: _log_dir(root) and root / "dta", "no such directory; did you mean {root}/data?", id="slip"
         ),
@@ -136,7 +136,7 @@ def test_directory_is_told_by_what_it_holds(tmp_path: Path, make: Callable[[Path
         ),
     ],
 )
-def test_refusal_says_what_was_given_and_what_was_meant(
+def test_refusal_says_what_the_path_is_and_what_was_meant(
     tmp_path: Path, make: Callable[[Path], Path], words: str
 ) -> None:
     """With the log dir and the partition filled in if they are known."""
@@ -158,7 +158,7 @@ def test_refusal_says_what_was_given_and_what_was_meant(
         pytest.param(lambda root: _partition(root) / "new", False, id="in-a-partition"),
     ],
 )
-def test_new_log_dir_is_made_only_where_no_other_log_is(
+def test_new_log_dir_is_created_only_outside_of_other_log_dirs(
     tmp_path: Path, make: Callable[[Path], Path], is_fine: bool
 ) -> None:
     """A broker would treat one inside a log dir as a partition, or would not start."""
@@ -172,7 +172,7 @@ def test_place_around_a_path_is_named(tmp_path: Path) -> None:
     assert place_around(FS, tmp_path / "kept") is None
 
 
-def test_directory_that_does_not_answer_is_no_answer(tmp_path: Path) -> None:
+def test_unreadable_directory_is_an_error(tmp_path: Path) -> None:
     """A failing disk does not show what is on it."""
 
     class Failing(FileSystem):

@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     say_it = print if arguments.format == "json" else partial(say, hang="    ")
     show = _show_checks(arguments.format, bar.speaking(say_it), is_one_path=len(arguments.paths) == 1)
-    return show.end(run_work(lambda lent: check_paths(paths, settings, lent, options, show), bar, arguments.now))
+    return show.end(run_work(lambda context: check_paths(paths, settings, context, options, show), bar, arguments.now))
 
 
 def _show_checks(form: str, say: Say, *, is_one_path: bool) -> _Words | _Lines:

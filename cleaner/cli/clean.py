@@ -163,9 +163,9 @@ def _clean(arguments: argparse.Namespace, settings: Sources, options: CleanOptio
     bar = prepare_work(arguments.log_dir, arguments.keep_old, work_dir, stay_root=arguments.as_root)
     printer = CleanPrinter(arguments, bar)
 
-    def work(lent: CallContext) -> None:
+    def work(context: CallContext) -> None:
         names = None if arguments.all else arguments.partitions
-        for outcome in clean_log_dir(arguments.log_dir, names, settings, options, lent):
+        for outcome in clean_log_dir(arguments.log_dir, names, settings, options, context):
             printer.show(outcome)
 
     try:
@@ -183,8 +183,10 @@ def _preview(arguments: argparse.Namespace, settings: Sources) -> int:
 
     take_identity(arguments.log_dir, stay_root=arguments.as_root, needs_kernels=False)
     names = None if arguments.all else arguments.partitions
-    lent = CallContext.of(now_ms=arguments.now, warn=log_warning)
-    entries = plan_log_dir(arguments.log_dir, settings, lent, partitions=names, high_watermark=arguments.high_watermark)
+    context = CallContext.of(now_ms=arguments.now, warn=log_warning)
+    entries = plan_log_dir(
+        arguments.log_dir, settings, context, partitions=names, high_watermark=arguments.high_watermark
+    )
     return show_plan(entries, arguments.format, arguments.log_dir, settings_given(arguments))
 
 

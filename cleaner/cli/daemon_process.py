@@ -168,7 +168,7 @@ class DaemonProcess:
         self._log.warning(warning)
 
     def _mistake(self, error: Exception) -> None:
-        self._log.error("a mistake in the cleaner itself", exc_info=error)
+        self._log.error("an internal error of the cleaner", exc_info=error)
 
 
 def _dump_aside(service: Service) -> None:

@@ -114,11 +114,11 @@ def _look(log_dir: Path, name: str, arguments: argparse.Namespace) -> int:
 
     sampling = sampling_of(arguments)
     take_identity(log_dir, stay_root=arguments.as_root, needs_kernels=sampling is not None)
-    lent = CallContext.of(now_ms=arguments.now, warn=log_warning)
+    context = CallContext.of(now_ms=arguments.now, warn=log_warning)
     (entry,) = plan_log_dir(
         log_dir,
         settings,
-        lent,
+        context,
         partitions=[name],
         high_watermark=arguments.high_watermark,
         as_if_all=True,

@@ -95,8 +95,8 @@ def run(arguments: argparse.Namespace) -> int:
     places = arguments.from_dir, arguments.to_dir
     bar = prepare_work(*places, stay_root=arguments.as_root)
 
-    def work(lent: CallContext) -> HandoverReport:
-        return hand_over(*places, topic_ids, settings, lent, dry_run=arguments.dry_run)
+    def work(context: CallContext) -> HandoverReport:
+        return hand_over(*places, topic_ids, settings, context, dry_run=arguments.dry_run)
 
     return _show(run_work(work, bar), arguments.format)
 

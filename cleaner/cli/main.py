@@ -159,7 +159,7 @@ def _run(chosen: argparse.Namespace) -> int:
         print_error(f"{error.filename}: {error.strerror}" if error.filename else str(error))
         return 1
     except Exception as error:  # noqa: BLE001 - an internal error, told as one line with its place instead of a page
-        print_error(f"{describe(error)}{_place_of(error)}; this is a mistake in the cleaner itself")
+        print_error(f"{describe(error)}{_place_of(error)}; this is an internal error of the cleaner")
         return 1
     return code
 

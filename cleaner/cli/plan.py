@@ -67,9 +67,9 @@ def run(arguments: argparse.Namespace) -> int:
     if sampling is not None:
         announce_compiling(print_error)
     take_identity(arguments.log_dir, stay_root=arguments.as_root, needs_kernels=sampling is not None)
-    lent = CallContext.of(now_ms=arguments.now, warn=log_warning)
+    context = CallContext.of(now_ms=arguments.now, warn=log_warning)
     high_watermark = arguments.high_watermark
-    entries = plan_log_dir(arguments.log_dir, settings, lent, high_watermark=high_watermark, sampling=sampling)
+    entries = plan_log_dir(arguments.log_dir, settings, context, high_watermark=high_watermark, sampling=sampling)
     return show_plan(entries, arguments.format, arguments.log_dir, settings_given(arguments))
 
 

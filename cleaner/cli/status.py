@@ -187,7 +187,7 @@ def _facts(shown: ServiceSnapshot) -> Iterator[tuple[str, str]]:
     if running:
         yield "jobs", ", ".join(f"{job.id}: {job.partition} {job.state} {job.progress:.0%}" for job in running)
     if shown.worker_deaths:
-        yield "died", f"workers: {shown.worker_deaths}, by a mistake in the cleaner; its log has more"
+        yield "died", f"workers: {shown.worker_deaths}, by an internal error of the cleaner; its log has more"
 
 
 def _throttle(shown: ServiceSnapshot) -> str:

@@ -57,8 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
     log_dir = log_dir_of(FileSystem(), arguments.kept_dir)
     take_identity(arguments.kept_dir, log_dir, stay_root=arguments.as_root)
 
-    def work(lent: CallContext) -> int:
-        return _show(undo_clean(arguments.kept_dir, settings, lent), arguments.format)
+    def work(context: CallContext) -> int:
+        return _show(undo_clean(arguments.kept_dir, settings, context), arguments.format)
 
     return run_work(work, ProgressBar())
 

@@ -94,9 +94,9 @@ def run(arguments: argparse.Namespace) -> int:
     bar = prepare_work(arguments.before, arguments.after, stay_root=arguments.as_root)
     printer = VerifyPrinter(arguments.format, bar)
 
-    def work(lent: CallContext) -> None:
+    def work(context: CallContext) -> None:
         places = arguments.before, arguments.after
-        for outcome in verify_log_dirs(*places, settings, lent, _options(arguments), arguments.partitions):
+        for outcome in verify_log_dirs(*places, settings, context, _options(arguments), arguments.partitions):
             printer.show(outcome)
 
     run_work(work, bar)

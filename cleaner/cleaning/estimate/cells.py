@@ -30,6 +30,7 @@ OFFSETS_END = 2**62  # above all offsets
 # Small cells give more information for the same bytes, since neighbours are often alike. Smaller ones cost seeks.
 _LEAST_BYTES = 16 << 10
 _MOST_BYTES = 1 << 20
+_CELLS_OF_ALL = 256  # where nothing is left out: how many keys lie in a part of the log is told from these
 _MOST_CELLS = 1 << 14
 
 
@@ -65,7 +66,7 @@ class Cells:
         segments: in log order, at least one.
         limit_bytes: most bytes a batch may unpack to.
         now_ms: markers whose horizon is at or below it are removed.
-        sample_bytes: how much will be drawn; if that is everything, cells have the largest size.
+        sample_bytes: how much will be drawn; if that is everything, cells are larger.
 
     Attributes:
         before: for each segment the bytes before it, and at the end their sum.
@@ -77,7 +78,8 @@ class Cells:
         sizes = np.array([segment.size for segment in segments], np.int64)
         self.before = np.concatenate([[0], np.cumsum(sizes)])
         self.total_bytes = int(self.before[-1])
-        usual_bytes = self.total_bytes // _MOST_CELLS if sample_bytes < self.total_bytes else _MOST_BYTES
+        count = _MOST_CELLS if sample_bytes < self.total_bytes else _CELLS_OF_ALL
+        usual_bytes = self.total_bytes // count
         self._cell_bytes = max(_LEAST_BYTES, min(_MOST_BYTES, usual_bytes))
         self._first: list[int] = [0, *np.cumsum(-(-sizes // self._cell_bytes)).tolist()]
         self._index = -1, np.zeros(0, np.int64)

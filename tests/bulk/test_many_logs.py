@@ -143,7 +143,7 @@ class GoneJobs(LocalJobs):
 
     @property
     def slots(self) -> int:
-        """Nobody knows."""
+        """Unknown: the session has ended."""
         raise SparkJobError("Spark is gone")
 
 

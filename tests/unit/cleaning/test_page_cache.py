@@ -43,7 +43,7 @@ class ToldFileSystem(FileSystem):
         self._warm = warm
 
     def open(self, path: Path, *, write: bool = False) -> File:
-        """Open a file; a `.log` is told whether it is in memory."""
+        """Open a file; a `.log` knows whether it is in memory."""
         file = super().open(path, write=write)
         if path.suffix != ".log":
             return file

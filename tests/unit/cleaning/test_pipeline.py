@@ -452,7 +452,7 @@ class ScheduledBook(Book):
             del self._at[threading.current_thread()]
 
     def _look(self, step: str, chunk: int) -> None:
-        is_clear = set(self._schedule.runnable) == set(self._at)  # nobody is on the way from one step to the next
+        is_clear = set(self._schedule.runnable) == set(self._at)  # no thread is between two steps
         is_going_well = not self._broken and not self.crowded and not self._schedule.was_interrupted
         if is_clear and is_going_well and len(self._at) < self._threads:
             assert not self._ready(), "a thread waits, or has ended"

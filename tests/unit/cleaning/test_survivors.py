@@ -160,7 +160,7 @@ def spread(*deltas: int) -> bytes:
 
 ONE = len(spread(0))
 DAMAGED = [
-    pytest.param(raw_batch(spread(0, 1) + b"\x00", 2, 9), 2 * ONE, "left behind", id="left-over"),
+    pytest.param(raw_batch(spread(0, 1) + b"\x00", 2, 9), 2 * ONE, "left after", id="left-over"),
     pytest.param(raw_batch(spread(0, 1), 3, 9), 2 * ONE, "last record", id="missing"),
     pytest.param(raw_batch(spread(0, 0), 2, 9), ONE, "does not ascend", id="offset-repeated"),
     pytest.param(raw_batch(spread(1, 0), 2, 9), ONE, "does not ascend", id="offset-back"),

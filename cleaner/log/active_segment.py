@@ -1,13 +1,13 @@
 """
-The segment that is appended to: its files, its indexes, and when it is full.
+The active segment, to which records are appended: its files, its indexes, and when it is full.
 
 Batches are *staged* one by one, which decides their index entries and whether the next one still fits, and then
-*committed*: all bytes in one write, the index entries behind them. What fails in between is taken back to where it was.
+*committed*: all bytes in one write, then the index entries. After a failure the segment is restored to a mark.
 
-Entries of the indexes are those Kafka writes (R-320, `index_builder.py`). Unlike Kafka's, the files are not made long
-beforehand (R-310): they hold just the entries, so that a process that reads along finds nothing else in them. Until a
-segment is closed they are not forced to disk: a load without a clean-shutdown marker makes the indexes of the last
-segment anew, whatever is in them.
+The index entries are those Kafka writes (R-320, `index_builder.py`). Unlike Kafka's, the index files are not
+preallocated (R-310): they hold only the entries, so that a concurrent reader finds nothing else in them. They are not
+forced to disk until the segment is closed: a load without a clean-shutdown marker rebuilds the indexes of the last
+segment in any case.
 
 Source: rules R-301 to R-324, R-804, R-920, R-921; `LogSegment.java`, `OffsetIndex.java`, `TimeIndex.java`.
 """
@@ -32,7 +32,7 @@ from cleaner.storage.segment.indexes import MAX_RELATIVE_OFFSET, txn_index_bytes
 from cleaner.storage.segment.segment import Segment
 
 _WRITEBACK_BYTES = 8 << 20
-"""The disk is set to work after so many bytes, so that a roll finds little left to wait for."""
+"""Writeback is started after this many bytes, so that a roll has little left to wait for."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class ActiveOne:
 
 @dataclass(frozen=True)
 class AppendMark:
-    """A state of an active segment to go back to."""
+    """A state of an active segment that can be restored."""
 
     base_offset: int
     indexes: IndexMark
@@ -64,13 +64,13 @@ class ActiveSegment:
 
     Args:
         fs: the door to the file system.
-        segment: it, as it was loaded, its indexes trimmed.
+        segment: the loaded segment, its indexes trimmed.
         topic: sizes and intervals.
-        now_ms: counts as its birth, which only matters while it has no batch with a timestamp (R-920).
-        jitter_ms: taken off `segment.ms` for this segment.
+        now_ms: the time of its creation, used only while it has no batch with a timestamp (R-920).
+        jitter_ms: subtracted from `segment.ms` for this segment.
     Raises:
         FileNotFoundError, LogDirOfflineError: a file is missing or cannot be opened.
-        CorruptIndexError: an index that makes no sense.
+        CorruptIndexError: an index is not valid.
     """
 
     def __init__(self, fs: FileSystem, segment: Segment, topic: TopicConfig, *, now_ms: int, jitter_ms: int) -> None:
@@ -80,14 +80,14 @@ class ActiveSegment:
         self._fs = fs
         # Held while files are forced to disk, and while they are closed.
         self._fsync_guard = threading.RLock()
-        # The system tells of a failed fsync once: whoever comes next has to be told by the one before.
+        # The system reports a failed fsync only once, so the error is kept for later callers.
         self._fsync_error: CleanerError | None = None
         self._is_retired = False
         self._is_forcing = False
         self._is_txn_index_touched = False
         self._created_ms = now_ms
         self._jitter_ms = jitter_ms
-        # Where the segment ends, staged batches included, and where what is in the files does.
+        # The end of the segment: `_indexes.position` includes staged batches, `_size` only what is in the files.
         self._indexes = IndexBuilder(
             segment.log_path,
             self.base_offset,
@@ -114,7 +114,7 @@ class ActiveSegment:
 
     @property
     def fsync_error(self) -> CleanerError | None:
-        """Why nobody knows what of it is on disk, once no fsync is under way; None where that is known (C-2)."""
+        """Why it is unknown what is on disk, once no fsync is under way; None while it is known (C-2)."""
         with self._fsync_guard:
             return None if self._is_forcing else self._fsync_error
 
@@ -124,14 +124,14 @@ class ActiveSegment:
         return self._indexes.position
 
     def as_kept(self, listed: Segment) -> ActiveOne:
-        """Return it as retention sees it; `listed` is the same one as it was found on disk."""
+        """Return it as retention sees it; `listed` is the same segment as listed from disk."""
         timestamp_ms = self._indexes.max_timestamp
         return ActiveOne(self.base_offset, self.size, timestamp_ms if timestamp_ms >= 0 else listed.mtime_ms)
 
     # ---- rolling ---------------------------------------------------------------------------------------------------
 
     def is_full(self, size: int, max_timestamp: int, last_offset: int, now_ms: int) -> bool:
-        """Tell whether a batch wants a new segment (R-920)."""
+        """Tell whether a batch needs a new segment (R-920)."""
         topic, present = self.topic, self._indexes.position
         return (
             present > topic.segment_bytes - size
@@ -159,7 +159,7 @@ class ActiveSegment:
 
     def commit(self, data: memoryview | bytes | bytearray) -> None:
         """
-        Write the staged batches, whose bytes these are; on an error the caller goes back to a mark.
+        Write the bytes of the staged batches; on an error the caller goes back to a mark.
 
         Raises:
             NoSpaceError, LogDirOfflineError: the disk.
@@ -175,7 +175,7 @@ class ActiveSegment:
             self._written_back = end
 
     def _write_entries(self) -> None:
-        """Write the staged index entries behind those there are."""
+        """Append the staged index entries to the index files."""
         offsets, times = self._indexes.offset_index, self._indexes.time_index
         if offsets:
             self._files[1].write(offsets, self._indexes.offset_index_bytes - len(offsets))
@@ -203,10 +203,10 @@ class ActiveSegment:
 
     def go_back(self, mark: AppendMark) -> None:
         """
-        Take back all that was staged or written since a mark.
+        Undo everything that was staged or written since a mark.
 
         Raises:
-            LogDirOfflineError: the disk refuses; what the files hold then is not known.
+            LogDirOfflineError: the disk failed; the contents of the files are unknown.
         """
         self._indexes.go_back(mark.indexes)
         self._first_timestamp, self._txn_index_bytes = mark.first_timestamp, mark.txn_index_bytes
@@ -217,7 +217,7 @@ class ActiveSegment:
             if file.size() > size:
                 file.truncate(size)
         if not self._is_txn_index_touched:
-            return  # to ask for its size takes a descriptor, and there may be none
+            return  # reading its size needs a descriptor, and none may be left
         txn_index = self.directory / names.segment_file_name(self.base_offset, names.TXN_INDEX)
         if _size_of(self._fs, txn_index) > mark.txn_index_bytes:
             with self._fs.open(txn_index, write=True) as file:
@@ -262,10 +262,10 @@ class ActiveSegment:
                 raise self._fsync_error
             if self._is_retired:
                 return
-            # Failed until it is known to have succeeded: an exception of another kind, like an interrupt, may come in
-            # the place of the error that the system tells once only.
+            # Failed until it is known to have succeeded: another exception, such as an interrupt, may replace the error
+            # that the system reports only once.
             unknown = LogDirOfflineError(self.directory, OSError(errno.EINTR, "an fsync was interrupted"))
-            # Nothing is called from here to the `try`: an interrupt there would leave it forcing for ever.
+            # Nothing is called from here to the `try`: an interrupt there would leave `_is_forcing` set forever.
             self._is_forcing, self._fsync_error = True, unknown
             try:
                 for file in files:
@@ -289,10 +289,10 @@ class ActiveSegment:
             self._fsync_error = None
 
     def retire(self) -> None:
-        """Close the files, once nobody flushes them any more; a second call does nothing."""
+        """Close the files, or let a running fsync close them at its end; a second call does nothing."""
         with self._fsync_guard:
             self._is_retired = True
-            # Else by who is at it: this is a signal handler.
+            # Otherwise this is a signal handler, and the interrupted `_force` closes them.
             if not self._is_forcing:
                 self._close()
 
@@ -302,7 +302,7 @@ class ActiveSegment:
 
 
 def _replaces_an_os_error(error: BaseException) -> bool:
-    """Tell whether an exception came while one of the operating system's was on its way."""
+    """Tell whether an exception was raised while an OSError was being handled or propagated."""
     context = error.__context__
     while context is not None:
         if isinstance(context, OSError):
@@ -318,7 +318,7 @@ def create_segment(fs: FileSystem, directory: Path, base_offset: int) -> Segment
     Raises:
         NoSpaceError, LogDirOfflineError: the disk.
     """
-    # What an earlier attempt has left (R-921).
+    # Files that an earlier attempt left (R-921).
     stale = [names.segment_file_name(base_offset, suffix) for suffix in names.SEGMENT_SUFFIXES]
     fs.remove_all(directory, stale)
     for suffix in (names.INDEX, names.TIME_INDEX, names.LOG):
@@ -329,7 +329,7 @@ def create_segment(fs: FileSystem, directory: Path, base_offset: int) -> Segment
 
 
 def discard_segment(fs: FileSystem, directory: Path, base_offset: int) -> None:
-    """Remove what `create_segment` has made before it failed, durably, the `.log` before all else."""
+    """Remove, durably, the files that a failed `create_segment` left; the `.log` first."""
     fs.remove(directory / names.segment_file_name(base_offset, names.LOG))
     fs.fsync_dir(directory)
     fs.remove_all(directory, [names.segment_file_name(base_offset, suffix) for suffix in names.SEGMENT_SUFFIXES])

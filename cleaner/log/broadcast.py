@@ -1,19 +1,19 @@
 """
 One reader for many followers of a log that is written in this process.
 
-Each follower that is woken, looks and reads for itself takes the interpreter from the writer it waits for: with
-hundreds of them a writer of single records comes to nothing. So as soon as there are two, a thread reads what comes,
-once, makes its records, and tells them, a few at a time, so that the interpreter is half of the time free of them
-(`_SECONDS_A_FOLLOWER`): what came meanwhile they get together.
+A follower that wakes up and reads by itself takes the interpreter from the writer it waits for: with hundreds of
+followers a writer of single records makes no progress. So from two followers on, one thread reads new data once, makes
+the records, and notifies the followers, a few at a time, so that the interpreter is free half of the time
+(`_SECONDS_A_FOLLOWER`). Records that arrive during a notification are delivered together with the next one.
 
-    the log changes     the thread reads on, keeps the records, and tells the followers
-    a follower          takes what was kept, as of its own offset; the records are shared
-    one that is slow    finds that its offset is not kept any more, and reads from the log by itself until it has caught
-                        up: what is kept is bounded, and nothing is lost
-    an error            the thread ends; each follower reads by itself and meets the error, if it is one of its own
-    a cut               the same: a leader epoch begins, and nothing kept from before is given out
+    the log changes     the thread reads on, keeps the records, and notifies the followers
+    a follower          takes the kept records from its own offset on; the records are shared
+    a slow follower     finds that its offset is no longer kept, and reads from the log by itself until it has caught
+                        up: the kept records are bounded, and nothing is lost
+    an error            the thread ends; each follower reads by itself and meets the error if it concerns it
+    a cut               the same: a leader epoch begins, and records kept from before are not handed out
 
-A single follower, and those that want columns, read by themselves as ever.
+A single follower, and followers that read columns, read by themselves.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from cleaner.read.partition_files import PartitionFiles
 from cleaner.read.view import ReadView, Signal
 
 MOST_KEPT_BYTES = 2 << 20
-"""Of the log; as records of 100 bytes three times as much memory. What was read last is kept in any case."""
+"""Bytes of the log; with records of 100 bytes, three times as much memory. The last chunk is always kept."""
 
-_TOLD_AT_A_TIME = 16  # whoever else needs the interpreter waits for so many at most
-_SECONDS_A_FOLLOWER = 60e-6  # twice what it takes to wake one and have it take its records
+_TOLD_AT_A_TIME = 16  # other threads wait for the interpreter while at most this many followers wake
+_SECONDS_A_FOLLOWER = 60e-6  # twice the time in which one follower wakes and takes its records
 _LONGEST_WAIT_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class BroadcastChunk:
     """
-    Some neighbouring records, and none where compaction has left a gap.
+    Consecutive records; no record where compaction has left a gap.
 
     Attributes:
-        first_offset, next_offset: all records from the one up to the other, exclusive, are here.
+        first_offset, next_offset: all records from the first up to the second, exclusive, are here.
         records: in offset order.
         epoch: the leader epoch of the last batch; -1 before the first.
         size: bytes in the log.
@@ -65,12 +65,12 @@ class BroadcastChunk:
 
 class Broadcast:
     """
-    What the followers of one log share that want the same: one `isolation` and `until`. Safe to share between threads.
+    Shared by the followers of one log that have the same `isolation` and `until`. Thread-safe.
 
     Args:
-        files: the partition's.
-        view: a writer's in this process.
-        log_signal: what that tells of changes by.
+        files: the partition's files.
+        view: the view of a writer in this process.
+        log_signal: signals changes of that view.
         isolation, until: what is read.
     """
 
@@ -90,11 +90,11 @@ class Broadcast:
         self._kept_bytes = 0
         self._next_offset = 0
         self._leader_epoch: int | None = None
-        self._pause = threading.Event()  # is never set: time for others
+        self._pause = threading.Event()  # never set: its wait gives other threads time
         log_signal.listen(self._pass_on)
 
     def join(self, told: Callable[[], None]) -> Callable[[], None]:
-        """Have something quick called when there may be something to take; returns what ends that."""
+        """Have `told`, which must be quick, called when there may be new records; returns a function that leaves."""
         token = object()
         with self._guard:
             self._members = {**self._members, token: told}
@@ -107,12 +107,12 @@ class Broadcast:
 
     def take(self, offset: int, leader_epoch: int | None) -> BroadcastChunk | None:
         """
-        Return what is kept from an offset on, and nothing new if that is still to come; None: the follower has to read
+        Return the kept records from an offset on, an empty chunk if there are none yet; None: the follower has to read
         by itself.
 
         Args:
-            offset: behind what the follower has read.
-            leader_epoch: of the log when it read that; it may have been cut since.
+            offset: the next one that the follower wants.
+            leader_epoch: the log's epoch at the follower's last read; the log may have been cut since.
         """
         with self._guard:
             if self._thread is None or not leader_epoch == self._leader_epoch == self._view.leader_epoch:
@@ -132,7 +132,7 @@ class Broadcast:
             thread.join()
 
     def _pass_on(self) -> None:
-        """Tell those that read by themselves, and all of them of the end; else the thread does, when it has read."""
+        """Notify followers while no thread runs, and at the end; otherwise the thread notifies them after its read."""
         if self._thread is None or self._log_signal.is_closed:
             self._tell_all()
 
@@ -144,7 +144,7 @@ class Broadcast:
 
     def _begin_if_worth_it(self) -> None:
         leader_epoch = self._view.leader_epoch
-        # From here on; who is behind catches up by itself.
+        # From here on; a follower that is behind catches up by itself.
         next_offset = reach(self._view, self._isolation, self._until)
         with self._guard:
             if self._thread is not None or len(self._members) < 2 or self._log_signal.is_closed:
@@ -155,7 +155,7 @@ class Broadcast:
             try:
                 thread.start()
             except RuntimeError:
-                self._thread = None  # the system has no thread left: each reads by itself
+                self._thread = None  # the system has no thread left: each follower reads by itself
 
     def _run(self) -> None:
         stream = RecordStream(self._files, self._view, self._next_offset, self._isolation)
@@ -164,7 +164,7 @@ class Broadcast:
             self._read_on(stream)
             has_failed = False
         except CleanerError:
-            pass  # each follower meets it by itself, if it is one of its own
+            pass  # each follower meets the error in its own read, if it concerns it
         finally:
             with self._guard:
                 self._thread = None
@@ -193,7 +193,7 @@ class Broadcast:
             self._pause.wait(len(some) * _SECONDS_A_FOLLOWER)
 
     def _read(self, stream: RecordStream) -> bool:
-        """Read some of what has come; False when nothing has."""
+        """Read some of the new records; False when there are none."""
         before, bytes_before = stream.next_offset, stream.bytes_read
         end_offset = reach(self._view, self._isolation, self._until)
         if before >= end_offset:

@@ -1,8 +1,8 @@
 """
-The cleaner in the process of the writer: the daemon's service beside our own writer, by the same locks as elsewhere.
+The cleaner in the writer's process: the daemon's service next to our own writer, with the same locks.
 
-It keeps to the protocol of `docs/coexistence.md` as a sidecar does. Locks belong to openings of `.lock`, so threads of
-one process exclude each other as processes do. Retention stays with the writer.
+It follows the protocol of `docs/coexistence.md` as a sidecar does. A lock belongs to an open `.lock` file, so threads
+of one process exclude each other as processes do. Retention stays with the writer.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ class InProcessCleaner:
     """
     Cleans the logs of some log dirs until it is stopped.
 
-    Without `cleaner.state.dir` in the settings, what it has to remember (which logs are set aside after an error) is
-    remembered until it is stopped.
+    Without `cleaner.state.dir` in the settings, its state (which logs are quarantined after an error) is kept only
+    until it is stopped.
 
     Args:
         fs, clock: the disk and the time.
-        log_dirs: their writer is at work already.
+        log_dirs: their writer already runs.
         settings: Kafka's keys and our own.
         log: called with rounds.
     Raises:
-        ConfigError: settings that cannot work: too little memory, a state directory others may write to.
+        ConfigError: settings that cannot work: too little memory, a state directory that other users may write to.
         StateDirLockedError: another process has the state directory.
     """
 
@@ -72,11 +72,11 @@ class InProcessCleaner:
         self._service.wake()
 
     def snapshot(self) -> ServiceSnapshot:
-        """Return what it is at, as the daemon shows it."""
+        """Return its present state, as the daemon shows it."""
         return self._service.snapshot()
 
     def stop(self, timeout: float = 30.0) -> bool:
-        """Stop at the next buffer; False: some round did not in time and goes on. A second call does nothing."""
+        """Stop at the next buffer; False: a round did not stop in time and goes on. A second call does nothing."""
         if not self._is_stopped:
             self._is_stopped = True
             try:

@@ -1,8 +1,8 @@
 """
 Records as columns: a megabyte or so of a log as numpy arrays, without an object a record.
 
-The bytes of keys, values and headers stay where they were read, or unpacked; columns say where. Objects are made for
-who asks for them, one by one (`iter`) or column by column (`keys()`, `values()`).
+The bytes of keys, values and headers stay where they were read or unpacked; columns hold their positions. Objects are
+made on request, record by record (`iter`) or column by column (`keys()`, `values()`).
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ _PIECE_RECORDS = 256
 @dataclass(frozen=True, eq=False)
 class Columns(Layout):
     """
-    Some neighbouring records of a log, in offset order. It owns its memory: keep it as long as you like.
+    Consecutive records of a log, in offset order, possibly none: compaction leaves gaps. It owns its memory and can be
+    kept for any time.
 
     Attributes:
-        next_offset: where to read on behind these records. There may be none here: compaction leaves gaps.
+        next_offset: where to read on after these records.
         others: see `Layout`.
     """
 
@@ -39,7 +40,7 @@ class Columns(Layout):
 
     @staticmethod
     def of(layout: Layout, next_offset: int) -> Columns:
-        """Take a layout over."""
+        """Make columns of a layout, without a copy."""
         return Columns(**vars(layout), next_offset=next_offset)
 
     @property

@@ -1,9 +1,9 @@
 """
-What is counted of logs that are written to, for whoever wants to know.
+Counters of the writable log, for a registry that the caller provides.
 
-A library does not choose how its numbers are shown. Whoever opens a `LogManager` may give it a registry: anything with
-these two methods, which are called from any thread, often, and must neither block nor raise. Names and units are in
-the manner of Prometheus; labels are few: the topic, never the partition.
+A library does not choose how its numbers are shown. The caller of `LogManager` may give it a registry: any object with
+these two methods, which are called often and from any thread, and must neither block nor raise. Names and units follow
+Prometheus; the only label is the topic, never the partition.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Registry(Protocol):
 
 
 class NoRegistry:
-    """Nobody wants to know."""
+    """Ignores every number."""
 
     def add(self, name: str, amount: float, **labels: str) -> None:
         """Pass it over."""

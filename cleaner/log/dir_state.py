@@ -1,17 +1,17 @@
 """
-Log dirs as a writer holds them: made if need be, locked, the marker taken away, checkpoints kept up, left in order.
+Log dirs held by a writer: created if missing, locked, marker removed, checkpoints written, closed in order.
 
-    open     `meta.properties` is written if the directory is new; the lock is taken, and rounds of a cleaner end; the
-             clean-shutdown marker is remembered and removed, durably, before anything else changes
-    at work  every log is loaded: a cleaner may come (`admit_cleaner`); offsets are noted now and then
-    close    offsets are noted; the marker is written if every log was closed in order; the lock is given back
+    open     writes `meta.properties` if the directory is new; takes the lock, which ends a cleaner's rounds; remembers
+             and removes the clean-shutdown marker, durably, before anything else changes
+    at work  every log is loaded: a cleaner may run (`admit_cleaner`); offsets are written at intervals
+    close    writes the offsets, writes the marker if every log was closed in order, releases the lock
 
-Three checkpoints are the writer's. Without replicas the high watermark is what is on disk, and so is the recovery
-point: both lines are the flushed offset. Invariant: a line never says more than is on disk. Where a log is cut the
-writer first lowers its flushed offset, then the lines, then it cuts; and lines are worked out while nobody else can
-write them, so that no line of before the cut comes after it.
+The writer owns three checkpoints. Without replicas, high watermark and recovery point are both the flushed offset.
+Invariant: a line never names more than is on disk. To cut a log the writer first lowers its flushed offset, then the
+lines, then cuts; lines are computed while no other thread can write them, so that a line from before the cut cannot be
+written after it.
 
-Those of one node are opened together, all or none (`open_dirs`).
+The log dirs of one node are opened together, all or none (`open_dirs`).
 
 Source: rules R-101, R-106, R-110 to R-118; `docs/coexistence.md`.
 """
@@ -40,7 +40,7 @@ from cleaner.storage.segment.names import META_PROPERTIES, DirKind
 from cleaner.storage.which_dir import require_log_dir
 
 PATIENCE_MS = 30_000
-"""A round of a cleaner ends at its next buffer; it may have a swap to finish."""
+"""A cleaner's round ends at its next buffer, but may have a swap to finish."""
 
 _DIRECTORY_MODE = 0o755
 _FIRST_NODE = 1  # as in the `server.properties` that Kafka comes with
@@ -48,11 +48,11 @@ _FIRST_NODE = 1  # as in the `server.properties` that Kafka comes with
 PathLike = str | os.PathLike[str]
 
 Offsets = Callable[[], Mapping[TopicPartition, int | None]]
-"""Returns lines of a checkpoint; asked while nobody else changes the file."""
+"""Returns lines of a checkpoint; called while no other thread or process changes the file."""
 
 
 def new_uuid() -> uuid.UUID:
-    """Return a random id whose text does not begin with a dash, which commands would take for an option, as Kafka's."""
+    """Return a random id whose text, as Kafka's, does not begin with a dash: commands would read that as an option."""
     while True:
         chosen = uuid.uuid4()
         if not format_uuid(chosen).startswith("-"):
@@ -61,16 +61,16 @@ def new_uuid() -> uuid.UUID:
 
 def make_log_dir(fs: FileSystem, path: Path, identity: MetaProperties) -> MetaProperties:
     """
-    Make a log dir as `kafka-storage format` does, with an id of its own; one that has an identity keeps it.
+    Make a log dir as `kafka-storage format` does, with its own id; a directory that has an identity keeps it.
 
     Args:
         fs: the door to the file system.
-        path: the directory; it may be there, its parent has to be.
+        path: the directory; it may exist, its parent must.
         identity: cluster and node, version 1.
     Returns:
-        What stands in its `meta.properties`.
+        The contents of its `meta.properties`.
     Raises:
-        UsageError: the parent is not there, or `path` is no directory.
+        UsageError: the parent does not exist, or `path` is no directory.
         CorruptCheckpointError: its `meta.properties` is damaged.
         LogDirOfflineError, NoSpaceError: the disk.
     """
@@ -93,10 +93,10 @@ def make_log_dir(fs: FileSystem, path: Path, identity: MetaProperties) -> MetaPr
 
 def identify(fs: FileSystem, paths: Iterable[Path], cluster_id: str | None, node_id: int | None) -> MetaProperties:
     """
-    Return cluster and node of new log dirs: those of the ones that are there already, or else as given, or else new.
+    Return cluster and node for new log dirs: those of the existing log dirs, else the given ones, else new ones.
 
     Raises:
-        UsageError: they belong to different clusters or nodes, or to another one than given.
+        UsageError: the log dirs belong to different clusters or nodes, or to others than the given ones.
         CorruptCheckpointError: a damaged `meta.properties`.
     """
     found = [(path, read_meta_properties(fs, path / META_PROPERTIES)) for path in paths]
@@ -119,16 +119,16 @@ class DirState:
     Args:
         fs: the door to the file system.
         path: the directory.
-        clock: to wait by.
+        clock: for waits.
         patience_ms: how long a cleaner may take to end its rounds.
     Attributes:
         log_dir: its files.
-        was_closed: the clean-shutdown marker was there: nothing has to be recovered.
+        was_closed: it had the clean-shutdown marker: nothing has to be recovered.
         generations: how readers learn of swaps.
         published: how readers in other processes learn of high watermarks.
     Raises:
-        LogDirLockedError: a broker or another writer has it, or a cleaner does not give way.
-        CorruptCheckpointError, UncleanableError: the directory as a whole is not sound; nothing was changed.
+        LogDirLockedError: a broker or another writer has the lock, or a cleaner does not release it.
+        CorruptCheckpointError, UncleanableError: a file of the whole directory is not sound; nothing was changed.
         LogDirOfflineError, NoSpaceError: the disk.
     """
 
@@ -155,17 +155,17 @@ class DirState:
     @property
     def may_be_marked(self) -> bool:
         """
-        Tell whether a marker would speak the truth, once all logs that are served here are closed.
+        Tell whether a marker would be true, once all logs that are served here are closed.
 
-        A broker would trust what is not served here as well: copies from another log dir, what a broker has set aside,
-        links. After an unclean stop nobody has recovered those.
+        With a marker a broker also trusts directories that are not served here: copies from another log dir, those a
+        broker has set aside, links. After an unclean stop no process has recovered those.
         """
         found = self.log_dir.listing()
         strays = [name for name in found.set_aside if not name.endswith(DirKind.DELETE.value)]
         return self.was_closed or not (found.future or found.linked or strays)
 
     def admit_cleaner(self) -> None:
-        """Let rounds begin beside this writer: every log is loaded, recovered and settled."""
+        """Let rounds begin next to this writer: every log is loaded, recovered and settled."""
         self._lock.logs.admit_cleaner()
 
     def still_held(self) -> None:
@@ -174,10 +174,10 @@ class DirState:
 
     def note(self, kind: OffsetKind, offsets: Offsets) -> None:
         """
-        Write lines of a checkpoint, of this writer's logs, durably.
+        Write the checkpoint lines of this writer's logs, durably.
 
         Raises:
-            LogDirLockedError: the lock was lost: the files are somebody else's.
+            LogDirLockedError: the lock was lost: the files may belong to another process.
             CorruptCheckpointError, LogDirOfflineError, NoSpaceError: see `LogDir.put_all`.
         """
         self.still_held()
@@ -198,11 +198,11 @@ class DirState:
             self.abandon()
 
     def restore(self) -> None:
-        """Leave the log dir as it was found, marker included: nothing has been changed in it."""
+        """Release an unchanged log dir, with the marker it had at the opening."""
         self.close(in_order=self.was_closed)
 
     def abandon(self) -> None:
-        """Let go of everything and leave the log dir as it is, as a killed process would."""
+        """Release the log dir and leave it as it is, as a killed process would."""
         self.generations.close()
         self.published.close()
         self._lock.release()
@@ -241,8 +241,8 @@ def open_dirs(
         fs, clock: the disk and the time.
         paths: the directories.
         settings: `node.id` (or `broker.id`) is used, for new ones.
-        create: make those that are not there, and give those without one an identity.
-        cluster_id: of new ones.
+        create: make missing directories, and give an identity to those without one.
+        cluster_id: for new ones.
     Raises:
         UsageError: one is no log dir, or they do not belong together.
         CleanerError: see `DirState`.
@@ -256,7 +256,7 @@ def open_dirs(
             make_log_dir(fs, path, identity)
     states: list[DirState] = []
     try:
-        # In one order everywhere: two processes with the same directories do not each get one of them.
+        # Always in the same order, so that two processes with the same directories cannot each get one of them.
         for path in sorted(real_path(path) for path in paths):
             states.append(DirState(fs, path, clock))
         if len(states) > 1:

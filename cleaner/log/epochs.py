@@ -1,8 +1,8 @@
 """
 Leader epochs of a log that this process leads: when one begins, and where an earlier one ended.
 
-A reader that remembers "offset 120 of epoch 3" asks where epoch 3 ended: an answer below 120 tells it that what it
-read was cut off since. That is why an opening after an unclean stop begins an epoch: what was read before may be gone.
+A reader that remembers "offset 120 of epoch 3" asks where epoch 3 ended: an answer below 120 means that records it
+read were cut off since. So an opening after an unclean stop begins an epoch: records read before may be gone.
 
 Source: rules R-113, R-123; `LeaderEpochFileCache.java`.
 """
@@ -34,7 +34,7 @@ class LeaderEpochs:
     The epochs of one log, kept in its `leader-epoch-checkpoint`; the caller has the log's lock.
 
     Args:
-        entries: ascending, as they stand in the file.
+        entries: ascending, as in the file.
     """
 
     def __init__(self, fs: FileSystem, directory: Path, entries: Iterable[EpochEntry]) -> None:
@@ -44,7 +44,7 @@ class LeaderEpochs:
 
     @property
     def entries(self) -> tuple[EpochEntry, ...]:
-        """The epochs there are, ascending."""
+        """All known epochs, ascending."""
         return tuple(self._entries)
 
     @property
@@ -69,8 +69,8 @@ class LeaderEpochs:
         """
         Return where an epoch ended, as Kafka answers OffsetsForLeaderEpoch.
 
-        For an epoch between two known ones, the one below it and its end; for one below all, where the first begins;
-        for one above all, nothing.
+        For an epoch between two known ones: the lower one and its end. Below all: where the first begins. Above all:
+        unknown.
         """
         if epoch == UNDEFINED:
             return EpochEnd(UNDEFINED, UNDEFINED)

@@ -11,10 +11,10 @@ from queue import SimpleQueue
 
 class FlushThreads:
     """
-    Threads that flush what they are asked to.
+    Threads that do the submitted flushes.
 
-    A `SimpleQueue` between: to put something there is one step of compiled code. An executor's `submit` takes locks in
-    Python, and an interrupt in the middle of it could stop its threads for good.
+    Requests go through a `SimpleQueue`, because `put` is one step of compiled code. An executor's `submit` takes locks
+    in Python, and an interrupt in the middle of it could stop its threads permanently.
 
     Args:
         count: how many.
@@ -28,22 +28,22 @@ class FlushThreads:
         self._has_begun = False
 
     def submit(self, work: Callable[[], None]) -> None:
-        """Have some work done; after `shutdown` nobody does it any more."""
+        """Have some work done; after `shutdown` it is not done any more."""
         self._asked.put(work)
         if not self._has_begun:
             self._begin()
 
     def _begin(self) -> None:
         for thread in self._threads:
-            # Two asked at once, or the system has no thread left.
+            # Two callers at once, or the system has no thread left.
             with contextlib.suppress(RuntimeError):
                 if not thread.is_alive():
                     thread.start()
-        # Else the next request tries again: what was asked for would wait for ever.
+        # Otherwise the next request tries again; without that this one would wait forever.
         self._has_begun = all(thread.is_alive() for thread in self._threads)
 
     def shutdown(self) -> None:
-        """End the threads, behind what they were asked for; a second call does nothing."""
+        """End the threads after all submitted work; a second call does nothing."""
         for _ in self._threads:
             self._asked.put(None)
         for thread in self._threads:
@@ -54,5 +54,5 @@ class FlushThreads:
         while (work := self._asked.get()) is not None:
             try:
                 work()
-            except BaseException:  # noqa: BLE001 - who waits for the work was told; the next one is to be done
+            except BaseException:  # noqa: BLE001 - the waiting callers got the error; go on with the next
                 threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))

@@ -1,20 +1,20 @@
 """
-Forcing a log to disk, once for many who wait for it.
+Forcing a log to disk, once for many waiting callers.
 
-An fsync takes as long for one record as for a thousand. So whoever wants to know that a record is on disk gets a
-future, and while one fsync is under way all that is appended meanwhile waits for the next one, together: *group
-commit*. It is what makes `flush.messages=1` bearable.
+An fsync takes as long for one record as for a thousand. So a caller that needs a record on disk gets a future, and
+everything appended during one fsync is covered together by the next: *group commit*. This makes `flush.messages=1`
+affordable.
 
     append          `appended()`: counts against `flush.messages`, starts the time of `flush.ms`
-    `.durable`      `durable(offset)`: a future; to ask for it is to ask for the flush
-    `flush()`       waits; the caller's own thread does the fsync, unless somebody else's covers it
-    a thread        does what was asked for in passing, log after log
+    `.durable`      `durable(offset)`: a future; the call also requests the flush
+    `flush()`       waits; the caller's own thread does the fsync, unless another thread's fsync covers it
+    a thread        does the other requested flushes, log after log
 
-A future ends whatever becomes of those who asked before: who wants a flush asks another thread for it unless such a
-request is known to wait its turn, and takes nobody's word that one was about to be made.
+A future ends whatever happens to earlier callers: each caller requests a flush from another thread unless such a
+request is known to be queued; it never relies on another caller being about to make one.
 
-Futures are resolved in the order of their offsets. After an fsync that failed all of them fail, and so does whatever is
-asked for later: the log accepts nothing more until it is opened again (rule C-2).
+Futures are resolved in the order of their offsets. After a failed fsync all of them fail, and so does every later
+call: the log accepts nothing more until it is opened again (rule C-2).
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class Flushable(Protocol):
         """First offset not known to be on disk."""
 
     def flush_to_disk(self) -> int:
-        """Force all that was appended to disk; returns the flushed offset then. After an error it raises for ever."""
+        """Force everything appended to disk; returns the new flushed offset. After an error every call raises."""
 
 
 class _Waiting(NamedTuple):
-    """Somebody who waits for an offset; `order` keeps those of one offset in the order they came."""
+    """A future that waits for an offset; `order` keeps futures of one offset in the order of the calls."""
 
     last_offset: int
     order: int
@@ -60,7 +60,7 @@ class _Waiting(NamedTuple):
 
 @dataclass
 class _Request:
-    """A flush that another thread was asked for."""
+    """A flush requested from another thread."""
 
     has_begun: bool = False
 
@@ -70,13 +70,13 @@ class LogFlusher:
     The flusher of one log. Thread-safe.
 
     Args:
-        log: what is flushed.
-        where: the log, in words.
-        submit: has some work done by another thread, soon; called holding no lock.
-        wake: told that the time of `flush.ms` has begun to run.
-        clock: `flush.ms` goes by its monotonic clock.
+        log: the log to flush.
+        where: the log's name, for errors.
+        submit: has some work done by another thread, soon; called without a lock held.
+        wake: called when the time of `flush.ms` begins to run.
+        clock: `flush.ms` is measured by its monotonic clock.
         topic: `flush_messages` and `flush_ms` are used.
-        flushed: called with each flush: how many seconds it took, and the flushed offset.
+        flushed: called after each flush with its seconds and the flushed offset.
     """
 
     def __init__(
@@ -97,26 +97,26 @@ class LogFlusher:
         self._clock = clock
         self._told = flushed
         self._flush_messages, self._flush_ms = topic.flush_messages, topic.flush_ms
-        # Held while flushing: whoever waits for it finds its records flushed when it gets it. Reentrant, as a future's
-        # callback may ask for a flush.
+        # Held while flushing: a thread that waited for it may find its records flushed. Reentrant, as a future's
+        # callback may request a flush.
         self._flushing = threading.RLock()
         self._lock = threading.RLock()
-        # Guarded by _lock: who waits, ascending by offset; what ended it all.
+        # Guarded by _lock: the waiting futures, ascending by offset; the final error.
         self._waiting: list[_Waiting] = []
         self._orders = 0
         self._end: CleanerError | None = None
-        # The last request that was handed over: while it waits its turn no other is needed.
+        # The last submitted request: while it is queued no other is needed.
         self._requested: _Request | None = None
-        # When the oldest record that is not flushed came; read and written without a lock, an exact time is no matter.
+        # When the oldest unflushed record was appended; read and written without a lock, need not be exact.
         self._oldest_ns: int | None = None
 
     def configure(self, topic: TopicConfig) -> None:
-        """Go by other settings from now on."""
+        """Use other settings from now on."""
         self._flush_messages, self._flush_ms = topic.flush_messages, topic.flush_ms
         self._wake()
 
     def appended(self) -> None:
-        """Note that something was appended; has it flushed if there is enough of it."""
+        """Count appended records; requests a flush when `flush.messages` is reached."""
         if self._oldest_ns is None:
             self._oldest_ns = self._clock.monotonic_ns()
             if self._flush_ms < _NEVER_MS:
@@ -126,7 +126,7 @@ class LogFlusher:
 
     def durable(self, last_offset: int) -> Future[None]:
         """
-        Return a future that is done once all up to an offset, inclusive, is on disk; has it flushed soon.
+        Return a future that is done once everything up to an offset, inclusive, is on disk; requests the flush.
 
         It fails with FailedFsyncError, with LogClosedError if the log was closed without a flush, or with LogWriteError
         if the log was cut below the offset.
@@ -150,7 +150,7 @@ class LogFlusher:
 
     def flush(self) -> int:
         """
-        Wait until all that is appended now is on disk; returns the flushed offset.
+        Wait until everything appended before the call is on disk; returns the flushed offset.
 
         Raises:
             FailedFsyncError, LogClosedError: it is not, and will not be.
@@ -166,7 +166,7 @@ class LogFlusher:
         except CleanerError:
             raise
         except BaseException:
-            self._request()  # what this thread was interrupted in, another one does
+            self._request()  # this thread was interrupted: another one finishes the flush
             raise
 
     def is_due(self, now_ns: int) -> bool:
@@ -176,19 +176,19 @@ class LogFlusher:
 
     @property
     def due_ns(self) -> int | None:
-        """When it will have, by the monotonic clock; None: nothing waits, or not for the time."""
+        """When it will be due, by the monotonic clock; None: no record waits, or `flush.ms` is not set."""
         if self._flush_ms == _NEVER_MS or self._end is not None:
             return None
         oldest_ns = self._oldest_ns
         if oldest_ns is None:
             if self._log.flushed_offset >= self._log.log_end_offset:
                 return None
-            # Who appended was interrupted, or the flush was.
+            # The append or the flush was interrupted.
             oldest_ns = self._oldest_ns = self._clock.monotonic_ns()
         return oldest_ns + self._flush_ms * _NANOS_PER_MILLI
 
     def close(self, end: CleanerError | None = None) -> None:
-        """Let nobody wait any longer: what is flushed is, and the rest fails with `end`."""
+        """End all futures: those whose offsets are flushed succeed, the rest fail with `end`."""
         with self._flushing:
             self._fail(end or LogClosedError(self._where))
 
@@ -199,27 +199,27 @@ class LogFlusher:
             raise end
 
     def _request(self) -> None:
-        """Have another thread flush, unless one is asked that has not begun to."""
+        """Have another thread flush, unless a request is queued that has not begun."""
         if self._end is None and (self._requested is None or self._requested.has_begun):
             request = _Request()
             self._submit(partial(self._flush_aside, request))
-            # Not before: a request that an interrupt kept from being made must keep nobody from making one.
+            # Only now: a request that an interrupt prevented must not prevent later ones.
             self._requested = request
 
     def _flush_aside(self, request: _Request) -> None:
-        """Flush as another thread; whoever waits is told of an error by the future."""
-        # From here on what is asked for may come too late for this flush.
+        """Flush in another thread; futures carry an error to the waiting callers."""
+        # From here on a new request may come too late for this flush.
         request.has_begun = True
         with self._flushing:
             try:
                 if self._end is None and self._log.flushed_offset < self._log.log_end_offset:
                     self._flush()
                 if self._end is not None:
-                    self._fail(self._end)  # who came upon the end may have been interrupted in telling the others
+                    self._fail(self._end)  # the thread that met the error may have been interrupted before this
                 elif self._resolve():
                     self._request()
             except CleanerError as error:
-                self._fail_waiting(error)  # whatever it was, nobody else was asked to flush for them
+                self._fail_waiting(error)  # whatever it was, no other flush was requested for them
             except BaseException as error:
                 self._fail_waiting(LogWriteError(self._where, f"the flush failed: {error!r}"))
                 raise
@@ -230,7 +230,7 @@ class LogFlusher:
         try:
             offset = self._log.flush_to_disk()
         except LogWriteError:
-            self._oldest_ns = before_ns  # a signal handler in the middle of another flush, which goes on
+            self._oldest_ns = before_ns  # called by a signal handler in the middle of another flush, which goes on
             raise
         except CleanerError as error:
             self._oldest_ns = before_ns
@@ -243,7 +243,7 @@ class LogFlusher:
         End the futures whose offsets are flushed, or were cut off, one by one: a callback may come back here.
 
         Returns:
-            Whether somebody waits for what has come since.
+            Whether futures wait for later offsets.
         """
         while True:
             with self._lock:
@@ -262,7 +262,7 @@ class LogFlusher:
         return LogWriteError(self._where, f"offset {offset} was cut off")
 
     def _forget(self, waiting: _Waiting) -> None:
-        """Take somebody off the list who waits for nothing any more; never before its future is done."""
+        """Remove an entry whose future is done from the list; never before it is done."""
         with self._lock:
             if waiting in self._waiting:
                 self._waiting.remove(waiting)
@@ -286,7 +286,7 @@ class LogFlusher:
 
 
 def _settle(future: Future[None], error: CleanerError | None) -> None:
-    """End a future, if nobody has; it may be one that an interrupt has left in the middle of this."""
+    """End a future unless it is ended; an interrupt may have stopped an earlier call in the middle."""
     if future.done() or not (future.running() or future.set_running_or_notify_cancel()):
         return
     if error is None:

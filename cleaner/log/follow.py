@@ -1,11 +1,11 @@
 """
-Following the end of a log: a wait that new records and `close()` end.
+Following the end of a log: a wait that new records or `close()` end.
 
-A writer in this process tells of each change. Beside another process the directory is looked at from time to time: soon
-after something came, seldom when nothing comes. Even a writer's word is not relied on for ever: the thread that should
-have given it may have been interrupted just then.
+A writer in this process signals each change. For a writer in another process the directory is polled: often after new
+records, seldom while there are none. Even a signal is not relied on forever: the thread that should have given it may
+have been interrupted.
 
-An interrupt, or a task that is cancelled, costs no record: what was not handed out is read again.
+An interrupt or a cancelled task loses no record: records that were not handed out are read again.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _FIRST_PAUSE_SECONDS = 0.002
 
 class Follower:
     """
-    Records from an offset on, for ever: iterate over it with `for` or `async for`, or ask it by `poll`.
+    Records from an offset on, without end: iterate over it with `for` or `async for`, or call `poll`.
 
-    One thread or task at a time reads; anybody may close it. Iterating ends when it or the log is closed, and when
-    nothing came for as long as its timeout. Close it, or use it in a `with` or `async with` block: it holds a segment's
-    file open. One that is dropped without lets go of that, with a ResourceWarning.
+    One thread or task at a time reads; any thread may close it. Iterating ends when the follower or the log is closed,
+    and when no record came within its timeout. Close it, or use it in a `with` or `async with` block: it holds a
+    segment's file open. A follower dropped without `close` releases the file with a ResourceWarning.
 
     Attributes:
-        next_offset: first offset not read yet: where to follow from another time.
+        next_offset: first offset not read yet: where to resume following.
     """
 
     def __init__(
@@ -60,16 +60,16 @@ class Follower:
         self._timeout_seconds = timeout_seconds
         self._stream = RecordStream(files, view, offset, isolation)
         if view.signal is None:
-            self._stream.look()  # nobody will tell that the topic was deleted
+            self._stream.look()  # nothing will signal that the topic was deleted
         self._chunk: Iterator[Columns] | None = None
-        # What others read too; where and in which leader epoch what was taken from it ends, if that came last; and the
-        # log's epoch when this follower read last.
+        # The shared broadcast; the end offset and leader epoch of the records last taken from it, if they are the
+        # latest; and the log's epoch at this follower's last read.
         self._broadcast = broadcast
         self._behind_kept: tuple[int, int] | None = None
         self._leader_epoch = view.leader_epoch
         self._records: deque[Record] = deque()
         self._next_offset = offset
-        # What was read last may not all be among the records: whoever read it was interrupted.
+        # The records may lack some that were read last: the read was interrupted.
         self._is_in_doubt = False
         self._is_handing_out = False
         self._guard = threading.Lock()
@@ -110,19 +110,19 @@ class Follower:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it, the log, or the reader that it is of was closed."""
+        """Whether it, the log, or its reader was closed."""
         return self._view.is_closed or self._signal.is_closed
 
     def close(self) -> None:
         """
-        End it: whoever waits wakes up, and iterating ends. A second call does nothing.
+        End it: waiting calls return, and iterating ends. A second call does nothing.
 
         Raises:
             ForkedError: it follows a log that the parent has open. Leaving the block leaves it to the parent.
         """
         self._view.require_own()
         self._signal.close()
-        # Who reads just now closes what it reads from; otherwise nobody will.
+        # A thread that is reading now closes the stream itself; otherwise it is closed here.
         if not self._guard.locked():
             self._end()
 
@@ -130,10 +130,10 @@ class Follower:
 
     def poll(self, timeout_seconds: float | None = 0.0, max_records: int | None = None) -> list[Record]:
         """
-        Return some records that were not read yet, having waited for the first; none when there are none in time.
+        Return some unread records, after a wait for the first; an empty list when none comes in time.
 
         Args:
-            timeout_seconds: how long to wait; 0 not at all, None until there are some or it is closed.
+            timeout_seconds: how long to wait; 0: not at all; None: until there are some or it is closed.
             max_records: how many at most.
         Raises:
             OffsetOutOfRangeError: retention was faster than this reader.
@@ -192,7 +192,7 @@ class Follower:
         return record
 
     def _resume(self) -> None:
-        """Have read again what an interrupt kept from being handed out."""
+        """Read records again that an interrupt kept from being handed out."""
         with self._guard:
             self._records.clear()
             self._go_back(self._next_offset)
@@ -208,7 +208,7 @@ class Follower:
         while not self.is_closed:
             if self._records:
                 return True
-            if is_first:  # a record that is there already costs no look at the clock
+            if is_first:  # a record that is available at once costs no call of the clock
                 until, is_first = self._deadline(timeout_seconds), False
             seen = self._signal.version
             if not self._fill() and not self._pause(seen, until):
@@ -224,7 +224,7 @@ class Follower:
         return True
 
     def _patience(self, left_seconds: float | None) -> float | None:
-        """Return how long to wait for a signal before looking for oneself."""
+        """Return how long to wait for a signal before the log is polled."""
         longest = self._view.longest_pause_seconds
         pause = longest if self._log_signal is not None else min(self._pause_seconds, longest)
         self._pause_seconds = 2 * pause
@@ -265,7 +265,7 @@ class Follower:
         loop, woken = asyncio.get_running_loop(), asyncio.Event()
 
         def wake() -> None:
-            # A loop that was closed meanwhile has nobody waiting.
+            # A loop that was closed by then has no task waiting.
             if not loop.is_closed():
                 loop.call_soon_threadsafe(woken.set)
 
@@ -275,7 +275,7 @@ class Follower:
                 async with asyncio.timeout(self._patience(left)):
                     await woken.wait()
         except TimeoutError:
-            return True  # whoever called looks once more, and then whether its own time is over
+            return True  # the caller looks once more, and then checks its own timeout
         finally:
             stop_listening()
         return True
@@ -283,7 +283,7 @@ class Follower:
     # ---- reading ---------------------------------------------------------------------------------------------------
 
     def _fill(self) -> bool:
-        # A task that is cancelled leaves its thread behind: what that reads is not lost, and not read twice.
+        # A cancelled task leaves its thread running: records that it reads are neither lost nor read twice.
         with self._guard:
             has_records = self._take_kept()
             if has_records is None:
@@ -293,12 +293,12 @@ class Follower:
                     self._records.extend(columns)
                 self._is_in_doubt = False
             if self.is_closed:
-                # Meanwhile, by somebody who left the rest to this thread: a task that is cancelled waits for none.
+                # Closed during the read by a task that did not wait for this thread, such as a cancelled one.
                 self._end_stream()
             return has_records
 
     def _fill_at_once(self) -> bool | None:
-        """As `_fill` where nothing has to be waited for; None where something has."""
+        """As `_fill` where no wait is needed; None where one is."""
         if self._broadcast is None or not self._guard.acquire(blocking=False):
             return None
         try:
@@ -307,13 +307,13 @@ class Follower:
             self._guard.release()
 
     def _take_kept(self) -> bool | None:
-        """Take what was read for several; False when that is still to come, None: to be read by this one itself."""
+        """Take broadcast records; False when none has come yet, None when this follower has to read by itself."""
         if self._broadcast is None or self._is_in_doubt or self._chunk is not None:
             return None
         offset = self._stream.next_offset if self._behind_kept is None else self._behind_kept[0]
         while (kept := self._broadcast.take(offset, self._leader_epoch)) is not None:
             if not self._view.log_start_offset <= offset <= self._view.log_end_offset:
-                return None  # reading says what has happened
+                return None  # the read raises the right error
             if kept.next_offset == offset:
                 return False
             self._is_in_doubt = True
@@ -332,7 +332,7 @@ class Follower:
         self._stream.go_back(offset)
 
     def _read_on(self) -> Columns | None:
-        """Return what comes next; the caller says when it is out of doubt."""
+        """Return the next columns; the caller clears the doubt when it has them."""
         if self._is_in_doubt:
             self._go_back(_behind(self._records[-1]) if self._records else self._next_offset)
         self._is_in_doubt = True
@@ -343,7 +343,7 @@ class Follower:
             raise
 
     def _next_columns(self) -> Columns | None:
-        """Return what comes next; None at the end, for now."""
+        """Return the next columns; None at the present end."""
         for columns in self._chunk or ():
             self._pause_seconds = _FIRST_PAUSE_SECONDS
             return columns
@@ -376,7 +376,7 @@ class Follower:
             raise LogTruncatedError(self._files.directory, self._stream.next_offset)
 
     def _rest(self) -> None:
-        """Close the file: whoever lets iterating end seldom goes on, and it is opened again if so."""
+        """Close the file: a caller whose iteration ended seldom goes on; the file is reopened if it does."""
         with self._guard:
             self._stream.close()
 
@@ -398,13 +398,13 @@ class Follower:
 
 
 def _behind(record: Record) -> int:
-    """Return the offset behind a record that was read."""
+    """Return the offset after a record that was read."""
     assert record.offset is not None  # noqa: S101 - what is read has one
     return record.offset + 1
 
 
 def _drop(view: ReadView, directory: str, stop_listening: Callable[[], None], stream: RecordStream) -> None:
-    """Let go of what a follower had that nobody closed; in a fork of its process it is the parent's to close."""
+    """Release the resources of a follower that was not closed; in a forked child they are the parent's to close."""
     try:
         view.require_own()
     except ForkedError:

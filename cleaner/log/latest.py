@@ -1,11 +1,11 @@
 """
-The last value of every key, as of one moment: how state is restored from a compacted log.
+The last value of every key at one moment: how state is restored from a compacted log.
 
-All segments are opened at once, and how far to read is asked afterwards. What a cleaner had removed by then it had
-removed because of records below that offset; what it removes later is still in the files that are open here. So the
-result is the state at exactly that offset, and following from there nothing is missed and nothing comes twice.
+All segments are opened first, and the end offset is read afterwards. Records that a cleaner removed before that were
+removed because of records below that offset; records removed later are still in the open files. So the result is the
+state at exactly that offset: following from there misses nothing and repeats nothing.
 
-`LatestByKey` says which records these are; a second pass gives them out.
+`LatestByKey` finds these records; a second pass hands them out.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from cleaner.read.view import ReadView
 _MOST_TRIES = 100
 _UNKNOWN: tuple[int, bytes] | None = (-1, b"")
 _FEWEST_KEYS = 1 << 20
-_USUAL_RECORD_BYTES = 16  # small ones, packed well; where there are more the map is made anew, larger
+_USUAL_RECORD_BYTES = 16  # small, well compressed; if there are more records, a larger map is made
 
 
 class Latest:
     """
     The state of a log at one offset. Close it, or use it in a `with` block: it holds the segments' files open.
 
-    It may be gone through several times, by one thread at a time. A writer that cuts the log cuts these very files:
-    `LogTruncatedError` is then raised at the end, and what was given out is of no use.
+    It may be iterated several times, by one thread at a time. A writer that cuts the log cuts these same files:
+    `LogTruncatedError` is then raised at the end, and the records handed out before are not valid.
 
     Attributes:
         next_offset: where to follow from.
@@ -67,7 +67,7 @@ class Latest:
         self.close()
 
     def close(self) -> None:
-        """Close the files; a second call does nothing. What is asked for afterwards raises LogClosedError."""
+        """Close the files; a second call does nothing. Later reads raise LogClosedError."""
         self._held.close()
 
     def to_dict(self) -> dict[bytes, bytes]:
@@ -79,19 +79,19 @@ class Latest:
         """
         found: dict[bytes, bytes] = {}
         for columns in self.columns():
-            # Of records that are given out all have both.
+            # All records handed out have both.
             found.update(zip(columns.keys(), columns.values(), strict=True))  # type: ignore[arg-type]
         return found
 
     def __iter__(self) -> Iterator[Record]:
-        """Give out the last record of each key that has a value, in offset order."""
+        """Yield the last record of each key that has a value, in offset order."""
         for columns in self.columns():
             yield from columns
 
     def columns(self) -> Iterator[Columns]:
-        """Give out the same as columns."""
+        """Yield the same records as columns."""
         most = max(1, self.next_offset - self._start_offset)
-        # An offset a key would do, but offsets may be sparse: memory is reserved for all keys the map may take.
+        # One offset per key would be enough, but offsets may be sparse: memory is reserved for all keys of a full map.
         expected = max(_FEWEST_KEYS, self._held.size // _USUAL_RECORD_BYTES)
         last = LatestByKey(self._digest_all, self._start_offset, self.next_offset, expected, most)
         for path, block, hidden in self._blocks():
@@ -105,7 +105,7 @@ class Latest:
             yield digest(path, block, hidden)
 
     def _blocks(self) -> Iterator[tuple[Path, Block, Flags]]:
-        """Read the log: blocks, and which of their batches are not to be seen."""
+        """Read the log: blocks, and which of their batches are hidden."""
         cursor, unpacker = Cursor(self._held, self._start_offset), Unpacker(self._held.batch_limit_bytes)
         try:
             while (chunk := cursor.next_chunk(self.next_offset)) is not None:
@@ -117,7 +117,7 @@ class Latest:
             cursor.close()
 
     def _require_uncut(self, cursor: Cursor) -> None:
-        """Make sure, behind a pass, that what was read is what was there when the files were opened."""
+        """Make sure, after a pass, that the files were not cut since they were opened."""
         if self._last_batch is _UNKNOWN:
             self._last_batch = cursor.last_batch
         is_same = cursor.next_offset >= self.next_offset and cursor.last_batch == self._last_batch
@@ -135,16 +135,16 @@ class Latest:
 
 def take_latest(files: PartitionFiles, view: ReadView, isolation: Isolation) -> Latest:
     """
-    Hold a log's files and see how far they are to be read.
+    Open a log's files and find out how far to read them.
 
     Raises:
-        LogChangedError: its segments were swapped all the time.
+        LogChangedError: its segments were swapped at every attempt.
         LogDirOfflineError: the disk failed, or there are more segments than files may be open.
     """
     for _ in range(_MOST_TRIES):
         listing, held = files.open_all(partial(HeldFiles.hold, files))
         try:
-            # Behind the listing: what was cleaned then, was cleaned for the sake of records below this.
+            # After the listing: records cleaned away before it were superseded by records below this offset.
             start_offset, next_offset = view.log_start_offset, reach(view, isolation, "high_watermark")
             aborted = None
             if isolation == "read_committed":

@@ -38,8 +38,8 @@ class Log:
     Args:
         writer: does the writing.
         flusher: forces it to disk.
-        clock: tells when a transaction has taken too long.
-        batch_limit: tells the most bytes that a batch of a topic may unpack to; None: by the settings' defaults.
+        clock: measures the timeouts of transactions.
+        batch_limit: returns the most bytes that a batch of a topic may unpack to; None: the settings' default.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Log:
             lambda: limit_of(writer.topic),
         )
         self._guard = threading.RLock()
-        # Guarded by _guard: the instance that has each transactional id now.
+        # Guarded by _guard: the current instance of each transactional id.
         self._producers: dict[str, LogProducer] = {}
 
     def __repr__(self) -> str:
@@ -73,7 +73,7 @@ class Log:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Whose log it is."""
+        """The partition."""
         return self._writer.topic_partition
 
     @property
@@ -93,7 +93,7 @@ class Log:
 
     @property
     def high_watermark(self) -> int:
-        """All below is on disk: no crash takes it back."""
+        """Everything below is on disk and survives a crash."""
         return self._writer.high_watermark
 
     @property
@@ -121,11 +121,12 @@ class Log:
         """
         Append records; all of them, or none and an error.
 
-        They can be read at once, by who reads up to the log's end, and survive a crash once `durable` is done.
+        Readers up to the log end see them at once; they survive a crash once `durable` is done.
 
         Args:
-            records: one, or any number of them but none. `RecordColumns` are faster where there are many.
-            producer: numbers of an idempotent producer that keeps them itself; see `producer` for one that does.
+            records: one or more. `RecordColumns` are faster for many.
+            producer: the numbers of an idempotent producer whose caller keeps them; the method `producer` keeps them
+                for you.
         Raises:
             CleanerError: as `PartitionWriter.append`.
         """
@@ -138,13 +139,13 @@ class Log:
     def appended_at(
         self, base_offset: int, last_offset: int, append_time_ms: int | None, *, is_repeat: bool = False
     ) -> Appended:
-        """Note that something was appended; for producers of this log."""
+        """Count an append and return its answer; for producers of this log."""
         if not is_repeat:
             self._flusher.appended()
         return Appended(base_offset, last_offset, append_time_ms, self._durable, is_repeat=is_repeat)
 
     def _durable(self, last_offset: int) -> Future[None]:
-        """Return a future that is done once all up to an offset, inclusive, is on disk. Raises ForkedError."""
+        """Return a future that is done once everything up to an offset, inclusive, is on disk. Raises ForkedError."""
         self._writer.origin.require_own()
         return self._flusher.durable(last_offset)
 
@@ -152,8 +153,8 @@ class Log:
         """
         Fence off the earlier instances of a producer; for producers of this log.
 
-        If that ends a transaction, its marker is forced to disk soon: readers of committed records wait for it, and
-        nobody else might ask for it.
+        If that ends a transaction, its marker is flushed soon: readers of committed records wait for it, and no other
+        caller might request the flush.
 
         Raises:
             CleanerError: as `PartitionWriter.fence`.
@@ -165,7 +166,7 @@ class Log:
 
     def flush(self) -> int:
         """
-        Wait until all that is appended now is on disk; returns the offset up to which, exclusive, it is.
+        Wait until everything appended before the call is on disk; returns the flushed offset, exclusive.
 
         Raises:
             FailedFsyncError, LogClosedError: it is not, and will not be.
@@ -174,11 +175,11 @@ class Log:
         return self._flusher.flush()
 
     def roll(self) -> None:
-        """Begin a new segment, so that all before may be cleaned; raises as `append`."""
+        """Begin a new segment, so that everything before may be cleaned; raises as `append`."""
         self._writer.roll()
 
     def truncate_to(self, offset: int) -> None:
-        """Cut the log so that it ends at an offset, or where the batch begins that holds it; see `PartitionWriter`."""
+        """Cut the log at an offset, or at the start of the batch that holds it; see `PartitionWriter`."""
         self._writer.truncate_to(arguments.whole("offset", offset))
 
     # ---- reading ---------------------------------------------------------------------------------------------------
@@ -186,7 +187,7 @@ class Log:
     @property
     def reader(self) -> LogReader:
         """
-        Return what reads this log: all of the methods below, as often as one likes, in any thread.
+        Return a reader of this log, with all of the methods below; any number of them, in any thread.
 
         Raises:
             LogClosedError, ForkedError: see there.
@@ -233,7 +234,7 @@ class Log:
         return self.reader.latest(isolation=isolation)
 
     def offset_for_time(self, timestamp_ms: int | datetime, *, isolation: Isolation = "read_uncommitted") -> int | None:
-        """Return the offset of the first record that is not older; None when there is none."""
+        """Return the offset of the first record with this timestamp or a later one; None when there is none."""
         return self.reader.offset_for_time(timestamp_ms, isolation=isolation)
 
     # ---- producers -------------------------------------------------------------------------------------------------
@@ -245,15 +246,15 @@ class Log:
         transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS,
     ) -> LogProducer:
         """
-        Make a producer, whose appends are numbered so that a repeat is known.
+        Make a producer, whose appends are numbered so that repeats are recognised.
 
         Args:
-            transactional_id: lets it have transactions; whoever had this id before is fenced off, what it left open is
-                aborted.
+            transactional_id: allows transactions; the earlier instance with this id is fenced off, and its open
+                transaction is aborted.
             transaction_timeout_ms: a transaction that takes longer is aborted, and its producer fenced off.
         Raises:
             UsageError: an empty id, or a timeout that is not above 0.
-            CorruptCheckpointError: what is kept of transactional ids is damaged.
+            CorruptCheckpointError: the file of transactional ids is damaged.
             LogClosedError, NoSpaceError, LogDirOfflineError: as `append`.
         """
         self._writer.require_open()
@@ -282,7 +283,7 @@ class Log:
 
     def end_late_transactions(self) -> int:
         """
-        Abort the transactions that take longer than their timeout; returns how many. To be called now and then.
+        Abort the transactions that take longer than their timeout; returns how many. To be called at intervals.
 
         Raises:
             CleanerError: one could not be aborted; it is tried again the next time.
@@ -299,12 +300,12 @@ class Log:
         """
         Leave the log as a clean stop does, with no transaction open.
 
-        Nobody could end them any more. A broker that takes the log over knows no coordinator of theirs either, and
-        would let readers of committed records wait at the first of them for ever.
+        No process could end them later. A broker that takes the log over knows no coordinator for them either, and
+        would let readers of committed records wait at the first of them forever.
 
         Raises:
             CleanerError: as `PartitionWriter.close`; it is closed anyway.
-            ForkedError: it is the parent's, and stays open there. Leaving the block leaves it to the parent.
+            ForkedError: it is the parent's, and stays open there. Leaving the block does not close it.
         """
         self._writer.origin.require_own()
         try:
@@ -323,7 +324,7 @@ class Log:
             self._reader.close()
 
     def abandon(self) -> None:
-        """Let go of the files and leave the log as it is, as a killed process would."""
+        """Close the files and leave the log as it is, as a killed process would."""
         self._writer.abandon()
         self._flusher.close()
         self._reader.close()

@@ -1,4 +1,4 @@
-"""A producer of one log: what it appends is numbered, so that a repeat is known, and may be put into transactions."""
+"""A producer of one log: its appends are numbered, so that repeats are recognised, and may form transactions."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
 
 
 class AppendedLog(Protocol):
-    """What a producer asks of the log it appends to."""
+    """The log that a producer appends to."""
 
     def appended_at(
         self, base_offset: int, last_offset: int, append_time_ms: int | None, *, is_repeat: bool = False
     ) -> Appended:
-        """Note that something was appended; returns what an append answers."""
+        """Count an append and return its answer."""
 
     def fence(self, identity: Identity) -> None:
-        """Fence off the earlier instances of a producer, and end what they have left open."""
+        """Fence off the earlier instances of a producer, and end their open transaction."""
 
 
 class LogProducer:
@@ -38,13 +38,12 @@ class LogProducer:
         with producer.transaction():
             producer.append([Record(b"k", b"v")])
 
-    Without a transactional id it has no transactions, and threads may share it. With one, all it appends belongs to
-    one, whichever thread appends it, and there is one at a time: as with Kafka's producer a transaction is begun and
-    ended by one thread, or by threads that agree on who does. For transactions side by side each thread has a producer
-    with a transactional id of its own.
+    Without a transactional id it has no transactions, and threads may share it. With one, every append belongs to the
+    one open transaction, whichever thread makes it: as with Kafka's producer, one thread begins and ends a transaction,
+    or the threads coordinate. For concurrent transactions give each thread its own producer and transactional id.
 
     Attributes:
-        identity: what it is known by in the log.
+        identity: its producer id and epoch in the log.
         transactional_id: None without.
     """
 
@@ -67,9 +66,9 @@ class LogProducer:
         self._ids = ids
         self._timeout_ms = transaction_timeout_ms
         self._lock = threading.RLock()
-        # Guarded by _lock. What the log knows of this producer counts; these are for what it cannot know: the next
-        # sequence where it has forgotten the producer, when a transaction began, at which log end, and whether an
-        # append of it was answered.
+        # Guarded by _lock. The log's knowledge of this producer decides; these are facts that it cannot know: the next
+        # sequence where it has forgotten the producer, when and at which log end a transaction began, and whether one
+        # of its appends was answered.
         self._next_sequence = 0
         self._began_ms: int | None = None
         self._began_by = 0
@@ -82,7 +81,7 @@ class LogProducer:
 
     @property
     def next_sequence(self) -> int:
-        """The number that the next record gets."""
+        """The sequence number of the next record."""
         known = self._writer.ask(lambda log: log.producers.next_sequence(*self.identity))
         return self._next_sequence if known is None else known
 
@@ -97,9 +96,9 @@ class LogProducer:
         Append records; all of them, or none and an error.
 
         Args:
-            sequence: of the first record; None: the next one, of records that are no repeat. Who does not know whether
-                an append was carried out repeats it with its number: what is there already is not written again, and
-                answered as before. The last five appends are known.
+            sequence: of the first record; None: the next one, for new records. A caller that does not know whether an
+                append was done repeats it with its number: if it was, nothing is written, and the answer is the same
+                as before. The last five appends are known.
         Raises:
             InvalidTxnStateError: outside of a transaction, with a transactional id.
             ProducerFencedError: a newer instance has the id, or the transaction took too long and was aborted.
@@ -161,7 +160,7 @@ class LogProducer:
         return self._end(commit=True)
 
     def abort(self) -> Future[None]:
-        """Have nobody who reads committed records see what the transaction has appended. As `commit`."""
+        """Hide what the transaction has appended from readers of committed records. As `commit`."""
         return self._end(commit=False)
 
     @contextlib.contextmanager
@@ -171,7 +170,7 @@ class LogProducer:
         try:
             yield self
         except BaseException:
-            # The error of the block is the one to tell; whoever has fenced this producer has aborted already.
+            # The block's own error is raised; an instance that fenced this producer has already aborted.
             with contextlib.suppress(CleanerError):
                 self.abort()
             raise
@@ -180,7 +179,7 @@ class LogProducer:
         except CleanerError:
             raise
         except BaseException:
-            # Not if the marker is there: then it was committed as a whole.
+            # Not if the marker is written: then it was committed as a whole.
             with contextlib.suppress(CleanerError):
                 self.abort()
             raise
@@ -202,7 +201,7 @@ class LogProducer:
             return self._log.appended_at(marker_offset, marker_offset, None).durable
 
     def _end_in_log(self, commit: bool) -> int | None:
-        """Write the marker where the log has something to be ended; returns its offset, None where nothing has."""
+        """Write the marker if the log has an open transaction; returns its offset, None without one."""
         producer_id, epoch = self.identity
         if self._writer.ask(lambda log: log.producers.has_open_transaction(producer_id)):
             return self._writer.end_transaction(producer_id, epoch, commit=commit)
@@ -222,7 +221,7 @@ class LogProducer:
     def _require_transaction(self, what: str) -> None:
         self._writer.require_open()
         if self._began_ms is None:
-            # Of a producer that was fenced off, commit or abort has said so once; it is no less so the next time.
+            # commit or abort has reported the fencing once; report it again the next time.
             self._require_epoch()
             raise InvalidTxnStateError(self._where, f"{what} by {self.transactional_id!r} outside of a transaction")
 
@@ -248,7 +247,7 @@ class LogProducer:
 
     @property
     def _by(self) -> str:
-        """Say so if it was another thread that began the transaction."""
+        """Return words for the message if another thread began the transaction."""
         if self._began_by == threading.get_ident():
             return ""
         return ", begun by another thread: have one thread at a time do transactions, or give each an id of its own"

@@ -1,16 +1,16 @@
 """
-`LogManager`: log dirs opened for writing, with everything that is at work in them.
+`LogManager`: log dirs opened for writing, with their tasks and their cleaner.
 
-    open     make, lock, take the marker away                                            dir_state.py
-             load every log, several at a time; recover where the marker was missing     partitions.py
+    open     create, lock, remove the marker                                             dir_state.py
+             load every log, several at a time; recover if the marker was missing        partitions.py
              admit a cleaner (docs/coexistence.md); tasks and cleaner begin              upkeep.py, cleaning.py
-    close    cleaner and tasks end; logs are closed; offsets are noted; the marker is written
+    close    cleaner and tasks end; logs are closed; offsets and marker are written
 
-A log that cannot be loaded keeps no other from being served: whoever asks for it gets the error, and the log dir gets
-no marker when it is closed, so that the next start recovers it (R-112).
+A log that cannot be loaded does not affect the others: a caller that asks for it gets the error, and its log dir gets
+no marker at the close, so that the next start recovers it (R-112).
 
-Nothing of it is the process's own: no signal handlers, no logging but to the logger given, no numbers but to the
-registry given. A forked child cannot use it; what the parent holds stays the parent's.
+It changes nothing process-wide: no signal handlers, and it logs and counts only to the given logger and registry. A
+forked child cannot use it; locks and files stay the parent's.
 
 Source: rules R-101 to R-118, R-640; `LogManager.java`.
 """
@@ -51,7 +51,7 @@ from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.remove.removals import Removals
 from cleaner.storage.segment.names import DirKind
 
-_FLUSH_THREADS = 4  # a disk carries out several fsyncs together, and one log must not wait for all others
+_FLUSH_THREADS = 4  # a disk can do several fsyncs together, and one log must not wait for all others
 _STOP_SECONDS = 60.0
 
 
@@ -65,24 +65,24 @@ class LogManager:
             prices.append([Record(b"p3", b"10")]).durable.result()
 
     Args:
-        log_dirs: one directory, or several of one node. Nobody else writes to them meanwhile: neither a broker nor
-            another `LogManager`; a cleaner in another process may be there.
-        settings: Kafka's keys: those of a broker (`log.segment.bytes`), of topics that do not say otherwise
-            (`segment.bytes`), and those of the cleaner. Values are text; numbers and flags may be what they are.
-        create: make directories that are not there, and give those without one an identity.
-        cleaner: compact topics in this process. Without, another process may (`cleaner run`).
-        tasks: do by itself what `upkeep` does: retention, flushes by `flush.ms`, checkpoints. Without, the caller does.
-        registry: where numbers go; see `counters.py`.
+        log_dirs: one directory, or several of one node. Neither a broker nor another `LogManager` may write to them at
+            the same time; a cleaner in another process may run.
+        settings: Kafka's keys: those of a broker (`log.segment.bytes`), defaults for topics (`segment.bytes`), and
+            those of the cleaner. Values are text, numbers or booleans.
+        create: make missing directories, and give an identity to those without one.
+        cleaner: compact topics in this process. Otherwise another process may (`cleaner run`).
+        tasks: run `upkeep` in a thread: retention, flushes by `flush.ms`, checkpoints. Otherwise the caller does.
+        registry: receives the counters; see `counters.py`.
         logger: where events are told: a `logging.Logger`, or one with structlog's manners; None: nowhere.
-        allow_truncate: let recovery cut what was known to be on disk, as Kafka does, where the disk has damaged it.
+        allow_truncate: let recovery, like Kafka's, cut records that were known to be on disk and are damaged now.
         cluster_id: of new log dirs; None chooses one.
         clock, fs: the time and the disk.
     Raises:
         UnsupportedPlatformError: not on Linux.
         UsageError: no directory, or directories that do not belong together.
         ConfigError: bad settings.
-        LogDirLockedError: a broker or another writer is at work in it, or a cleaner does not give way.
-        CorruptCheckpointError, UncleanableError: the directory as a whole is not sound; nothing was changed.
+        LogDirLockedError: a broker or another writer has the lock, or a cleaner does not release it.
+        CorruptCheckpointError, UncleanableError: a file of the whole directory is not sound; nothing was changed.
         LogDirOfflineError, NoSpaceError: the disk.
     """
 
@@ -163,7 +163,7 @@ class LogManager:
                 if name.endswith(DirKind.DELETE.value):
                     self._removals.add_directory(state.path / name, TopicConfig().file_delete_delay_ms)
             self._partitions.open_all(state, self._settings[state.path])
-        # What recovery has found is on disk now, and known to be.
+        # The recovered logs are on disk now: write that down.
         self._upkeep.note_all()
         for state in states:
             state.admit_cleaner()
@@ -188,7 +188,7 @@ class LogManager:
     # ---- topics ----------------------------------------------------------------------------------------------------
 
     def topics(self) -> list[str]:
-        """Return the names of the topics there are."""
+        """Return the names of all topics."""
         self._require_open()
         return self._topics.names()
 
@@ -206,7 +206,7 @@ class LogManager:
         Args:
             name: as Kafka's rules for names allow.
             partitions: how many.
-            settings: its own; what they do not say, those of this manager do.
+            settings: its own; this manager's settings are the defaults.
             topic_id: None chooses one.
         Raises:
             InvalidTopicError, TopicExistsError, TopicSettingsError, ConfigError: see `Topics.create`.
@@ -220,7 +220,7 @@ class LogManager:
             return self._topics.create(name, partitions, texts, topic_id)
 
     def add_partitions(self, name: str, partitions: int) -> Topic:
-        """Give a topic more partitions, so many in all; raises as `Topics.grow`."""
+        """Raise a topic's number of partitions to `partitions`; raises as `Topics.grow`."""
         name, partitions = arguments.text("name", name), arguments.whole("partitions", partitions)
         with self._changing():
             return self._topics.grow(name, partitions)
@@ -232,21 +232,21 @@ class LogManager:
             return self._topics.alter(name, texts)
 
     def describe_topic(self, name: str) -> Topic:
-        """Return a topic as it lies on disk. Raises UnknownTopicError."""
+        """Return a topic as it is on disk. Raises UnknownTopicError."""
         self._require_open()
         return self._topics.find(arguments.text("name", name))
 
     def topic_config(self, name: str) -> TopicConfig:
-        """Return the settings a topic goes by, those it does not say for itself included."""
+        """Return all settings of a topic, defaults included."""
         self._require_open()
         return self._topics.config(arguments.text("name", name))
 
     def delete_topic(self, name: str) -> None:
         """
-        Delete a topic: whoever reads or writes it gets LogClosedError, its files go after `file.delete.delay.ms`.
+        Delete a topic: its readers and writers get LogClosedError, its files are removed after `file.delete.delay.ms`.
 
         Raises:
-            UnknownTopicError: it is not there.
+            UnknownTopicError: it does not exist.
             LogDirOfflineError: the disk; some of its partitions may be gone.
         """
         name = arguments.text("name", name)
@@ -262,7 +262,7 @@ class LogManager:
         Raises:
             UnknownTopicError: there is no such topic or partition.
             CleanerError: why it could not be loaded.
-            LogClosedError, ForkedError: the manager is closed, or another process's.
+            LogClosedError, ForkedError: the manager is closed, or belongs to another process.
         """
         self._require_open()
         wanted = TopicPartition(arguments.text("topic", topic), arguments.whole("partition", partition))
@@ -291,7 +291,7 @@ class LogManager:
 
     @property
     def upkeep(self) -> Upkeep:
-        """What is done now and then, to have it done now."""
+        """The periodic tasks, to run one of them now."""
         self._require_open()
         return self._upkeep
 
@@ -302,7 +302,7 @@ class LogManager:
         return self._cleaner
 
     def wake(self) -> None:
-        """Have the thread of tasks look now what is due: a clock was moved on."""
+        """Have the tasks' thread check now what is due: a clock was advanced."""
         self._origin.require_own()
         self._wake()
 
@@ -310,13 +310,13 @@ class LogManager:
 
     def close(self) -> None:
         """
-        Close everything in order; whoever waits for a log's next record wakes up. A second call does nothing.
+        Close everything in order; followers that wait for a record wake up. A second call does nothing.
 
         Raises:
             ForkedError: it belongs to another process.
-            CleanerError: the first log that could not be closed in order, or the log dir; there is no marker then, and
-                the next start recovers. Everything is closed all the same, and so it is after an interrupt; a call
-                that was interrupted twice may be made again.
+            CleanerError: the first log or log dir that could not be closed in order; it gets no marker, and the next
+                start recovers. Everything is closed all the same, also after an interrupt; after two interrupts call
+                it again.
         """
         self._origin.require_own()
         errors: list[CleanerError] = []
@@ -333,14 +333,14 @@ class LogManager:
                 try:
                     state.close(in_order=self._partitions.is_in_order(state) and state.may_be_marked)
                 except CleanerError as error:
-                    errors.append(error)  # a disk that has failed costs no other log dir its marker
+                    errors.append(error)  # one failed disk must not cost the other log dirs their markers
         finally:
             self._abandon()
         if errors:
             raise errors[0]
 
     def abandon(self) -> None:
-        """Let go of everything and leave the files as they are, as a killed process would: the next start recovers."""
+        """Release everything and leave the files as they are, as a killed process would: the next start recovers."""
         self._origin.require_own()
         with self._lock:
             self._is_closed = True

@@ -1,7 +1,7 @@
 """
-Records made into the batches of one topic: packed as it says, none larger than it allows.
+Records made into the batches of one topic: compressed as its settings say, none larger than they allow.
 
-Done before the log is locked, in buffers that a thread keeps for its next append.
+This is done before the log is locked, in buffers that a thread keeps for its next append.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from cleaner.format.encode import (
 from cleaner.kernels.codec_table import CODEC_NAMES, NONE
 from cleaner.log.record import ProducerStamp, RecordColumns, Records, as_records, looked_through
 
-_MOST_EXPANSION = 16  # a producer's batch may take so many times the largest one, if it packs so well
+_MOST_EXPANSION = 16  # a producer's batch may take this many times the limit uncompressed, if it compresses well enough
 
 _KEPT_BUFFER_BYTES = 16 << 20
-_UNCOMPRESSED = ("producer", "uncompressed")  # what a producer packs with by default is nothing
+_UNCOMPRESSED = ("producer", "uncompressed")  # a producer's default is no compression
 _ODD_RECORDS = (AttributeError, TypeError, ValueError, OverflowError, BufferError)
 LOG_APPEND_TIME = "LogAppendTime"
 
@@ -42,8 +42,8 @@ class _Buffers:
         self.records = GrowingBuffer()
 
 
-# One that is kept for the thread's next append. Taken out while it is used: a signal handler that appends, to whichever
-# log, does so in the middle of another append of its thread, and must not write over what that has encoded.
+# The buffers kept for the thread's next append. Taken out while in use: a signal handler that appends, to any log, runs
+# in the middle of another append of its thread, and must not overwrite what that has encoded.
 _kept = threading.local()
 
 
@@ -59,10 +59,10 @@ class NewBatches:
 
     Attributes:
         data: the memory they are in.
-        batches: where; at least one, one behind the other.
-        record_count: of all.
-        append_time_ms: their log append time, None where records have times of their own.
-        buffers: the memory once more, to be kept for the next ones; None: it is theirs alone.
+        batches: their places in it; at least one, in order and without gaps.
+        record_count: of all batches.
+        append_time_ms: their log append time; None if records have their own times.
+        buffers: the owner of the memory, kept for the next append; None: it is not reused.
     """
 
     data: memoryview
@@ -72,7 +72,7 @@ class NewBatches:
     buffers: _Buffers | None = None
 
     def let_go(self) -> None:
-        """Leave the memory to the thread's next append, but that of a very large one; the batches are gone."""
+        """Give the memory to the thread's next append, unless it is very large; the batches are no longer valid."""
         if self.buffers is not None:
             self.buffers.batches.shrink(_KEPT_BUFFER_BYTES)
             self.buffers.records.shrink(_KEPT_BUFFER_BYTES)
@@ -89,18 +89,18 @@ def build_batches(
     producer: ProducerStamp | None,
 ) -> NewBatches:
     """
-    Build the batches of an append; they are to be `let_go` when they are written.
+    Build the batches of an append; call `let_go` when they are written.
 
-    It is one batch where the topic's limit allows that, so that no crash leaves a part of it. A producer outside of
-    transactions gets one batch or an error, as from Kafka: its repeats are known by their batches.
+    One batch where the topic's limit allows it, so that no crash leaves a part of it. A producer outside of
+    transactions gets one batch or an error, as from Kafka: its repeats are recognised by batch.
 
     Args:
         where: the partition, for errors.
-        batch_bytes: what a batch of several records may take unpacked; None: what the topic allows.
+        batch_bytes: the most that a batch of several records may take unpacked; None: the topic's limit.
         producer: with the sequence of the first record.
     Raises:
         ClockError: the clock was not set.
-        UsageError: no records, columns of different lengths, or what is not bytes; names the record and its field.
+        UsageError: no records, columns of different lengths, or values that are not bytes; names record and field.
         KeylessRecordError, InvalidTimestampError, RecordTooLargeError: see there.
     """
     columns = _join(records, require_set(now_ms))
@@ -136,7 +136,7 @@ def build_marker(producer_id: int, epoch: int, topic: TopicConfig, *, commit: bo
     """
     Build the marker that ends a transaction.
 
-    It may be of the first moment of 1970, as from a clock that was not set: a log that is left has to be left in order.
+    Its time may be the first moment of 1970, from a clock that was not set: a log must be closed in order even then.
     """
     if now_ms < 0:
         raise ClockError
@@ -152,7 +152,7 @@ def _join(records: Records, now_ms: int) -> RecordArrays:
     try:
         joined = _join_columns(given if isinstance(given, RecordColumns) else RecordColumns.of(given, now_ms), now_ms)
     except _ODD_RECORDS:
-        # Only now are they looked at one by one: for what is wrong, or may be taken in another way.
+        # Only now is each record checked: for an error to report, or a form that can be converted.
         columns = looked_through(given, now_ms)
         try:
             joined = _join_columns(columns, now_ms)
@@ -179,7 +179,7 @@ def _encode(
     *,
     whole: bool,
 ) -> list[NewBatch]:
-    """Build the batches, with fewer records in each where packing has made one larger than the topic allows."""
+    """Build the batches, with fewer records in each if compression has made one larger than the topic allows."""
     name = topic.compression_type
     codec = NONE if name in _UNCOMPRESSED else CODEC_NAMES.index(name)
     # A segment takes no batch larger than itself either, as in Kafka.

@@ -1,9 +1,9 @@
 """
-Loading a partition's log for its writer, and cutting it: both end with a log whose end, producers and epochs are known
-from its files, and everything that was done on disk.
+Loading a partition's log for its writer, and cutting it. Afterwards the log's end, producers and epochs are known from
+its files, and every change is on disk.
 
-Both hold the partition's lock, so that no cleaner swaps and no reader lists meanwhile. While logs are opened for the
-first time no round is at work anyway (`storage/lock/logs_access.py`).
+Both hold the partition's lock, so that no cleaner swaps and no reader lists at the same time. While logs are opened for
+the first time no round runs anyway (`storage/lock/logs_access.py`).
 
 Source: rules R-123, R-126, R-630 to R-652; `LogLoader.java`, `UnifiedLog.java` (truncateTo).
 """
@@ -37,15 +37,15 @@ _NO_EPOCH = -1
 @dataclass(frozen=True)
 class OpenedLog:
     """
-    A log that is ready to be appended to; all of it is on disk.
+    A log that is ready for appends; all of it is on disk.
 
     Attributes:
         producers: as of the log end, in the order in which they became known.
         epochs: the leader epochs that begin below the log end.
-        epoch: the one to append with; one of its own begins at the log end where it is none of `epochs`.
+        epoch: the one to append with; if it is not in `epochs`, it begins at the log end.
         first_base_offset: of the first segment.
         active_segment: the last one.
-        truncated_bytes: what recovery has cut off.
+        truncated_bytes: how much recovery has cut off.
     """
 
     topic_partition: TopicPartition
@@ -71,14 +71,14 @@ def open_log(
     allow_truncate: bool = True,
 ) -> OpenedLog:
     """
-    Load a partition's log and settle it, after recovering it unless it `was_closed`; makes the directory if need be.
+    Load a partition's log and settle it, after a recovery unless it `was_closed`; creates a missing directory.
 
     Args:
-        allow_truncate: let recovery cut even what a checkpoint says is on disk. Above that it always may.
+        allow_truncate: let recovery cut below the checkpoint's recovery point. Above it, it always may.
     Raises:
-        TruncationRefusedError: it would have to; nothing was changed.
-        CorruptLogError: damage that recovery does not mend.
-        LogChangedError: somebody else held the partition's lock all the time.
+        TruncationRefusedError: it would have to cut below it; nothing was changed.
+        CorruptLogError: damage that recovery does not repair.
+        LogChangedError: another process did not release the partition's lock.
         LogDirOfflineError, NoSpaceError: the disk.
     """
     fs, directory = log_dir.fs, log_dir.path / str(topic_partition)
@@ -108,10 +108,10 @@ def _make_directory(fs: FileSystem, directory: Path) -> None:
 
 def _forget_what_is_not_on_disk(fs: FileSystem, directory: Path) -> None:
     """
-    Have what is going to be recovered read from the disk.
+    Drop the page cache of the files, so that recovery reads them from the disk.
 
-    Where an fsync has failed, memory may still hold what never reached the disk, as if it had; to read it, find it
-    sound and fsync it once more would succeed, and be a lie (C-2). What merely waits to be written stays in memory.
+    After a failed fsync the page cache may hold data that never reached the disk, marked as written; reading it,
+    finding it sound and calling fsync again would succeed, and be false (C-2). Dirty pages stay in memory.
     """
     for segment in list_segments(fs, directory):
         with segment.open_log() as file:
@@ -129,9 +129,9 @@ def _load(
     producer_id_expiration_ms: int,
     least_end_offset: int = 0,
 ) -> OpenedLog:
-    """Load and settle, unless the log would end below some offset; the caller has the partition's lock."""
+    """Load and settle, unless the log would end below a given offset; the caller has the partition's lock."""
     fs, directory = log_dir.fs, log_dir.path / str(topic_partition)
-    # Loading drops an epoch that no batch was written with yet (R-123); its number is used up all the same.
+    # Loading drops an epoch without batches (R-123); its number must not be used again.
     latest = _latest(read_leader_epochs(fs, directory / names.LEADER_EPOCHS))
     log = load_log(
         fs,
@@ -174,7 +174,7 @@ def _latest(epochs: Sequence[EpochEntry]) -> int:
 
 
 def _last_batch_epoch(log: LoadedLog) -> int:
-    """Return the leader epoch of the last batch, where the file that should tell it is missing."""
+    """Return the leader epoch of the last batch, for a log without its epoch file."""
     for segment in reversed(log.segments):
         epoch = None
         for chunk in segment.chunks(start=segment.position_at(log.log_end_offset)):
@@ -200,17 +200,18 @@ def cut_log(
 
     The steps, each durable before the next:
 
-        1  the checkpoints' lines: high watermark, recovery point, first dirty offset     no line names what is cut
-        2  the segments above, the last one first                                         a shorter log, whole
-        3  the segment that holds the offset is cut                                       the cut log, indexes too long
-        4  snapshots above its base offset go; indexes, producers and epochs are made anew
+        1  lower the checkpoints' lines: high watermark, recovery point,                  no line is above the cut
+           first dirty offset
+        2  delete the segments above, the last one first                                  a shorter log, whole
+        3  cut the segment that holds the offset                                          the cut log, indexes too long
+        4  remove snapshots above its base offset; rebuild indexes, producers and epochs
 
-    A crash on the way leaves a log that the next recovery takes as it is: longer than wanted, or cut.
+    A crash on the way leaves a log that the next recovery accepts: longer than wanted, or cut.
 
     Args:
-        lock: the partition's, to be held meanwhile.
-        ending: told where the log is going to end, before anything changes: from then on nobody has its files open for
-            writing. Below the offset where that lies within a batch, or behind records that cleaning has removed.
+        lock: the partition's, held during the cut.
+        ending: called with the new log end before anything changes; after it no thread has the files open for
+            writing. The end is below the offset if that is within a batch or after records that cleaning has removed.
     Raises:
         CorruptLogError, LogChangedError, LogDirOfflineError, NoSpaceError: as `open_log`; the log may be half cut.
     """
@@ -247,7 +248,7 @@ def _lower(log_dir: LogDir, kind: OffsetKind, topic_partition: TopicPartition, o
 
 
 def _delete(fs: FileSystem, segment: Segment) -> None:
-    """Delete a segment and the snapshot at its base offset; its `.log` is gone for good before the rest."""
+    """Delete a segment and the snapshot at its base offset; its `.log` is removed, durably, before the rest."""
     fs.rename(segment.log_path, segment.log_path.with_name(segment.log_path.name + names.DELETED))
     fs.fsync_dir(segment.directory)
     files = [

@@ -1,9 +1,9 @@
 """
-Which process something belongs to: the one that made it, and no fork of that.
+Which process an object belongs to: the one that made it, not a fork of that.
 
-A forked child has a copy of everything, but no thread that would keep it up to date, and locks that a thread which is
-not there may hold. So whatever is called there asks here first. A flag that the fork itself sets is asked instead of
-the process's number: that would be a call of the system each time.
+A forked child has a copy of every object, but none of the threads that keep it up to date, and a copied lock may be
+held by a thread that the child does not have. So each call checks here first. The check reads a flag that the fork
+sets, not the process id, which would be a system call each time.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from cleaner.errors import ForkedError
 
 class Origin:
     """
-    The process that made something, asked in the same or in a fork of it.
+    The process that made an object; asked there or in a fork.
 
     Attributes:
         is_parents: this is a fork.
 
     Args:
-        where: what it is, for the error.
+        where: the object's name, for the error.
     """
 
     def __init__(self, where: Path | str) -> None:

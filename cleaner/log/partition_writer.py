@@ -1,15 +1,14 @@
 """
 The one writer of a partition, for many threads: append, roll, cut, flush, close.
 
-An append is all or nothing: an error that is reported has left the log as it was; one that is interrupted was made or
-not. A crash in the middle of one leaves no part of it if it is one batch, and perhaps the first of its batches
-otherwise.
+An append is all or nothing: after an error the log is unchanged; an interrupted append was made or not. A crash during
+an append leaves no part of it if it is one batch, and otherwise perhaps its first batches.
 
-Each step (`writable_log.py`) has the log to itself, under one lock. Records are encoded before the lock is taken, and
-forced to disk after it was given back: neither holds up another thread's append.
+Each step (`writable_log.py`) runs alone, under one lock. Records are encoded before the lock is taken and forced to
+disk after it is released: neither blocks another thread's append.
 
-The log is closed for good when its state on disk is unknown: after a failed fsync (C-2), or when a step was left in the
-middle and could not be taken back.
+The log is closed permanently when its state on disk is unknown: after a failed fsync (C-2), or when a step stopped in
+the middle and could not be undone.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _Result = TypeVar("_Result")
 
 
 class AppendResult(NamedTuple):
-    """Where an append lies, both inclusive; `is_repeat`: it was there before, by the same producer."""
+    """The offsets of an append, both inclusive; `is_repeat`: the same producer had appended it before."""
 
     base_offset: int
     last_offset: int
@@ -52,12 +51,12 @@ class PartitionWriter:
     The writer of one partition; made by `open`. Safe to share between threads, not with a forked child.
 
     Attributes:
-        topic_partition: whose log it is.
+        topic_partition: the partition.
         directory: the partition's.
         origin: the process that may use it: all calls and offsets raise ForkedError in a fork.
-        truncated_bytes: what recovery has cut off when it was opened.
-        on_append: called after the log end, what is flushed or stable, or the log start has moved, and when the log is
-            closed; by the thread that did it, holding no lock. Must be quick and not raise.
+        truncated_bytes: how much recovery cut off at the opening.
+        on_append: called after log end, flushed, stable or log start offset has moved, and when the log is closed; by
+            the thread that did it, without a lock held. Must be quick and not raise.
     """
 
     def __init__(
@@ -72,7 +71,7 @@ class PartitionWriter:
         self._options = options
         self.origin = Origin(self.directory)
         self._lock = threading.RLock()
-        # Guarded by _lock, but for single numbers of the log.
+        # Guarded by _lock, except single numbers of the log.
         self._log = WritableLog(log_dir, opened, topic, clock, options)
         self._end: LogClosedError | None = None
         self._was_closed_in_order = False
@@ -91,18 +90,18 @@ class PartitionWriter:
         options: WriterOptions | None = None,
     ) -> PartitionWriter:
         """
-        Load a partition's log, recover it if need be, and go on from its end; an empty directory becomes a new log.
+        Load a partition's log, recover it if needed, and go on from its end; an empty directory becomes a new log.
 
-        Transactions that were left open are aborted: nobody is there who could end them.
+        Open transactions are aborted: no process could end them any more.
 
         Args:
-            log_dir: the caller has its lock as a writer (`locks.acquire_for_writing`).
-            was_closed: its clean-shutdown marker was there; it is removed by now.
-            allow_truncate: let recovery cut even what a checkpoint says is on disk.
+            log_dir: the caller has its lock as a writer (`log_dir_lock.acquire_for_writing`).
+            was_closed: it had a clean-shutdown marker, which is removed by now.
+            allow_truncate: let recovery cut below the checkpoint's recovery point.
         Raises:
-            CorruptLogError: damage that recovery does not mend.
-            TruncationRefusedError: recovery would have to; nothing was changed.
-            LogChangedError: somebody else held the partition's lock all the time.
+            CorruptLogError: damage that recovery does not repair.
+            TruncationRefusedError: recovery would have to cut below it; nothing was changed.
+            LogChangedError: another process did not release the partition's lock.
             LogDirOfflineError, NoSpaceError: the disk.
         """
         chosen = options or WriterOptions()
@@ -130,7 +129,7 @@ class PartitionWriter:
 
     @property
     def topic(self) -> TopicConfig:
-        """The topic's settings, as they count for what is appended next."""
+        """The topic's settings, as used for the next append."""
         return self._own.topic
 
     @topic.setter
@@ -149,12 +148,12 @@ class PartitionWriter:
 
     @property
     def flushed_offset(self) -> int:
-        """All below is on disk."""
+        """Everything below is on disk."""
         return self._own.flushed_offset
 
     @property
     def high_watermark(self) -> int:
-        """The same by its name in Kafka: the log has no other replicas."""
+        """The same by Kafka's name: the log has no other replicas."""
         return self._own.flushed_offset
 
     @property
@@ -184,8 +183,8 @@ class PartitionWriter:
         return self._log
 
     def ask(self, question: Callable[[WritableLog], _Result]) -> _Result:
-        """Ask the log for more than a single number, while no step changes it; closed or not. Raises ForkedError."""
-        # The lock may be held by a thread that is not in a fork.
+        """Read more than a single number, while no step changes the log; closed or not. Raises ForkedError."""
+        # In a fork the lock may be held by a thread that does not exist there.
         self.origin.require_own()
         with self._lock:
             return question(self._log)
@@ -210,7 +209,7 @@ class PartitionWriter:
             raise self._end.with_traceback(None)
 
     def _require_usable(self) -> None:
-        """As `require_open`, by who has the lock: whether a step was left in the middle can be told then."""
+        """As `require_open`, for the holder of the lock, who can tell whether a step stopped in the middle."""
         if not self._is_running:
             self._close_if_in_doubt("an exception")
         self.require_open()
@@ -227,17 +226,17 @@ class PartitionWriter:
 
     def run(self, step: Callable[[WritableLog], _Result]) -> _Result:
         """
-        Take a step with the log to oneself; if the state of the log is unknown then, it is closed for good.
+        Take one step under the lock; if the state of the log is unknown afterwards, it is closed permanently.
 
         Raises:
             LogClosedError, FailedFsyncError, ForkedError: see `require_open`.
-            LogWriteError: the thread is in the middle of a step, and a signal handler wants to take one.
+            LogWriteError: called by a signal handler in the middle of another step of this thread.
             LogDirOfflineError, OutOfDescriptorsError: an `OSError` of the step.
         """
-        # Before the lock, too: in a forked child it may be held by a thread that is not there.
+        # Before the lock, too: in a forked child it may be held by a thread that does not exist there.
         self.require_open()
         try:
-            # The lock itself, and not a function that takes it: an interrupt cannot come between it and the block.
+            # The lock itself, not a function that takes it: no interrupt can come between the lock and the block.
             with self._lock:
                 self._require_usable()
                 if self._is_running:
@@ -262,8 +261,8 @@ class PartitionWriter:
         Leave the log as a clean stop does: trimmed, flushed, with a snapshot at its end. A second call does nothing.
 
         Raises:
-            FailedFsyncError, LogDirOfflineError, NoSpaceError, LogChangedError: it could not, and is closed anyway.
-            ForkedError: it is the parent's.
+            FailedFsyncError, LogDirOfflineError, NoSpaceError, LogChangedError: that failed; it is closed anyway.
+            ForkedError: it belongs to the parent.
         """
         self.origin.require_own()
         with self._lock:
@@ -287,7 +286,7 @@ class PartitionWriter:
                 self._tell()
 
     def abandon(self) -> None:
-        """Let go of the files and leave the log as it is, as a killed process would. Raises ForkedError."""
+        """Close the files and leave the log as it is, as a killed process would. Raises ForkedError."""
         self.origin.require_own()
         with self._lock:
             self._close_for_good(LogClosedError(self.directory))
@@ -321,15 +320,15 @@ class PartitionWriter:
 
         Args:
             records: at least one.
-            producer: with the sequence of the first record; for who wants repeats recognised, or a transaction.
+            producer: with the sequence of the first record; for recognised repeats, or for a transaction.
             may_repeat: False: these are new records, whatever their sequence says.
         Raises:
-            UsageError: no records, columns of different lengths, or what is not bytes; names the record and its field.
+            UsageError: no records, columns of different lengths, or values that are not bytes; names record and field.
             KeylessRecordError, InvalidTimestampError, RecordTooLargeError: see there.
             OutOfOrderSequenceError, ProducerFencedError, InvalidTxnStateError: see there.
             NoSpaceError, LogDirOfflineError, OutOfDescriptorsError, LogChangedError: the disk, too many open files, or
-                somebody has the partition's lock for good; nothing was appended.
-            LogClosedError: the log is closed, or had to be, as what was written could not be taken back.
+                another process does not release the partition's lock; nothing was appended.
+            LogClosedError: the log is closed, or had to be, because a write could not be undone.
         """
         self.require_open()
         new = build_batches(
@@ -356,17 +355,17 @@ class PartitionWriter:
             new.let_go()
 
     def roll(self) -> None:
-        """Begin a new segment, so that all before may be cleaned; nothing happens while the active one is empty."""
+        """Begin a new segment, so that everything before may be cleaned; does nothing while the active one is empty."""
         self.run(lambda log: log.roll())
 
     def flush_to_disk(self) -> int:
         """
-        Force all that was appended up to now to disk; returns the offset up to which, exclusive, all is there.
+        Force everything appended before the call to disk; returns the flushed offset, exclusive.
 
         Raises:
-            FailedFsyncError: now or earlier; what is on disk beyond `flushed_offset` is not known.
-            LogClosedError: closed meanwhile.
-            LogWriteError: the thread is in the middle of an fsync, and a signal handler wants another.
+            FailedFsyncError: now or earlier; it is unknown what is on disk beyond `flushed_offset`.
+            LogClosedError: it was closed during the call.
+            LogWriteError: called by a signal handler in the middle of an fsync of this thread.
         """
         self.require_open()
         with self._lock:
@@ -384,7 +383,7 @@ class PartitionWriter:
         with self._lock:
             if error is not None:
                 self._close_for_good(FailedFsyncError(self.directory, error))
-            # A roll has noted it already; after a cut other records have these offsets.
+            # A roll has already noted it; after a cut other records have these offsets.
             elif not segment.is_retired:
                 self._log.note_flushed(end)
         self._tell()
@@ -417,16 +416,16 @@ class PartitionWriter:
 
     def truncate_to(self, offset: int) -> None:
         """
-        Cut the log so that it ends at an offset, durably; a leader epoch begins, so that readers can tell.
+        Cut the log at an offset, durably; a leader epoch begins, so that readers notice the cut.
 
-        Where the offset lies within a batch, or behind records that cleaning has removed, the log ends where the last
-        batch below it ends. Transactions whose end is cut off are aborted, and so are those that are open: their
-        producers are fenced off.
+        If the offset is within a batch, or after records that cleaning has removed, the log ends where the last batch
+        below it ends. Transactions that are open, or whose end is cut off, are aborted, and their producers are fenced
+        off.
 
         Raises:
             OffsetOutOfRangeError: below the log start or beyond the log end.
             LogChangedError, LogDirOfflineError, CorruptLogError, OutOfDescriptorsError: nothing has changed.
-            LogClosedError: it was closed, or had to be, as the disk failed on the way.
+            LogClosedError: it was closed, or had to be, because the disk failed on the way.
         """
 
         def truncate(log: WritableLog) -> None:

@@ -1,10 +1,10 @@
 """
 Which partition of a topic a record goes to, chosen as Kafka's producer does by default.
 
-    with a key        its hash decides, so that a key's records stay in order, whoever writes them
-    without one       a partition picked at random, until it has had `batch.size` bytes; then another one is picked
+    with a key        its hash decides, so that a key's records stay in order, for all writers
+    without a key     a partition picked at random, until it has had `batch.size` bytes; then another one is picked
 
-A key that is empty is a key. More partitions send keys elsewhere than before.
+An empty key is a key. With more partitions, keys go to other partitions than before.
 
 Source: `BuiltInPartitioner.java`, `Utils.java` (murmur2).
 """
@@ -57,7 +57,7 @@ class Partitioner:
 
     Args:
         partition_count: of the topic, at least 1.
-        sticky_bytes: how much without a key goes to a partition before another one is picked.
+        sticky_bytes: how many bytes without a key go to a partition before another one is picked.
         chooser: picks it.
     """
 
@@ -71,7 +71,7 @@ class Partitioner:
         self._sent_bytes = 0
 
     def partition_for(self, record: Record) -> int:
-        """Return the partition a record goes to; to ask is to send."""
+        """Return the partition for a record, and count the record as sent to it."""
         if record.key is not None:
             return 0 if self._partition_count == 1 else partition_of(record.key, self._partition_count)
         chosen = self._sticky

@@ -1,7 +1,7 @@
 """
 The open logs of a `LogManager`: opened and closed several at a time, with their settings and flushers.
 
-A log that cannot be opened or closed is remembered with its error and stands in nobody's way.
+A log that cannot be opened or closed is remembered with its error and does not affect the others.
 """
 
 from __future__ import annotations
@@ -62,16 +62,16 @@ class ServedLog:
 @dataclass(frozen=True)
 class Services:
     """
-    What every log is given.
+    The services that every log uses.
 
     Attributes:
         fs, clock: the disk and the time.
         config: the settings of the process.
         logger: of events.
-        registry: where numbers go.
+        registry: receives the counters.
         submit: has a flush done by another thread.
         wake: tells the tasks' thread that something is due sooner.
-        allow_truncate: recovery may cut what was known to be on disk.
+        allow_truncate: recovery may cut records that were known to be on disk.
     """
 
     fs: FileSystem
@@ -113,14 +113,14 @@ class Partitions:
         raise UnknownTopicError(partition.topic, f"no partition {partition.partition}")
 
     def all(self) -> list[ServedLog]:
-        """Return those open now. Raises ForkedError: they are the parent's."""
+        """Return the logs that are open now. Raises ForkedError: they are the parent's."""
         self._origin.require_own()
         with self._lock:
             return list(self._served.values())
 
     @property
     def failed(self) -> dict[TopicPartition, CleanerError]:
-        """Those that could not be opened, or not be closed in order, and why."""
+        """The logs that could not be opened, or not be closed in order, and why."""
         with self._lock:
             return dict(self._failed)
 
@@ -128,8 +128,7 @@ class Partitions:
         """
         Tell whether every partition of a log dir was served and closed in order.
 
-        The directory is asked, and not who was thought to be in it: a topic may have been left half created or half
-        deleted.
+        Read from the directory, not from memory: a topic may have been left half created or half deleted.
         """
         with self._lock:
             return self._closed_in_order.issuperset(state.log_dir.partitions())
@@ -168,7 +167,7 @@ class Partitions:
             ),
         )
         try:
-            # The markers of transactions that nobody can end any more: readers of committed records wait for them.
+            # The markers of transactions that no process can end any more: readers of committed records wait for them.
             writer.flush_to_disk()
         except BaseException:
             writer.abandon()
@@ -201,10 +200,10 @@ class Partitions:
 
     def configure(self, served: ServedLog, settings: FollowedSettings) -> None:
         """
-        Have a log go by its topic's settings as they are now.
+        Give a log its topic's present settings.
 
         Raises:
-            ConfigError: they cannot be read; it goes on by those it has.
+            ConfigError: they cannot be read; the log keeps its settings.
         """
         topic_id = read_topic_id(self._services.fs, served.directory / PARTITION_METADATA)
         resolved = settings.topic(served.partition.topic, topic_id)
@@ -214,7 +213,7 @@ class Partitions:
         served.settings = resolved
 
     def abandon(self, partition: TopicPartition) -> None:
-        """Close a log that is being deleted, leaving its files as they are; one that was not open is fine."""
+        """Close a log that is being deleted and leave its files as they are; does nothing if it was not open."""
         with self._lock:
             served = self._served.get(partition)
         if served is not None:
@@ -225,7 +224,7 @@ class Partitions:
             self._failed.pop(partition, None)
 
     def close_all(self) -> list[CleanerError]:
-        """Close all logs in order; returns why some could not be. Those are among the `failed` then."""
+        """Close all logs in order; returns the errors of those that failed, which are then in `failed`."""
         errors: list[CleanerError] = []
 
         def close_one(served: ServedLog) -> None:
@@ -245,7 +244,7 @@ class Partitions:
         return errors
 
     def abandon_all(self) -> None:
-        """Let go of all logs, leaving their files as they are."""
+        """Close all logs and leave their files as they are."""
         for served in self.all():
             self.abandon(served.partition)
 

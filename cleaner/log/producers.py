@@ -1,11 +1,10 @@
 """
-What a writer knows of the producers of its partition: which epoch counts, which sequence comes next, which appends are
-repeats, which transactions are open.
+The writer's state of the producers of its partition: their epoch, next sequence, known appends and open transactions.
 
-It judges before anything is written and remembers afterwards, by Kafka's rules: the last five appends of a producer are
-known, to know a repeat by, and of a log that was loaded the last batch, however it was left: a snapshot holds no more,
-and recovery writes one at the end of what it recovers. An append outside of transactions is one batch, as in Kafka, so
-the last append is known in any case. Within a transaction it may be cut into several.
+An append is checked before it is written and remembered afterwards, by Kafka's rules: the last five appends of a
+producer are known, so that repeats are recognised. After a load only the last batch is known, however the log was left:
+a snapshot holds no more, and recovery writes one at the end of what it recovers. An append outside of transactions is
+one batch, as in Kafka, so the last append is always known. Within a transaction it may be several batches.
 
 Source: rules R-125, R-211, R-407, R-653; `ProducerAppendInfo.java`, `ProducerStateEntry.java`,
 `ProducerStateManager.java`.
@@ -31,7 +30,7 @@ _NONE = -1
 
 
 class KnownAppend(NamedTuple):
-    """An append that may be repeated; all four are inclusive."""
+    """An append that may be repeated; all four numbers are inclusive."""
 
     first_sequence: int
     last_sequence: int
@@ -40,14 +39,14 @@ class KnownAppend(NamedTuple):
 
 
 class EndedTransaction(NamedTuple):
-    """Where the marker of a transaction is, and what it says."""
+    """The offset of a transaction's marker, and whether it commits."""
 
     offset: int
     is_committed: bool
 
 
 class Fence(NamedTuple):
-    """The lowest epoch from which something is taken of a producer, and why, where no newer instance is the reason."""
+    """The lowest epoch accepted from a producer, and the reason if it is not a newer instance."""
 
     epoch: int
     reason: str = ""
@@ -64,7 +63,7 @@ class KnownProducer:
     Attributes:
         appends: the last ones of this epoch, oldest first.
         last_batch_delta: last minus first offset of its last batch, for snapshots.
-        last_end: of its last transaction; None where that ended before the log was loaded.
+        last_end: of its last transaction; None if that ended before the log was loaded.
     """
 
     producer_id: int
@@ -77,13 +76,13 @@ class KnownProducer:
     last_end: EndedTransaction | None = None
 
     def clone(self) -> KnownProducer:
-        """Return a copy that does not follow this one."""
+        """Return an independent copy."""
         other = copy(self)
         other.appends = deque(self.appends, maxlen=_REMEMBERED)
         return other
 
     def set_epoch(self, epoch: int) -> None:
-        """Move to an epoch; another one than before forgets the appends."""
+        """Set the epoch; a different one forgets the appends."""
         if epoch != self.epoch:
             self.appends.clear()
             self.last_batch_delta = 0
@@ -111,8 +110,8 @@ class Producers:
     Args:
         where: the partition, for errors.
         entries: those known as of the log end, in the order in which they became known.
-        fences: by producer id; added to by `fence`. They are the opening's, and outlast a cut, after which producers
-            are known anew.
+        fences: by producer id; `fence` adds to them. They last as long as the log is open, also across a cut, after
+            which the producers are rebuilt.
     """
 
     def __init__(
@@ -120,8 +119,8 @@ class Producers:
     ) -> None:
         self._where = where
         self._known: dict[int, KnownProducer] = {}
-        # First offsets of open transactions, by producer id; of those decided above what is flushed, by the marker's
-        # offset. These once more in the order of their markers, and with them some that were taken back.
+        # First offsets of open transactions, by producer id; of transactions whose marker is not flushed, by the
+        # marker's offset; and those markers in order, with some that were undone.
         self._open = OpenOffsets()
         self._unflushed = OpenOffsets()
         self._markers: deque[tuple[int, int]] = deque()
@@ -165,18 +164,18 @@ class Producers:
         return _NONE if producer is None else producer.epoch
 
     def latest_epoch(self, producer_id: int) -> int:
-        """Return the lowest epoch in which something is taken from a producer, -1 for any."""
+        """Return the lowest epoch accepted from a producer, -1 for any."""
         return max(self.epoch_of(producer_id), self._fences.get(producer_id, _NO_FENCE).epoch)
 
     def next_sequence(self, producer_id: int, epoch: int) -> int | None:
-        """Return the sequence that follows what is known of a producer's epoch; None where nothing is."""
+        """Return the sequence after the known ones of a producer's epoch; None if none is known."""
         producer = self._known.get(producer_id)
         if producer is None or producer.epoch != epoch or not producer.appends:
             return None
         return (producer.appends[-1].last_sequence + 1) % SEQUENCES
 
     def last_end(self, producer_id: int) -> EndedTransaction | None:
-        """Return how a producer's last transaction ended; None where none has since the log was loaded."""
+        """Return how a producer's last transaction ended; None if none has ended since the log was loaded."""
         producer = self._known.get(producer_id)
         return None if producer is None else producer.last_end
 
@@ -228,7 +227,7 @@ class Producers:
 
     def _check_sequence(self, producer: KnownProducer, stamp: ProducerStamp) -> None:
         if producer.epoch == _NONE:
-            return  # nothing is known to compare with
+            return  # no known sequence to compare with
         last = _NONE
         if stamp.epoch == producer.epoch and producer.appends:
             last = producer.appends[-1].last_sequence
@@ -244,7 +243,7 @@ class Producers:
         self, stamp: ProducerStamp, base_offset: int, last_offset: int, timestamp_ms: int, *, goes_on: bool
     ) -> None:
         """
-        Take in a batch that was written.
+        Remember a batch that was written.
 
         Args:
             stamp: with the sequence of the batch.
@@ -279,7 +278,7 @@ class Producers:
         self._check_epoch(producer_id, epoch)
 
     def fence(self, producer_id: int, epoch: int, reason: str = "") -> None:
-        """Take nothing more from a producer with an epoch below this one, for as long as the log is open."""
+        """Accept nothing more from a producer with an epoch below this one, for as long as the log is open."""
         if epoch > self._fences.get(producer_id, _NO_FENCE).epoch:
             self._fences[producer_id] = Fence(epoch, reason)
 
@@ -293,7 +292,7 @@ class Producers:
     def remember_marker(
         self, producer_id: int, epoch: int, offset: int, timestamp_ms: int, *, commit: bool
     ) -> AbortedTxn | None:
-        """Take in a marker that was written; returns the transaction index entry it makes, if it makes one (R-653)."""
+        """Remember a marker that was written; returns its transaction index entry, if it has one (R-653)."""
         producer = self._known.get(producer_id)
         if producer is None:
             producer = self._known[producer_id] = KnownProducer(producer_id)
@@ -315,16 +314,16 @@ class Producers:
     # ---- time ------------------------------------------------------------------------------------------------------
 
     def on_flushed(self, offset: int) -> None:
-        """Forget decided transactions whose marker is below what is flushed."""
+        """Forget decided transactions whose marker is below the flushed offset."""
         while self._markers and self._markers[0][0] < offset:
             marker, first = self._markers[0]
             if self._unflushed.holder_of(first) == marker:
                 self._unflushed.remove(first)
-            # Not before: an interrupt in between must not leave it there for good.
+            # Only now: an interrupt in between must not leave it there permanently.
             self._markers.popleft()
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget producers idle for so long that have no transaction open."""
+        """Forget producers that are idle for longer than this and have no open transaction."""
         over = [
             producer.producer_id
             for producer in self._known.values()
@@ -334,12 +333,12 @@ class Producers:
             del self._known[producer_id]
 
     def save(self, producer_id: int) -> KnownProducer | None:
-        """Return a copy of what is known of a producer, for `restore`."""
+        """Return a copy of a producer's state, for `restore`."""
         producer = self._known.get(producer_id)
         return None if producer is None else producer.clone()
 
     def restore(self, producer_id: int, saved: KnownProducer | None) -> None:
-        """Go back to what was known of a producer when it was saved."""
+        """Restore a producer's saved state."""
         present = self._known.get(producer_id)
         if present is not None and present.txn_first_offset >= 0:
             self._open.remove(present.txn_first_offset)

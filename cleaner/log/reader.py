@@ -1,13 +1,13 @@
 """
 Reading one partition: from an offset or a time on, all records or the committed ones, as objects or as columns.
 
-A reader needs the partition's directory and somebody who says how far the log reaches, nothing else: no writer, and no
-lock for longer than it takes to list the directory. It goes on while segments are appended to, rolled, cut, deleted
-and swapped for cleaned ones; see `cursor.py` for how.
+A reader needs the partition's directory and a view that says how far the log reaches: no writer, and no lock for longer
+than a listing of the directory. It goes on while segments are appended to, rolled, cut, deleted and swapped for cleaned
+ones; see `cursor.py` for how.
 
-    whoever reads from the log start on sees    the last value of every key, and every record of the dirty section
-    an offset that was cleaned away             the next record at or above it comes
-    control batches                             are never shown
+    a read from the log start on       sees the last value of every key, and every record of the dirty section
+    an offset that was cleaned away    the next record at or above it comes
+    control batches                    are never shown
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class LogReader:
     Args:
         fs: the door to the file system.
         log_dir: the log dir.
-        topic_partition: whose log.
-        view: how far it reaches; None: find out from the directory.
-        clock: to wait by.
-        batch_limit: tells the most bytes that one batch may unpack to; None: a GiB.
+        topic_partition: the partition.
+        view: how far the log reaches; None: found out from the directory.
+        clock: for waits.
+        batch_limit: returns the most bytes that one batch may unpack to; None: one GiB.
     """
 
     def __init__(
@@ -91,9 +91,9 @@ class LogReader:
 
     def close(self) -> None:
         """
-        Close what is open; a second call does nothing.
+        Close the reader; a second call does nothing.
 
-        Followers end; other iterators go on, and close what they have open when they end. All else is refused.
+        Followers end; other iterators go on, and close their files when they end. Every other call is refused.
 
         Raises:
             ForkedError: it is of a log that the parent has open.
@@ -110,7 +110,7 @@ class LogReader:
 
     @property
     def _open_view(self) -> ReadView:
-        """What says how far the log reaches. Raises LogClosedError, ForkedError: there is nobody to ask any more."""
+        """Return the view that says how far the log reaches. Raises LogClosedError, ForkedError: it is not usable."""
         self._view.require_own()
         if self._is_closed:
             raise LogClosedError(self._files.directory, "the reader is closed")
@@ -128,7 +128,7 @@ class LogReader:
 
     @property
     def last_stable_offset(self) -> int:
-        """First offset of a transaction that is not decided yet, at most the high watermark."""
+        """First offset of an undecided transaction, at most the high watermark."""
         return self._open_view.last_stable_offset
 
     @property
@@ -151,9 +151,9 @@ class LogReader:
         Args:
             offset: where to begin; between log start and log end, both included.
             max_records: how many at most.
-            max_bytes: end behind the chunk that makes it so many bytes of the log; there is at least one.
-            isolation: `read_committed` leaves out what was aborted, and ends at the last stable offset.
-            until: where to end: `high_watermark`, or `end` with what could still be lost in a crash.
+            max_bytes: end after the chunk that reaches this many bytes of the log; at least one chunk is read.
+            isolation: `read_committed` leaves out aborted records, and ends at the last stable offset.
+            until: where to end: `high_watermark`, or `end`, which includes records that a crash could still lose.
         Raises:
             OffsetOutOfRangeError: the log does not have the offset; or retention was faster than the reader.
             LogTruncatedError: the log was cut below what was read.
@@ -210,7 +210,7 @@ class LogReader:
         Read records from an offset on and wait for more: `for` or `async for`, until `close()`.
 
         Args:
-            timeout_seconds: end when nothing came for so long; None waits for ever.
+            timeout_seconds: end when no record came for this long; None waits forever.
             others: as for `read`, as are errors.
         """
         offset = self._checked(offset, isolation, until)
@@ -219,7 +219,7 @@ class LogReader:
         return Follower(self._files, self._view, offset, isolation, until, timeout_seconds, broadcast)
 
     def _broadcast_of(self, isolation: Isolation, until: Until) -> Broadcast | None:
-        """Return what followers share that want the same; None beside a writer elsewhere, who tells nobody."""
+        """Return the broadcast of followers with these arguments; None if the writer is in another process."""
         signal = self._view.signal
         if signal is None:
             return None
@@ -232,10 +232,10 @@ class LogReader:
 
     def latest(self, *, isolation: Isolation = "read_committed") -> Latest:
         """
-        Return the last value of every key, as of one moment, and the offset to follow from.
+        Return the last value of every key at one moment, and the offset to follow from.
 
         Args:
-            isolation: as for `read`; values that may be taken back are seldom what state is made of.
+            isolation: as for `read`; state is seldom made of values that may still be aborted.
         """
         arguments.one_of("isolation", isolation, _ISOLATIONS)
         return take_latest(self._files, self._open_view, isolation)
@@ -244,8 +244,8 @@ class LogReader:
         """
         Return the offset of the first record with this timestamp or a later one; None when there is none.
 
-        Kafka's `offsetsForTimes`: timestamps need not ascend, and a record behind may be older. None, too, when that
-        record lies at or above the high watermark (`read_committed`: the last stable offset).
+        As Kafka's `offsetsForTimes`: timestamps need not ascend, and a later record may be older. Also None when that
+        record is at or above the high watermark (`read_committed`: the last stable offset).
 
         Args:
             timestamp_ms: milliseconds since 1970, or a `datetime` that has a time zone.
@@ -264,7 +264,7 @@ class LogReader:
         return epochs.end_offset_for(epoch, view.log_end_offset)
 
     def _checked(self, offset: int, isolation: Isolation, until: Until) -> int:
-        """Return the offset, if the log has it and the rest is sound."""
+        """Return the offset, if the log has it and the other arguments are valid."""
         offset = arguments.whole("offset", offset)
         arguments.one_of("isolation", isolation, _ISOLATIONS)
         arguments.one_of("until", until, _UNTILS)
@@ -288,18 +288,18 @@ def open_reader(
     max_decompressed_batch_bytes: int = MAX_BATCH_BYTES,
 ) -> LogReader:
     """
-    Open a partition for reading: beside a writer or a daemon in other processes, or in an archive, on any system.
+    Open a partition for reading: next to a writer or a daemon in other processes, or in an archive, on any system.
 
     Nothing is locked for longer than a listing and nothing is written. How far the log reaches is found out from its
-    directory. A `LogManager` on this machine publishes its high watermarks, so that readers have them at once; of a
-    broker's, and of a writer that was killed, they know what the checkpoint says.
+    directory. A `LogManager` on this machine publishes its high watermarks, so that readers have them at once; the high
+    watermark of a broker or of a killed writer is the checkpoint's.
 
     Args:
         log_dir: the log dir, one entry of `log.dirs`.
-        max_decompressed_batch_bytes: what is larger is taken for damage or an attack, and never unpacked. A manager's
-            own logs go by their settings.
+        max_decompressed_batch_bytes: a larger batch counts as damage or an attack, and is never unpacked. A manager's
+            own logs use their settings.
     Raises:
-        UnknownTopicError: there is no such partition. Says so if the log dir is none, and what it is instead.
+        UnknownTopicError: there is no such partition. If `log_dir` is no log dir, the error says what it is.
     """
     log_dir = arguments.path("log_dir", log_dir)
     topic_partition = TopicPartition(arguments.text("topic", topic), arguments.whole("partition", partition, 0))
@@ -308,7 +308,7 @@ def open_reader(
     limit = arguments.whole("max_decompressed_batch_bytes", max_decompressed_batch_bytes, 1)
     fs = fs or FileSystem()
     directory = real_path(log_dir) / str(topic_partition)
-    # A name that no topic has might lead out of the log dir.
+    # An invalid topic name might lead out of the log dir.
     if not topic_partition.is_legal or not fs.exists(directory):
         reason = why_no_log_dir(fs, log_dir)
         raise UnknownTopicError(

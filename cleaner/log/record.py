@@ -1,4 +1,4 @@
-"""What goes into a log and comes out of it: records, one by one or as columns, and what an append answers."""
+"""Input and output of a log: records, one by one or as columns, and the answer of an append."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ Headers = Sequence[tuple[str, bytes | None]]
 Timestamps = int | Sequence[int] | npt.NDArray[np.int64]
 
 
-# Not frozen, which would make a record four times as dear; `Final` has type checkers say the same.
+# Not frozen, which would make a record four times as slow to create; `Final` has type checkers enforce the same.
 @dataclass(slots=True, unsafe_hash=True)
 class Record:
     """
     One record; not to be changed.
 
     Attributes:
-        key: None for none; a compacted topic wants one.
+        key: None: no key; a compacted topic needs one.
         value: None is a tombstone: the key is deleted.
-        headers: in order; a name may occur more than once. On the way in a dict will do, where none does.
-        timestamp_ms: milliseconds since 1970; None on the way in stands for now.
-        offset: its place in the log; None until it has one, and not looked at by an append.
+        headers: in order; a name may occur more than once. An append also takes a dict.
+        timestamp_ms: milliseconds since 1970; None in an append means now.
+        offset: its place in the log; None before it has one; an append ignores it.
     """
 
     key: Final[bytes | None]
@@ -51,7 +51,7 @@ class RecordColumns:
     Attributes:
         values: one a record; None is a tombstone.
         keys: one a record; None: no record has a key.
-        timestamps_ms: one a record, or one for all; None stands for now.
+        timestamps_ms: one a record, or one for all; None means now.
         headers: one sequence a record; None: no record has any.
     """
 
@@ -65,7 +65,7 @@ class RecordColumns:
 
     @staticmethod
     def of(records: Sequence[Record], now_ms: int) -> RecordColumns:
-        """Take records apart; those without a timestamp get this moment's."""
+        """Make columns of records; those without a timestamp get `now_ms`."""
         return RecordColumns(
             [record.value for record in records],
             [record.key for record in records],
@@ -75,17 +75,17 @@ class RecordColumns:
 
 
 Records = Record | RecordColumns | Iterable[Record]
-"""What may be appended: one record, many in any order of making, or columns."""
+"""Input of an append: one record, an iterable of records, or columns."""
 
 _BYTES = bytes | bytearray | memoryview
 
 
 def as_records(records: Records) -> Sequence[Record] | RecordColumns:
     """
-    Return what was given to an append as what can be counted; the records themselves are not looked at.
+    Return an append's input as a sequence or as columns; the records themselves are not checked.
 
     Raises:
-        UsageError: it is not what one makes records of.
+        UsageError: the input is of another type.
     """
     if isinstance(records, list | tuple | RecordColumns):
         return records
@@ -100,10 +100,10 @@ def as_records(records: Records) -> Sequence[Record] | RecordColumns:
 
 def looked_through(records: Sequence[Record] | RecordColumns, now_ms: int) -> RecordColumns:
     """
-    Return records one by one made into columns, their headers pairs of name and value even where they were a dict.
+    Check each record and return columns; headers are pairs of name and value, also where a dict was given.
 
     Raises:
-        UsageError: the first record that cannot be appended, and which of its fields.
+        UsageError: names the first record that cannot be appended, and its field.
     """
     if isinstance(records, RecordColumns):
         return _columns_looked_through(records)
@@ -146,7 +146,7 @@ def _column(name: str, column: object) -> list[object]:
 
 def _field(row: int, name: str, value: object) -> bytes | None:
     if isinstance(value, str):
-        # Which bytes a text stands for is for whoever reads them to know, so nothing is chosen here.
+        # Only the application knows the encoding of its text, so none is chosen here.
         raise UsageError(f"record {row}: its {name} is a str; keys and values are bytes, as of {name}.encode()")
     if value is not None and not isinstance(value, _BYTES):
         raise UsageError(f"record {row}: its {name} is a {type(value).__name__}; keys and values are bytes or None")
@@ -181,11 +181,11 @@ def _headers(row: int, headers: object) -> tuple[tuple[str, bytes | None], ...]:
 
 class ProducerStamp(NamedTuple):
     """
-    What an idempotent producer puts on a batch.
+    The producer fields of an idempotent producer's batch.
 
     Attributes:
         base_sequence: of the first record; the others follow, and 2**31 - 1 is followed by 0.
-        is_transactional: the records become visible to readers of committed ones with the transaction's end.
+        is_transactional: readers of committed records see the records when the transaction is committed.
     """
 
     producer_id: int
@@ -196,7 +196,7 @@ class ProducerStamp(NamedTuple):
 
 def checked_stamp(stamp: ProducerStamp) -> ProducerStamp:
     """
-    Return a stamp, if a batch has room for it and it names a producer: -1 is Kafka's word for none.
+    Return the stamp, if its numbers fit a batch and it names a producer: Kafka writes -1 for none.
 
     Raises:
         UsageError: names the field.
@@ -211,13 +211,12 @@ def checked_stamp(stamp: ProducerStamp) -> ProducerStamp:
 
 class Appended:
     """
-    What became of an append.
+    The answer of an append.
 
     Attributes:
-        base_offset, last_offset: of the first and last record, both inclusive; of an append that repeats an earlier one
-            those of the first time.
-        log_append_time_ms: the records' timestamp where the topic has `message.timestamp.type=LogAppendTime`.
-        is_repeat: it was there before, by the same producer.
+        base_offset, last_offset: of the first and last record, both inclusive; for a repeat, those of the first append.
+        log_append_time_ms: the records' timestamp if the topic has `message.timestamp.type=LogAppendTime`.
+        is_repeat: the same producer had appended it before.
     """
 
     __slots__ = ("_durable", "_make_durable", "base_offset", "is_repeat", "last_offset", "log_append_time_ms")
@@ -244,7 +243,7 @@ class Appended:
     @property
     def durable(self) -> Future[None]:
         """
-        A future that is done once all up to `last_offset` is on disk; to ask for it is to ask for that.
+        A future that is done once everything up to `last_offset` is on disk; reading it requests the flush.
 
         It fails with FailedFsyncError or LogClosedError.
         """

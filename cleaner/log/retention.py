@@ -1,9 +1,9 @@
 """
-Retention of a log by its writer: segments that have expired as a whole go, the active one too.
+Retention of a log by its writer: removes segments that have expired as a whole, the active one too.
 
-Which ones is `policy/retention.py`; in which steps they go so that no crash makes a hole is `storage/remove/expiry.py`.
-When all have expired an empty segment takes their place first (R-913), so an idle log that keeps nothing for ever keeps
-nothing at all. A policy that nobody has said deletes nothing but what lies below the log start.
+`policy/retention.py` chooses them; `storage/remove/expiry.py` removes them in steps so that no crash makes a hole. When
+all have expired, an empty segment takes their place first (R-913), so an idle log ends up with no records. A cleanup
+policy that only a default gives deletes only segments below the log start.
 
 Source: rules R-901 to R-914, R-920.
 """
@@ -26,7 +26,7 @@ from cleaner.storage.segment.generation import raise_generation
 @dataclass(frozen=True)
 class ExpiredSegments:
     """
-    What was set aside: how many segments, the bytes of their logs, and the `.deleted` files there are now.
+    The segments that were renamed: how many, the bytes of their logs, and their `.deleted` files.
     """
 
     segments: int = 0
@@ -36,13 +36,13 @@ class ExpiredSegments:
 
 def expire(log: WritableLog, choose: Callable[[KeptLog], int]) -> ExpiredSegments:
     """
-    Set the oldest segments aside; their files are to be removed later.
+    Rename the oldest segments to `.deleted`; the caller removes the files later.
 
     Args:
-        choose: how many; asked again before anything changes, and then with the active segment rolled if that was
+        choose: returns how many; called again before anything changes, with the active segment rolled if that was
             among them.
     Raises:
-        LogDirOfflineError, NoSpaceError, LogChangedError, CorruptLogError: what has gone is gone.
+        LogDirOfflineError, NoSpaceError, LogChangedError, CorruptLogError: some segments may be renamed already.
         LogClosedError: it was closed, or an fsync failed.
     """
     with log.locked():
@@ -69,7 +69,7 @@ def _set_aside(log: WritableLog, choose: Callable[[KeptLog], int]) -> ExpiredSeg
         if not count:
             return ExpiredSegments()
         going, first = kept.segments[:count], kept.segments[count].base_offset
-        # In memory first: a reader of what goes gets an error, and the checkpoint never says less again.
+        # In memory first: a read below it gets an error, and the checkpoint never names a lower offset again.
         log.log_start_offset = max(log.log_start_offset, first)
         log_dir.put(OffsetKind.LOG_START, partition, log.log_start_offset)
         raise_generation(fs, log_dir.path, partition)
@@ -77,6 +77,6 @@ def _set_aside(log: WritableLog, choose: Callable[[KeptLog], int]) -> ExpiredSeg
         set_aside(fs, log.directory, [segment.base_offset for segment in going])
         log.first_base_offset = first
         files = tuple(list_deleted(fs, log.directory))
-    # The first segment says where the log begins; a line stays only for a start inside of it (R-118).
+    # The first segment's name is the log start; a checkpoint line is needed only for a start inside it (R-118).
     log_dir.put(OffsetKind.LOG_START, partition, log.log_start_checkpoint)
     return ExpiredSegments(count, sum(segment.size for segment in going), files)

@@ -1,7 +1,7 @@
 """
-Topics whose logs are open: what changes on disk changes what is served.
+Topics whose logs are open: each change on disk also changes the open logs.
 
-The caller sees to it that one change is made at a time.
+The caller makes one change at a time.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class ServedTopics:
     See the head of the file.
 
     Args:
-        services: what logs are given too.
+        services: those of the logs.
         partitions: the open logs.
         states: the log dirs.
         settings: of the topics, by log dir.
         sources: where they come from.
         upkeep: gives logs their settings.
-        removals: what waits to be removed.
+        removals: files that wait for their removal.
     """
 
     def __init__(
@@ -63,15 +63,15 @@ class ServedTopics:
         self._topics = Topics(services.fs, [state.log_dir for state in states], services.clock)
 
     def names(self) -> list[str]:
-        """Return the names of the topics there are."""
+        """Return the names of all topics."""
         return self._topics.names()
 
     def find(self, name: str) -> Topic:
-        """Return a topic as it lies on disk. Raises UnknownTopicError."""
+        """Return a topic as it is on disk. Raises UnknownTopicError."""
         return self._topics.find(name)
 
     def config(self, name: str) -> TopicConfig:
-        """Return the settings a topic goes by. Raises UnknownTopicError."""
+        """Return a topic's settings, defaults included. Raises UnknownTopicError."""
         return self._config_of(name, self._topics.find(name))
 
     def create(self, name: str, partitions: int, settings: Mapping[str, str], topic_id: uuid.UUID | None) -> Topic:
@@ -83,7 +83,7 @@ class ServedTopics:
             made = self._topics.create(name, partitions, settings, default_policy=policy, topic_id=topic_id)
             self._serve(made, made.partitions)
         except BaseException as error:
-            # Nobody could use half a topic, nor create it again.
+            # Half a topic could neither be used nor created again.
             try:
                 if name in self._topics.names():
                     self.delete(name)
@@ -115,7 +115,7 @@ class ServedTopics:
 
     @contextlib.contextmanager
     def _leaving(self, partition: TopicPartition, log_dir: LogDir) -> Iterator[None]:
-        """Close a log for good, keep a cleaner and readers out while its directory is renamed, and drop its lines."""
+        """Close a log, keep a cleaner and readers out while its directory is renamed, and drop its checkpoint lines."""
         fs, clock = self._services.fs, self._services.clock
         self._partitions.abandon(partition)
         with partition_lock(fs, log_dir.path, partition, clock):
@@ -123,16 +123,16 @@ class ServedTopics:
             yield
         for kind in OffsetKind:
             is_shared = kind is OffsetKind.CLEANER
-            # The lock itself, not a stack with it: an interrupt as a stack is left leaves the lock taken.
+            # The lock itself, not an ExitStack with it: an interrupt in the stack's exit would leave the lock taken.
             with checkpoint_lock(fs, log_dir.path, clock) if is_shared else contextlib.nullcontext():
                 log_dir.put(kind, partition, None)
 
     def _serve(self, topic: Topic, partitions: Sequence[TopicPartition]) -> None:
         """
-        Open new logs, each with its high watermark on disk before anybody can append.
+        Open new logs, each with its high watermark on disk before any caller can append.
 
-        Whoever finds no line there reads to the log end (`directory_view.py`), which a writer that is killed may not
-        have forced to disk. A crash before the line leaves logs without a record; the next opening writes it.
+        A reader that finds no line reads to the log end (`directory_view.py`), which a killed writer may not have
+        flushed. A crash before the line leaves logs without records; the next opening writes the line.
         """
         self._read_settings()
         for state in self._states:
@@ -146,7 +146,7 @@ class ServedTopics:
         self._services.registry.put(counters.OPEN_LOGS, len(self._partitions.all()))
 
     def _config_of(self, name: str, topic: Topic | None = None) -> TopicConfig:
-        """Return the settings of a topic; of one that is not there yet, those that count for all."""
+        """Return the settings of a topic; for one that does not exist yet, the defaults of all topics."""
         home = self._states[0].path if topic is None else next(iter(topic.homes.values()))
         return self._settings[home].topic(name, None if topic is None else topic.topic_id).config
 

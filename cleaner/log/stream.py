@@ -1,4 +1,4 @@
-"""Records of a log in offset order as columns, chunk by chunk: what all reading is made of."""
+"""Records of a log in offset order as columns, chunk by chunk: the base of all reading."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Until = Literal["high_watermark", "end"]
 
 
 def reach(view: ReadView, isolation: Isolation, until: Until) -> int:
-    """Return the offset that may be read up to now, exclusive. Committed records are told at the last stable offset."""
+    """Return the end of what may be read now, exclusive; for committed records the last stable offset."""
     if isolation == "read_committed":
         return view.last_stable_offset
     return view.high_watermark if until == "high_watermark" else view.log_end_offset
@@ -30,14 +30,14 @@ def reach(view: ReadView, isolation: Isolation, until: Until) -> int:
 class RecordStream:
     """
     Args:
-        files: the partition's.
-        view: how far it reaches.
+        files: the partition's files.
+        view: how far the log reaches.
         offset: where to begin.
-        chunk_bytes: the most read at a time, but for larger batches.
+        chunk_bytes: the most read at a time, except larger batches.
 
     Attributes:
         next_offset: first offset not handed out yet.
-        bytes_read: of batches, as they lie in the log.
+        bytes_read: of batches, as stored in the log.
     """
 
     def __init__(
@@ -63,32 +63,32 @@ class RecordStream:
         return self._cursor.segment is not None
 
     def look(self) -> None:
-        """Remember which log the offset is of; see `Cursor.look`."""
+        """Remember which log the offset belongs to; see `Cursor.look`."""
         self._cursor.look()
 
     def close(self) -> None:
-        """Close what is open; the stream can be used on."""
+        """Close the open file; the stream can still be used."""
         self._cursor.close()
 
     def go_back(self, offset: int) -> None:
-        """Go on from an offset that was handed out last time, or never."""
+        """Go on from an offset that was handed out by the last call, or never."""
         self._cursor.go_back(offset)
         self.next_offset = offset
 
     @property
     def epoch(self) -> int:
-        """The leader epoch of what was read last; -1 before that."""
+        """The leader epoch of the last batch read; -1 before that."""
         return self._cursor.epoch
 
     def go_on(self, offset: int, epoch: int) -> None:
-        """Go on behind what somebody else has read, up to an offset and in a leader epoch."""
+        """Go on after records that another stream has read, up to an offset and in a leader epoch."""
         self._cursor.go_on(offset, epoch)
         self.next_offset = offset
 
     def next_columns(self, end_offset: int) -> Iterator[Columns]:
         """
-        Hand out the records of the next chunk below an offset, some at a time and maybe none; exhaust it before the
-        next call. `next_offset` says when there is nothing more: it has not moved then, or is the end.
+        Yield the records of the next chunk below an offset, in pieces and maybe none; exhaust it before the next call.
+        At the end `next_offset` has not moved, or equals `end_offset`.
 
         Raises:
             CorruptLogError: damage.
@@ -118,7 +118,7 @@ class RecordStream:
         self.next_offset = max(first_offset, after)
 
     def _hidden(self, chunk: Chunk) -> Flags | None:
-        """Tell which batches are not to be seen; None where the files have changed and the chunk is to be read anew."""
+        """Return which batches are hidden; None if the files have changed and the chunk must be read again."""
         rows = chunk.batches
         hidden: Flags = ((rows["magic"] == 2) & (rows["attributes"] & CONTROL_FLAG != 0)).astype(np.uint8)
         listing, segment = self._cursor.listing, self._cursor.segment
@@ -127,8 +127,8 @@ class RecordStream:
         if self._aborted is None or self._aborted[0] is not listing:
             self._aborted = (listing, AbortedTransactions(self._files.fs, listing.places, self._view.unlisted_aborts()))
         aborted = self._aborted[1].hidden(rows, listing.holder_of(segment.base_offset))
-        # A swap leaves out of the transaction index what it leaves out of the log. With the index of the new files the
-        # old one's aborted records would come to light.
+        # A swap drops from the transaction index what it drops from the log. With the new files' index, aborted records
+        # of the old files would be shown.
         if not self._files.is_unchanged(listing):
             return None
         return hidden | aborted

@@ -1,7 +1,7 @@
 """
-What is done now and then, in one thread: each task at its own interval, none at the same time as another.
+Periodic tasks in one thread: each at its own interval, one at a time.
 
-A task that fails is told of and tried again at its next turn; the others go on. Turns are taken by the monotonic clock.
+A task that fails is reported and tried again at its next turn; the others go on. Turns follow the monotonic clock.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from cleaner.base.clock import Clock
 from cleaner.read.view import Signal
 
 _NANOS_PER_MILLI = 1_000_000
-# A wait is cut into pieces: a time too far away for the system's timers is as good as never.
+# A wait is cut into pieces, because the system's timers do not take any length.
 _LONGEST_WAIT_SECONDS = 3600.0
 
 
@@ -24,11 +24,11 @@ class PeriodicTask:
     One task.
 
     Attributes:
-        name: in words, for messages.
+        name: for messages.
         run: does it.
         interval_ms: between the beginnings of two turns.
         delay_ms: until the first one.
-        due_ns: when it should be run even before that, by the monotonic clock; None: no such need.
+        due_ns: returns an earlier time at which it must run, by the monotonic clock; None: no earlier time.
     """
 
     name: str
@@ -43,9 +43,9 @@ class Tasks:
     The tasks and their thread. `wake` may be called from any thread.
 
     Args:
-        clock: turns go by its monotonic clock.
-        tasks: in the order in which those that are due together are run.
-        failed: called with a task that failed, and why.
+        clock: turns follow its monotonic clock.
+        tasks: those that are due together run in this order.
+        failed: called with the name of a task that failed, and the error.
     """
 
     def __init__(self, clock: Clock, tasks: Sequence[PeriodicTask], failed: Callable[[str, Exception], None]) -> None:
@@ -59,22 +59,22 @@ class Tasks:
         self._thread = threading.Thread(target=self._run, name="cleaner-log-tasks", daemon=True)
 
     def start(self) -> None:
-        """Let the thread begin."""
+        """Start the thread."""
         self._thread.start()
 
     def wake(self) -> None:
-        """Have it looked again what is due."""
+        """Have the thread check again what is due."""
         self._signal.notify()
 
     def stop(self) -> None:
-        """End the thread, after the task it is at."""
+        """End the thread after its present task."""
         self._is_stopping = True
         self._signal.notify()
         if self._thread.is_alive():
             self._thread.join()
 
     def turn(self) -> float:
-        """Run what is due; returns how many seconds nothing will be."""
+        """Run the due tasks; returns the seconds until the next one is due."""
         for task in self._tasks:
             if self._is_stopping:
                 return 0
@@ -83,9 +83,9 @@ class Tasks:
                 continue
             try:
                 task.run()
-            except Exception as error:  # noqa: BLE001 - the next turn may do better, and other tasks have to go on
+            except Exception as error:  # noqa: BLE001 - the next turn may succeed, and other tasks must go on
                 self._failed(task.name, error)
-            # An interval of 0 would never let go.
+            # An interval of 0 would keep the thread busy forever.
             self._next_ns[task.name] = now_ns + max(1, task.interval_ms) * _NANOS_PER_MILLI
         return max(0, min(map(self._due_ns, self._tasks)) - self._clock.monotonic_ns()) / 1e9
 

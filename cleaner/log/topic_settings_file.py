@@ -1,11 +1,11 @@
 """
-`cleaner-topics.properties`, written: the settings of topics, kept in the log dir they are about.
+Writes `cleaner-topics.properties`: the settings of topics, kept in their log dir.
 
     prices.cleanup.policy=compact
     prices.delete.retention.ms=100
 
-An operator may write in it too, so lines that are not changed stay as they are, comments among them. Topics and keys
-both hold dots; whatever is written is read back before it counts, the way everybody reads it (`settings/files.py`).
+An operator may edit the file too, so unchanged lines, comments included, stay as they are. Topics and keys both contain
+dots, so the new text is parsed, by the parser of all readers (`settings/files.py`), before the file is replaced.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def write_topic_settings(
     fs: FileSystem, log_dir: Path, topic: str, values: Mapping[str, str], topics: Collection[str]
 ) -> None:
     """
-    Make these all the settings that the file gives a topic, durably; those of other topics stay.
+    Replace all settings of a topic in the file, durably; those of other topics stay.
 
     The caller keeps other writers of the file out (`partition_lock.checkpoint_lock`).
 
@@ -34,11 +34,11 @@ def write_topic_settings(
         fs: the door to the file system.
         log_dir: the log dir.
         topic: whose settings.
-        values: by key; none of them: the topic has none.
-        topics: those that have a partition here now; a topic that is created is not yet among them.
+        values: by key; empty: the topic has none.
+        topics: those that have a partition here now; without a topic that is just being created.
     Raises:
-        ConfigError: the file as it is cannot be read.
-        TopicSettingsError: another topic's name makes a line mean something else; nothing was written.
+        ConfigError: the present file cannot be read.
+        TopicSettingsError: with another topic's name a line would mean something else; nothing was written.
         LogDirOfflineError, NoSpaceError: the disk.
     """
     path = log_dir / CLEANER_TOPICS
@@ -59,7 +59,7 @@ def write_topic_settings(
 def _check(
     data: bytes, path: Path, topic: str, wanted: Mapping[str, Mapping[str, str]], topics: Collection[str]
 ) -> None:
-    """Read back what is to be written."""
+    """Parse the text that will be written."""
     found = parse_cleaner_topics(parse_properties(data, str(path)), topics, [])
     for name in {*wanted, *found}:
         if found.get(name, {}) != wanted.get(name, {}):

@@ -1,15 +1,15 @@
 """
-Topics of log dirs: what there is, created, grown, set, deleted.
+Topics of log dirs: list, create, grow, alter, delete.
 
 A topic is its partitions' directories: there is no other list of topics. Its settings are lines of
-`cleaner-topics.properties` in each of the log dirs, its id stands in every partition's `partition.metadata`.
+`cleaner-topics.properties` in each of the log dirs, its id is in every partition's `partition.metadata`.
 
-Invariant: a partition's directory has its `partition.metadata` from the first moment on, for a broker would set it
-aside without (R-107). It is made under the name of one that waits to be removed, and renamed when it is whole; what a
-crash leaves of it is removed like any other deleted topic.
+Invariant: a partition's directory has its `partition.metadata` from the first moment on; a broker would set it aside
+without (R-107). It is created under a name for deleted directories, and renamed when it is complete; an unfinished one
+left by a crash is removed like any deleted topic.
 
-Deleting renames a partition's directory; its files go `file.delete.delay.ms` later (`removals.py`). From the last
-partition to the first, so that a crash leaves a shorter topic and never one with a hole; its settings go last.
+Deleting renames a partition's directory; its files are removed `file.delete.delay.ms` later (`removals.py`). It goes
+from the last partition to the first, so that a crash leaves a shorter topic without a hole; its settings go last.
 
 Source: rules R-101 to R-107, R-124; `Topic.java`, `LogManager.java` (asyncDelete).
 """
@@ -52,13 +52,13 @@ Locked = Callable[[TopicPartition, LogDir], AbstractContextManager[None]]
 @dataclass(frozen=True)
 class Topic:
     """
-    A topic as it lies on disk.
+    A topic as it is on disk.
 
     Attributes:
         name: of the topic.
         topic_id: None where `partition.metadata` is missing.
         homes: the log dir of each partition, by number.
-        settings: what was said of it in `cleaner-topics.properties`.
+        settings: its own, from `cleaner-topics.properties`.
     """
 
     name: str
@@ -78,9 +78,9 @@ def check_topic_name(name: str, others: Collection[str] = ()) -> None:
 
     Args:
         name: of the topic.
-        others: the topics there are; two names that differ in dots and underscores alone collide.
+        others: the existing topics; two names that differ only in dots and underscores collide.
     Raises:
-        InvalidTopicError: says what is wrong with it.
+        InvalidTopicError: says why.
     """
     if not name:
         raise InvalidTopicError(name, "a topic needs a name")
@@ -100,12 +100,12 @@ def check_topic_name(name: str, others: Collection[str] = ()) -> None:
 
 class Topics:
     """
-    The topics of some log dirs. Reads need no lock; whoever changes something is the writer of all of them.
+    The topics of some log dirs. Reads need no lock; only the writer of all these log dirs may call the others.
 
     Args:
         fs: the door to the file system.
         log_dirs: at least one.
-        clock: to wait by.
+        clock: for waits.
     """
 
     def __init__(self, fs: FileSystem, log_dirs: Sequence[LogDir], clock: Clock) -> None:
@@ -114,7 +114,7 @@ class Topics:
         self._clock = clock
 
     def names(self) -> list[str]:
-        """Return the topics there are."""
+        """Return the names of all topics."""
         return sorted({partition.topic for log_dir in self._log_dirs for partition in log_dir.partitions()})
 
     def find(self, name: str) -> Topic:
@@ -135,7 +135,7 @@ class Topics:
         return Topic(name, topic_id, {number: each.path for number, each in homes.items()}, self.settings(name))
 
     def settings(self, name: str) -> dict[str, str]:
-        """Return what `cleaner-topics.properties` says of a topic; that of the first log dir which says anything."""
+        """Return a topic's own settings, from the first log dir whose `cleaner-topics.properties` has any."""
         topics = set(self.names())
         found = (read_cleaner_topics(self._fs, each.path, topics, []).get(name, {}) for each in self._log_dirs)
         return next((settings for settings in found if settings), {})
@@ -152,21 +152,21 @@ class Topics:
         """
         Create a topic: settings first, then its partitions one by one.
 
-        Its cleanup policy is written down even if it is the default: whoever else works on the log dir has to know that
-        it was meant (`settings/resolver.py`), and does not know the defaults of this process.
+        Its cleanup policy is written even if it is the default: other processes that work on the log dir must see that
+        it was intended (`settings/resolver.py`), and do not know the defaults of this process.
 
         Args:
             name: of the topic.
             partitions: how many.
             settings: its own.
-            default_policy: `cleanup.policy` if they do not say.
+            default_policy: `cleanup.policy` if the settings have none.
             topic_id: None chooses one.
         Raises:
             InvalidTopicError: a name or number Kafka would refuse.
-            TopicExistsError: it is there.
+            TopicExistsError: it exists.
             ConfigError: a setting no topic has, or a bad value.
             TopicSettingsError: see `write_topic_settings`.
-            LogDirOfflineError, NoSpaceError: the disk; some of its partitions may be there.
+            LogDirOfflineError, NoSpaceError: the disk; some of its partitions may exist.
         """
         others = self.check_new(name)
         _check_count(name, partitions)
@@ -183,7 +183,7 @@ class Topics:
 
     def check_new(self, name: str) -> list[str]:
         """
-        Refuse a name that a new topic cannot have; returns those of the topics there are.
+        Refuse a name that a new topic cannot have; returns the names of the existing topics.
 
         Raises:
             InvalidTopicError, TopicExistsError: as `create`.
@@ -196,11 +196,11 @@ class Topics:
 
     def grow(self, name: str, partitions: int) -> Topic:
         """
-        Give a topic more partitions. Keys may belong to others then than their older records lie in.
+        Give a topic more partitions. Keys may then go to other partitions than their older records.
 
         Raises:
-            UnknownTopicError: it is not there.
-            InvalidTopicError: it has as many or more: they can only grow.
+            UnknownTopicError: it does not exist.
+            InvalidTopicError: it has as many or more: the number can only grow.
         """
         topic = self.find(name)
         _check_count(name, partitions)
@@ -215,7 +215,7 @@ class Topics:
 
         Args:
             name: of the topic.
-            changes: by key; None takes a setting back, so that the default counts.
+            changes: by key; None removes a setting, so that the default counts.
         Raises:
             UnknownTopicError, ConfigError, TopicSettingsError: see `create`; nothing has changed.
         """
@@ -229,10 +229,10 @@ class Topics:
 
     def delete(self, name: str, locked: Locked) -> list[Path]:
         """
-        Delete a topic; returns its directories, which wait to be removed.
+        Delete a topic; returns its directories, which wait for their removal.
 
         Raises:
-            UnknownTopicError: it is not there.
+            UnknownTopicError: it does not exist.
             LogDirOfflineError: the disk; some of its partitions may be gone.
         """
         if not self._homes(name):
@@ -265,7 +265,7 @@ class Topics:
     def _make(self, name: str, numbers: Sequence[int], topic_id: uuid.UUID | None) -> None:
         counts = {log_dir: len(log_dir.partitions()) for log_dir in self._log_dirs}
         for number in numbers:
-            # As Kafka: where there are the fewest.
+            # As Kafka: in the log dir with the fewest partitions.
             log_dir = min(counts, key=counts.__getitem__)
             self._make_partition(log_dir, TopicPartition(name, number), topic_id)
             counts[log_dir] += 1
@@ -284,18 +284,18 @@ def check_settings(values: Mapping[str, str], *, keys_only: bool = False) -> Non
     Refuse settings that no topic has, as Kafka does when one is created, and bad values.
 
     Raises:
-        ConfigError: all mistakes.
+        ConfigError: names every wrong setting.
     """
     for key, value in values.items():
         if key not in _KNOWN_KEYS:
-            TopicConfig.from_mapping({key: value})  # says so, if it is very like one there is
+            TopicConfig.from_mapping({key: value})  # raises if the key is close to a known one
             raise ConfigError(key, value, "no topic has this setting")
     if not keys_only:
         TopicConfig.from_mapping(values)
 
 
 def _as_kafka_reads_it(key: str, value: str) -> str:
-    """Return a value that was checked, a size in plain bytes: what is in the file may be given to a broker."""
+    """Return a checked value, sizes in plain bytes: the file may be given to a broker."""
     setting = TOPIC_SETTINGS.get(key)
     return value if setting is None or not setting.in_bytes else setting.canonical(value)
 

@@ -1,20 +1,20 @@
 """
 Producers of one partition: with sequence numbers, and with transactions.
 
-A *transactional id* is a name that outlives the process. Whoever begins to produce under it gets the id's producer id
-with the next epoch, which ends what an earlier instance has left open and fences that instance off. What is known of
-these ids stands in a small file of the partition's directory, `cleaner-transactional-ids`:
+A *transactional id* is a name that outlives the process. A producer that begins under it gets the id's producer id with
+the next epoch, which ends an earlier instance's open transaction and fences that instance off. The ids are kept in a
+small file of the partition's directory, `cleaner-transactional-ids`:
 
     {"format": "cleaner-transactional-ids", "version": 1,
      "ids": {"payments": {"producer_id": 5174, "epoch": 3, "used_ms": 1700000000000}}}
 
-It is there, and not in the log dir or outside of it, because transactions are of one partition here: so it goes where
-the partition goes, is deleted with it, and no two partitions wait for each other. It disturbs no broker: in a partition
-directory Kafka's loader passes over every file whose name has neither an offset in front nor one of its suffixes behind
-(R-642), and a broker that takes over knows no transactional id of ours anyway.
+It is in the partition's directory because transactions are of one partition here: it moves with the partition, is
+deleted with it, and no partition waits for another. It does not disturb a broker: in a partition directory Kafka's
+loader ignores every file whose name neither begins with an offset nor ends in one of its suffixes (R-642), and a broker
+that takes over does not know our transactional ids anyway.
 
-Producer ids are chosen at random from the upper half of what is possible. Brokers count theirs up from 0, so neither
-meets one of the other's in a log that both have written, and nothing has to be remembered of the ids without a name.
+Producer ids are chosen at random from the upper half of their range. Brokers count theirs up from 0, so the two do not
+collide in a log that both have written, and producer ids without a transactional id need not be remembered.
 
 Source: rules R-230, R-653; `ProducerStateManager.java`; what a transaction coordinator does, for one partition.
 """
@@ -34,7 +34,7 @@ from cleaner.storage.files.checkpoint import read_bounded
 from cleaner.storage.fs.file_system import FileSystem
 
 FILE_NAME = "cleaner-transactional-ids"
-FORMAT, VERSION = "cleaner-transactional-ids", 1  # values on disk, fixed for ever
+FORMAT, VERSION = "cleaner-transactional-ids", 1  # values on disk, never to be changed
 
 LIMIT_BYTES = 16 << 20
 """A hundred thousand ids."""
@@ -46,7 +46,7 @@ _MAX_EPOCH = 32_766  # 32 767 is left for the marker that ends a transaction of 
 
 
 class Identity(NamedTuple):
-    """What a producer is known by in a log."""
+    """A producer's id and epoch in a log."""
 
     producer_id: int
     epoch: int
@@ -61,7 +61,7 @@ class _Known:
 
 
 def new_producer_id() -> int:
-    """Return a producer id that nobody has: not below 2**62."""
+    """Return a random unused producer id, not below 2**62."""
     return 1 << 62 | secrets.randbits(62)
 
 
@@ -81,13 +81,13 @@ class TransactionalIds:
 
     def begin(self, transactional_id: str, epoch_of: Callable[[int], int], now_ms: int) -> Identity:
         """
-        Give a transactional id to a new instance, durably: the same producer id, and an epoch above all before.
+        Give a transactional id to a new instance, durably: the same producer id, and an epoch above all earlier ones.
 
         Args:
-            epoch_of: tells the latest epoch the log knows of a producer id, -1 for none.
+            epoch_of: returns the latest epoch the log knows of a producer id, -1 for none.
         Raises:
-            CorruptCheckpointError: the file is damaged or of a later release. It is left as it is: who does not know
-                the earlier epochs cannot fence an earlier instance.
+            CorruptCheckpointError: the file is damaged or of a later release. It is not changed: without the earlier
+                epochs an earlier instance cannot be fenced.
             LogDirOfflineError, NoSpaceError: the disk.
         """
         with self._lock:
@@ -104,7 +104,7 @@ class TransactionalIds:
     def raise_epoch(
         self, transactional_id: str, identity: Identity, epoch_of: Callable[[int], int], now_ms: int
     ) -> Identity:
-        """Take the id away from an instance, durably; returns what its transaction is aborted with. As `begin`."""
+        """Raise the id's epoch, durably; returns the identity that aborts its transaction. Raises as `begin`."""
         with self._lock:
             raised = identity._replace(epoch=identity.epoch + 1)
             self._put(self._read(), transactional_id, raised, epoch_of, now_ms)
@@ -118,7 +118,7 @@ class TransactionalIds:
         epoch_of: Callable[[int], int],
         now_ms: int,
     ) -> None:
-        """Write the file with one id changed, without those that nobody used for long and the log has forgotten."""
+        """Write the file with one id changed, without ids that are long unused and forgotten by the log."""
         kept = {
             name: known
             for name, known in ids.items()
@@ -156,5 +156,5 @@ class TransactionalIds:
             raise CorruptCheckpointError(
                 self._path, 0, f"no producer of transactional id {shortened(repr(name))}: {shortened(repr(value))}"
             )
-        # Written while the clock stood before 1970: what counts is that the id is known.
+        # The clock was before 1970 when it was written: all that matters is that the id is known.
         return _Known(Identity(producer_id, epoch), max(0, used_ms))

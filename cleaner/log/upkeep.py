@@ -1,8 +1,8 @@
 """
-What a `LogManager` does by itself, on Kafka's intervals.
+The periodic tasks of a `LogManager`, at Kafka's intervals.
 
     retention        log.retention.check.interval.ms, the first time log.initial.task.delay.ms after the opening
-    removal          when `file.delete.delay.ms` of something has passed
+    removal          when `file.delete.delay.ms` of a deleted file has passed
     flush            when `flush.ms` of a log has passed; at least every log.flush.scheduler.interval.ms
     high watermark   replica.high.watermark.checkpoint.interval.ms
     recovery point   log.flush.offset.checkpoint.interval.ms
@@ -11,9 +11,9 @@ What a `LogManager` does by itself, on Kafka's intervals.
     transactions     every ten seconds: those that take longer than they may are aborted
     producers        every ten minutes: those that are idle are forgotten
 
-Unlike Kafka's (R-902), `flush.ms` counts by itself: with the scheduler's interval at its default, Kafka never looks.
+Unlike in Kafka (R-902), `flush.ms` works without the scheduler's interval: with its default, Kafka never checks.
 
-A line of a checkpoint is worked out while no thread can write the file, and never names more than is on disk.
+A checkpoint line is computed while no other thread can write the file, and never names more than is on disk.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class Upkeep:
     The tasks of a `LogManager`; `tasks` are run by one thread, everything else may be called by any.
 
     Args:
-        services: what logs are given too.
+        services: those of the logs.
         partitions: the open logs.
         states: the log dirs.
         settings: of the topics, by log dir.
-        removals: what waits to be removed.
-        rolled: told when segments were rolled or settings have changed: a cleaner may find something to do.
+        removals: files that wait for their removal.
+        rolled: called when segments were rolled or settings have changed: a cleaner may find work.
     """
 
     def __init__(
@@ -103,10 +103,10 @@ class Upkeep:
 
     def remove_due(self) -> None:
         """
-        Remove what was set aside and has waited for `file.delete.delay.ms`.
+        Remove deleted files that have waited for `file.delete.delay.ms`.
 
         Raises:
-            LogDirLockedError: the manager is closed, or the lock was lost: the files are somebody else's.
+            LogDirLockedError: the manager is closed, or the lock was lost: the files may belong to another process.
         """
         for state in self._states:
             state.still_held()
@@ -131,7 +131,7 @@ class Upkeep:
         self._note(OffsetKind.RECOVERY_POINT, lambda served: served.writer.flushed_offset)
 
     def note_log_starts(self) -> None:
-        """Write `log-start-offset-checkpoint`: a line only where the first segment does not say as much (R-118)."""
+        """Write `log-start-offset-checkpoint`: a line only if the log start is not the first base offset (R-118)."""
         self._note(OffsetKind.LOG_START, lambda served: served.writer.log_start_checkpoint)
 
     def note_all(self) -> None:
@@ -144,7 +144,7 @@ class Upkeep:
         for state in self._states:
 
             def offsets(state: DirState = state) -> dict[TopicPartition, int | None]:
-                # Asked here which they are: a log deleted since would give its line to one made under its name.
+                # The logs are listed here: a log deleted since would give its line to a new one of the same name.
                 mine = (served for served in self._partitions.all() if served.state is state)
                 return {served.partition: offset_of(served) for served in mine}
 
@@ -155,7 +155,7 @@ class Upkeep:
     # ---- settings --------------------------------------------------------------------------------------------------
 
     def look_at_settings(self) -> None:
-        """Take over what others have changed in files of settings."""
+        """Apply changes that other processes or operators made in settings files."""
         now_ms = self._services.clock.now_ms()
         has_changed = False
         for settings in self._settings.values():
@@ -164,7 +164,7 @@ class Upkeep:
             self.apply_settings()
 
     def apply_settings(self) -> None:
-        """Give each log its topic's settings as they are now."""
+        """Give each log its topic's present settings."""
         for served in self._partitions.all():
             with self._telling(served, "given its settings"):
                 self._partitions.configure(served, self._settings[served.state.path])
@@ -173,15 +173,15 @@ class Upkeep:
     # ---- retention -------------------------------------------------------------------------------------------------
 
     def retain(self) -> None:
-        """Set aside the segments of all logs that have expired."""
+        """Remove the expired segments of all logs."""
         for served in self._partitions.all():
             with self._telling(served, "looked through for expired segments"):
                 self.retain_one(served)
 
     def retain_one(self, served: ServedLog) -> int:
-        """Set aside what has expired of one log; returns how many segments."""
+        """Remove the expired segments of one log; returns how many."""
         topic, now_ms = served.settings.config, self._services.clock.now_ms()
-        # A policy that only Kafka's default gives was meant by nobody.
+        # Nobody chose a policy that comes from Kafka's default.
         is_trusted = "cleanup.policy" in served.settings.origins
 
         def choose(log: KeptLog) -> int:
@@ -217,7 +217,7 @@ class Upkeep:
     # ---- troubles --------------------------------------------------------------------------------------------------
 
     def task_failed(self, name: str, error: Exception) -> None:
-        """Tell of a task that failed."""
+        """Report a task that failed."""
         self._services.registry.add(counters.FAILED_TASKS, 1, task=name)
         known = {} if isinstance(error, CleanerError) else {"exc_info": error}
         self._services.logger.error("a task failed and is tried again", task=name, reason=str(error), **known)
@@ -227,7 +227,7 @@ class Upkeep:
 
 
 class _Telling:
-    """Tells of an error about one log, so that the next one gets its turn."""
+    """Reports an error about one log, so that the next log gets its turn."""
 
     def __init__(self, services: Services, served: ServedLog, what: str) -> None:
         self._services = services
@@ -238,7 +238,7 @@ class _Telling:
         """Begin."""
 
     def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> bool:
-        """Tell of an error of ours; a log that was closed meanwhile needs nothing any more."""
+        """Report a `CleanerError`; a log that has been closed since needs nothing any more."""
         if isinstance(error, LogClosedError) and not isinstance(error, FailedFsyncError):
             return True
         if not isinstance(error, CleanerError | OSError):

@@ -1,12 +1,12 @@
 """
-What a writer does to its log, step by step, for one caller at a time.
+The steps by which a writer changes its log, for one caller at a time.
 
-`PartitionWriter` locks and calls; what has expired is dropped by `retention.py`. Names in the partition's directory
-change under the partition's lock only, in the orders that `docs/coexistence.md` promises to a cleaner next door.
+`PartitionWriter` locks and calls; `retention.py` drops expired segments. Names in the partition's directory change only
+under the partition's lock, in the order that `docs/coexistence.md` promises to a cleaner in another process.
 
-A step that fails has left the log as it was, or nobody knows what the log is like now: then it `is_in_doubt`, and
-nothing but opening it again helps. That holds for whatever ends a step, at whatever line: an error of the disk, but an
-interrupt or a lack of memory, too.
+A step that fails has left the log unchanged, or the log's state is unknown: then it `is_in_doubt`, and only opening it
+again helps. That holds for whatever ends a step, at whatever line: an error of the disk, an interrupt, a lack of
+memory.
 
 Source: rules R-123, R-126, R-407, R-653, R-903, R-920, R-921; `UnifiedLog.java`, `LocalLog.java`.
 """
@@ -43,14 +43,14 @@ _Result = TypeVar("_Result")
 @dataclass(frozen=True)
 class WriterOptions:
     """
-    What a writer is opened with.
+    Options of a writer.
 
     Attributes:
         producer_id_expiration_ms: `producer.id.expiration.ms`.
-        batch_bytes: what a batch of several records may take unpacked; None: what the topic allows.
+        batch_bytes: the most that a batch of several records may take unpacked; None: the topic's limit.
         random: chooses each segment's jitter (R-804).
-        publish: tells readers in other processes of the high watermark: behind the fsync that raises it, and before the
-            cut that lowers it. Must be quick and not raise.
+        publish: publishes the high watermark to readers in other processes: after the fsync that raises it, and before
+            the cut that lowers it. Must be quick and not raise.
     """
 
     producer_id_expiration_ms: int = 86_400_000
@@ -64,13 +64,13 @@ class WritableLog:
     The log of one partition, open for writing.
 
     Attributes:
-        topic: the settings that count for what comes next; see `configure`.
-        active: the segment that is appended to.
+        topic: the settings for the next appends; see `configure`.
+        active: the active segment.
         producers, epochs: as of the log end.
         log_start_offset, log_end_offset: first offset a reader may ask for; the offset the next record will get.
         first_base_offset: of the first segment.
-        flushed_offset: all below is on disk, so it is the high watermark.
-        is_in_doubt: a step has begun to change the log, and was neither finished nor taken back.
+        flushed_offset: everything below is on disk, so it is the high watermark.
+        is_in_doubt: a step has begun to change the log, and was neither finished nor undone.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class WritableLog:
         self._clock = clock
         self._options = options
         self._lock = self._new_lock()
-        # The segment that is being made: its base offset.
+        # The base offset of a segment that is being created.
         self._rolling_to: int | None = None
         self._fences: dict[int, Fence] = {}
         self.is_in_doubt = False
@@ -107,18 +107,18 @@ class WritableLog:
         return ActiveSegment(self._fs, segment, self.topic, now_ms=self._clock.now_ms(), jitter_ms=jitter_ms)
 
     def configure(self, topic: TopicConfig) -> None:
-        """Go by other settings from now on."""
+        """Use other settings from now on."""
         self.topic = self.active.topic = topic
 
     @property
     def last_stable_offset(self) -> int:
-        """Where readers of committed records stop (R-407)."""
+        """The offset at which readers of committed records stop (R-407)."""
         unstable = self.producers.first_unstable_offset()
         return self.flushed_offset if unstable is None else min(unstable, self.flushed_offset)
 
     @property
     def log_start_checkpoint(self) -> int | None:
-        """The line of `log-start-offset-checkpoint`; None where the first segment says as much (R-118)."""
+        """The line of `log-start-offset-checkpoint`; None if it equals the first base offset (R-118)."""
         return self.log_start_offset if self.log_start_offset > self.first_base_offset else None
 
     # ---- appending -------------------------------------------------------------------------------------------------
@@ -129,13 +129,13 @@ class WritableLog:
 
         Raises:
             NoSpaceError, LogDirOfflineError, OutOfDescriptorsError: nothing has changed.
-            LogClosedError: it could not be taken back, or an fsync failed.
+            LogClosedError: it could not be undone, or an fsync failed.
         """
         first_offset = self.log_end_offset
 
         def write() -> int:
             end_offset, flushed = self._write(new, producer)
-            # Not before: nobody is to see the beginning of an append that is taken back.
+            # Only now: no reader may see the beginning of an append that is undone.
             self.log_end_offset = end_offset
             return flushed
 
@@ -144,7 +144,7 @@ class WritableLog:
         return first_offset
 
     def _write(self, new: NewBatches, producer: ProducerStamp | None) -> tuple[int, int]:
-        """Write batches; returns where the log ends then, and up to where it is on disk as it was rolled on the way."""
+        """Write batches; returns the new log end, and the offset up to which rolls on the way have flushed the log."""
         first_offset, now_ms = self.log_end_offset, self._clock.now_ms()
         place(new.data, new.batches, first_offset, self.epochs.latest)
         begin, flushed, end_offset = new.batches[0].start, self.flushed_offset, first_offset
@@ -189,21 +189,21 @@ class WritableLog:
         return offset
 
     def abort_open_transactions(self) -> None:
-        """Abort what an earlier writer left open, or what a cut has reopened."""
+        """Abort transactions that an earlier writer left open, or that a cut has reopened."""
         for producer_id in self.producers.open_transactions():
             self.end_transaction(producer_id, self.producers.latest_epoch(producer_id), commit=False)
 
     def fence(self, producer_id: int, epoch: int) -> int | None:
         """
-        Take nothing more from a producer with an epoch below this one, and abort its transaction if one is open.
+        Accept nothing more from a producer with an epoch below this one, and abort its transaction if one is open.
 
         Returns:
             The offset of the marker; None without a transaction.
         Raises:
             NoSpaceError, LogDirOfflineError, OutOfDescriptorsError, LogClosedError: as `append`.
         """
-        # The marker first: it raises the epoch by itself. A producer that is fenced and has a transaction open could
-        # not end it, and nobody else might.
+        # The marker first: it also raises the epoch. A fenced producer could not end its open transaction, and no other
+        # caller might.
         marker_offset = None
         if self.producers.has_open_transaction(producer_id):
             marker_offset = self.end_transaction(producer_id, epoch, commit=False)
@@ -214,9 +214,9 @@ class WritableLog:
 
     def _whole_or_undone(self, producer_id: int | None, change: Callable[[], _Result]) -> _Result:
         """
-        Change the log at its end, and what is known of a producer: as a whole, or not at all, or it stays in doubt.
+        Change the log's end and a producer's state completely or not at all; otherwise the log stays in doubt.
 
-        Invariant: what `change` alters can be told from the mark, so it may be left at any line.
+        Invariant: `_undo` can find from the mark everything that `change` has altered, so it may stop at any line.
         """
         was_in_doubt = self.is_in_doubt
         mark, end = self.active.mark(), self.log_end_offset
@@ -240,7 +240,7 @@ class WritableLog:
         try:
             self._lock.release()
             if self._rolling_to is not None and self._rolling_to != self.active.base_offset:
-                # A new `.log` must not stay while the old one is written on, nor a snapshot of what is taken back.
+                # A new `.log` must not stay while writes go on in the old one, nor a snapshot of undone appends.
                 discard_segment(self._fs, self.directory, self._rolling_to)
                 self._fs.remove(self.directory / names.snapshot_file_name(self._rolling_to))
             self._rolling_to = None
@@ -258,7 +258,7 @@ class WritableLog:
         return partition_lock(self._fs, self.log_dir.path, self.topic_partition, self._clock)
 
     def locked(self) -> HeldByte:
-        """Return the partition's lock, for a `with` block; what an interrupt has left of it, `_undo` gives back."""
+        """Return the partition's lock, for a `with` block; `_undo` releases it if an interrupt has left it taken."""
         self._lock.release()
         self._lock = self._new_lock()
         return self._lock
@@ -266,24 +266,24 @@ class WritableLog:
     # ---- rolling ---------------------------------------------------------------------------------------------------
 
     def roll(self) -> None:
-        """Begin a new segment; nothing happens while the active one is empty. Raises as `append`."""
+        """Begin a new segment; does nothing while the active one is empty. Raises as `append`."""
         if self.active.size:
             self._whole_or_undone(None, lambda: self._roll(self.log_end_offset))
             self.note_flushed(self.log_end_offset)
 
     def _roll(self, base_offset: int) -> None:
         """
-        Close the active segment and publish the next one (R-921); `_undo` takes back what is left half done.
+        Close the active segment and publish the next one (R-921); `_undo` reverts an unfinished roll.
 
-        Invariant: a `.log` that is not the last one is whole and on disk, and the snapshot at the last one's base
-        offset is there. A cleaner next door takes the last `.log` for all that it must not look at.
+        Invariant: every `.log` except the last is whole and on disk, and so is the snapshot at the last one's base
+        offset. A cleaner in another process leaves only the last `.log` alone.
         """
         before = self.active
         with self.locked():
             self._finish_active()
             self._rolling_to = base_offset
             self._write_snapshot(base_offset)
-            # Opened before the old one is let go: there may be no descriptors left.
+            # Opened before the old one is closed: there may be no descriptors left.
             self.active = self._open_active(create_segment(self._fs, self.directory, base_offset))
             self._rolling_to = None
         before.retire()
@@ -300,7 +300,7 @@ class WritableLog:
         write_snapshot(self._fs, path, self.producers.entries(), self.producers.most_known)
 
     def note_flushed(self, offset: int) -> None:
-        """Note that all below an offset is on disk."""
+        """Note that everything below an offset is on disk."""
         if offset > self.flushed_offset:
             self._set_flushed(offset)
         self.producers.on_flushed(self.flushed_offset)
@@ -340,7 +340,7 @@ class WritableLog:
                 raise
             except BaseException:
                 if self.is_in_doubt:
-                    cut()  # all of it may be done again, and then it is whole
+                    cut()  # every step can be repeated, and completes an interrupted cut
                 raise
         except LogClosedError:
             raise
@@ -350,11 +350,11 @@ class WritableLog:
             raise LogClosedError(self.directory, f"cutting it failed: {error}") from error
 
     def _cut(self, offset: int, begin: Callable[[int], None]) -> None:
-        """Cut and load; `begin` is told where the log is going to end, before anything changes."""
+        """Cut and load; `begin` is called with the new log end before anything changes."""
 
         def ending(end_offset: int) -> None:
             begin(end_offset)
-            # Before the lines of the checkpoints: another thread may write what is flushed into them at any time.
+            # Before the checkpoint lines: another thread may write the flushed offset into them at any time.
             self._set_flushed(min(self.flushed_offset, end_offset))
             self.active.retire()
 
@@ -379,7 +379,7 @@ class WritableLog:
         Leave the files as a clean stop does: trimmed, flushed, with a snapshot at the end.
 
         Raises:
-            FailedFsyncError, LogDirOfflineError, NoSpaceError, LogChangedError, CorruptLogError: it could not.
+            FailedFsyncError, LogDirOfflineError, NoSpaceError, LogChangedError, CorruptLogError: that failed.
         """
         with self.locked():
             settle_swap(self._fs, self.directory, index_bytes=self.topic.segment_index_bytes)
@@ -391,6 +391,6 @@ class WritableLog:
         self.note_flushed(self.log_end_offset)
 
     def let_go(self) -> None:
-        """Close the files and give back the partition's lock, whatever a step has left behind; may be called again."""
+        """Close the files and release the partition's lock, in whatever state a step left them; may be called again."""
         self._lock.release()
         self.active.retire()

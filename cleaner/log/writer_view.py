@@ -1,4 +1,4 @@
-"""How far a log reaches that a writer in this process has open."""
+"""How far a log reaches, for a log that a writer in this process has open."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class WriterView:
     A `ReadView` of an open writer.
 
     Args:
-        writer: it tells of each change.
+        writer: it signals each change.
     """
 
     def __init__(self, writer: PartitionWriter) -> None:
@@ -31,23 +31,23 @@ class WriterView:
 
     @property
     def signal(self) -> Signal:
-        """What tells of changes."""
+        """Signals changes."""
         return self._signal
 
     def require_own(self) -> None:
-        """Make sure that the writer is in this process, and not in one that this is a fork of. Raises ForkedError."""
+        """Make sure that the writer belongs to this process, which is no fork of it. Raises ForkedError."""
         self._origin.require_own()
 
     @property
     def is_closed(self) -> bool:
-        """Whether the log was closed, and everybody was told. Raises ForkedError."""
+        """Whether the log was closed, and this was signalled. Raises ForkedError."""
         if self._origin.is_parents:
             self._origin.require_own()
         return self._signal.is_closed
 
     @property
     def longest_pause_seconds(self) -> float:
-        """The signal is relied on, but not for ever: the thread that should give it may be interrupted just then."""
+        """The signal is not relied on forever: the thread that should give it may be interrupted just then."""
         return _LONGEST_TRUST_SECONDS
 
     @property
@@ -67,7 +67,7 @@ class WriterView:
 
     @property
     def last_stable_offset(self) -> int:
-        """First offset of a transaction not decided yet, at most the high watermark."""
+        """First offset of an undecided transaction, at most the high watermark."""
         return self._writer.last_stable_offset
 
     @property
@@ -76,5 +76,5 @@ class WriterView:
         return self._writer.log_end_offset
 
     def unlisted_aborts(self) -> Aborts | None:
-        """Return none: the writer has them in its transaction index before they count as decided."""
+        """Return None: the writer has them in its transaction index before they count as decided."""
         return None

@@ -68,6 +68,14 @@ def test_files_that_recipes_name_exist() -> None:
     assert sorted(path for path in named if not (ROOT / path).exists()) == ["cleaner/format/trial_frame.py"]
 
 
+def test_files_that_the_design_names_exist() -> None:
+    """Each path is relative to `cleaner/`, to the room that its chapter is about, or to the top for tests."""
+    named = set(re.findall(r"`([\w./]+\.py)`", (ROOT / "docs" / "design.md").read_text()))
+    rooms = [ROOT, ROOT / "cleaner", ROOT / "cleaner" / "daemon", ROOT / "cleaner" / "spark" / "source"]
+    assert len(named) > 80
+    assert sorted(path for path in named if not any((room / path).exists() for room in rooms)) == []
+
+
 def test_map_of_the_documents_has_every_one() -> None:
     """`docs/README.md` leads to each document."""
     page = ROOT / "docs" / "README.md"

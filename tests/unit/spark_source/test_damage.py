@@ -62,7 +62,7 @@ def test_damaged_batch_is_an_error_or_is_passed_over_alone(tmp_path: Path, way: 
     size = batch_size(log)
     at, data = WAYS[way]
     change(log, 2 * size + (at if at >= 0 else size + at), data)
-    with pytest.raises(CorruptBatchError, match=rf"{log}: at byte {2 * size}: .*; badBatches=skip reads on behind it"):
+    with pytest.raises(CorruptBatchError, match=rf"{log}: at byte {2 * size}: .*; badBatches=skip reads on after it"):
         rows_of(tmp_path)
     others = [offset for offset in range(20) if offset not in (4, 5)]
     assert offsets_of(tmp_path, badBatches="skip") == others

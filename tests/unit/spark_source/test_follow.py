@@ -194,7 +194,7 @@ def tasks_again(path: Path, start: int, end: int, marks: Marks, **options: str) 
     return told
 
 
-def test_micro_batch_of_a_log_that_was_cut_back_and_written_anew_is_refused(tmp_path: Path) -> None:
+def test_micro_batch_of_a_truncated_and_rewritten_log_is_refused(tmp_path: Path) -> None:
     """Other records have the same offsets now; below the place where the stream is, too."""
     write_log_dir(tmp_path, a_log(HERE, [5, 3]))
     marks = marked(tmp_path, 8)
@@ -207,11 +207,11 @@ def test_micro_batch_of_a_log_that_was_cut_back_and_written_anew_is_refused(tmp_
     for _ in range(4):
         other.append(("k", "v"))
     write_log_dir(tmp_path, other)
-    with pytest.raises(LogChangedError, match=r"offset 8, it was cut back and written anew; failOnDataLoss=false"):
+    with pytest.raises(LogChangedError, match=r"offset 8, it was truncated and rewritten; failOnDataLoss=false"):
         tasks_again(tmp_path, 2, 8, marks)
     (line,) = tasks_again(tmp_path, 2, 8, marks, failOnDataLoss="false")
-    assert line.endswith("it was cut back and written anew: it may have less records than it had")
-    with pytest.raises(LogChangedError, match="offset 8, it was cut back"):
+    assert line.endswith("it was truncated and rewritten: it may have fewer records than before")
+    with pytest.raises(LogChangedError, match="offset 8, it was truncated"):
         following(tmp_path).tasks({HERE: 8}, {HERE: 10}, marks, None)
 
 
@@ -226,7 +226,7 @@ def test_micro_batch_of_a_log_that_was_cleaned_since_says_so(tmp_path: Path) -> 
     marks = marked(tmp_path, 3)
     clean(tmp_path, "t-0", {"cleanup.policy": "compact", "segment.bytes": "1000"}, now_ms=START_MS + 10**9)
     (line,) = tasks_again(tmp_path, 0, 3, marks)
-    assert line.endswith("it was cleaned up to offset 8: it may have less records than it had")
+    assert line.endswith("it was cleaned up to offset 8: it may have fewer records than before")
     assert tasks_again(tmp_path, 0, 3, marked(tmp_path, 3)) == []
 
 
@@ -239,7 +239,7 @@ def test_batch_that_was_rebuilt_is_told_of_before_the_checkpoint_is(tmp_path: Pa
     content[-len(content) // 3 + 17] ^= 1  # of the last of three equal batches, the checksum
     path.write_bytes(content)
     (line,) = tasks_again(tmp_path, 2, 8, marks)
-    assert "it was cleaned, or cut back and written anew" in line
+    assert "it was cleaned, or truncated and rewritten" in line
 
 
 def test_options_of_one_moment_are_refused(tmp_path: Path) -> None:

@@ -85,6 +85,6 @@ def test_offsets_that_have_gone_are_an_error_unless_told(
     a_log_dir(tmp_path)
     tasks = tasks_of(tmp_path)
     loss(tmp_path / "topic-0")
-    with pytest.raises(OffsetOutOfRangeError, match="failOnDataLoss=false reads what there is"):
+    with pytest.raises(OffsetOutOfRangeError, match="failOnDataLoss=false reads the rest"):
         offsets(tmp_path, tasks)
     assert offsets(tmp_path, tasks, failOnDataLoss="false") == list(left)

@@ -137,7 +137,7 @@ def test_partition_that_is_there_is_not_touched(tmp_path: Path) -> None:
     """Nothing of the write appears, and nothing is left once it is given up."""
     write_frame(tmp_path / "logs", [a_row(1)])
     before = {path: path.read_bytes() for path in (tmp_path / "logs").rglob("*") if path.is_file()}
-    with pytest.raises(UsageError, match="t-0: is there already; a write makes partitions"):
+    with pytest.raises(UsageError, match="t-0: exists already; a write creates partitions"):
         write_frame(tmp_path / "logs", [a_row(2), a_row(3, partition=1)])
     discard(FileSystem(), write_options({"path": str(tmp_path / "logs")}), JOB)
     assert {path: path.read_bytes() for path in (tmp_path / "logs").rglob("*") if path.is_file()} == before

@@ -102,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _topic_ids(texts: list[str]) -> dict[str, UUID]:
-    """Read topics and their ids. Raises UsageError: something else, or a topic with two ids."""
+    """Read topics and their ids. Raises UsageError: a text is neither, or a topic has two ids."""
     from cleaner.storage.files.kafka_uuid import parse_uuid
 
     found: dict[str, UUID] = {}
